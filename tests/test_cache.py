@@ -134,13 +134,13 @@ def test_a_file_that_just_changed_is_identified_by_its_content(
     first = all_tables(path)
     assert not (small_files_are_cached / "known").exists()
     assert all_tables(path) == first
-    assert cache.CacheFolder().stored_digest(path) is None
+    assert cache.CacheFolder().read_stored_digest(path) is None
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = copied(EXPORT, tmp_path)
     monkeypatch.setattr(identity.FileStatus, "from_path", classmethod(lambda cls, _: cls(0, 0, 0, 0, time.time_ns())))
-    assert identity.content_digest(path) is None
+    assert identity.compute_content_digest(path) is None
     with tk.load(path) as trace:
         trace.table("kernels")
     assert cache.CacheFolder().entries() == []
@@ -149,7 +149,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_stored(tmp_path: Path, monk
 def test_another_version_reads_the_file(monkeypatch: pytest.MonkeyPatch, reads: list[str]) -> None:
     all_tables(EXPORT)
     reads.clear()
-    monkeypatch.setattr(cache_folder, "reader_version", lambda: "other")
+    monkeypatch.setattr(cache_folder, "compute_reader_version", lambda: "other")
     all_tables(EXPORT)
     assert reads
     assert [entry.is_current for entry in cache.CacheFolder().entries()] == [True, False]
@@ -161,9 +161,9 @@ def test_the_version_changes_with_the_files_of_the_package(monkeypatch: pytest.M
     versions = []
     for text in ("1", "22"):
         (tmp_path / "module.py").write_text(text, "utf-8")
-        identity.reader_version.cache_clear()
-        versions.append(identity.reader_version())
-    identity.reader_version.cache_clear()
+        identity.compute_reader_version.cache_clear()
+        versions.append(identity.compute_reader_version())
+    identity.compute_reader_version.cache_clear()
     assert len(set(versions)) == 2
 
 
@@ -394,7 +394,7 @@ def test_what_a_reader_is_asked_for(tmp_path: Path) -> None:
         assert opened.may_have("scalars") is False
         assert opened.count("kernels") == 334
         assert opened.read_many({"kernels": []})["kernels"].num_columns == direct.read("kernels", []).num_columns
-        folder = opened._folder_to_store()
+        folder = opened._find_folder_to_store()
         assert folder is not None
         opened._cache.store_source(folder, EXPORT, "nsys-sqlite")
         opened._cache.store_metadata(folder, opened._metadata.to_json())

@@ -8,12 +8,12 @@ from tests.core.compare import made
 from tests.core.compare.test_diff import summary_of
 from tests.exporters.test_html import Page
 from tracekit.core import compare
-from tracekit.diff_page import diff_page
+from tracekit.diff_page import build_diff_page
 
 
 def test_the_tables_of_a_page() -> None:
     diff = tk.diff(made.run(1), made.run(2, slow=(("kernel_f<(int)4>", 2.0),)))
-    text = diff_page(diff, ("a.nsys-rep", "b.nsys-rep"))
+    text = build_diff_page(diff, ("a.nsys-rep", "b.nsys-rep"))
     page = Page(text)
     assert page.scripts == []
     assert "default-src 'none'; style-src 'sha256-" in text
@@ -26,23 +26,23 @@ def test_the_tables_of_a_page() -> None:
     assert page.tables["Sides"][1] == ["Name", "a.nsys-rep", "b.nsys-rep"]
     significant = [caption for caption in page.tables if caption.startswith("Significant changes")]
     assert len(page.tables[significant[0]]) == 1 + diff.significant().height
-    assert len(Page(diff_page(diff, ("a", "b"), 3)).tables["Kernels (first 3 of 12 rows)"]) == 4
+    assert len(Page(build_diff_page(diff, ("a", "b"), 3)).tables["Kernels (first 3 of 12 rows)"]) == 4
 
 
 def test_times_per_iteration_and_notes() -> None:
     diff = tk.diff(made.run(1), made.run(2, iterations=20), by=["kernels"])
-    text = diff_page(diff, ("a", "b"), 0)
+    text = build_diff_page(diff, ("a", "b"), 0)
     page = Page(text)
     assert "Time A per iteration (ns)" in page.tables["Kernels"][0]
     assert any("the numbers of iterations differ" in words for _, words in page.texts)
     same = tk.diff(made.run(1), made.run(1), by=["kernels"])
-    assert "Kernels" not in Page(diff_page(same, ("a", "b"))).tables
+    assert "Kernels" not in Page(build_diff_page(same, ("a", "b"))).tables
 
 
 def test_hostile_names() -> None:
     name = "<script>alert(1)</script>\u202e"
     diff = compare.compare(summary_of([(name, 0, 1, 5)]), summary_of([(name, 0, 1, 9)]), ["kernels"])
-    text = diff_page(diff, ("<b>", "b"))
+    text = build_diff_page(diff, ("<b>", "b"))
     assert "<script" not in text
     assert "<b>" not in text
     assert "\u202e" not in text

@@ -64,5 +64,5 @@ def test_warnings_are_ours() -> None:
 
 
 def test_the_first_line() -> None:
-    assert errors.first_line_of_message(ValueError("one\ntwo")) == "one"
-    assert errors.first_line_of_message(ValueError()) == "ValueError"
+    assert errors.get_first_line_of_message(ValueError("one\ntwo")) == "one"
+    assert errors.get_first_line_of_message(ValueError()) == "ValueError"

@@ -82,7 +82,7 @@ def test_correlated_and_selected(in_pieces: tk.Trace, whole: tk.Trace) -> None:
 
 def test_many_texts_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builders, "MANY_STRINGS", 3)
-    texts = builders.column_builder(DICTIONARY, 2)
+    texts = builders.create_column_builder(DICTIONARY, 2)
     for part in (["a", "b"], ["c", "b", None]):
         texts.append(pa.array(part, pa.string()).dictionary_encode())
     column = texts.finish()
@@ -91,7 +91,7 @@ def test_many_texts_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_texts_have_one_piece() -> None:
-    texts = builders.column_builder(DICTIONARY, 2)
+    texts = builders.create_column_builder(DICTIONARY, 2)
     for part in (["a", "b", "a", None], ["b", "c"], []):
         texts.append(pa.array(part, pa.string()).dictionary_encode())
     column = texts.finish()

@@ -37,10 +37,10 @@ from tracekit.plan import (
     SelectTables,
     Step,
     Tables,
-    tables_of,
+    get_tables,
     to_frame,
 )
-from tracekit.plan.base import _string_series, compact_if_all_null
+from tracekit.plan.base import _convert_to_string_series, compact_if_all_null
 from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.trace import trace_view
 
@@ -79,7 +79,7 @@ def recorded(capture: Capture | dict[str, pa.Table]) -> RecordedTables:
 
 def tables(of: RecordedTables, *steps: Step) -> Tables:
     """The tables after some steps."""
-    return tables_of(Plan(of).with_steps(*steps))
+    return get_tables(Plan(of).add_steps(*steps))
 
 
 def test_a_column_is_read_once() -> None:
@@ -300,7 +300,7 @@ def test_strings_of_chunks_with_their_own_dictionaries(chunks: list[list[str | N
     kind = pa.dictionary(pa.int32(), pa.string())
     column = pa.chunked_array([pa.array(chunk, pa.string()).dictionary_encode() for chunk in chunks], kind)
     strings = pl.Series("name", list(itertools.chain.from_iterable(chunks)), pl.String)
-    assert _string_series("name", column).equals(strings, check_dtypes=True)
+    assert _convert_to_string_series("name", column).equals(strings, check_dtypes=True)
 
 
 def test_correlation_adds_each_column_once(layer: RecordedTables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,21 +358,21 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 @given(data=st.data(), steps=st.lists(STEPS, max_size=6))
 def test_any_order_of_steps_is_one_plan(data: st.DataObject, steps: list[Step]) -> None:
     source = RecordedTables(InMemory({}))
-    plan = Plan(source).with_steps(*steps)
-    other = Plan(source).with_steps(*data.draw(st.permutations(steps)))
+    plan = Plan(source).add_steps(*steps)
+    other = Plan(source).add_steps(*data.draw(st.permutations(steps)))
     if RollUp not in map(type, steps) or JoinGraph not in map(type, steps):
         assert plan == other
-    assert plan.with_steps(*(s for s in steps if not isinstance(s, RollUp))) == plan
-    assert tables_of(plan) is tables_of(dataclasses.replace(plan))
+    assert plan.add_steps(*(s for s in steps if not isinstance(s, RollUp))) == plan
+    assert get_tables(plan) is get_tables(dataclasses.replace(plan))
 
 
 def test_a_roll_up_comes_before_the_graph_that_is_joined_with_it() -> None:
     """Joining a graph rolls up with the parameters there are; later ones replace them."""
     roll_up, graph = RollUp(Aggregation(iterations=(1, 2))), JoinGraph(GRAPH)
     source = RecordedTables(InMemory({}))
-    assert Plan(source).with_steps(roll_up, graph) == Plan(source).with_steps(graph, roll_up)
-    assert Plan(source).with_steps(graph).rollup == Aggregation()
-    assert Plan(source).with_steps(roll_up, RollUp()).rollup == Aggregation()
+    assert Plan(source).add_steps(roll_up, graph) == Plan(source).add_steps(graph, roll_up)
+    assert Plan(source).add_steps(graph).rollup == Aggregation()
+    assert Plan(source).add_steps(roll_up, RollUp()).rollup == Aggregation()
 
 
 WINDOW = {"time": (100_000_000, 300_000_000)}

@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2
 from tracekit import schemas
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import messages
-from tracekit.readers.common.protobuf.field_numbers import field_numbers, field_path
+from tracekit.readers.common.protobuf.field_numbers import find_field_path, load_field_numbers
 
 TEXTS = sorted((schemas.FOLDER / "proto").glob("*.proto"))
 
@@ -44,8 +44,8 @@ def test_nothing_is_required_and_every_message_is_used(text: Path) -> None:
 
 
 def test_messages_are_taken_apart() -> None:
-    size = messages.message_class("ncu_report", "Size")
-    assert messages.message_class("ncu_report", "Size") is size
+    size = messages.load_message_class("ncu_report", "Size")
+    assert messages.load_message_class("ncu_report", "Size") is size
     assert messages.parse(size, memoryview(b"\x08\x05\xa0\x06\x01"), "a size").x == 5
     with pytest.raises(Damage, match=r"a size is not a valid protobuf message \(2 bytes\)"):
         messages.parse(size, b"\x08\xff", "a size")
@@ -55,8 +55,8 @@ def test_messages_are_taken_apart() -> None:
 def test_field_numbers_are_those_of_the_runtime(text: Path) -> None:
     compiled = descriptor_pb2.FileDescriptorSet.FromString(text.with_suffix(".binpb").read_bytes())
     for declared in compiled.file[0].message_type:
-        numbers = field_numbers(text.stem, declared.name)
-        runtime = messages.message_class(text.stem, declared.name).DESCRIPTOR
+        numbers = load_field_numbers(text.stem, declared.name)
+        runtime = messages.load_message_class(text.stem, declared.name).DESCRIPTOR
         assert vars(numbers).keys() == {*runtime.fields_by_name, "message_types"}
         assert all(getattr(numbers, f.name) == f.number for f in runtime.fields)
         assert numbers.message_types == {
@@ -67,15 +67,15 @@ def test_field_numbers_are_those_of_the_runtime(text: Path) -> None:
 
 
 def test_field_paths() -> None:
-    assert field_numbers("nsys_rep", "Event").api_call == 108
-    assert field_path("nsys_rep", "GpuActivity", "start") == (1,)
-    assert field_path("nsys_rep", "GpuActivity", "kernel.grid_x") == (101, 10)
+    assert load_field_numbers("nsys_rep", "Event").api_call == 108
+    assert find_field_path("nsys_rep", "GpuActivity", "start") == (1,)
+    assert find_field_path("nsys_rep", "GpuActivity", "kernel.grid_x") == (101, 10)
     with pytest.raises(AttributeError, match="no attribute 'grid'"):
-        field_path("nsys_rep", "GpuActivity", "kernel.grid")
+        find_field_path("nsys_rep", "GpuActivity", "kernel.grid")
 
 
 def test_walk_of_events_knows_the_declared_numbers() -> None:
     """``walk.wat`` and the redaction of blocks have these numbers built in."""
-    events, strings = field_numbers("nsys_rep", "EventBlock"), field_numbers("nsys_rep", "StringBlock")
-    assert (events.events, events.generic_events, field_numbers("nsys_rep", "Event").type) == (1, 2, 1)
+    events, strings = load_field_numbers("nsys_rep", "EventBlock"), load_field_numbers("nsys_rep", "StringBlock")
+    assert (events.events, events.generic_events, load_field_numbers("nsys_rep", "Event").type) == (1, 2, 1)
     assert (strings.strings, strings.process_streams) == (1, 2)

@@ -79,12 +79,12 @@ def test_no_such_format() -> None:
 
 def test_the_longest_suffix_counts(plugins) -> None:
     plugins("tracekit.exporters", other=Exporter("other", "a test", (".gz", ".mine.parquet"), nothing))
-    assert registry.exporter_for("a.parquet").format == "parquet"
-    assert registry.exporter_for("a.mine.parquet").format == "other"
-    assert registry.exporter_for(Path("x/a.json.gz")).format == "chrome-trace"
-    assert registry.exporter_for("a.gz").format == "other"
+    assert registry.find_exporter_for("a.parquet").format == "parquet"
+    assert registry.find_exporter_for("a.mine.parquet").format == "other"
+    assert registry.find_exporter_for(Path("x/a.json.gz")).format == "chrome-trace"
+    assert registry.find_exporter_for("a.gz").format == "other"
     with pytest.raises(UnknownFormatError, match=r"^a.xyz: no exporter writes files with this suffix\nHint: choose"):
-        registry.exporter_for("a.xyz")
+        registry.find_exporter_for("a.xyz")
 
 
 def test_the_content_decides_and_the_suffix_only_orders(plugins, tmp_path: Path) -> None:

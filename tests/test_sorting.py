@@ -40,15 +40,15 @@ def test_rows_of_a_group_keep_their_order(groups: list[int], size: int, dtype: t
 
 
 def test_row_numbers_have_the_smallest_type() -> None:
-    assert sorting.row_number_type(1 << 32) == np.uint32
-    assert sorting.row_number_type((1 << 32) + 1) == np.int64
+    assert sorting.choose_row_number_type(1 << 32) == np.uint32
+    assert sorting.choose_row_number_type((1 << 32) + 1) == np.int64
 
 
 def test_large_arrays_are_in_files_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with memory.limit_memory(0):
-        array = memory.zeros(3, np.int64)
-        assert not memory.zeros(0, np.int64).size
+        array = memory.allocate_zeros(3, np.int64)
+        assert not memory.allocate_zeros(0, np.int64).size
     array[1] = 7
     assert memory.drop_mapped_pages()
     assert array.tolist() == [0, 7, 0]
@@ -83,7 +83,7 @@ def test_arrays_cannot_be_spilled_to_a_full_disk(monkeypatch: pytest.MonkeyPatch
 def test_a_system_may_lack_the_function_that_reserves_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.posix_fallocate", raising=False)
     with memory.limit_memory(0):
-        assert memory.zeros(2, np.int32).tolist() == [0, 0]
+        assert memory.allocate_zeros(2, np.int32).tolist() == [0, 0]
 
 
 def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +92,9 @@ def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("os.posix_fallocate", fail, raising=False)
     with memory.limit_memory(0), pytest.raises(TracekitError, match="temporary files cannot be written: No space left"):
-        memory.zeros(2, np.int32)
+        memory.allocate_zeros(2, np.int32)
 
 
 @given(st.lists(NUMBERS, max_size=40))
 def test_distinct_values_are_sorted(numbers: list[int]) -> None:
-    assert sorting.sorted_distinct(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))
+    assert sorting.sort_and_deduplicate(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))

@@ -17,7 +17,7 @@ from tracekit import interrupts, targets
 from tracekit.errors import ExportError
 from tracekit.targets import rename
 from tracekit.targets import target as target_module
-from tracekit.targets.workspaces import REPLACED, workspace
+from tracekit.targets.workspaces import REPLACED, create_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,20 +47,22 @@ def is_exported_file(path: Path) -> bool:
 
 def write_file(path: Path, *, overwrite: bool = False, inputs: tuple[Path, ...] = (), text: str = "new") -> None:
     known = [targets.Input.from_path(p) for p in inputs]
-    with targets.atomic_output(path, overwrite=overwrite, inputs=known) as new:
+    with targets.open_atomic_output(path, overwrite=overwrite, inputs=known) as new:
         new.write_text(text)
 
 
 def write_folder(path: Path, *, overwrite: bool = False, inputs: tuple[Path, ...] = (), text: str = "new") -> None:
     known = [targets.Input.from_path(p) for p in inputs]
-    with targets.atomic_output(path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=known) as new:
+    with targets.open_atomic_output(path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=known) as new:
         new.mkdir()
         (new / "kernels.csv").write_text(text)
 
 
 def write_while(path: Path, action: Callable[[Path], object], *, folder: bool = False, overwrite: bool = False) -> None:
     """Write an output; before it is complete do something, which gets its path in the workspace."""
-    with targets.atomic_output(path, is_exported_file=is_exported_file if folder else None, overwrite=overwrite) as new:
+    with targets.open_atomic_output(
+        path, is_exported_file=is_exported_file if folder else None, overwrite=overwrite
+    ) as new:
         if folder:
             new.mkdir()
         else:
@@ -252,7 +254,7 @@ class TestInputs:
             other = path
         with (
             pytest.raises(ExportError) as caught,
-            targets.atomic_output(other, overwrite=overwrite, inputs=[known]) as new,
+            targets.open_atomic_output(other, overwrite=overwrite, inputs=[known]) as new,
         ):
             new.write_text("new")
         refused(caught.value, other, "this file is being read, so it cannot be replaced\nHint: choose another name")
@@ -577,7 +579,7 @@ class TestKilled:
 class TestWorkspace:
     def test_a_system_without_locks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tracekit.targets.workspaces.fcntl", None)
-        with workspace(tmp_path) as room:
+        with create_workspace(tmp_path) as room:
             assert list(room.iterdir()) == []
         assert list(tmp_path.iterdir()) == []
 
@@ -586,7 +588,7 @@ class TestWorkspace:
             raise OSError(errno.ENOLCK, "no locks")
 
         monkeypatch.setattr("tracekit.targets.workspaces.fcntl.flock", fail)
-        with workspace(tmp_path) as room, workspace(tmp_path) as other:
+        with create_workspace(tmp_path) as room, create_workspace(tmp_path) as other:
             assert room.is_dir()
             assert other.is_dir()
         assert list(tmp_path.iterdir()) == []
@@ -605,10 +607,10 @@ class TestWorkspace:
             real(lock, how)
 
         monkeypatch.setattr(module.fcntl, "flock", flock)
-        with workspace(tmp_path) as room:
+        with create_workspace(tmp_path) as room:
             assert list(tmp_path.iterdir()) == [room]
         monkeypatch.setattr(module, "_lock_workspace", lambda *_: False)
-        with pytest.raises(OSError, match="keep deleting"), workspace(tmp_path):
+        with pytest.raises(OSError, match="keep deleting"), create_workspace(tmp_path):
             pass
         assert list(tmp_path.iterdir()) == []
 
@@ -622,7 +624,7 @@ class TestWorkspace:
                 path.mkdir()
 
         monkeypatch.setattr("tracekit.targets.workspaces.shutil.rmtree", busy)
-        with workspace(tmp_path):
+        with create_workspace(tmp_path):
             pass
         assert list(tmp_path.iterdir()) == []
 

@@ -25,7 +25,7 @@ def test_the_jobs_before_one_that_fails_go_on() -> None:
     relay, failed = RunningTotals(), threading.Event()
 
     def job(number: int) -> int:
-        with relay.job_context(number):
+        with relay.open_job_context(number):
             if number == 1:
                 failed.set()
                 raise ValueError("the second job")
@@ -40,7 +40,7 @@ def test_the_jobs_before_one_that_fails_go_on() -> None:
 
 def test_the_jobs_behind_one_that_fails_do_not_wait() -> None:
     relay = RunningTotals()
-    with pytest.raises(ValueError, match="torn"), relay.job_context(0):
+    with pytest.raises(ValueError, match="torn"), relay.open_job_context(0):
         raise ValueError("torn")
     with pytest.raises(EarlierJobError):
         relay.add_counts_in_order(1, {})

@@ -15,7 +15,7 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 BATCH_FRAMES = 1 << 20
 
 
-def batches_of_call_stack_frames(
+def iterate_frame_batches(
     parents: Int64Array, depths: Int64Array, nodes: Int64Array, max_frames: int = BATCH_FRAMES
 ) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
     """Yield the frames of call stacks in batches.
@@ -40,11 +40,11 @@ def batches_of_call_stack_frames(
         last = max(int(np.searchsorted(ends, before + max_frames, "right")), first + 1)
         rows = slice(first, last)
         edges = np.concatenate(([0], ends[rows] - before))
-        yield rows, edges, _outermost_to_innermost_nodes(parents, nodes[rows], edges)
+        yield rows, edges, _collect_stack_nodes(parents, nodes[rows], edges)
         first = last
 
 
-def _outermost_to_innermost_nodes(parents: Int64Array, nodes: Int64Array, offsets: Int64Array) -> Int64Array:
+def _collect_stack_nodes(parents: Int64Array, nodes: Int64Array, offsets: Int64Array) -> Int64Array:
     """Return the frames of several call stacks in one array, each stack from the outermost to the innermost frame.
 
     Args:

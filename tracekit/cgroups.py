@@ -52,17 +52,17 @@ class MemoryGroup(NamedTuple):
     folder: Path
     files: _Files
 
-    def limit_bytes(self) -> int | None:
+    def read_limit_bytes(self) -> int | None:
         """Return the memory limit of the group in bytes, or None if it has none."""
         limits = [_read_number(self.folder / name) for name in self.files.limits]
         return min((limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES), default=None)
 
-    def free_bytes(self) -> int | None:
+    def read_free_bytes(self) -> int | None:
         """Return the memory that the group can still allocate in bytes, or None if it has no limit.
 
         Pages of the file cache count as free, because the system reclaims them before the limit is exceeded.
         """
-        if (limit := self.limit_bytes()) is None:
+        if (limit := self.read_limit_bytes()) is None:
             return None
         used = _read_number(self.folder / self.files.usage) or 0
         statistics = dict(line.split(" ", 1) for line in _read_lines(self.folder / "memory.stat") if " " in line)
@@ -71,7 +71,7 @@ class MemoryGroup(NamedTuple):
 
 
 @functools.cache
-def memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGroup, ...]:
+def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGroup, ...]:
     """Return the control groups with a memory limit that contain the process: its own group and those above it.
 
     The result is cached, because a process rarely moves to another group. Limits themselves are read each time.
@@ -82,22 +82,22 @@ def memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGroup, .
     paths = dict(_group_paths(process_folder / "cgroup"))
     groups = {
         MemoryGroup(folder, _FILES[kind]): None
-        for kind, root, mount_point in _memory_mounts(process_folder / "mountinfo")
+        for kind, root, mount_point in _list_memory_mounts(process_folder / "mountinfo")
         if kind in paths
-        for folder in _folders_from_group_to_root(paths[kind], root, mount_point)
+        for folder in _list_folders_up_to_root(paths[kind], root, mount_point)
     }
-    return tuple(group for group in groups if group.limit_bytes() is not None)
+    return tuple(group for group in groups if group.read_limit_bytes() is not None)
 
 
-def free_memory_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
+def read_free_memory_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
     """Return the memory that control groups still allow this process to allocate in bytes, or None without a limit."""
-    free = [group.free_bytes() for group in memory_groups(process_folder)]
+    free = [group.read_free_bytes() for group in find_memory_groups(process_folder)]
     return min((size for size in free if size is not None), default=None)
 
 
-def memory_limit_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
+def read_memory_limit_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
     """Return the smallest memory limit of the control groups of this process in bytes, or None without a limit."""
-    limits = [group.limit_bytes() for group in memory_groups(process_folder)]
+    limits = [group.read_limit_bytes() for group in find_memory_groups(process_folder)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -112,7 +112,7 @@ def _group_paths(file: Path) -> Iterator[tuple[str, str]]:
             yield "cgroup2", path
 
 
-def _memory_mounts(file: Path) -> Iterator[tuple[str, str, str]]:
+def _list_memory_mounts(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield the kind, root and mount point of the file systems of control groups that can limit memory."""
     for line in _read_lines(file):
         mount, _, file_system = line.partition(" - ")
@@ -123,7 +123,7 @@ def _memory_mounts(file: Path) -> Iterator[tuple[str, str, str]]:
             yield kind, _unescape(fields[_MOUNT_ROOT]), _unescape(fields[_MOUNT_POINT])
 
 
-def _folders_from_group_to_root(path: str, root: str, mount_point: str) -> list[Path]:
+def _list_folders_up_to_root(path: str, root: str, mount_point: str) -> list[Path]:
     """Return the folders of a control group and of the groups above it, up to the mount point.
 
     In a container, the path may be that on the host. The mount point is then the group of the container.

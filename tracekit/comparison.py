@@ -125,7 +125,7 @@ def save_baseline(
     from tracekit.core import compare
 
     summary = Summarizer(tuple(compare.KINDS), key_op, iterations, exact_names).summarize(side)
-    return write_baseline(summary, path, overwrite=overwrite, inputs=input_files_of_side(side))
+    return write_baseline(summary, path, overwrite=overwrite, inputs=list_input_files_of_side(side))
 
 
 def write_baseline(
@@ -138,7 +138,7 @@ def write_baseline(
     """
     from tracekit.core.compare import baseline
 
-    with targets.atomic_output(path, overwrite=overwrite, inputs=inputs) as new:
+    with targets.open_atomic_output(path, overwrite=overwrite, inputs=inputs) as new:
         text = json.dumps(baseline.to_json(summary), separators=(",", ":"), ensure_ascii=True)
         new.write_text(text + "\n", "ascii")
     return Path(path)
@@ -228,7 +228,7 @@ class Summarizer:
         return compare.combine_summaries(side.map(self)) if isinstance(side, TraceSet) else self(side)
 
 
-def input_files_of_side(side: Side) -> tuple[targets.Input, ...]:
+def list_input_files_of_side(side: Side) -> tuple[targets.Input, ...]:
     """Return the files from which one side of a comparison is read. An output must not replace any of them."""
     if isinstance(side, Trace | TraceSet):
         return side.inputs

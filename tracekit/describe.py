@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.errors import printable_path
+from tracekit.errors import convert_to_printable_path
 from tracekit.text import to_printable
 
 if TYPE_CHECKING:
@@ -33,21 +33,21 @@ class Description:
 
     def to_line(self) -> str:
         """Return the description as one line."""
-        return ", ".join(self._metadata())
+        return ", ".join(self._format_metadata())
 
     def to_html(self) -> str:
         """Return the description as HTML, with the number of rows of each table."""
         import html
 
-        lines = "".join(f"<div>{html.escape(text)}</div>" for text in self._metadata())
+        lines = "".join(f"<div>{html.escape(text)}</div>" for text in self._format_metadata())
         rows = "".join(f"<tr><td>{name}</td><td>{rows:,}</td></tr>" for name, rows in self.rows.items() if rows)
         head = "<thead><tr><th>table</th><th>rows</th></tr></thead>"
         table = f"<table>{head}<tbody>{rows}</tbody></table>" if rows else ""
         return f"<div><b>tracekit.Trace</b>{lines}{table}</div>"
 
-    def _metadata(self) -> Iterator[str]:
+    def _format_metadata(self) -> Iterator[str]:
         """Yield the metadata as short strings: format and path, duration, GPUs, and number of tables with rows."""
-        yield self.format if self.path is None else f"{self.format} {printable_path(self.path)}"
+        yield self.format if self.path is None else f"{self.format} {convert_to_printable_path(self.path)}"
         if self.duration.isdecimal():
             yield f"{int(self.duration) / 1e6:,.3f} ms"
         if self.devices:

@@ -61,7 +61,7 @@ def detect_reader(source: Source) -> Reader:
     """
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    for candidates in (registry.built_in_readers, registry.readers):
+    for candidates in (registry.load_built_in_readers, registry.readers):
         by_suffix = sorted(candidates().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
         if (reader := next((r for r in by_suffix if _can_read(r, source)), None)) is not None:
             return reader
@@ -82,7 +82,7 @@ def describe_unrecognized(source: Source) -> tuple[str, str]:
     return _describe_unrecognized_file(source)
 
 
-def formats_of_captures(source: Source, max_files: int = 256) -> dict[str, str]:
+def detect_formats(source: Source, max_files: int = 256) -> dict[str, str]:
     """Map the name of each capture in a folder to its format, sorted by name.
 
     A capture is a file that a built-in reader recognizes. Parquet and Arrow files of single tables are not included.
@@ -95,7 +95,7 @@ def formats_of_captures(source: Source, max_files: int = 256) -> dict[str, str]:
     for name in sorted(source.names)[:max_files]:
         try:
             file = Source(source.path / name)
-            reader = next((r for r in registry.built_in_readers().values() if file.head and r.sniff(file)), None)
+            reader = next((r for r in registry.load_built_in_readers().values() if file.head and r.sniff(file)), None)
         except (TracekitError, OSError):
             continue
         if reader is not None and reader.format not in _TABLE_FILES:
@@ -105,7 +105,7 @@ def formats_of_captures(source: Source, max_files: int = 256) -> dict[str, str]:
 
 def _describe_unrecognized_folder(source: Source) -> tuple[str, str]:
     """Return a description of a folder that no reader recognizes, and a hint on which path to pass instead."""
-    files = formats_of_captures(source)
+    files = detect_formats(source)
     if not files and source.names and all(name.endswith((".csv", ".csv.gz")) for name in source.names):
         hint = f"{_EXPORTED_HINT}, or export it as parquet or arrow, which tracekit can read"
         return "this is a folder of CSV files, which tracekit writes but cannot read", hint

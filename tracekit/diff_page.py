@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.core.compare import EVIDENCE, KINDS
 from tracekit.exporters.html.markup import Section, Table
-from tracekit.exporters.html.page import static_page
+from tracekit.exporters.html.page import build_static_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ _TITLES = {
 }
 
 
-def diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> str:
+def build_diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> str:
     """Return an HTML page that shows the differences between two captures.
 
     Args:
@@ -51,17 +51,17 @@ def diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> s
         limit: Maximum number of rows per kind. None means ``ROWS``, and 0 means all rows.
     """
     rows = ROWS if limit is None else limit
-    sections = [_overview_section(diff, names), *(_kind_section(diff, kind, rows) for kind in diff.kinds)]
+    sections = [_build_overview_section(diff, names), *(_build_kind_section(diff, kind, rows) for kind in diff.kinds)]
     note = (
         "Written by tracekit. A is the first side of the comparison, and B is the second side. A positive change means "
         "that B takes longer."
     )
-    return static_page(f"{names[0]} and {names[1]}", sections, note)
+    return build_static_page(f"{names[0]} and {names[1]}", sections, note)
 
 
-def _overview_section(diff: Diff, names: tuple[str, str]) -> Section:
+def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     """Return the section with facts about both captures, notes on the comparison, and the significant changes."""
-    sides = (dict(_side_facts(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
+    sides = (dict(_describe_side(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
     a, b = sides
     facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
     meanings = [f"{evidence}: {meaning}" for evidence, meaning in EVIDENCE.items()]
@@ -74,7 +74,7 @@ def _overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     return Section("Overview", "overview", notes=[*diff.notes, *meanings], tables=tables)
 
 
-def _side_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
+def _describe_side(side: Summary, name: str) -> Iterator[tuple[str, str]]:
     """Yield the facts about one capture as pairs of a label and a value."""
     yield "Name", name
     yield "Iterations", f"{side.iterations:,}"
@@ -83,7 +83,7 @@ def _side_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
             yield label, side.facts[fact]
 
 
-def _kind_section(diff: Diff, kind: str, limit: int) -> Section:
+def _build_kind_section(diff: Diff, kind: str, limit: int) -> Section:
     """Return the section of one kind of event, such as kernels, without rows that are equal in both captures."""
     frame = diff.frame(kind)
     changed = frame.filter(pl.col("status") != "equal")

@@ -44,7 +44,7 @@ class TracekitError(Exception):
         self.path = None if path is None else os.fspath(path)
         self.message = to_printable(message)
         self.hint = None if hint is None else to_printable(hint)
-        text = self.message if path is None else f"{printable_path(path)}: {self.message}"
+        text = self.message if path is None else f"{convert_to_printable_path(path)}: {self.message}"
         super().__init__(text if hint is None else f"{text}\nHint: {self.hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -102,7 +102,9 @@ class TracekitWarning(UserWarning):
     """Data was skipped, repaired or not understood. The message states which data and how much."""
 
 
-def choices_hint(plural_noun: str, known_names: Iterable[str], unknown_name: str, *, quoted: bool = False) -> str:
+def create_choices_hint(
+    plural_noun: str, known_names: Iterable[str], unknown_name: str, *, quoted: bool = False
+) -> str:
     """Return a hint that suggests the known name that is closest to an unknown name, and lists all known names.
 
     Args:
@@ -123,21 +125,21 @@ def choices_hint(plural_noun: str, known_names: Iterable[str], unknown_name: str
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning``. Its message begins with ``path`` if it is not None."""
-    text = to_printable(message) if path is None else f"{printable_path(path)}: {to_printable(message)}"
+    text = to_printable(message) if path is None else f"{convert_to_printable_path(path)}: {to_printable(message)}"
     _issued.append(None)
     warnings.warn(text, TracekitWarning, stacklevel=3)
 
 
-def warning_count() -> int:
+def count_warnings() -> int:
     """Return how often ``warn`` was called in this process, also for warnings that filters suppress."""
     return len(_issued)
 
 
-def printable_path(path: str | os.PathLike[str]) -> str:
+def convert_to_printable_path(path: str | os.PathLike[str]) -> str:
     """Return a path as printable text, even if its name is not UTF-8."""
     return to_printable(os.fsencode(path).decode("utf-8", "replace"))
 
 
-def first_line_of_message(error: BaseException) -> str:
+def get_first_line_of_message(error: BaseException) -> str:
     """Return the first line of the message of an error, or the name of its class if the message is empty."""
     return next(iter(str(error).splitlines()), type(error).__name__)

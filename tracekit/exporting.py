@@ -49,8 +49,8 @@ def write_trace(
     """
     is_folder = exporter.folder or has_one_file_per_table(exporter, tables)
     is_exported_file = registry.is_exported_file if is_folder else None
-    with targets.atomic_output(
-        path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=input_files_of_trace(view)
+    with targets.open_atomic_output(
+        path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=list_input_files_of_trace(view)
     ) as new:
         _write_output(view, exporter, new, tables, progress or _ignore_progress)
     return Path(path)
@@ -74,12 +74,12 @@ def write_table(
         raise UnknownFormatError(
             f"the format {exporter.format} cannot store a single table, only a whole trace", path=path
         )
-    with targets.atomic_output(path, overwrite=overwrite, inputs=input_files_of_trace(view)) as new:
+    with targets.open_atomic_output(path, overwrite=overwrite, inputs=list_input_files_of_trace(view)) as new:
         exporter.write_table(view, name, new, _ignore_progress)
     return Path(path)
 
 
-def input_files_of_trace(view: TraceView) -> tuple[targets.Input, ...]:
+def list_input_files_of_trace(view: TraceView) -> tuple[targets.Input, ...]:
     """Return the files and folders from which a trace is read. An output must not replace any of them."""
     return tuple(i for source in view.plan.sources for i in source.inputs)
 

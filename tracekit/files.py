@@ -54,8 +54,8 @@ def open_regular_file(path: Path) -> int:
         FileNotFoundError: The file does not exist.
     """
     try:
-        if (kind := special_file_kind(path.stat().st_mode)) is not None:  # opening some devices has side effects
-            raise _not_regular_file_error(path, kind)
+        if (kind := find_special_file_kind(path.stat().st_mode)) is not None:  # opening some devices has side effects
+            raise _create_not_regular_file_error(path, kind)
         descriptor = os.open(path, _FLAGS)
     except FileNotFoundError:
         raise
@@ -63,14 +63,14 @@ def open_regular_file(path: Path) -> int:
         raise TracekitError("the file cannot be read: permission denied", path=path, hint=PERMISSIONS_HINT) from e
     except OSError as e:
         raise TracekitError(f"the file cannot be read: {e.strerror or e}", path=path) from e
-    kind = special_file_kind(os.fstat(descriptor).st_mode)
+    kind = find_special_file_kind(os.fstat(descriptor).st_mode)
     if kind is None:
         return descriptor
     os.close(descriptor)
-    raise _not_regular_file_error(path, kind)
+    raise _create_not_regular_file_error(path, kind)
 
 
-def special_file_kind(mode: int) -> str | None:
+def find_special_file_kind(mode: int) -> str | None:
     """Return the type of a special file, such as "a named pipe", from its mode. Return None for a regular file."""
     return None if stat.S_ISREG(mode) else next((name for test, name in _FILE_TYPES if test(mode)), "a special file")
 
@@ -121,8 +121,8 @@ class FileState(NamedTuple):
         except OSError as e:
             what = "was removed" if e.errno == errno.ENOENT else f"became inaccessible ({e.strerror})"
             raise TracekitError(f"the file {what} while it was open", path=path, hint=REMOVED_HINT) from e
-        if (kind := special_file_kind(status.st_mode)) is not None:
-            raise _not_regular_file_error(path, kind)
+        if (kind := find_special_file_kind(status.st_mode)) is not None:
+            raise _create_not_regular_file_error(path, kind)
         state = FileState.from_status(status)
         same_file = (state.device, state.inode) == (self.device, self.inode)
         # Some systems update the modification time before the size when bytes are appended to a file.
@@ -138,7 +138,7 @@ class FileState(NamedTuple):
         return "the file changed while it was open"
 
 
-def file_state(path: Path) -> FileState | None:
+def read_file_state(path: Path) -> FileState | None:
     """Return the state of a regular file. Return None if the path is not a regular file or cannot be accessed."""
     try:
         status = path.stat()
@@ -171,7 +171,7 @@ class InputFile:
             FileNotFoundError: The file does not exist, and no state is expected.
         """
         self.path = path
-        self._descriptor = _open_unless_removed(path, expected)
+        self._descriptor = _open_existing_file(path, expected)
         self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)
         self._lock = threading.Lock()
         self._readers = 0
@@ -226,7 +226,7 @@ class InputFile:
             while len(target):
                 count = _read_into(descriptor, start, target)
                 if not count:
-                    raise self._truncation_error(start)
+                    raise self._create_truncation_error(start)
                 start, target = start + count, target[count:]
         except OSError as e:
             raise self._read_error(e) from e
@@ -289,14 +289,14 @@ class InputFile:
             data = _read_at(descriptor, start, size)
             chunks.append(data)
         if len(data) < size:
-            raise self._truncation_error(start)
+            raise self._create_truncation_error(start)
         return b"".join(chunks)
 
     def _read_error(self, error: OSError) -> TracekitError:
         """Return the error to raise when a read fails with an ``OSError``."""
         return TracekitError(f"the file cannot be read: {error.strerror or error}", path=self.path, hint=DISK_HINT)
 
-    def _truncation_error(self, end: int) -> TracekitError:
+    def _create_truncation_error(self, end: int) -> TracekitError:
         """Return the error for a file that was truncated, so that a read ended at the given offset."""
         message = f"the file changed while it was open: it had {self.size} bytes, but now it ends at byte {end}"
         return TracekitError(message, path=self.path, hint=CHANGED_HINT)
@@ -361,12 +361,12 @@ class Window:
             self._buffer_start, self._buffer = start, memoryview(self._file.read(self._start + start, size))
         return self._buffer[start - self._buffer_start : stop - self._buffer_start]
 
-    def window(self, start: int, stop: int) -> Window:
+    def create_window(self, start: int, stop: int) -> Window:
         """Return a window for the bytes from ``start`` to ``stop`` of this section, without reading them."""
         return Window(self._file, self._start + start, stop - start)
 
 
-def _open_unless_removed(path: Path, expected_state: FileState | None) -> int:
+def _open_existing_file(path: Path, expected_state: FileState | None) -> int:
     """Open a regular file. If a file with an expected state does not exist, the error states that it was removed."""
     try:
         return open_regular_file(path)
@@ -396,6 +396,6 @@ def _read_into(descriptor: int, start: int, target: memoryview) -> int:
     return len(data)
 
 
-def _not_regular_file_error(path: Path, kind: str) -> TracekitError:
+def _create_not_regular_file_error(path: Path, kind: str) -> TracekitError:
     """Return the error for a path that is not a regular file."""
     return TracekitError(f"this is {kind}, not a regular file", path=path, hint="write its content to a file first")

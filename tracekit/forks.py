@@ -62,10 +62,10 @@ def _has_polars_threads() -> bool:
         tasks = os.listdir(_TASKS)  # noqa: PTH208 - pathlib takes long to import
     except OSError:
         return _state.has_queried
-    return any(_thread_name(task).startswith(_POLARS_THREADS) for task in tasks)
+    return any(_read_thread_name(task).startswith(_POLARS_THREADS) for task in tasks)
 
 
-def _thread_name(thread_id: str) -> bytes:
+def _read_thread_name(thread_id: str) -> bytes:
     """Return the name of a thread of this process. Return an empty name if the thread has ended."""
     try:
         with open(f"{_TASKS}/{thread_id}/comm", "rb") as file:  # noqa: PTH123 - pathlib takes long to import

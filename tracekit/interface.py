@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from tracekit.errors import ExportError, UnknownFormatError, choices_hint
+from tracekit.errors import ExportError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -326,7 +326,7 @@ class Exporter:
         """
         unknown = [o for o in options if o not in self.options]
         if unknown:
-            hint = choices_hint("options", self.options, unknown[0])
+            hint = create_choices_hint("options", self.options, unknown[0])
             raise UnknownFormatError(f"the format {self.format} has no option {unknown[0]!r}", hint=hint)
         return self.configure(options) if options and self.configure else self
 

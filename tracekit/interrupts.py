@@ -34,7 +34,7 @@ _complete = False
 
 def install_handlers() -> None:
     """Install the handler for the signals that end the program. Ignored signals, as under nohup, stay ignored."""
-    for number in _signal_numbers():
+    for number in _list_signal_numbers():
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _handle_signal)
 
@@ -44,7 +44,7 @@ def ignore_signals() -> None:
 
     Signals with a handler other than tracekit's are unaffected.
     """
-    for number in _signal_numbers():
+    for number in _list_signal_numbers():
         if signal.getsignal(number) is _handle_signal:
             signal.signal(number, signal.SIG_IGN)
 
@@ -86,7 +86,7 @@ def is_output_complete() -> bool:
     return _complete
 
 
-def _signal_numbers() -> Iterator[int]:
+def _list_signal_numbers() -> Iterator[int]:
     for name in SIGNALS:
         number = getattr(signal, name, None)
         if number is not None:

@@ -52,18 +52,20 @@ def limit_memory(size_bytes: int | None) -> Iterator[None]:
         _limit.reset(token)
 
 
-def current_memory_limit() -> int | None:
+def get_memory_limit() -> int | None:
     """Return the limit that ``limit_memory`` set for columns, in bytes. None means half of the free memory."""
     return _limit.get()
 
 
-def memory_budget_bytes() -> int:
+def compute_memory_budget() -> int:
     """Return the number of bytes that columns may use: the limit of the current context, or half of the free memory."""
     chosen = _limit.get()
-    return available_memory_bytes() // 2 if chosen is None else chosen
+    return read_available_memory_bytes() // 2 if chosen is None else chosen
 
 
-def available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), process_folder: Path = cgroups.PROCESS_FOLDER) -> int:
+def read_available_memory_bytes(
+    meminfo: Path = Path("/proc/meminfo"), process_folder: Path = cgroups.PROCESS_FOLDER
+) -> int:
     """Return the memory that this process can still allocate without swapping, in bytes.
 
     A limit of the container or of the cluster job is taken into account if a control group of Linux enforces it.
@@ -77,11 +79,11 @@ def available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), process_folder
         free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, ValueError, StopIteration):
         free = DEFAULT_FREE_BYTES
-    allowed = cgroups.free_memory_bytes(process_folder)
+    allowed = cgroups.read_free_memory_bytes(process_folder)
     return free if allowed is None else min(free, allowed)
 
 
-def total_memory_bytes(process_folder: Path = cgroups.PROCESS_FOLDER) -> int:
+def read_total_memory_bytes(process_folder: Path = cgroups.PROCESS_FOLDER) -> int:
     """Return the memory size of this machine in bytes, or the limit of its control groups if it is smaller.
 
     Args:
@@ -91,7 +93,7 @@ def total_memory_bytes(process_folder: Path = cgroups.PROCESS_FOLDER) -> int:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         total = DEFAULT_TOTAL_BYTES
-    limit = cgroups.memory_limit_bytes(process_folder)
+    limit = cgroups.read_memory_limit_bytes(process_folder)
     return total if limit is None else min(total, limit)
 
 
@@ -162,7 +164,7 @@ def is_large(size: int) -> bool:
     """
     if size < LARGE_BLOCK and _limit.get() is None:
         return False
-    return size > memory_budget_bytes() // SPILLED_SHARE
+    return size > compute_memory_budget() // SPILLED_SHARE
 
 
 def spill_to_temporary_file(table: pa.Table) -> pa.Table:
@@ -175,7 +177,7 @@ def spill_to_temporary_file(table: pa.Table) -> pa.Table:
     return spilled
 
 
-def zeros(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def allocate_zeros(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return a new array of zeros, which is mapped from a temporary file if it is large."""
     import numpy as np
 

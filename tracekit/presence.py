@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tracekit.errors import TracekitError, choices_hint, warn
+from tracekit.errors import TracekitError, create_choices_hint, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ class SelectableTrace(Protocol):
         ...
 
 
-def time_span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
+def find_time_span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
     """Return the earliest and the latest time in the given tables, in ns. Return None if the tables have no rows."""
     import polars as pl
 
@@ -93,20 +93,20 @@ def check_selection(
 
 
 def _check_devices(trace: SelectableTrace, devices: Sequence[int]) -> None:
-    known = _distinct_values(trace, ["devices"], "device_id")
+    known = _find_distinct_values(trace, ["devices"], "device_id")
     if set(devices) <= set(known):
         return
-    known = sorted({*known, *_distinct_values(trace, ON_DEVICES, "device_id")})
+    known = sorted({*known, *_find_distinct_values(trace, ON_DEVICES, "device_id")})
     if missing := [d for d in devices if d not in known]:
         hint = f"choose one of these GPUs: {', '.join(map(str, known))}" if known else "the capture contains no GPUs"
         raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=trace.path, hint=hint)
 
 
 def _check_domains(trace: SelectableTrace, domains: Sequence[str]) -> None:
-    known = _distinct_values(trace, IN_DOMAINS, "domain")
+    known = _find_distinct_values(trace, IN_DOMAINS, "domain")
     for missing in (d for d in domains if d and d not in known):
         more = "" if len(known) <= _SHOWN else ", …"
-        hint = choices_hint("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
+        hint = create_choices_hint("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
         warn(f"there is no NVTX domain {missing!r} in the capture; {hint}", path=trace.path)
 
 
@@ -119,14 +119,14 @@ def _check_time(trace: SelectableTrace, time: Time) -> None:
     duration = trace.info.get("duration_ns", "")
     if duration.isdecimal() and (start or 0) < int(duration) and (end is None or end > 0):
         return
-    known = time_span(trace, [*TIMED, *OTHER_TIMED])
+    known = find_time_span(trace, [*TIMED, *OTHER_TIMED])
     if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
         message = f"the capture has no events {_format_window(time)}"
         hint = f"the capture has events from {_format_ms(known[0])} to {_format_ms(known[1])}"
         raise TracekitError(message, path=trace.path, hint=hint)
 
 
-def _distinct_values(trace: SelectableTrace, tables: Iterable[str], column: str) -> list[Any]:
+def _find_distinct_values(trace: SelectableTrace, tables: Iterable[str], column: str) -> list[Any]:
     """Return the distinct values of a column in several tables.
 
     Null strings are returned as empty strings, and other nulls are omitted.

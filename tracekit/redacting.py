@@ -51,14 +51,14 @@ def redact(
     inputs = [targets.Input.from_path(source.path)]
     if isinstance(key, os.PathLike):
         inputs.append(targets.Input.from_path(key))
-    secret = _key_bytes(key)
-    reader = _reader_with_redaction(source)
+    secret = _read_key_bytes(key)
+    reader = _find_reader_with_redaction(source)
     redact, with_key = reader.redact, reader.redact_with_key
     if redact is None or (secret is not None and with_key is None):
         raise TracekitError(
             f"{reader.format} files cannot be redacted with a key", path=source.path, hint="redact them without a key"
         )
-    with targets.atomic_output(target, overwrite=overwrite, inputs=inputs) as new:
+    with targets.open_atomic_output(target, overwrite=overwrite, inputs=inputs) as new:
         return dict(redact(source, new) if secret is None or with_key is None else with_key(source, new, secret))
 
 
@@ -83,7 +83,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
         True
     """
     source = Source(path)
-    reader = _reader_with_redaction(source)
+    reader = _find_reader_with_redaction(source)
     if reader.unredacted is None:
         message = f"private values of {reader.format} files cannot be counted"
         raise TracekitError(
@@ -94,7 +94,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
     return dict(reader.unredacted(source))
 
 
-def _key_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
+def _read_key_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
     """Return a key as bytes, which are read from a file if the key is a path, and check its length."""
     from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
 
@@ -115,7 +115,7 @@ def _read_key(path: os.PathLike[str], size: int) -> bytes:
         raise TracekitError(f"the key cannot be read: {e.strerror or e}", path=os.fspath(path)) from e
 
 
-def _reader_with_redaction(source: Source) -> interface.Reader:
+def _find_reader_with_redaction(source: Source) -> interface.Reader:
     """Return the reader that recognizes a source, and check that it can redact files."""
     reader = detection.detect_reader(source)
     if reader.redact is None:

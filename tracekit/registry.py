@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import no_pandas
-from tracekit.errors import UnknownFormatError, choices_hint, warn
+from tracekit.errors import UnknownFormatError, create_choices_hint, warn
 from tracekit.interface import Exporter, Reader
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ Plugin = TypeVar("Plugin", Reader, Exporter)
 @functools.cache
 def readers() -> dict[str, Reader]:
     """Return all readers by format name. Built-in readers come before plug-ins."""
-    return _add_plugins(Reader, built_in_readers(), "tracekit.readers")
+    return _add_plugins(Reader, load_built_in_readers(), "tracekit.readers")
 
 
 @functools.cache
-def built_in_readers() -> dict[str, Reader]:
+def load_built_in_readers() -> dict[str, Reader]:
     """Return the built-in readers by format name."""
     return _import_built_in(BUILTIN_READERS, "READER")
 
@@ -77,7 +77,7 @@ def reader(name: str) -> Reader:
     Raises:
         UnknownFormatError: No reader has this format name.
     """
-    return built_in_readers().get(name) or _find_handler("reader", name, readers())
+    return load_built_in_readers().get(name) or _find_handler("reader", name, readers())
 
 
 def exporter(name: str) -> Exporter:
@@ -101,27 +101,27 @@ def formats() -> dict[str, tuple[bool, bool]]:
     return {name: (name in read, name in write) for name in sorted({*read, *write})}
 
 
-def exporter_for(path: str | os.PathLike[str]) -> Exporter:
+def find_exporter_for(path: str | os.PathLike[str]) -> Exporter:
     """Return the exporter that writes files with the suffix of a path.
 
     Raises:
         UnknownFormatError: No exporter writes files with this suffix.
     """
-    if chosen := _longest_suffix_exporter(path):
+    if chosen := _find_exporter_by_suffix(path):
         return chosen
     raise UnknownFormatError(
         "no exporter writes files with this suffix", path=path, hint=f"choose a format: {', '.join(exporters())}"
     )
 
 
-def _longest_suffix_exporter(path: str | os.PathLike[str]) -> Exporter | None:
+def _find_exporter_by_suffix(path: str | os.PathLike[str]) -> Exporter | None:
     """Return the exporter with the longest suffix with which a path ends, or None if there is none."""
     name = os.fspath(path)
     matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
     return max(matches, key=lambda m: m[0])[1] if matches else None
 
 
-def table_exporter_for(path: str | os.PathLike[str], format_name: str | None = None) -> Exporter:
+def find_table_exporter_for(path: str | os.PathLike[str], format_name: str | None = None) -> Exporter:
     """Return the exporter that writes a single table to a path.
 
     Args:
@@ -132,7 +132,7 @@ def table_exporter_for(path: str | os.PathLike[str], format_name: str | None = N
         UnknownFormatError: There is no such exporter, or it writes only whole traces. The hint lists the formats that
             store single tables.
     """
-    chosen = _longest_suffix_exporter(path) if format_name is None else exporter(format_name)
+    chosen = _find_exporter_by_suffix(path) if format_name is None else exporter(format_name)
     if chosen is not None and chosen.write_table is not None:
         return chosen
     formats = ", ".join(name for name, other in exporters().items() if other.write_table is not None)
@@ -192,5 +192,5 @@ def _find_handler(kind: str, format_name: str, handlers: dict[str, Plugin]) -> P
         return handlers[format_name]
     except KeyError:
         raise UnknownFormatError(
-            f"no {kind} is called {format_name!r}", hint=choices_hint(f"{kind}s", handlers, format_name)
+            f"no {kind} is called {format_name!r}", hint=create_choices_hint(f"{kind}s", handlers, format_name)
         ) from None

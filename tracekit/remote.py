@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tracekit.errors import TracekitError, first_line_of_message
-from tracekit.targets.workspaces import workspace
+from tracekit.errors import TracekitError, get_first_line_of_message
+from tracekit.targets.workspaces import create_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,19 +27,19 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.match(path) is not None
 
 
-def url_without_secrets(url: str) -> str:
+def remove_secrets(url: str) -> str:
     """Return a URL for messages, without its user name, password and query string, which may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def url_to_path(url: str) -> Path:
+def convert_url_to_path(url: str) -> Path:
     """Return an absolute path that consists of the host and the path of a URL. No file needs to exist at this path."""
     parts = urlsplit(url)
     return Path("/", parts.netloc.rpartition("@")[2], parts.path.lstrip("/"))
 
 
-def file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Convert a URL with the scheme ``file`` to a path. Return any other path or URL unchanged."""
     if isinstance(path_or_url, str) and path_or_url.startswith("file://"):
         from urllib.request import url2pathname
@@ -60,7 +60,7 @@ def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
         FileNotFoundError: The file or folder does not exist.
     """
     with _convert_fsspec_errors(url):
-        system, path = _file_system_and_path(url)
+        system, path = _open_file_system(url)
         if not _PATTERN.search(path):
             if not system.isdir(path):
                 return [url]
@@ -69,10 +69,10 @@ def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
             paths = system.glob(path)
         urls = sorted(system.unstrip_protocol(f) for f in paths)
     if not urls:
-        raise TracekitError("no file matches this URL", path=url_without_secrets(url), hint="check the URL")
+        raise TracekitError("no file matches this URL", path=remove_secrets(url), hint="check the URL")
     if len(urls) > _MAX_FILES:
         hint = "use a pattern that matches fewer files"
-        raise TracekitError(f"more than {_MAX_FILES:,} files match this URL", path=url_without_secrets(url), hint=hint)
+        raise TracekitError(f"more than {_MAX_FILES:,} files match this URL", path=remove_secrets(url), hint=hint)
     return urls
 
 
@@ -94,8 +94,8 @@ def download(url: str, *, size: int | None = None) -> Iterator[Path]:
     import tempfile
 
     folder = Path(tempfile.gettempdir())
-    with workspace(folder) as temporary:
-        copy = temporary / (url_to_path(url).name or "file")
+    with create_workspace(folder) as temporary:
+        copy = temporary / (convert_url_to_path(url).name or "file")
         with _convert_fsspec_errors(url):
             _download_file(url, copy, size, shutil.disk_usage(folder).free)
         yield copy
@@ -111,18 +111,16 @@ def _download_file(url: str, copy: Path, size: int | None, free: int) -> None:
         free: Free space of the disk in bytes. If the storage does not report the size of the file, at most this number
             of bytes is written.
     """
-    system, path = _file_system_and_path(url)
+    system, path = _open_file_system(url)
     if system.isdir(path):
-        raise TracekitError(
-            "this is a folder, not a file", path=url_without_secrets(url), hint="open it with load_many"
-        )
+        raise TracekitError("this is a folder, not a file", path=remove_secrets(url), hint="open it with load_many")
     known = system.size(path)
     if size is not None and known is not None and known != size:
-        raise _size_changed_error(url)
+        raise _create_size_changed_error(url)
     limit = free if known is None else known
     if limit > free:
         message = f"the file has {known:,} bytes, but only {free:,} are free for temporary files"
-        raise TracekitError(message, path=url_without_secrets(url), hint="set TMPDIR to a folder on a larger disk")
+        raise TracekitError(message, path=remove_secrets(url), hint="set TMPDIR to a folder on a larger disk")
     left = limit
     with system.open(path, "rb") as source, copy.open("xb") as target:
         while block := source.read(min(_CHUNK_BYTES, left + 1)):
@@ -131,21 +129,21 @@ def _download_file(url: str, copy: Path, size: int | None, free: int) -> None:
                 break
             target.write(block)
     if left < 0 or (known is not None and left):
-        raise _size_changed_error(url)
+        raise _create_size_changed_error(url)
 
 
-def _size_changed_error(url: str) -> TracekitError:
+def _create_size_changed_error(url: str) -> TracekitError:
     hint = "wait until it is written completely, then load it again"
-    return TracekitError("the size of the file changed while it was read", path=url_without_secrets(url), hint=hint)
+    return TracekitError("the size of the file changed while it was read", path=remove_secrets(url), hint=hint)
 
 
-def _file_system_and_path(url: str) -> tuple[Any, str]:
+def _open_file_system(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a URL, and the path of the file in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError as e:
         message = "reading this path needs the package fsspec"
-        raise TracekitError(message, path=url_without_secrets(url), hint="pip install fsspec") from e
+        raise TracekitError(message, path=remove_secrets(url), hint="pip install fsspec") from e
     opened: tuple[Any, str] = url_to_fs(url)
     return opened
 
@@ -158,13 +156,11 @@ def _convert_fsspec_errors(url: str) -> Iterator[None]:
     except TracekitError:
         raise
     except FileNotFoundError:
-        raise FileNotFoundError(2, os.strerror(2), url_without_secrets(url)) from None
+        raise FileNotFoundError(2, os.strerror(2), remove_secrets(url)) from None
     except ImportError as e:
-        message = f"reading this path needs another package: {first_line_of_message(e)}"
-        raise TracekitError(
-            message, path=url_without_secrets(url), hint="install the package that the message names"
-        ) from e
+        message = f"reading this path needs another package: {get_first_line_of_message(e)}"
+        raise TracekitError(message, path=remove_secrets(url), hint="install the package that the message names") from e
     except Exception as e:
         # Storage services raise exceptions of their own. Their texts may contain credentials.
-        reason = first_line_of_message(e) if isinstance(e, OSError | ValueError) else type(e).__name__
-        raise TracekitError(f"the storage cannot be read: {reason}", path=url_without_secrets(url)) from e
+        reason = get_first_line_of_message(e) if isinstance(e, OSError | ValueError) else type(e).__name__
+        raise TracekitError(f"the storage cannot be read: {reason}", path=remove_secrets(url)) from e

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import SchemaError, choices_hint
+from tracekit.errors import SchemaError, create_choices_hint
 
 if TYPE_CHECKING:
     import os
@@ -110,7 +110,7 @@ class TableSchema:
         try:
             return self._columns_by_name[column]
         except KeyError:
-            hint = choices_hint("columns", self.names, column)
+            hint = create_choices_hint("columns", self.names, column)
             raise SchemaError(f"table {self.name!r} has no column {column!r}", hint=hint) from None
 
     def __iter__(self) -> Iterator[Column]:
@@ -129,12 +129,12 @@ class TableSchema:
 @functools.cache
 def table_names() -> tuple[str, ...]:
     """Return the names of all declared tables in alphabetical order."""
-    return tuple(sorted(name for name in _compiled()["tables"] if not name.startswith("_")))
+    return tuple(sorted(name for name in _load_compiled_schemas()["tables"] if not name.startswith("_")))
 
 
 def tables() -> dict[str, TableSchema]:
     """Return all declared tables by name, in alphabetical order."""
-    return {name: _declaration(name) for name in table_names()}
+    return {name: _get_declaration(name) for name in table_names()}
 
 
 def table(name: str) -> TableSchema:
@@ -144,8 +144,8 @@ def table(name: str) -> TableSchema:
         SchemaError: No table with this name is declared.
     """
     if name not in table_names():
-        raise SchemaError(f"no table is called {name!r}", hint=choices_hint("tables", table_names(), name))
-    return _declaration(name)
+        raise SchemaError(f"no table is called {name!r}", hint=create_choices_hint("tables", table_names(), name))
+    return _get_declaration(name)
 
 
 @functools.cache
@@ -157,7 +157,7 @@ def correlated_schema(name: str) -> TableSchema:
 
 
 @functools.cache
-def columns_read_by_correlation() -> Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]:
+def list_columns_read_by_correlation() -> Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]:
     """Return which columns correlation reads to compute each column that it adds to a table.
 
     The file with these columns is written by ``tests/correlation_reads.py``, which runs the correlation on tables with
@@ -173,7 +173,7 @@ def columns_read_by_correlation() -> Mapping[str, Mapping[str, Mapping[str, Sequ
     return reads
 
 
-def table_name_in_metadata(schema: pa.Schema) -> str | None:
+def read_table_name(schema: pa.Schema) -> str | None:
     """Return the table name in the metadata of an Arrow schema. Return None if the metadata has no table name."""
     name = (schema.metadata or {}).get(b"tracekit.table")
     return None if name is None else name.decode("utf-8", "replace")
@@ -208,7 +208,7 @@ def graph_joined_schema(base: TableSchema) -> TableSchema:
 
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
     """Return the Arrow schema of a table or of some of its columns. Field metadata contains units and descriptions."""
-    return _arrow_schema(schema, None if columns is None else tuple(columns))
+    return _build_arrow_schema(schema, None if columns is None else tuple(columns))
 
 
 def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> dict[str, pl.DataType]:
@@ -230,7 +230,7 @@ def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> 
 
 def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
     """Return an Arrow table without rows that has all columns of a schema, or some of them."""
-    return _empty_table(schema, None if columns is None else tuple(columns))
+    return _build_empty_table(schema, None if columns is None else tuple(columns))
 
 
 @functools.cache
@@ -242,7 +242,7 @@ def example_frame(schema: TableSchema) -> pl.DataFrame:
     import polars as pl
 
     dtypes = polars_schema(schema)
-    row = {c.name: _example_value(c, dtypes[c.name]) for c in schema.columns}
+    row = {c.name: _create_example_value(c, dtypes[c.name]) for c in schema.columns}
     return pl.DataFrame({name: [value] for name, value in row.items()}, schema=dtypes)
 
 
@@ -293,14 +293,14 @@ def json_schema(schema: TableSchema) -> dict[str, Any]:
         "title": schema.name,
         "description": schema.doc,
         "type": "object",
-        "properties": {c.name: _json_property(c) for c in schema.columns},
+        "properties": {c.name: _build_json_property(c) for c in schema.columns},
         "required": [c.name for c in schema.columns if not c.nullable],
         "additionalProperties": True,
         "x-key": list(schema.key),
     }
 
 
-def _example_value(column: Column, dtype: pl.DataType) -> object:
+def _create_example_value(column: Column, dtype: pl.DataType) -> object:
     if column.values:
         return column.values[0]
     if dtype.is_numeric():
@@ -309,7 +309,7 @@ def _example_value(column: Column, dtype: pl.DataType) -> object:
 
 
 @functools.cache
-def _declaration(name: str) -> TableSchema:
+def _get_declaration(name: str) -> TableSchema:
     """Return the declaration of one table."""
     raw = _load_declaration(name)
     optional = raw.get("optional", False)
@@ -322,46 +322,46 @@ def _parse_columns(declarations: Iterable[dict[str, Any]]) -> tuple[Column, ...]
 
 
 def _load_declaration(name: str) -> dict[str, Any]:
-    declaration: dict[str, Any] = _compiled()["tables"][name]
+    declaration: dict[str, Any] = _load_compiled_schemas()["tables"][name]
     return declaration
 
 
 @functools.cache
-def _compiled() -> dict[str, dict[str, Any]]:
+def _load_compiled_schemas() -> dict[str, dict[str, Any]]:
     compiled: dict[str, dict[str, Any]] = json.loads((FOLDER / "_compiled.json").read_text("utf-8"))
     return compiled
 
 
-def tensor_core_rules() -> Mapping[str, Any]:
+def load_tensor_core_rules() -> Mapping[str, Any]:
     """Return the rules in ``schemas/tensor_cores.toml``, which state which kernels use Tensor Cores."""
-    return _compiled()["tensor_core_rules"]
+    return _load_compiled_schemas()["tensor_core_rules"]
 
 
-def declared_fields(file: str, message: str) -> Mapping[str, tuple[int, str | None]]:
+def load_declared_fields(file: str, message: str) -> Mapping[str, tuple[int, str | None]]:
     """Return the number and the message type, if any, of each field of a protobuf message in ``schemas/proto``.
 
     Args:
         file: Name of the schema file, without suffix.
         message: Name of the message.
     """
-    fields: Mapping[str, tuple[int, str | None]] = _compiled()["messages"][file][message]
+    fields: Mapping[str, tuple[int, str | None]] = _load_compiled_schemas()["messages"][file][message]
     return fields
 
 
 @functools.lru_cache(maxsize=1 << 10)
-def _arrow_schema(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Schema:
+def _build_arrow_schema(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Schema:
     import pyarrow as pa
 
     chosen = schema.columns if columns is None else [schema[c] for c in columns]
-    return pa.schema([_arrow_field(c) for c in chosen], metadata={"tracekit.table": schema.name})
+    return pa.schema([_build_arrow_field(c) for c in chosen], metadata={"tracekit.table": schema.name})
 
 
 @functools.lru_cache(maxsize=1 << 10)
-def _empty_table(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Table:
-    return _arrow_schema(schema, columns).empty_table()
+def _build_empty_table(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Table:
+    return _build_arrow_schema(schema, columns).empty_table()
 
 
-def _arrow_field(column: Column) -> pa.Field:
+def _build_arrow_field(column: Column) -> pa.Field:
     import pyarrow as pa
 
     kinds = {"bool": pa.bool_(), "dictionary": pa.dictionary(pa.int32(), pa.string())}
@@ -383,7 +383,7 @@ def _cast_column(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> 
         raise _ColumnMismatchError(field.name, f"cannot be cast to {field.type}: {e}") from e
     if not field.nullable and cast.null_count:
         raise _ColumnMismatchError(field.name, f"is not nullable, but it has {cast.null_count} nulls")
-    if declared.values and (undeclared := _undeclared_values(cast, declared.values)):
+    if declared.values and (undeclared := _find_undeclared_values(cast, declared.values)):
         allowed = ", ".join(declared.values)
         raise _ColumnMismatchError(
             field.name, f"contains {', '.join(undeclared)}, but only these values are declared: {allowed}"
@@ -419,12 +419,12 @@ def _cast_dictionary(array: pa.DictionaryArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), array.dictionary.cast(pa.string()))
 
 
-def _undeclared_values(column: pa.ChunkedArray, allowed: Sequence[str]) -> list[str]:
+def _find_undeclared_values(column: pa.ChunkedArray, allowed: Sequence[str]) -> list[str]:
     used = column.unique().drop_null().cast(column.type.value_type).to_pylist()
     return sorted({v for v in used if v not in allowed})
 
 
-def _json_property(column: Column) -> dict[str, Any]:
+def _build_json_property(column: Column) -> dict[str, Any]:
     kind = _JSON_TYPES.get(column.type, "string")
     prop: dict[str, Any] = {"type": [kind, "null"] if column.nullable else kind, "description": column.doc}
     if column.values:
@@ -436,7 +436,7 @@ def _json_property(column: Column) -> dict[str, Any]:
 
 
 @functools.cache
-def message_class(file: str, name: str) -> Any:
+def load_message_class(file: str, name: str) -> Any:
     """Return the class of a protobuf message that is declared in ``schemas/proto``.
 
     The compiled declarations are loaded into a separate descriptor pool. Generated code would not work with protobuf
@@ -448,11 +448,11 @@ def message_class(file: str, name: str) -> Any:
     """
     from google.protobuf import message_factory
 
-    return message_factory.GetMessageClass(_descriptor_pool(file).FindMessageTypeByName(f"tracekit.{file}.{name}"))
+    return message_factory.GetMessageClass(_load_descriptor_pool(file).FindMessageTypeByName(f"tracekit.{file}.{name}"))
 
 
 @functools.cache
-def _descriptor_pool(file: str) -> DescriptorPool:
+def _load_descriptor_pool(file: str) -> DescriptorPool:
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     compiled = descriptor_pb2.FileDescriptorSet.FromString((FOLDER / "proto" / f"{file}.binpb").read_bytes())

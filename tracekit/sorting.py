@@ -1,6 +1,6 @@
 """Compute, group and sort large columns block by block, so that only a few blocks are in memory at a time.
 
-Results are arrays that are mapped from temporary files if they are large (``memory.zeros``). ``series_from_array``
+Results are arrays that are mapped from temporary files if they are large (``memory.zeros``). ``create_series``
 converts them to polars columns without a copy.
 """
 
@@ -58,7 +58,7 @@ class GroupedRows(NamedTuple):
     starts: Numbers
 
 
-def series_from_array(values: npt.NDArray[Any]) -> pl.Series:
+def create_series(values: npt.NDArray[Any]) -> pl.Series:
     """Convert a numpy array of numbers to a polars column without a name.
 
     Unlike ``pl.Series`` and ``pa.array``, this function does not import ``numpy.ma``, which would take 10 ms.
@@ -71,7 +71,7 @@ def series_from_array(values: npt.NDArray[Any]) -> pl.Series:
     return pl.Series(pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)]))
 
 
-def sorted_distinct(values: Array) -> Array:
+def sort_and_deduplicate(values: Array) -> Array:
     """Sort an array of numbers in place, and return its distinct values.
 
     Unlike ``numpy.unique``, this function does not import ``numpy.ma``.
@@ -82,7 +82,7 @@ def sorted_distinct(values: Array) -> Array:
     return values[is_first]
 
 
-def row_blocks(rows: int) -> Iterator[slice]:
+def iterate_row_blocks(rows: int) -> Iterator[slice]:
     """Yield slices of at most ``BLOCK_ROWS`` rows. After each block, the pages of mapped files are released."""
     for start in range(0, rows, BLOCK_ROWS):
         yield slice(start, min(start + BLOCK_ROWS, rows))
@@ -90,15 +90,15 @@ def row_blocks(rows: int) -> Iterator[slice]:
             memory.drop_mapped_pages()
 
 
-def row_number_type(rows: int) -> np.dtype[Any]:
+def choose_row_number_type(rows: int) -> np.dtype[Any]:
     """Return the smallest type of integers that can number the given number of rows."""
     return np.dtype(np.uint32 if rows <= _UINT32_ROWS else np.int64)
 
 
 def map_blocks(function: Callable[[slice], Array], rows: int, dtype: np.dtype[Any] | type) -> Array:
     """Return an array with the results of a function for all blocks of rows."""
-    result = memory.zeros(rows, dtype)
-    for block in row_blocks(rows):
+    result = memory.allocate_zeros(rows, dtype)
+    for block in iterate_row_blocks(rows):
         result[block] = function(block)
     return result
 
@@ -117,7 +117,7 @@ def group_rows(groups: Callable[[slice], Array], rows: int, count: int) -> Group
         count: Number of groups.
     """
     sizes = np.zeros(count, np.int64)
-    for block in row_blocks(rows):
+    for block in iterate_row_blocks(rows):
         sizes += np.bincount(groups(block), minlength=count)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     (order,) = _distribute(groups, rows, starts, [])
@@ -135,21 +135,21 @@ def sort_rows(*keys: Array) -> SortedRows:
     if is_sorted(*keys):
         return SortedRows(None, list(keys))
     if rows <= BLOCK_ROWS or (rows <= _ROWS_SORTED_AT_ONCE and not memory.is_large(keys[0].nbytes)):
-        order = stable_order(*keys)
-        return SortedRows(order.astype(row_number_type(rows)), [key[order] for key in keys])
-    bounds = _bucket_bounds(keys[0])
+        order = compute_stable_order(*keys)
+        return SortedRows(order.astype(choose_row_number_type(rows)), [key[order] for key in keys])
+    bounds = _choose_bucket_bounds(keys[0])
 
-    def bucket(block: slice) -> Array:
+    def select_bucket(block: slice) -> Array:
         return np.searchsorted(bounds, keys[0][block], side="right").astype(np.uint16)
 
     sizes = np.zeros(len(bounds) + 1, np.int64)
-    for block in row_blocks(rows):
-        sizes += np.bincount(bucket(block), minlength=len(sizes))
+    for block in iterate_row_blocks(rows):
+        sizes += np.bincount(select_bucket(block), minlength=len(sizes))
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    order, *ordered = _distribute(bucket, rows, starts, keys)
+    order, *ordered = _distribute(select_bucket, rows, starts, keys)
     released = 0
     for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        within = stable_order(*(key[start:stop] for key in ordered))
+        within = compute_stable_order(*(key[start:stop] for key in ordered))
         for values in (order, *ordered):
             values[start:stop] = values[start:stop][within]
         if stop - released >= BLOCK_ROWS:
@@ -169,12 +169,14 @@ def sort_in_place(values: Array) -> None:
 def is_sorted(*keys: Array) -> bool:
     """Return whether rows are in ascending order of one or more keys."""
     rows = len(keys[0])
-    return all(_ascends([key[max(block.start - 1, 0) : block.stop] for key in keys]) for block in row_blocks(rows))
+    return all(
+        _is_ascending([key[max(block.start - 1, 0) : block.stop] for key in keys]) for block in iterate_row_blocks(rows)
+    )
 
 
-def stable_order(*keys: Array) -> Array:
+def compute_stable_order(*keys: Array) -> Array:
     """Return the row numbers in ascending order of one or more integer keys. Rows with equal keys keep their order."""
-    order = _stable_argsort(keys[0])
+    order = _argsort_stably(keys[0])
     return _order_ties(order, keys) if len(keys) > 1 else order
 
 
@@ -186,12 +188,12 @@ def _order_ties(order: Array, keys: Sequence[Array]) -> Array:
     tied = np.flatnonzero(is_tied)
     if len(tied):
         rows, values = order[tied], key[tied]
-        within = stable_order(*(other[rows] for other in keys[1:]))
-        order[tied] = rows[within[_stable_argsort(values[within])]]
+        within = compute_stable_order(*(other[rows] for other in keys[1:]))
+        order[tied] = rows[within[_argsort_stably(values[within])]]
     return order
 
 
-def _ascends(keys: Sequence[Array]) -> bool:
+def _is_ascending(keys: Sequence[Array]) -> bool:
     """Return whether the rows of a block are in ascending order of their keys."""
     key, *rest = keys
     before, after = key[:-1], key[1:]
@@ -200,10 +202,10 @@ def _ascends(keys: Sequence[Array]) -> bool:
     if (before > after).any():
         return False
     ties = np.flatnonzero(before == after)
-    return all(_pairs_ascend(rest, ties))
+    return all(_check_pairs_ascend(rest, ties))
 
 
-def _pairs_ascend(keys: Sequence[Array], first: Array) -> Iterator[bool]:
+def _check_pairs_ascend(keys: Sequence[Array], first: Array) -> Iterator[bool]:
     """Yield whether rows and the rows after them are in ascending order of each key, if earlier keys are equal."""
     for key in keys:
         before, after = key[first], key[first + 1]
@@ -211,7 +213,7 @@ def _pairs_ascend(keys: Sequence[Array], first: Array) -> Iterator[bool]:
         first = first[before == after]
 
 
-def _stable_argsort(key: Array) -> Array:
+def _argsort_stably(key: Array) -> Array:
     """Return the row numbers in ascending order of an integer key. Rows with equal keys keep their order.
 
     If the key and the row number fit into one integer, these integers are sorted, which is several times as fast as
@@ -232,14 +234,14 @@ def _stable_argsort(key: Array) -> Array:
     return packed
 
 
-def _bucket_bounds(key: Array) -> Array:
+def _choose_bucket_bounds(key: Array) -> Array:
     """Return the first values of all buckets but the first one, so that most buckets have at most ``BLOCK_ROWS`` rows.
 
     They are quantiles of a sample of the values.
     """
     buckets = min(-(-2 * len(key) // BLOCK_ROWS), _MAX_BUCKETS)
     step = max(len(key) // (buckets * _SAMPLES_PER_BUCKET), 1)
-    sample = np.sort(np.concatenate([key[block][::step] for block in row_blocks(len(key))]))
+    sample = np.sort(np.concatenate([key[block][::step] for block in iterate_row_blocks(len(key))]))
     return np.unique(sample[:: max(len(sample) // buckets, 1)])
 
 
@@ -252,12 +254,12 @@ def _distribute(groups: Callable[[slice], Array], rows: int, starts: Numbers, co
         starts: Position of the first row of each group in the result, followed by the number of rows.
         columns: The columns.
     """
-    order = memory.zeros(rows, row_number_type(rows))
-    results = [memory.zeros(rows, column.dtype) for column in columns]
+    order = memory.allocate_zeros(rows, choose_row_number_type(rows))
+    results = [memory.allocate_zeros(rows, column.dtype) for column in columns]
     free = starts[:-1].copy()
-    for block in row_blocks(rows):
+    for block in iterate_row_blocks(rows):
         group = groups(block)
-        within = np.argsort(group, kind="stable") if group.dtype.itemsize <= _RADIX_BYTES else _stable_argsort(group)
+        within = np.argsort(group, kind="stable") if group.dtype.itemsize <= _RADIX_BYTES else _argsort_stably(group)
         sizes = np.bincount(group, minlength=len(free))
         targets = np.repeat(free - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(group))
         order[targets] = within + block.start

@@ -36,7 +36,7 @@ def map_in_order(
     if len(job_list) <= 1:
         yield from map(function, job_list)
         return
-    threads = min(max_threads, MAX_THREADS, available_cores())
+    threads = min(max_threads, MAX_THREADS, count_available_cores())
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, "tracekit") as pool:
         try:
@@ -50,7 +50,7 @@ def map_in_order(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def available_cores() -> int:
+def count_available_cores() -> int:
     """Return the number of CPU cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -84,7 +84,7 @@ class RunningTotals:
             return before
 
     @contextlib.contextmanager
-    def job_context(self, job: int) -> Iterator[None]:
+    def open_job_context(self, job: int) -> Iterator[None]:
         """Return a context manager for running a job. If the job fails, later jobs fail instead of waiting for it."""
         try:
             yield

@@ -83,7 +83,7 @@ def load(
         ...     trace.count("kernels")
         334
     """
-    path = remote.file_url_to_path(path)
+    path = remote.convert_file_url_to_path(path)
     if isinstance(path, str) and remote.is_url(path):
         return _load_remote(path, format, via)
     source = Source(path)
@@ -269,7 +269,7 @@ class Trace:
             >>> tk.load("fixtures/train_amp.sqlite").span()
             (19012963, 497328044)
         """
-        return presence.time_span(self._view)
+        return presence.find_time_span(self._view)
 
     def correlate(self) -> Trace:
         """Join GPU activities with their API calls and NVTX ranges.
@@ -399,7 +399,7 @@ class Trace:
         """
         from tracekit.core import ncu
 
-        return ncu.wide_metrics(self.frame("ncu_launches"), self.frame("ncu_metrics"))
+        return ncu.add_metric_columns(self.frame("ncu_launches"), self.frame("ncu_metrics"))
 
     def join_ncu(self, ncu: Trace, *, metrics: Sequence[str] | None = None) -> Trace:
         """Join the kernels with the Nsight Compute results of the same program.
@@ -621,7 +621,7 @@ class Trace:
             ...     tk.load("fixtures/graph_node.sqlite").export(f"{folder}/trace.json.gz").name
             'trace.json.gz'
         """
-        chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+        chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
         chosen = chosen.with_options(options or {})
         # Added columns of a table are computed from tables that are not written.
         trace = self.select(tables=tables if chosen.write_table is None else None)
@@ -634,7 +634,7 @@ class Trace:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Files and folders from which this trace is read. An output must not replace any of them."""
-        return exporting.input_files_of_trace(self._view)
+        return exporting.list_input_files_of_trace(self._view)
 
     def close(self) -> None:
         """Close the file, and free the cached columns of this trace and of all traces derived from it."""
@@ -700,14 +700,14 @@ class Trace:
         return _trace_from_plan, (self._plan, self.format)
 
     def __copy__(self) -> Trace:
-        return _trace_from_plan(self._plan.reopened(), self.format)
+        return _trace_from_plan(self._plan.reopen(), self.format)
 
     def __deepcopy__(self, memo: object) -> Trace:
         return self.__copy__()
 
     def _with_steps(self, *steps: Step) -> Trace:
         """Return a trace with additional steps, such as a selection, in the plan by which its tables are computed."""
-        return Trace(self._plan.with_steps(*steps), path=self.path, format=self.format)
+        return Trace(self._plan.add_steps(*steps), path=self.path, format=self.format)
 
 
 def stats(trace: Trace, report: str) -> pl.DataFrame:
@@ -804,7 +804,7 @@ def write_table(
     overwrite: bool = False,
 ) -> Path:
     """Write one table of a trace to a file, in a format with one file per table."""
-    chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+    chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
     view = trace._view  # noqa: SLF001 - exporters take the view
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 

@@ -62,14 +62,14 @@ def resident(captures: Captures) -> float:
 
 def open_pages(captures: Captures, at: Aggregated) -> None:
     """Open all pages that a capture has."""
-    for each in pages.available_pages(captures, captures[at]):
+    for each in pages.list_available_pages(captures, captures[at]):
         pages.build(pages.Context(captures, State(each.name, at), dark=False))
         captures.free_working_data()
 
 
 def size_of_tables(captures: Captures) -> float:
     """Size of all tables with all columns in MB."""
-    trace = captures.all[0].aggregated_trace(Aggregated())
+    trace = captures.all[0].get_aggregated_trace(Aggregated())
     return sum(trace.table(name).nbytes for name in trace.tables) / 1e6
 
 
@@ -87,7 +87,7 @@ def measure(path: Path) -> dict[str, float]:
     found = {"MB without data": without_data()}
     captures = open_captures([path])
     found |= {"load: read, correlate and roll up": timed(lambda: captures.all[0].has_rows("ops"))}
-    trace = captures.all[0].aggregated_trace(Aggregated())
+    trace = captures.all[0].get_aggregated_trace(Aggregated())
     found["GB at most while loading"] = peak()
     found["overview after loading"] = timed(overview(captures, Aggregated()))
     found["MB after the overview"] = resident(captures)

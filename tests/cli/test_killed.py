@@ -82,7 +82,7 @@ def clear_by_next_run(folder: Path) -> None:
     for left in folder.glob(".tracekit-*.partial"):
         if not (left / "lock").exists():
             os.utime(left, (0, 0))
-    with targets.atomic_output(folder / "other") as new:
+    with targets.open_atomic_output(folder / "other") as new:
         new.touch()
     (folder / "other").unlink()
 

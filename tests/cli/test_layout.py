@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tracekit.cli.layout import shorten_to_width, table_lines, table_lines_that_fit
+from tracekit.cli.layout import format_fitting_table, format_table, shorten_to_width
 
 LONG = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2>(T2, T2, cudnnTensorStruct, const T1 *)"
 FRAME = pl.DataFrame({"name": [LONG, "memset"], "total_ns": [1_533_628, 960], "kernel_id": [12345, None]})
 
 
 def shown(frame: pl.DataFrame, width: int | None, prose: tuple[str, ...] = ()) -> list[str]:
-    return list(table_lines(frame, width, prose_columns=prose))
+    return list(format_table(frame, width, prose_columns=prose))
 
 
 def test_without_a_terminal_nothing_is_cut() -> None:
@@ -90,8 +90,8 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 
 def test_headings_can_be_bold() -> None:
-    assert next(table_lines(FRAME, 200, bold=True)).startswith("\x1b[1mname")
-    assert next(table_lines(FRAME, 40, bold=True)).startswith("\x1b[1m── 1 ")
+    assert next(format_table(FRAME, 200, bold=True)).startswith("\x1b[1mname")
+    assert next(format_table(FRAME, 40, bold=True)).startswith("\x1b[1m── 1 ")
 
 
 @pytest.mark.parametrize("width", [None, 80])
@@ -143,18 +143,18 @@ ORDER = [
 
 def test_unimportant_columns_are_omitted_first() -> None:
     for width in range(10, 260):
-        lines, omitted = table_lines_that_fit(OPS, width)
+        lines, omitted = format_fitting_table(OPS, width)
         assert omitted == [title for title in OPS.columns if title in ORDER[: len(omitted)]]
         assert max(map(cell_len, lines)) <= width
-    assert table_lines_that_fit(OPS, 260)[1] == []
-    assert len(table_lines_that_fit(OPS, 100)[1]) == len(ORDER) - 4
-    assert len(table_lines_that_fit(OPS, 10)[1]) == len(ORDER)
+    assert format_fitting_table(OPS, 260)[1] == []
+    assert len(format_fitting_table(OPS, 100)[1]) == len(ORDER) - 4
+    assert len(format_fitting_table(OPS, 10)[1]) == len(ORDER)
 
 
 def test_names_of_ranges_and_kernels_are_kept() -> None:
     names = {"NVTX Range": ["r" * 60], "Style": ["PushPop"], "PID": [600], "Kernel Name": ["k" * 60]}
     frame = pl.DataFrame({**names, "Instances": [1], "Total Time (ns)": [6_080], "Max (ns)": [6_080]})
-    assert table_lines_that_fit(frame, 90)[1] == ["Style", "PID"]
-    assert table_lines_that_fit(frame, 60)[1] == ["Style", "PID", "Instances", "Total Time (ns)", "Max (ns)"]
+    assert format_fitting_table(frame, 90)[1] == ["Style", "PID"]
+    assert format_fitting_table(frame, 60)[1] == ["Style", "PID", "Instances", "Total Time (ns)", "Max (ns)"]
     long = frame.select(pl.lit("r" * 60).alias("Range"), *(pl.lit("k" * 60).alias(f"{i} Name") for i in range(3)))
-    assert table_lines_that_fit(long, 60)[1] == ["1 Name", "2 Name"]
+    assert format_fitting_table(long, 60)[1] == ["1 Name", "2 Name"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests import fork_server
 from tests.cli.conftest import MODULE, ROOT, Run, Show
-from tracekit.cli.info import _describe_device, metadata_lines
+from tracekit.cli.info import _describe_device, format_metadata
 
 TRAIN = "fixtures/train_amp.sqlite"
 FULL = Path("/dev/full")
@@ -33,7 +33,7 @@ def test_sizes_that_are_not_known_are_left_out() -> None:
 
 def test_one_row_is_not_rows() -> None:
     facts = {"path": "x", "format": "nsys-rep", "span_ns": None, "devices": [], "undecoded": {}}
-    shown = list(metadata_lines(facts | {"rows": {"kernels": 1, "memcpys": 2}}))
+    shown = list(format_metadata(facts | {"rows": {"kernels": 1, "memcpys": 2}}))
     assert shown[-2:] == ["  kernels  1 row", "  memcpys  2 rows"]
 
 

@@ -16,7 +16,7 @@ import tracekit as tk
 from tests.conftest import ALL
 from tests.readers.nsys_rep_files import message, take_apart
 from tracekit import schemas
-from tracekit.cli.info import collect_metadata, metadata_lines
+from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.readers.nsys_rep.container import UI_DATA
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class TestInfo:
         assert "nvtx_ranges" in result.text or "only cpu" in result.text
 
     def test_little_is_known_of_tables_in_memory(self) -> None:
-        assert list(metadata_lines(collect_metadata(tk.Trace.from_tables({})))) == ["None", "  format  memory"]
+        assert list(format_metadata(collect_metadata(tk.Trace.from_tables({})))) == ["None", "  format  memory"]
 
     def test_ranges_that_never_end_and_devices_without_facts(self) -> None:
         ranges = pa.Table.from_pylist(
@@ -86,7 +86,7 @@ class TestInfo:
         )
         devices = pa.Table.from_pylist([{"device_id": 3}], schemas.arrow_schema(schemas.table("devices")))
         shown = list(
-            metadata_lines(collect_metadata(tk.Trace.from_tables({"nvtx_ranges": ranges, "devices": devices})))
+            format_metadata(collect_metadata(tk.Trace.from_tables({"nvtx_ranges": ranges, "devices": devices})))
         )
         assert "  events       0.000 ms, from -1.500 ms to -1.500 ms after the origin" in shown
         assert "  GPU 3        unnamed" in shown

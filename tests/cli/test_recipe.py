@@ -11,7 +11,7 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.readers.nsys_rep_files import SHARED
 from tests.sets.torch_ranks import write_ranks
-from tracekit.cli.recipe import command
+from tracekit.cli.recipe import recipe_command
 from tracekit.core.recipes import RECIPES, find_recipe
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_every_recipe_is_listed(run: Run) -> None:
 
 def test_every_option_of_a_recipe_is_an_option_of_the_command() -> None:
     declared = {option for name in RECIPES for option in find_recipe(name).options}
-    assert declared <= {p.name for p in command.params}
+    assert declared <= {p.name for p in recipe_command.params}
 
 
 def test_the_main_table_is_printed(run: Run) -> None:

@@ -141,7 +141,7 @@ class TestStats:
 
     def test_every_report_is_listed(self, run: Run) -> None:
         listed = {line.split()[0]: line for line in run("stats", "--list").text.splitlines()[1:]}
-        assert set(listed) == set(stats.report_names())
+        assert set(listed) == set(stats.list_report_names())
         assert all(len(line.split()) > 3 for line in listed.values())
 
 

@@ -40,10 +40,10 @@ def test_positions_compare_like_tracks_and_times_and_convert_back(drawn) -> None
     axis = Axis.from_intervals(left, right, by=by)
     seen = []
     for frame in (left, right):
-        placed = axis.positions(frame)
+        placed = axis.compute_positions(frame)
         assert placed["row"].to_list() == [i for i, row in enumerate(frame.rows()) if None not in row]
-        assert axis.intervals(placed).equals(frame.drop_nulls())
-        assert axis.track_numbers(placed["end"]).to_list() == placed["track"].to_list()
+        assert axis.convert_to_intervals(placed).equals(frame.drop_nulls())
+        assert axis.find_track_numbers(placed["end"]).to_list() == placed["track"].to_list()
         for row, (start, end) in zip(frame.drop_nulls().rows(), placed.select("start", "end").rows(), strict=True):
             seen += [((row[:-2], row[-2]), start), ((row[:-2], row[-1]), end)]
     assert [p for _, p in sorted(seen)] == sorted(p for _, p in seen)
@@ -55,11 +55,11 @@ def test_positions_compare_like_tracks_and_times_and_convert_back(drawn) -> None
 def test_an_instant_is_inside_the_intervals_that_enclose_it(drawn) -> None:
     ranges, points, by = drawn
     axis = Axis.from_intervals(ranges, by=by)
-    spans = axis.nonempty_positions(ranges)
+    spans = axis.compute_nonempty_positions(ranges)
     rows = ranges.rows()
     keep = [i for i, (*_, s, e) in enumerate(rows) if None not in rows[i][:-1] and (e is None or s < e)]
     assert spans["row"].to_list() == keep
-    for (*track, t, _), at in zip(points.rows(), axis.point_positions(points, "start_ns"), strict=True):
+    for (*track, t, _), at in zip(points.rows(), axis.compute_point_positions(points, "start_ns"), strict=True):
         around = [i for i in keep if [*rows[i][:-2]] == track and encloses(rows[i][-2], rows[i][-1], t)]
         inside = [] if at is None else spans.filter((pl.col("start") <= at) & (at < pl.col("end")))["row"].to_list()
         assert inside == around
@@ -92,11 +92,11 @@ def test_gaps_and_overlaps_of_any_tracks_and_times(drawn) -> None:
     left, right, by = drawn
     sides = [merged_by_hand(f.rows()) for f in (left, right)]
     between = [(*a[:-2], a[-1], b[-2]) for a, b in itertools.pairwise(sides[0]) if a[:-2] == b[:-2]]
-    assert intervals.gaps_between(left, by=by).rows() == between
+    assert intervals.find_gaps(left, by=by).rows() == between
     both = [
         (*a[:-2], max(a[-2], b[-2]), min(a[-1], b[-1]))
         for a in sides[0]
         for b in sides[1]
         if a[:-2] == b[:-2] and max(a[-2], b[-2]) < min(a[-1], b[-1])
     ]
-    assert intervals.intersection_of_unions(left, right, by=by).rows() == sorted(both)
+    assert intervals.intersect_unions(left, right, by=by).rows() == sorted(both)

@@ -12,7 +12,7 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.exporters.test_chrome_trace import trace
-from tracekit.callstacks import batches_of_call_stack_frames
+from tracekit.callstacks import iterate_frame_batches
 from tracekit.core import stacks
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -44,7 +44,7 @@ def path(rows: list[Row], number: int | None) -> str | None:
 
 @given(trees(), st.lists(st.one_of(st.none(), st.integers(-1, 14)), max_size=20))
 def test_paths(rows: list[Row], ids: list[int | None]) -> None:
-    found = stacks.stack_paths(frame(rows), pl.Series("stack_id", ids, pl.Int64))
+    found = stacks.build_stack_paths(frame(rows), pl.Series("stack_id", ids, pl.Int64))
     assert found.dtype == pl.Categorical
     assert found.to_list() == [path(rows, n) for n in ids]
 
@@ -54,7 +54,7 @@ def test_frames_in_batches(rows: list[Row], chosen: list[int], size: int) -> Non
     nodes = np.array([n for n in chosen if n <= len(rows)], np.int64)
     parents, depths = (np.array([0, *(row[k] or 0 for row in rows)], np.int64) for k in (0, 1))
     found = []
-    for batch, edges, frames in batches_of_call_stack_frames(parents, depths, nodes, size):
+    for batch, edges, frames in iterate_frame_batches(parents, depths, nodes, size):
         assert len(edges) == batch.stop - batch.start + 1
         assert batch.stop - batch.start == 1 or edges[-1] <= size
         found += [frames[a:b].tolist() for a, b in itertools.pairwise(edges)]
@@ -72,15 +72,22 @@ def test_a_long_path_keeps_its_inner_functions(monkeypatch: pytest.MonkeyPatch) 
     rows = [(n or None, n + 1, f"f{n}") for n in range(9)]
     monkeypatch.setattr(stacks, "MAX_PATH_BYTES", 9)
     ids = pl.Series([9, 2, 3, 4])
-    assert stacks.stack_paths(frame(rows), ids).to_list() == ["…;f6;f7;f8", "f0;f1", "f0;f1;f2", "…;f1;f2;f3"]
+    assert stacks.build_stack_paths(frame(rows), ids).to_list() == ["…;f6;f7;f8", "f0;f1", "f0;f1;f2", "…;f1;f2;f3"]
     monkeypatch.setattr(stacks, "MAX_TOTAL_BYTES", 16)
-    assert stacks.stack_paths(frame(rows), ids).to_list() == ["…;f8", "…;f1", "…;f2", "…;f3"]
-    assert stacks.stack_paths(frame([(None, 1, "x" * 2000)]), pl.Series([1])).to_list() == ["x" * stacks.MAX_NAME_CHARS]
+    assert stacks.build_stack_paths(frame(rows), ids).to_list() == ["…;f8", "…;f1", "…;f2", "…;f3"]
+    assert stacks.build_stack_paths(frame([(None, 1, "x" * 2000)]), pl.Series([1])).to_list() == [
+        "x" * stacks.MAX_NAME_CHARS
+    ]
 
 
 def test_parents_that_are_no_tree() -> None:
     rows: list[Row] = [(2, 3, "a"), (1, 2, "b"), (99, 2, "c"), (None, 0, "d")]
-    assert stacks.stack_paths(frame(rows), pl.Series([1, 2, 3, 4])).to_list() == ["a;b;a", "a;b", "[unknown];c", "d"]
+    assert stacks.build_stack_paths(frame(rows), pl.Series([1, 2, 3, 4])).to_list() == [
+        "a;b;a",
+        "a;b",
+        "[unknown];c",
+        "d",
+    ]
 
 
 def test_correlation_adds_them() -> None:

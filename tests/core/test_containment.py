@@ -5,14 +5,14 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tracekit.core.forests import concat_ancestor_strings, depths
+from tracekit.core.forests import compute_depths, concat_ancestor_strings
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.containment import (
-    axis_positions,
-    contained_pairs,
-    contained_slices,
-    latest_enclosing,
-    shortest_containers,
+    compute_axis_positions,
+    find_contained_slices,
+    find_latest_enclosing,
+    find_shortest_containers,
+    list_contained_pairs,
     split_into_chains,
 )
 
@@ -63,20 +63,20 @@ def climb(parent: list[int | None], row: int) -> list[int] | None:
 @example([(7, 1, 0, 10), (7, 1, 5, 15), (7, 1, 6, 8), (7, 2, 0, 3), (7, 2, 1, 2)])
 @example([(7, 1, 0, 10), (7, 1, 10, 10), (7, 1, 10, 20)])
 def test_parents_are_the_shortest_containers(rows: list[Interval]) -> None:
-    assert shortest_containers(frame(rows), by=BY).to_list() == brute_parents(rows)
+    assert find_shortest_containers(frame(rows), by=BY).to_list() == brute_parents(rows)
 
 
 @given(st.lists(st.tuples(st.tuples(st.just(7), numbers, times, times | st.none()), st.booleans()), max_size=14))
 def test_parents_can_be_restricted_to_some_intervals(cases: list[tuple[Interval, bool]]) -> None:
     rows, allowed = [r for r, _ in cases], [a for _, a in cases]
-    found = shortest_containers(frame(rows), by=BY, among=pl.Series(allowed, dtype=pl.Boolean)).to_list()
+    found = find_shortest_containers(frame(rows), by=BY, among=pl.Series(allowed, dtype=pl.Boolean)).to_list()
     assert found == brute_parents(rows, allowed)
 
 
 @given(any_intervals)
 def test_parents_of_crossing_intervals_also_hold_where_intervals_nest(rows: list[Interval]) -> None:
     data = frame(rows)
-    found = containment._parents_of_overlapping_intervals(axis_positions(data, by=BY)[0], data)
+    found = containment._find_parents_of_overlapping_intervals(compute_axis_positions(data, by=BY)[0], data)
     twins = {r for r in rows if rows.count(r) > 1}
     want = brute_parents(rows)
     for row, parent in found.iter_rows():
@@ -85,10 +85,10 @@ def test_parents_of_crossing_intervals_also_hold_where_intervals_nest(rows: list
 
 @given(any_intervals)
 def test_depths_and_paths(rows: list[Interval]) -> None:
-    parent = shortest_containers(frame(rows), by=BY)
+    parent = find_shortest_containers(frame(rows), by=BY)
     ways = [climb(parent.to_list(), i) for i in range(len(rows))]
     texts = pl.Series([f":{i}" for i in range(len(rows))], dtype=pl.String)
-    assert depths(parent).to_list() == [None if w is None else len(w) for w in ways]
+    assert compute_depths(parent).to_list() == [None if w is None else len(w) for w in ways]
     assert concat_ancestor_strings(parent, texts).to_list() == [
         None if w is None else "".join(f":{i}" for i in w[::-1]) for w in ways
     ]
@@ -96,9 +96,9 @@ def test_depths_and_paths(rows: list[Interval]) -> None:
 
 @given(any_intervals, any_intervals)
 def test_slices_of_all_chains_are_all_that_is_contained(outer: list[Interval], inner: list[Interval]) -> None:
-    ranges, calls = axis_positions(frame(outer), frame(inner), by=BY)
+    ranges, calls = compute_axis_positions(frame(outer), frame(inner), by=BY)
     split = list(split_into_chains(calls))
-    pairs = pl.concat([contained_pairs(contained_slices(ranges, chain), chain) for chain in split])
+    pairs = pl.concat([list_contained_pairs(find_contained_slices(ranges, chain), chain) for chain in split])
     want = [(i, j) for i, p in enumerate(outer) for j, c in enumerate(inner) if contains(p, c)]
     assert sorted(pairs.iter_rows()) == want
     assert sorted(pl.concat(split)["row"]) == [j for j, c in enumerate(inner) if None not in c]
@@ -122,7 +122,7 @@ def found_frame(found: list[tuple[int, int]]) -> pl.DataFrame:
 @given(slice_lists)
 def test_slice_minima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
     values, found = case
-    got = containment.slice_minima(pl.Series(values, dtype=pl.Int64), found_frame(found))
+    got = containment.compute_slice_minima(pl.Series(values, dtype=pl.Int64), found_frame(found))
     assert got.to_list() == [min(values[a:b]) for a, b in found]
 
 
@@ -130,7 +130,7 @@ def test_slice_minima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
 def test_covering_maxima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
     values, found = case
     colors = pl.Series(values[: len(found)] + [0] * (len(found) - len(values)), dtype=pl.Int64)
-    got = containment.covering_maxima(colors, found_frame(found), len(values))
+    got = containment.compute_covering_maxima(colors, found_frame(found), len(values))
     covering = [[c for c, (a, b) in zip(colors, found, strict=True) if a <= i < b] for i in range(len(values))]
     assert got.to_list() == [max(c, default=None) for c in covering]
 
@@ -144,7 +144,7 @@ def test_latest_enclosing(rows: list[Interval], points: list[tuple[int, int | No
     ids = [100 - i for i in range(len(rows))]
     ranges = frame(rows).with_columns(pl.Series("range_id", ids, dtype=pl.Int64))
     asked = pl.DataFrame(points, schema=dict.fromkeys([*BY, "at_ns"], pl.Int64), orient="row")
-    got = latest_enclosing(asked.lazy(), ranges.lazy(), time="at_ns", by=BY).collect()
+    got = find_latest_enclosing(asked.lazy(), ranges.lazy(), time="at_ns", by=BY).collect()
     want = []
     for process, thread, t in points:
         around = [
@@ -160,4 +160,4 @@ def test_latest_enclosing(rows: list[Interval], points: list[tuple[int, int | No
 def test_far_apart_tracks_fit_one_axis() -> None:
     day = 86_400 * 10**9
     rows = [(1, 1, 20_000 * day, 20_000 * day + 5), (2, 1, 0, 3), (2, 2, -(2**62), -(2**62) + 9), (2, 2, -(2**62), 0)]
-    assert shortest_containers(frame(rows), by=BY).to_list() == [None, None, 3, None]
+    assert find_shortest_containers(frame(rows), by=BY).to_list() == [None, None, 3, None]

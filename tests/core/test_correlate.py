@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import memory, schemas
 from tracekit.core import correlate, trees
-from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, range_paths
-from tracekit.plan.stages import correlation_required_columns
+from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, build_range_paths, find_first_rows
+from tracekit.plan.stages import list_columns_for_correlation
 
 ADDED = [c for c in schemas.correlated_schema("kernels").names if c not in schemas.table("kernels").names]
 ADDED_TO_RANGES = [
@@ -248,7 +248,7 @@ def test_correlation_ids_may_be_any_int64(table, wanted) -> None:
 def test_paths_below_the_deepest_level_end_in_an_ellipsis() -> None:
     n = MAX_PATH_LEVELS + 5
     parent = pl.Series([None, *range(n - 1)], dtype=pl.Int64)
-    made = range_paths(parent, pl.Series(range(1, n + 1)), pl.Series(["x"] * n, dtype=pl.Categorical)).to_list()
+    made = build_range_paths(parent, pl.Series(range(1, n + 1)), pl.Series(["x"] * n, dtype=pl.Categorical)).to_list()
     assert made[MAX_PATH_LEVELS - 1] == "/".join("x" * MAX_PATH_LEVELS)
     assert set(made[MAX_PATH_LEVELS:]) == {made[MAX_PATH_LEVELS - 1] + "/…"}
 
@@ -288,10 +288,10 @@ def test_both_processes_of_a_capture_keep_their_own_kernels() -> None:
 
 
 def test_each_column_needs_only_the_tables_that_it_is_made_of() -> None:
-    assert set(correlation_required_columns("nvtx_ranges", ("depth",))) == {"nvtx_ranges"}
-    assert set(correlation_required_columns("kernels", ("api_start_ns",))) == {"kernels", "api_calls"}
-    assert set(correlation_required_columns("kernels", ("range_path",))) == {"kernels", "api_calls", "nvtx_ranges"}
-    assert set(correlation_required_columns("nvtx_ranges", ("gpu_time_ns",))) == {
+    assert set(list_columns_for_correlation("nvtx_ranges", ("depth",))) == {"nvtx_ranges"}
+    assert set(list_columns_for_correlation("kernels", ("api_start_ns",))) == {"kernels", "api_calls"}
+    assert set(list_columns_for_correlation("kernels", ("range_path",))) == {"kernels", "api_calls", "nvtx_ranges"}
+    assert set(list_columns_for_correlation("nvtx_ranges", ("gpu_time_ns",))) == {
         *ACTIVITIES,
         "api_calls",
         "nvtx_ranges",
@@ -315,7 +315,7 @@ def test_paths_of_crossing_ranges_have_the_limits_of_nested_ones(tables, levels:
         for around in ranges_around(tables):
             depth = pl.Series(range(1, len(around) + 1), dtype=pl.Int32)
             names = pl.Series([r["name"] for r in around], dtype=pl.Categorical)
-            paths = range_paths(depth.cast(pl.Int64).shift() - 1, depth, names)
+            paths = build_range_paths(depth.cast(pl.Int64).shift() - 1, depth, names)
             expected.append((paths[-1] if around else None, len(around)))
     assert made.cast({"range_path": pl.String}).rows() == expected
 

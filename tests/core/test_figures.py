@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.figures import overview, stacks, timeline, totals, trees
 from tracekit.core.rollup import Rollup
-from tracekit.plan import rollup_of
+from tracekit.plan import get_rollup
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 activities = st.lists(
@@ -25,12 +25,12 @@ TIMES = {"device_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
 def rollup(name: str) -> Rollup:
-    return rollup_of(tk.load(FIXTURES / name)._plan)
+    return get_rollup(tk.load(FIXTURES / name)._plan)
 
 
 @given(activities, st.integers(1, 50))
 def test_busy_times_are_those_of_every_nanosecond(rows: list[tuple[int, int, int]], bins: int) -> None:
-    found = timeline.busy_times(pl.DataFrame(rows, TIMES, orient="row"), bins)
+    found = timeline.compute_busy_times(pl.DataFrame(rows, TIMES, orient="row"), bins)
     busy = {(d, t) for d, start, end in rows for t in range(start, end)}
     times = sorted(t for _, t in busy)
     if not busy:
@@ -49,14 +49,16 @@ def test_busy_times_are_those_of_every_nanosecond(rows: list[tuple[int, int, int
 
 def test_busy_times_of_far_times_are_exact() -> None:
     far = 1 << 61
-    rows = timeline.busy_times(pl.DataFrame([(0, -far, -far + 7), (0, far - 3, far)], TIMES, orient="row"), 1000)
+    rows = timeline.compute_busy_times(
+        pl.DataFrame([(0, -far, -far + 7), (0, far - 3, far)], TIMES, orient="row"), 1000
+    )
     assert rows["busy_ns"].sum() == 10
     assert rows.height == 1000
 
 
 def test_activities_of_one_gpu() -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as trace:
-        every, second = (timeline.gpu_activities(trace.frame, d) for d in (None, 1))
+        every, second = (timeline.read_gpu_activities(trace.frame, d) for d in (None, 1))
         assert every.height == sum(trace.count(t) for t in ("kernels", "memcpys", "memsets", "graph_launches"))
         assert second.height == every.filter(device_id=1).height > 0
 
@@ -65,7 +67,7 @@ def test_activities_of_one_gpu() -> None:
 def test_extremes_of_each_bin_are_kept(rows: list[tuple[int, int, int]], bins: int) -> None:
     samples = pl.DataFrame(sorted(rows, key=lambda r: r[1]), ["s", "timestamp_ns", "v"], orient="row")
     samples = samples.cast(pl.Int64).with_row_index("id")
-    found = timeline.sample_extremes(samples, by=["s"], value_column="v", bins=bins)
+    found = timeline.reduce_samples(samples, by=["s"], value_column="v", bins=bins)
     assert found["id"].is_sorted()
     assert found.height == len(set(found["id"])) <= max(bins, 2 * 3 * bins)
     if samples.height <= bins:
@@ -84,12 +86,12 @@ def test_extremes_of_each_bin_are_kept(rows: list[tuple[int, int, int]], bins: i
 def test_memory_changes_are_those_of_the_report() -> None:
     with tk.load(FIXTURES / "memory" / "memory_pools.sqlite") as trace:
         report = trace.stats("gpu_memory_usage")
-        rows = timeline.memory_changes(trace.frame, 10_000)
+        rows = timeline.read_memory_changes(trace.frame, 10_000)
         assert rows["used_bytes"].to_list() == report["Used (bytes)"].to_list()
-        few = timeline.memory_changes(trace.frame, 12)
+        few = timeline.read_memory_changes(trace.frame, 12)
         assert few.height < rows.height
         assert few["used_bytes"].max() == rows["used_bytes"].max()
-    assert timeline.memory_changes(declared(), 5).is_empty()
+    assert timeline.read_memory_changes(declared(), 5).is_empty()
 
 
 def test_memory_of_a_selected_time_begins_with_what_was_allocated_before() -> None:
@@ -98,7 +100,7 @@ def test_memory_of_a_selected_time_begins_with_what_was_allocated_before() -> No
         low, high = times[times.len() // 2] + 1, times[-2]
         part = trace.select(time=(low, high))
         report = part.stats("gpu_memory_usage")
-        rows = timeline.memory_changes(trace.frame, 10_000, (low, high))
+        rows = timeline.read_memory_changes(trace.frame, 10_000, (low, high))
         before = report["Used (bytes)"][0] - report["Change (bytes)"][0]
         assert rows["used_bytes"].to_list() == [before, *report["Used (bytes)"]]
         assert rows["timestamp_ns"].to_list() == [low, *report["Time (ns)"]]
@@ -106,42 +108,45 @@ def test_memory_of_a_selected_time_begins_with_what_was_allocated_before() -> No
         drawn = part.plot.memory_usage()
         used = [int(text.split("<br>")[1].split(" ")[0].replace(",", "")) for d in drawn.data for text in d.customdata]
         assert sorted(used) == sorted(rows["used_bytes"])
-        whole = timeline.memory_changes(trace.frame, 10_000, (None, high))
+        whole = timeline.read_memory_changes(trace.frame, 10_000, (None, high))
         assert whole["timestamp_ns"].max() < high
 
 
 def test_metrics_in_percent_come_first() -> None:
     with tk.load(FIXTURES / "gpu_metrics.sqlite") as trace:
-        names = timeline.metric_names(trace.frame)
+        names = timeline.list_metric_names(trace.frame)
         assert len(names) == 30
-        assert timeline.highest_metrics(trace.frame, 2) == ["GR Active [Throughput %]", "SMs Active [Throughput %]"]
-        rows = timeline.metric_samples(trace.frame, names[:2], 100_000)
+        assert timeline.find_highest_metrics(trace.frame, 2) == [
+            "GR Active [Throughput %]",
+            "SMs Active [Throughput %]",
+        ]
+        rows = timeline.read_metric_samples(trace.frame, names[:2], 100_000)
         assert rows.height == 672
-        assert timeline.metric_samples(trace.frame, names[:2], 60)["value"].max() == rows["value"].max()
+        assert timeline.read_metric_samples(trace.frame, names[:2], 60)["value"].max() == rows["value"].max()
     clocks = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "metric": ["Clock [MHz]"], "value": [5]})
-    assert timeline.highest_metrics(declared(gpu_metrics=clocks), 2) == ["Clock [MHz]"]
+    assert timeline.find_highest_metrics(declared(gpu_metrics=clocks), 2) == ["Clock [MHz]"]
 
 
 def test_overview_is_that_of_the_tables() -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as trace:
-        rolled, table = rollup_of(trace._plan), trace.rollup().frame("iterations").collect()
-        parts = overview.time_breakdown(rolled)
+        rolled, table = get_rollup(trace._plan), trace.rollup().frame("iterations").collect()
+        parts = overview.compute_time_breakdown(rolled)
         assert parts["part"].to_list() == list(overview.PART_COLUMNS)
         assert parts["time_ns"].to_list() == [table[c].sum() for c in overview.PART_COLUMNS.values()]
         assert parts["percent"].sum() == pytest.approx(100)
-        devices = overview.device_utilization(rolled)
+        devices = overview.compute_device_utilization(rolled)
         total = sum((table["end_ns"] - table["start_ns"]).to_list())
         assert devices["total_ns"].to_list() == [total, total]
         recorded = trace._view.model("dlprof")["device_gpu_utilizations"]["gpu_utilization"]
         assert devices["percent"].to_list() == pytest.approx(recorded.to_list(), abs=1e-6)
-        kinds = dict(overview.activity_times_by_kind(rolled).select("kind", "time_ns").iter_rows())
+        kinds = dict(overview.sum_activity_times_by_kind(rolled).select("kind", "time_ns").iter_rows())
         assert kinds["tensor_core"] == table["tensor_core_kernel_time_ns"].sum()
         assert kinds["tensor_core"] + kinds["other_kernel"] == table["kernel_time_ns"].sum()
         assert (kinds["graph"], overview.has_data(rolled)) == (0, True)
 
 
 def test_graphs_without_kernels_have_their_own_kind() -> None:
-    kinds = overview.activity_times_by_kind(rollup("jax_mlp.sqlite"))
+    kinds = overview.sum_activity_times_by_kind(rollup("jax_mlp.sqlite"))
     assert kinds.filter(kind="graph")["time_ns"].item() > 0
     assert kinds.filter(kind="other_kernel")["count"].item() == 0
 
@@ -149,7 +154,7 @@ def test_graphs_without_kernels_have_their_own_kind() -> None:
 def test_a_capture_without_anything_has_no_utilization() -> None:
     rolled = Rollup.from_frames(declared())
     assert not overview.has_data(rolled)
-    assert overview.device_utilization(rolled).select("name", "busy_ns", "percent").rows() == [(None, 0, 0.0)]
+    assert overview.compute_device_utilization(rolled).select("name", "busy_ns", "percent").rows() == [(None, 0, 0.0)]
 
 
 def test_many_iterations_become_bins_of_means() -> None:
@@ -157,21 +162,21 @@ def test_many_iterations_become_bins_of_means() -> None:
     times = {"start_ns": [0, 10, 20, 30, 40], "end_ns": [4, 16, 28, 40, 52]}
     flags = {"iteration": [0, 1, 2, 3, 4], "is_aggregated": [False, True, True, True, True]}
     table = pl.DataFrame({**flags, **times, **columns})
-    rows = overview.iteration_bins(table, 3)
+    rows = overview.merge_iterations_into_bins(table, 3)
     assert rows.select("first", "last", "duration_ns", "is_aggregated", "in_cpu_ns").rows() == [
         (0, 0, 4, False, 1), (1, 1, 6, True, 3), (2, 3, 9, True, 6), (4, 4, 12, True, 9),
     ]  # fmt: skip
-    exact = overview.iteration_bins(table, 5)
+    exact = overview.merge_iterations_into_bins(table, 5)
     assert exact["first"].to_list() == exact["last"].to_list() == [0, 1, 2, 3, 4]
-    assert overview.iteration_bins(table.clear(), 5).is_empty()
+    assert overview.merge_iterations_into_bins(table.clear(), 5).is_empty()
 
 
 def test_totals_are_those_of_the_reports() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
-        rows, report = totals.kernel_totals(trace.frame), trace.stats("cuda_gpu_kern_sum")
+        rows, report = totals.sum_kernels(trace.frame), trace.stats("cuda_gpu_kern_sum")
         assert sorted(rows.rows()) == sorted(report.select("Name", "Total Time (ns)", "Instances").rows())
         assert rows["time_ns"].is_sorted(descending=True)
-        memory = totals.memory_totals(trace.frame)
+        memory = totals.sum_memory_operations(trace.frame)
         assert memory["time_ns"].sum() == trace.stats("cuda_gpu_mem_time_sum")["Total Time (ns)"].sum()
         assert memory["bytes"].sum() == sum(trace.frame(t).collect()["bytes"].sum() for t in ("memcpys", "memsets"))
         assert memory["name"].to_list() == ["Host-to-Device", "Memset", "Device-to-Host", "Device-to-Device"]
@@ -179,13 +184,13 @@ def test_totals_are_those_of_the_reports() -> None:
 
 def test_kernels_of_nsight_compute() -> None:
     with tk.load(FIXTURES / "ncu" / "ncu_basic.ncu-rep") as trace:
-        rows = totals.kernel_totals(trace.frame)
+        rows = totals.sum_kernels(trace.frame)
         assert rows["time_ns"].sum() == trace.frame("ncu_launches").collect()["duration_ns"].sum()
 
 
 def test_the_group_tree_has_the_values_of_the_tables() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
-        rolled, tables = rollup_of(trace._plan), trace.rollup()
+        rolled, tables = get_rollup(trace._plan), trace.rollup()
         nodes = trees.group_tree(rolled, "gpu_time_ns", None, 1000)
         groups = tables.frame("group_nodes").filter(pl.col("gpu_time_ns") > 0).collect()
         ops = tables.frame("ops").filter(pl.col("gpu_time_ns") > 0).collect()
@@ -228,7 +233,7 @@ def test_the_largest_nodes_keep_their_ancestors(drawn: list[tuple[int, int]], li
     for node in reversed(range(len(drawn))):
         below = sum(expected[n] for n, p in enumerate(parents) if p == node)
         expected[node] = max(drawn[node][1], below, 0)
-    found = trees.largest_nodes(nodes, limit)
+    found = trees.select_largest_nodes(nodes, limit)
     assert found.height == min(limit, sum(w > 0 for w in expected.values()))
     assert dict(found.select("node", "width").iter_rows()).items() <= expected.items()
     assert widths_of(found) == dict(found.select("node", "width").iter_rows())
@@ -239,7 +244,7 @@ def test_the_largest_nodes_keep_their_ancestors(drawn: list[tuple[int, int]], li
 def test_range_paths_have_the_gpu_time_of_the_correlated_ranges() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         ranges = trace.correlate().frame("nvtx_ranges")
-        metric, nodes = trees.range_tree(ranges, 10_000)
+        metric, nodes = trees.build_largest_range_tree(ranges, 10_000)
         rows = ranges.select("range_id", "parent_id", pl.col("name").cast(pl.String), "gpu_time_ns").collect().rows()
         paths: dict[int | None, str] = {None: ""}
         expected: Counter[str] = Counter()
@@ -252,7 +257,7 @@ def test_range_paths_have_the_gpu_time_of_the_correlated_ranges() -> None:
         root = nodes.row(0, named=True)
         top = ranges.filter(pl.col("parent_id").is_null()).collect()["gpu_time_ns"].sum()
         assert (root["path"], root["value"]) == ("", top)
-        assert trees.range_tree(ranges, 20)[1].height == 20
+        assert trees.build_largest_range_tree(ranges, 20)[1].height == 20
 
 
 def test_very_deep_ranges_are_part_of_those_around_them() -> None:
@@ -266,7 +271,7 @@ def test_very_deep_ranges_are_part_of_those_around_them() -> None:
         start_ns=pl.lit(0, pl.Int64),
         end_ns=pl.lit(9, pl.Int64),
     )
-    _, nodes = trees.range_tree(rows.lazy(), 1000)
+    _, nodes = trees.build_largest_range_tree(rows.lazy(), 1000)
     assert nodes.height == trees.MAX_DEPTH + 1
     assert nodes["own"].to_list() == [0] * trees.MAX_DEPTH + [5]
     assert nodes["path"][-1].startswith("r1/r2/r3/")
@@ -274,10 +279,10 @@ def test_very_deep_ranges_are_part_of_those_around_them() -> None:
 
 def test_ranges_without_activities_have_durations() -> None:
     with tk.load(FIXTURES / "cpu_only.sqlite") as trace:
-        metric, nodes = trees.range_tree(trace.correlate().frame("nvtx_ranges"), 10)
+        metric, nodes = trees.build_largest_range_tree(trace.correlate().frame("nvtx_ranges"), 10)
         assert (metric, nodes["value"].to_list()) == ("duration_ns", [10095341, 10095341])
     with tk.load(FIXTURES / "empty.sqlite") as trace:
-        assert trees.range_tree(trace.correlate().frame("nvtx_ranges"), 10)[1].is_empty()
+        assert trees.build_largest_range_tree(trace.correlate().frame("nvtx_ranges"), 10)[1].is_empty()
 
 
 def test_names_with_slashes_are_whole_names_of_groups() -> None:
@@ -300,12 +305,12 @@ def test_weights_of_calls_are_those_of_the_stacks(weighted: list[tuple[list[str]
     )
     functions = pl.DataFrame({"name": list("abc"), "module": ["m", None, "m"]})
     calls = stacks.Calls(*(np.array(a, np.int64) for a in arrays), functions)
-    totals = {name: (own, total) for name, _, own, total in stacks.function_totals(calls).iter_rows()}
+    totals = {name: (own, total) for name, _, own, total in stacks.compute_function_totals(calls).iter_rows()}
     used = {name for s, _ in weighted for name in s}
     assert totals == {
         name: (sum(w for s, w in weighted if s[-1] == name), sum(w for s, w in weighted if name in s)) for name in used
     }
-    tree = stacks.call_tree(calls, 1000)
+    tree = stacks.build_call_tree(calls, 1000)
     assert tree.select("node", "value", "count").sort("node").rows() == [
         (number[p], sum(w for s, w in weighted if tuple(s[: len(p)]) == p), own[number[p]]) for p in paths if weighted
     ]

@@ -31,14 +31,14 @@ def test_values_of_ancestors(parents: list[int | None], data: st.DataObject) -> 
     flags = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
     ways = [way_up(parents, row) for row in range(size)]
 
-    assert forests.depths(parent).to_list() == [None if w is None else len(w) for w in ways]
-    sums = forests.ancestor_sums(parent, pl.Series(numbers, dtype=pl.Int64))
+    assert forests.compute_depths(parent).to_list() == [None if w is None else len(w) for w in ways]
+    sums = forests.sum_over_ancestors(parent, pl.Series(numbers, dtype=pl.Int64))
     assert sums.to_list() == [None if w is None else sum(numbers[i] for i in w) for w in ways]
     strings = forests.concat_ancestor_strings(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
     assert strings.to_list() == [None if w is None else "".join(f":{numbers[i]}" for i in w[::-1]) for w in ways]
-    flagged = forests.any_ancestor(parent, pl.Series(flags, dtype=pl.Boolean))
+    flagged = forests.has_flagged_ancestor(parent, pl.Series(flags, dtype=pl.Boolean))
     assert flagged.to_list() == [None if w is None else any(flags[i] for i in w) for w in ways]
-    assert forests.roots(parent).to_list() == [None if w is None else w[-1] for w in ways]
+    assert forests.find_roots(parent).to_list() == [None if w is None else w[-1] for w in ways]
 
 
 @given(pointers, st.data())
@@ -46,10 +46,14 @@ def test_numbers_of_ancestors_in_blocks(parents: list[int | None], data: st.Data
     numbers = data.draw(st.lists(st.integers(-5, 5), min_size=len(parents), max_size=len(parents)))
     parent, values = pl.Series(parents, dtype=pl.Int64), pl.Series(numbers, dtype=pl.Int64)
     with small_blocks(3):
-        sums, roots, depths = forests.ancestor_sums(parent, values), forests.roots(parent), forests.depths(parent)
-    assert sums.equals(forests.ancestor_sums(parent, values))
-    assert roots.equals(forests.roots(parent))
-    assert depths.equals(forests.depths(parent))
+        sums, roots, depths = (
+            forests.sum_over_ancestors(parent, values),
+            forests.find_roots(parent),
+            forests.compute_depths(parent),
+        )
+    assert sums.equals(forests.sum_over_ancestors(parent, values))
+    assert roots.equals(forests.find_roots(parent))
+    assert depths.equals(forests.compute_depths(parent))
     assert depths.dtype == pl.Int32
 
 
@@ -57,7 +61,7 @@ def test_numbers_of_ancestors_in_blocks(parents: list[int | None], data: st.Data
 def test_nearest_matching_ancestor(parents: list[int | None], data: st.DataObject) -> None:
     size = len(parents)
     matches = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    nearest = forests.nearest_ancestors(pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean))
+    nearest = forests.find_nearest_ancestors(pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean))
     for row, found in enumerate(nearest):
         steps, here = 0, row
         while here is not None and not matches[here] and steps <= size:
@@ -73,5 +77,5 @@ def test_a_string_that_is_missing_makes_the_strings_below_it_missing() -> None:
 
 def test_a_chain_of_many_rows() -> None:
     parent = pl.Series([None, *range(999)], dtype=pl.UInt32)
-    assert forests.depths(parent).to_list() == list(range(1, 1001))
-    assert forests.roots(parent).to_list() == [0] * 1000
+    assert forests.compute_depths(parent).to_list() == list(range(1, 1001))
+    assert forests.find_roots(parent).to_list() == [0] * 1000

@@ -46,7 +46,7 @@ def nodes_of(paths: list[str], op: str = "MatMul") -> pl.DataFrame:
 
 
 def spelt(path: str) -> str:
-    return names.legal_node_names(pl.Series([path])).item()
+    return names.convert_to_legal_node_names(pl.Series([path])).item()
 
 
 def spelt_node(path: str) -> str:
@@ -55,7 +55,7 @@ def spelt_node(path: str) -> str:
 
 def found_one_by_one(ops: pl.DataFrame, given_nodes: list[str]) -> list[Found]:
     """The rules, op by op."""
-    own = names.op_node_names(ops).to_list()
+    own = names.choose_op_node_names(ops).to_list()
     exact = {n: i for i, n in reversed(list(enumerate(given_nodes)))}
     legal = {spelt_node(n): i for i, n in reversed(list(enumerate(given_nodes)))}
     return [one(name, node, exact, legal) for name, node in zip(ops["op_name"], own, strict=True)]
@@ -96,7 +96,7 @@ def test_as_op_by_op(paths: list[str], graph: list[str], data: st.DataObject) ->
     made = join.match_ops(ops, nodes_of(graph))
     expected = found_one_by_one(ops, graph)
     assert made.rows() == expected
-    columns = join.node_columns(ops, nodes_of(graph))
+    columns = join.compute_node_columns(ops, nodes_of(graph))
     assert columns.height == len(graph)
     times = [
         sum(t for t, (n, *_) in zip(ops["gpu_time_ns"], expected, strict=True) if n == i) for i in range(len(graph))
@@ -110,7 +110,7 @@ def summed_up(ops: pl.DataFrame, graph: list[str], expected: list[Found]) -> Non
     """The scopes, one by one."""
     legal = [spelt_node(n) for n in graph]
     scopes = {""} | {"/".join(n.split("/")[:i]) + "/" for n in legal for i in range(1, n.count("/") + 1)}
-    made = {r["path"]: r for r in join.scope_summary(ops, nodes_of(graph)).iter_rows(named=True)} if graph else {}
+    made = {r["path"]: r for r in join.summarize_scopes(ops, nodes_of(graph)).iter_rows(named=True)} if graph else {}
     outside = {None} if any(n is None and s is None for n, s, _ in expected) and graph else set()
     assert set(made) == (scopes | outside if graph else set())
     for scope in scopes if graph else ():
@@ -140,7 +140,7 @@ def test_each_way_of_matching() -> None:
         (None, "m", "scope"),
         (None, None, None),
     ]
-    made = join.node_columns(ops, nodes_of(graph))
+    made = join.compute_node_columns(ops, nodes_of(graph))
     assert made["op_id"].to_list() == ["A_1", "A_3", "A_2", "A_4"]
     assert made["gpu_time_ns"].to_list() == [0, 2 + 4, 1, 3]
     assert join.match_counts(ops, nodes_of(graph)).select("match", "ops").rows() == [
@@ -185,7 +185,7 @@ def test_modules_of_a_graph_that_pytorch_wrote_are_scopes() -> None:
     assert made["scope"].to_list() == [None, "Net/conv1", "Net/bn2", None]
     assert made["match"].to_list() == [None, "scope", "scope", "suffix"]
     assert nodes["name"][made["node"][3]] == "Net/Conv2d[conv2]/bias/bias.13"
-    rows = {r["path"]: r for r in join.scope_summary(ops, nodes).iter_rows(named=True)}
+    rows = {r["path"]: r for r in join.summarize_scopes(ops, nodes).iter_rows(named=True)}
     assert (rows["Net/conv1/"]["gpu_time_ns"], rows["Net/conv1/"]["executed_count"]) == (1, 0)
     assert rows["Net/"]["gpu_time_ns"] == 1 + 2 + 3
 
@@ -197,7 +197,7 @@ def test_scopes_take_what_groups_take(tmp_path: Path) -> None:
         joined = trace.join_graph(graph)
         report = joined.report("graph_summary").frame()
         groups = joined.frame("group_nodes").group_by("path").agg(pl.col("gpu_time_ns").sum()).collect()
-    spelled = names.legal_node_names(groups["path"]).str.replace("^unnamed$", "")
+    spelled = names.convert_to_legal_node_names(groups["path"]).str.replace("^unnamed$", "")
     expected = dict(zip(spelled, groups["gpu_time_ns"], strict=True))
     made = dict(zip(report["Scope"].str.strip_suffix("/"), report["GPU Time (ns)"], strict=True))
     assert made.pop("(whole graph)") == expected.pop("")
@@ -247,11 +247,11 @@ def test_ops_called_as_nodes_are_found(path: Path) -> None:
     exact = join.match_ops(ops_of(chosen.to_list()), nodes)
     assert exact["match"].to_list() == ["name"] * len(chosen)
     assert nodes["name"].gather(exact["node"]).to_list() == chosen.to_list()
-    inside = chosen.filter(names.legal_node_names(chosen).str.contains("/", literal=True))
+    inside = chosen.filter(names.convert_to_legal_node_names(chosen).str.contains("/", literal=True))
     below = join.match_ops(ops_of([f"step/{n}" for n in inside]), nodes)
     spelled = [names.normalize_node_names(s).to_list() for s in (nodes["name"].gather(below["node"]), inside)]
     assert spelled[0] == spelled[1]
     assert set(below["match"]) <= {"suffix"}
-    whole = join.scope_summary(ops_of(chosen.to_list()), nodes).row(0, named=True)
+    whole = join.summarize_scopes(ops_of(chosen.to_list()), nodes).row(0, named=True)
     assert whole["node_count"] == nodes.height
     assert whole["gpu_time_ns"] == sum(range(len(chosen)))

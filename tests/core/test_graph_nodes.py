@@ -34,7 +34,7 @@ def test_sizes_of_results() -> None:
             "data_type": ["float32", "opaque", "float32", "float32", "float16"],
         }
     )
-    columns = nodes._output_shape_columns(rows)
+    columns = nodes._build_output_shape_columns(rows)
     assert columns["output_bytes"].to_list() == [100, None, None, None, 50]
     assert columns["output_shapes"].to_list() == [[[8, 3], [1]], [[2]], None, [[0]], [[8, 3], [1]]]
 

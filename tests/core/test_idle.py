@@ -151,7 +151,7 @@ def test_by_brute_force(tables: Tables) -> None:
                     causes = {"launched"}
                 expected.setdefault(device, {})[t] = min(causes, key=PRIORITY.__getitem__), thread
     lazy = frames(**tables)
-    gaps = idle.idle_times(lazy)
+    gaps = idle.find_idle_times(lazy)
     assert gaps.rows() == [(d, *g) for d in (0, 1) for g in gaps_of(tables, d)]
     pieces = idle.divide_idle_times_by_cause(lazy, gaps)
     found: dict[int, dict[int, tuple[str, int | None]]] = {}
@@ -180,7 +180,7 @@ def test_by_brute_force(tables: Tables) -> None:
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
 def test_causes_add_up_to_the_idle_time(path: Path) -> None:
     with tk.load(path) as trace:
-        gaps, summed = idle.idle_times(trace.frame), trace.analyze("gpu_idle_causes:rows=-1")
+        gaps, summed = idle.find_idle_times(trace.frame), trace.analyze("gpu_idle_causes:rows=-1")
         listed = trace.analyze("gpu_idle_gaps:rows=-1")
     lengths = gaps.group_by("device_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).sort("device_id")
     assert summed.group_by("Device ID").agg(pl.col("Total Time (ns)").sum()).sort("Device ID").rows() == lengths.rows()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.blocks import small_blocks
 from tracekit.core import intervals
-from tracekit.core.forests import depths
+from tracekit.core.forests import compute_depths
 from tracekit.core.intervals import nesting
 
 SCHEMA = {"thread": pl.Int32, "domain": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -88,12 +88,12 @@ def test_every_range_around_a_point_is_found_from_the_innermost_outwards(rows, p
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
     nest = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
     around = [enclosing_by_hand(rows, *p) for p in points]
-    assert nest.enclosing_counts(asked, "at").to_list() == [len(a) for a in around]
+    assert nest.count_enclosing(asked, "at").to_list() == [len(a) for a in around]
     row, step = nest.innermost(asked, "at"), 1
     while row.null_count() < len(row):
         assert row.to_list() == [a[-step] if len(a) >= step else None for a in around]
         asked, around = asked.filter(row.is_not_null()), [a for a in around if len(a) >= step]
-        row, step = nest.next_enclosing(asked, "at", row.drop_nulls()), step + 1
+        row, step = nest.find_next_enclosing(asked, "at", row.drop_nulls()), step + 1
 
 
 @given(st.one_of(nested(), crossed(), tangled()), points_of, st.integers(1, 4))
@@ -101,7 +101,7 @@ def test_the_ranges_around_a_point_are_numbered_from_the_outermost_inwards(rows,
     around = [(p, a[number - 1]) for p in points if len(a := enclosing_by_hand(rows, *p)) >= number]
     asked = pl.DataFrame([p for p, _ in around], schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
     nest = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
-    assert nest.nth_enclosing(asked, "at", number).to_list() == [row for _, row in around]
+    assert nest.find_nth_enclosing(asked, "at", number).to_list() == [row for _, row in around]
 
 
 @given(st.one_of(nested(), crossed(), tangled()), points_of)
@@ -151,20 +151,20 @@ def test_more_levels_than_are_grouped() -> None:
     rows = [(0, 0, i, 2 * count - i) for i in range(count)]
     index = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
     assert index.frame["depth"].to_list() == list(range(count))
-    assert index.parents().to_list() == [None, *range(count - 1)]
+    assert index.find_parents().to_list() == [None, *range(count - 1)]
 
 
 @given(st.one_of(nested(), crossed(), tangled()))
 def test_parents_and_depths(rows) -> None:
-    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).parents()
+    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).find_parents()
     assert parents.to_list() == [parent_by_hand(rows, i) for i in range(len(rows))]
-    depth = depths(parents).to_list()
+    depth = compute_depths(parents).to_list()
     assert depth == [1 if p is None else depth[p] + 1 for p in parents]
 
 
 @given(tangled())
 def test_parents_of_crossing_ranges_contain_their_children_and_have_no_cycle(rows) -> None:
-    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).parents()
+    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).find_parents()
     for i, p in enumerate(parents):
         if p is None:
             continue
@@ -172,12 +172,12 @@ def test_parents_of_crossing_ranges_contain_their_children_and_have_no_cycle(row
         assert rows[p][0] == track
         assert rows[p][2] <= start
         assert rows[p][3] is None or (end is not None and rows[p][3] >= max(start, end))
-    assert depths(parents).len() == len(rows)
+    assert compute_depths(parents).len() == len(rows)
 
 
 def test_ranges_that_cross_take_no_ancestor_from_others() -> None:
     rows = [(0, 1, 0, 100), (0, 2, 5, 15), (0, 1, 10, 90), (0, 2, 20, 80), (0, 1, 70, 85), (0, 2, 72, 79)]
-    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).parents()
+    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).find_parents()
     assert parents.to_list() == [None, 0, 0, 2, 2, 4]
 
 
@@ -205,9 +205,9 @@ def test_merge_union_and_gaps(rows) -> None:
     merged = [(track, *s) for track in (0, 1) for s in expected[track]]
     assert intervals.merge_intervals(data, by=["thread"]).rows() == merged
     lengths = {track: sum(e - s for s, e in expected[track]) for track in (0, 1) if expected[track]}
-    assert dict(intervals.union_duration(data, by=["thread"]).rows()) == lengths
+    assert dict(intervals.compute_union_duration(data, by=["thread"]).rows()) == lengths
     between = [(t, a[1], b[0]) for t in (0, 1) for a, b in zip(expected[t], expected[t][1:], strict=False)]
-    assert intervals.gaps_between(data, by=["thread"]).rows() == between
+    assert intervals.find_gaps(data, by=["thread"]).rows() == between
 
 
 @given(covered_rows)
@@ -215,14 +215,14 @@ def test_without_tracks_all_intervals_share_one(rows) -> None:
     data = intervals_frame(rows).drop("thread")
     moments = covered(rows, 0) | covered(rows, 1)
     assert intervals.merge_intervals(data, by=[]).rows() == stretches(moments)
-    assert intervals.union_duration(data, by=[]).item() == len(moments)
-    assert len(intervals.gaps_between(data, by=[])) == max(len(stretches(moments)) - 1, 0)
-    assert intervals.intersection_of_unions(data, data, by=[]).rows() == stretches(moments)
+    assert intervals.compute_union_duration(data, by=[]).item() == len(moments)
+    assert len(intervals.find_gaps(data, by=[])) == max(len(stretches(moments)) - 1, 0)
+    assert intervals.intersect_unions(data, data, by=[]).rows() == stretches(moments)
 
 
 @given(covered_rows, covered_rows)
 def test_overlap_is_where_both_are_open(left, right) -> None:
-    found = intervals.intersection_of_unions(intervals_frame(left), intervals_frame(right), by=["thread"]).rows()
+    found = intervals.intersect_unions(intervals_frame(left), intervals_frame(right), by=["thread"]).rows()
     assert found == [(t, *s) for t in (0, 1) for s in stretches(covered(left, t) & covered(right, t))]
 
 
@@ -231,7 +231,7 @@ def test_no_points_and_no_ranges(count: int) -> None:
     nest = intervals.NestingIndex.from_intervals(frame([(0, 0, 0, 5)] * count), ["thread"])
     asked = pl.DataFrame(schema={"thread": pl.Int32, "at": pl.Int64})
     assert nest.innermost(asked, "at").to_list() == []
-    assert nest.parents().to_list() == [None] * count
+    assert nest.find_parents().to_list() == [None] * count
 
 
 def test_many_values_are_sought_in_parts() -> None:

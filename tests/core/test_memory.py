@@ -37,7 +37,7 @@ def test_an_address_is_freed_and_used_again() -> None:
         table([event(1, ALLOCATE, 5), event(2, FREE, 5), event(3, ALLOCATE, 5, 20), event(4, ALLOCATE, 6, 40)])
     )
     assert rows.select("start_ns", "end_ns", "is_freed").rows() == [(1, 2, True), (3, None, False), (4, None, False)]
-    changes = memory.memory_usage(rows)
+    changes = memory.compute_memory_usage(rows)
     assert changes.select("timestamp_ns", "bytes", "used_bytes", "peak_bytes").rows() == [
         (1, 10, 10, 10), (2, -10, 0, 10), (3, 20, 20, 20), (4, 40, 60, 60),
     ]  # fmt: skip
@@ -46,19 +46,19 @@ def test_an_address_is_freed_and_used_again() -> None:
 def test_an_address_that_is_allocated_again_was_freed_unseen() -> None:
     rows = memory.pair_allocations(table([event(1, ALLOCATE, 5), event(2, ALLOCATE, 5, 30)]))
     assert rows.select("end_ns", "end_event_id", "is_freed").rows() == [(2, 2, False), (None, None, False)]
-    assert memory.memory_usage(rows)["used_bytes"].to_list() == [10, 0, 30]
+    assert memory.compute_memory_usage(rows)["used_bytes"].to_list() == [10, 0, 30]
 
 
 def test_memory_allocated_before_the_capture_is_not_counted() -> None:
     rows = memory.pair_allocations(table([event(1, FREE, 5), event(2, ALLOCATE, 6)]))
-    assert memory.memory_usage(rows)["used_bytes"].to_list() == [10]
+    assert memory.compute_memory_usage(rows)["used_bytes"].to_list() == [10]
 
 
 def test_columns_follow_the_order_of_the_events() -> None:
     events = table(
         [event(9, FREE, 5), event(1, FREE, 8), event(2, ALLOCATE, 5, 30), event(2, ALLOCATE, 6, memory_kind="Pinned")]
     )
-    assert memory.usage_columns(events).rows() == [(0, None), (0, None), (30, 9), (10, None)]
+    assert memory.compute_usage_columns(events).rows() == [(0, None), (0, None), (30, 9), (10, None)]
 
 
 def test_correlation_adds_them_to_the_table(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_peaks_by_simulation(events: list[dict[str, Any]]) -> None:
             if sum(alive.values()) > peaks.get(group, (0, set()))[0]:
                 peaks[group] = sum(alive.values()), set(alive)
     rows = memory.pair_allocations(table(events))
-    changes = memory.memory_usage(rows)
-    highest = memory.memory_peaks(changes)
-    found = memory.allocations_at_peak(rows, highest)
+    changes = memory.compute_memory_usage(rows)
+    highest = memory.find_memory_peaks(changes)
+    found = memory.select_allocations_at_peak(rows, highest)
     assert {(r["device_id"], r["memory_kind"]): r["peak_bytes"] for r in highest.to_dicts()} == {
         group: peak for group, (peak, _) in peaks.items()
     }
@@ -123,7 +123,7 @@ def test_peaks_by_simulation(events: list[dict[str, Any]]) -> None:
 @given(EVENTS, st.tuples(st.none() | st.integers(0, 8), st.none() | st.integers(0, 9)))
 def test_memory_in_a_window_by_simulation(events: list[dict[str, Any]], window: tuple[int | None, int | None]) -> None:
     low, high = (0 if window[0] is None else window[0]), (99 if window[1] is None else window[1])
-    changes = memory.memory_usage(memory.pair_allocations(table(events)))
+    changes = memory.compute_memory_usage(memory.pair_allocations(table(events)))
     whole = changes.to_dicts()
     inside = [row for row in whole if low <= row["timestamp_ns"] < high]
     groups = {(row["device_id"], row["memory_kind"]) for row in whole}
@@ -132,7 +132,7 @@ def test_memory_in_a_window_by_simulation(events: list[dict[str, Any]], window: 
         return [r["used_bytes"] for r in rows if (r["device_id"], r["memory_kind"]) == group]
 
     before = {g: (group_of([r for r in whole if r["timestamp_ns"] < low], g) or [0])[-1] for g in groups}
-    made = memory.memory_changes_in_window(changes, window)
+    made = memory.select_memory_changes_in_window(changes, window)
     kept = made.filter(pl.col("timestamp_ns") >= low).to_dicts()
     assert [{**r, "peak_bytes": 0} for r in kept] == [{**r, "peak_bytes": 0} for r in inside]
     for group in groups if low < high else ():

@@ -39,8 +39,10 @@ def of_capture(name: str, rows: str = "launch") -> pl.DataFrame:
     with tk.load(FOLDER / name) as trace:
         launches, metrics = trace.frame("ncu_launches"), trace.frame("ncu_metrics")
         if rows == "range":
-            return roofline.range_roofline(launches, metrics, trace.frame("ncu_nvtx_ranges"))
-        return (roofline.launch_roofline if rows == "launch" else roofline.kernel_roofline)(launches, metrics)
+            return roofline.compute_range_roofline(launches, metrics, trace.frame("ncu_nvtx_ranges"))
+        return (roofline.compute_launch_roofline if rows == "launch" else roofline.compute_kernel_roofline)(
+            launches, metrics
+        )
 
 
 def launches(*rows: dict[str, Any]) -> pl.LazyFrame:
@@ -87,7 +89,9 @@ def test_a_launch_near_each_limit() -> None:
         ({BYTES: 70_000.0, HALF: 7e6}, "latency-limited", "tensor"),
         ({}, "latency-limited", None),
     ]
-    found = roofline.launch_roofline(launches(*({} for _ in cases)), metrics(*(everything(**c) for c, _, _ in cases)))
+    found = roofline.compute_launch_roofline(
+        launches(*({} for _ in cases)), metrics(*(everything(**c) for c, _, _ in cases))
+    )
     assert found.select("limiter", "pipe").rows() == [(limiter, pipe) for _, limiter, pipe in cases]
     assert found["math_share"].to_list()[:5] == pytest.approx([0.8, 0.8, 0.8, 0.71, 0.8])
     assert found["flop"].to_list() == [8e5, 8e5, 8e5, 7.1e5, 8e6, 0, 8e6, 7e6, 0]
@@ -200,7 +204,7 @@ def test_throughput_stands_in_and_says_so(name: str) -> None:
 
 def test_memory_of_all_levels_is_the_last_resort() -> None:
     given_ = {TIME: 10.0, f"gpu__compute_memory_throughput{PERCENT}": 80.0, f"sm__throughput{PERCENT}": 90.0}
-    found = roofline.launch_roofline(launches({}), metrics(given_))
+    found = roofline.compute_launch_roofline(launches({}), metrics(given_))
     assert found.select("memory_share", "memory_from", "limiter").rows() == [
         (0.8, "gpu__compute_memory_throughput", "SM- and memory-limited")
     ]
@@ -215,7 +219,9 @@ def test_what_is_missing_is_null() -> None:
 
 def test_one_launch_that_lacks_a_metric_leaves_the_sum_unknown() -> None:
     lacking = {k: v for k, v in everything(**{HALF: 5.0}).items() if k != INST.format("fadd")}
-    found = roofline.kernel_roofline(launches({}, {}, {"name": "other"}), metrics(everything(), lacking, everything()))
+    found = roofline.compute_kernel_roofline(
+        launches({}, {}, {"name": "other"}), metrics(everything(), lacking, everything())
+    )
     assert found.select("name", "fp32_flop", "fp64_flop", "tensor_flop", "math_share", "math_from").rows() == [
         ("k", None, 0.0, 5.0, None, None),
         ("other", 0.0, 0.0, 0.0, 0.0, "fp64 fp32 fp16 tensor"),
@@ -224,7 +230,7 @@ def test_one_launch_that_lacks_a_metric_leaves_the_sum_unknown() -> None:
 
 def test_operations_of_busy_tensor_cores_that_are_not_counted_leave_the_total_unknown() -> None:
     plain = {k: v for k, v in everything(**{INST.format("ffma"): 10.0}).items() if "ops_path" not in k}
-    found = roofline.launch_roofline(
+    found = roofline.compute_launch_roofline(
         launches({}, {}, {}), metrics({**plain, TENSOR: 75.0}, {**plain, TENSOR: 0.0}, plain)
     )
     assert found.select("flop", "tensor_flop", "math_share", "pipe", "limiter", "math_from").rows() == [
@@ -243,7 +249,7 @@ def test_rates_give_counts() -> None:
     del by_cycle[BYTES]
     read_and_written = everything(**{"dram__bytes_read.sum": 30_000.0, "dram__bytes_write.sum": 50_000.0})
     del read_and_written[BYTES]
-    found = roofline.launch_roofline(launches({}, {}), metrics(by_cycle, read_and_written))
+    found = roofline.compute_launch_roofline(launches({}, {}), metrics(by_cycle, read_and_written))
     assert found["fp32_flop"].to_list() == pytest.approx([800_000, 0])
     assert found["dram_bytes"].to_list() == pytest.approx([80_000, 80_000])
     assert found["limiter"].to_list() == ["math- and memory-limited", "memory-limited"]
@@ -260,13 +266,13 @@ def test_tensor_operations_are_counted_once() -> None:
         f"{prefix}src_int8.sum": 20.0,
         f"{prefix}src_int8_sparsity_off.sum": 20.0,
     }
-    found = roofline.launch_roofline(launches({}), metrics(counted))
+    found = roofline.compute_launch_roofline(launches({}), metrics(counted))
     assert found["tensor_flop"].to_list() == [27.0]
 
 
 def test_nothing_to_tell_is_an_error_that_says_what_to_collect() -> None:
     with pytest.raises(MissingTableError) as e:
-        roofline.kernel_roofline(launches({}, {}), metrics({TIME: 5.0}, {"launch__grid_size": 1.0}))
+        roofline.compute_kernel_roofline(launches({}, {}), metrics({TIME: 5.0}, {"launch__grid_size": 1.0}))
     assert str(e.value).startswith(
         "2 launches have none of the metrics that a roofline needs\nHint: collect them with ncu --set roofline"
     )
@@ -274,33 +280,35 @@ def test_nothing_to_tell_is_an_error_that_says_what_to_collect() -> None:
 
 
 def test_no_launches_no_rows() -> None:
-    assert roofline.launch_roofline(launches(), metrics()).height == 0
-    assert roofline.kernel_roofline(launches(), metrics()).height == 0
-    assert roofline.range_roofline(launches(), metrics(), ranges()).height == 0
+    assert roofline.compute_launch_roofline(launches(), metrics()).height == 0
+    assert roofline.compute_kernel_roofline(launches(), metrics()).height == 0
+    assert roofline.compute_range_roofline(launches(), metrics(), ranges()).height == 0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e300])
 def test_numbers_that_cannot_be_are_unknown(value: float) -> None:
-    found = roofline.launch_roofline(launches({}, {}), metrics(everything(**{BYTES: value}), everything()))
+    found = roofline.compute_launch_roofline(launches({}, {}), metrics(everything(**{BYTES: value}), everything()))
     assert found["dram_bytes"].to_list() == [None, 0.0]
     assert found["memory_share"].to_list() == [None, 0.0]
 
 
 def test_groups_count_for_their_launches_and_only_where_there_are_no_single_ones() -> None:
     group = {"kind": "group", "invocations": 3}
-    found = roofline.kernel_roofline(launches(group), metrics(everything(**{BYTES: 10.0})))
+    found = roofline.compute_kernel_roofline(launches(group), metrics(everything(**{BYTES: 10.0})))
     assert found.select("launches", "time_ns", "dram_bytes").rows() == [(3, 3000.0, 30.0)]
-    both = roofline.kernel_roofline(launches(group, {}), metrics(everything(), everything()))
+    both = roofline.compute_kernel_roofline(launches(group, {}), metrics(everything(), everything()))
     assert both["launches"].to_list() == [1]
     two_summaries = launches(group, {**group, "range_depth": 1})
-    by_name = roofline.kernel_roofline(two_summaries, metrics(everything(), everything()))
+    by_name = roofline.compute_kernel_roofline(two_summaries, metrics(everything(), everything()))
     assert by_name["launch_id"].to_list() == [0]
-    in_ranges = roofline.range_roofline(two_summaries, metrics(everything(), everything()), ranges([], ["a"]))
+    in_ranges = roofline.compute_range_roofline(two_summaries, metrics(everything(), everything()), ranges([], ["a"]))
     assert in_ranges.select("launch_id", "name").rows() == [(1, "a")]
 
 
 def test_launches_outside_all_ranges_have_a_row_without_name() -> None:
-    found = roofline.range_roofline(launches({}, {}), metrics(everything(), everything()), ranges([], ["a", "ü/b", ""]))
+    found = roofline.compute_range_roofline(
+        launches({}, {}), metrics(everything(), everything()), ranges([], ["a", "ü/b", ""])
+    )
     assert found.select("name", "launches").sort("name", nulls_last=False).rows() == [
         (None, 1),
         ("a", 1),
@@ -310,7 +318,7 @@ def test_launches_outside_all_ranges_have_a_row_without_name() -> None:
 
 
 def test_very_deep_ranges_count_for_those_around_them() -> None:
-    found = roofline.range_roofline(launches({}), metrics(everything()), ranges(["r"] * 5000))
+    found = roofline.compute_range_roofline(launches({}), metrics(everything()), ranges(["r"] * 5000))
     assert found.height == roofline.MAX_RANGE_DEPTH
     assert found["name"].cast(pl.String).str.len_bytes().max() == 2 * roofline.MAX_RANGE_DEPTH - 1
 
@@ -343,8 +351,8 @@ def test_sums_equal_brute_force(given_: list[dict[str, Any]]) -> None:
         if not g["path"]:
             paths[None].append(g)
     names = {n: [g for g in given_ if g["name"] == n] for n in {g["name"] for g in given_}}
-    inside = roofline.range_roofline(own, found, ranges(*(g["path"] for g in given_)))
-    for made, expected in ((inside, paths), (roofline.kernel_roofline(own, found), names)):
+    inside = roofline.compute_range_roofline(own, found, ranges(*(g["path"] for g in given_)))
+    for made, expected in ((inside, paths), (roofline.compute_kernel_roofline(own, found), names)):
         assert sorted(made["name"].cast(pl.String), key=str) == sorted(expected, key=str)
         for row in made.iter_rows(named=True):
             members = expected[row["name"]]

@@ -26,7 +26,7 @@ def wide(launches: int, *metrics: dict[str, object]) -> pl.DataFrame:
     """The wide view of some metrics of n launches."""
     own = {c: t for c, t in schemas.polars_schema(schemas.table("ncu_metrics")).items() if c in METRIC}
     long = pl.DataFrame([METRIC | m for m in metrics], own)
-    return ncu.wide_metrics(pl.LazyFrame({"launch_id": range(launches), "name": "k"}), long.lazy())
+    return ncu.add_metric_columns(pl.LazyFrame({"launch_id": range(launches), "name": "k"}), long.lazy())
 
 
 def test_a_row_a_launch_and_a_column_a_metric() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.test_reports import Row, call, frames, kernel, nvtx
-from tracekit.core.recipes import RECIPES, Clock, RankRequest, find_recipe, option_values
+from tracekit.core.recipes import RECIPES, Clock, RankRequest, find_recipe, resolve_option_values
 from tracekit.core.recipes.coverage import CoveredTime
-from tracekit.core.recipes.statistics import STATISTICS, count_values, statistics_from_counts, sum_counts
+from tracekit.core.recipes.statistics import STATISTICS, compute_statistics_from_counts, count_values, sum_counts
 from tracekit.errors import UnknownFormatError
 
 Tables = dict[str, pl.DataFrame]
@@ -26,10 +26,10 @@ def outputs(
 ) -> Tables:
     """Run a recipe over ranks of made tables."""
     recipe = find_recipe(recipe_name)
-    values = option_values(recipe, options)
+    values = resolve_option_values(recipe, options)
     times = clocks or [Clock(0, 100, 100)] * len(ranks)
     requests = [RankRequest(frames(**tables), values, clock) for tables, clock in zip(ranks, times, strict=True)]
-    merged = recipe.merge_ranks([recipe.with_rank_column(recipe.per_rank(r), rank) for rank, r in enumerate(requests)])
+    merged = recipe.merge_ranks([recipe.add_rank_column(recipe.per_rank(r), rank) for rank, r in enumerate(requests)])
     return recipe.combine(merged, values)
 
 
@@ -56,7 +56,7 @@ def test_statistics_over_ranks_equal_those_of_all_values(ranks: list[dict[str, l
     empty = pl.LazyFrame(schema={"name": pl.String, "value": pl.Int64})
     rows = [pl.LazyFrame({"name": [n] * len(v), "value": v}) for rank in ranks for n, v in rank.items()]
     counts = sum_counts(pl.concat([count_values(r, ["name"]) for r in (empty, *rows)]))
-    described = {r["name"]: r for r in statistics_from_counts(counts, ["name"]).iter_rows(named=True)}
+    described = {r["name"]: r for r in compute_statistics_from_counts(counts, ["name"]).iter_rows(named=True)}
     every = {n: [x for rank in ranks for x in rank.get(n, [])] for n in "ab"}
     assert list(described) == [n for n, values in every.items() if values]
     for name, row in described.items():
@@ -70,7 +70,7 @@ def test_statistics_over_ranks_equal_those_of_all_values(ranks: list[dict[str, l
 
 def test_sums_of_bytes_that_exceed_the_type_are_null() -> None:
     counts = pl.DataFrame({"name": ["a"], "value": [2**63], "count": [2]}, schema_overrides={"value": pl.UInt64})
-    row = statistics_from_counts(counts, ["name"]).row(0, named=True)
+    row = compute_statistics_from_counts(counts, ["name"]).row(0, named=True)
     assert (row["Count"], row["Max"], row["Sum"]) == (2, 2**63, None)
 
 
@@ -81,8 +81,8 @@ def test_covered_time(pairs: list[tuple[int, int]], depth: int) -> None:
     times = np.arange(-3, 25)
     expected = [sum(running[: max(t, 0)]) for t in times]
     covered = CoveredTime(intervals, depth)
-    assert covered.covered_time_before(times).tolist() == expected
-    assert covered.covered_time_between(times[:-1], times[1:]).sum() == expected[-1]
+    assert covered.compute_time_before(times).tolist() == expected
+    assert covered.compute_time_between(times[:-1], times[1:]).sum() == expected[-1]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -457,5 +457,5 @@ def test_green_contexts_are_listed_if_there_are_any() -> None:
 )
 def test_invalid_options(recipe: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownFormatError) as raised:
-        option_values(find_recipe(recipe), options)
+        resolve_option_values(find_recipe(recipe), options)
     assert str(raised.value).startswith(message)

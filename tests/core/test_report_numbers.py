@@ -46,7 +46,7 @@ def test_tenths_are_those_of_sqlite(values: list[float]) -> None:
     assert (
         of(
             of(values, lambda x: numbers.round_to_tenths(x, legacy_rounding=legacy)),
-            lambda x: numbers.quotient(x, 10.0),
+            lambda x: numbers.divide_exactly_rounded(x, 10.0),
         )
         == want
     )
@@ -62,12 +62,16 @@ def test_thousandths_are_those_of_printf(values: list[float]) -> None:
 
 @given(columns, st.sampled_from([3.0, 10.0, 1e6, 7.5e11]))
 def test_quotient_is_correctly_rounded(values: list[float], divisor: float) -> None:
-    assert of(values, lambda x: numbers.quotient(x, divisor)) == [v / divisor for v in values]
+    assert of(values, lambda x: numbers.divide_exactly_rounded(x, divisor)) == [v / divisor for v in values]
 
 
 @given(st.lists(st.integers(0, 10**13), max_size=9))
 def test_percent(parts: list[int]) -> None:
-    got = pl.DataFrame({"x": pl.Series(parts, dtype=pl.Int64)}).select(numbers.percent_of_sum(pl.col("x"))).to_series()
+    got = (
+        pl.DataFrame({"x": pl.Series(parts, dtype=pl.Int64)})
+        .select(numbers.compute_percent_of_sum(pl.col("x")))
+        .to_series()
+    )
     whole = sum(parts)
     assert got.to_list() == [p * 100.0 / whole if whole else None for p in parts]
 

@@ -10,7 +10,7 @@ from tests import correlation_reads
 from tracekit import schemas
 from tracekit.core import reports
 from tracekit.plan import TraceView
-from tracekit.plan.stages import correlation_required_columns
+from tracekit.plan.stages import list_columns_for_correlation
 from tracekit.readers.nsys.capture import NsysCapture
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -73,5 +73,5 @@ def test_the_stored_reads_of_correlation_are_up_to_date() -> None:
 def test_columns_together_read_what_each_of_them_reads(table: str) -> None:
     columns = correlation_reads.added_columns(table)
     together = correlation_reads.reads_of(table, columns)
-    stored = correlation_required_columns(table, columns)
+    stored = list_columns_for_correlation(table, columns)
     assert {name: set(read) for name, read in stored.items()} == {name: set(read) for name, read in together.items()}

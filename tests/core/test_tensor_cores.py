@@ -146,7 +146,7 @@ def test_unknown_modes_are_refused() -> None:
 
 
 def test_patterns_are_declared_whole() -> None:
-    for pattern in tensor_cores.extended_kernel_rules():
+    for pattern in tensor_cores.load_extended_kernel_rules():
         assert pattern.keys() == {"regex", "doc", "since", "evidence"}
         assert re.fullmatch(r"\d+\.\d", pattern["since"])
         assert pattern["evidence"] in {"measured", "name", "dlprof", "source"}
@@ -167,12 +167,12 @@ def test_support_of_op_types() -> None:
         None,
     ]
     frame = pl.DataFrame({"type": types})
-    old = frame.select(tensor_cores.support_status(pl.col("type"), mode="dlprof"))["type"].to_list()
-    new = frame.select(tensor_cores.support_status(pl.col("type").cast(pl.Categorical)))["type"].to_list()
+    old = frame.select(tensor_cores.find_support_status(pl.col("type"), mode="dlprof"))["type"].to_list()
+    new = frame.select(tensor_cores.find_support_status(pl.col("type").cast(pl.Categorical)))["type"].to_list()
     assert old == [0, 0, 2, 3, 3, 3, 3, None]
     assert new == [0, 0, 2, 3, 0, 0, 0, None]
     theirs = pl.DataFrame({"type": ["CudnnRNNV3", "_XlaRun", "Cast"]})
-    found = theirs.select(tensor_cores.support_status(pl.col("type"), framework="tensorflow", mode="dlprof"))[
+    found = theirs.select(tensor_cores.find_support_status(pl.col("type"), framework="tensorflow", mode="dlprof"))[
         "type"
     ].to_list()
     assert found == [0, 2, 3]
@@ -307,7 +307,7 @@ def test_what_is_called_unknown_was_counted_both_ways() -> None:
 
 def test_what_is_called_measured_was() -> None:
     names = pl.concat([counted().filter("uses")["name"], generated().filter("uses")["name"]])
-    for pattern in tensor_cores.extended_kernel_rules():
+    for pattern in tensor_cores.load_extended_kernel_rules():
         if pattern["evidence"] == "measured":
             assert names.str.contains(pattern["regex"]).any(), pattern["regex"]
 
@@ -366,7 +366,7 @@ def test_dlprof_mode_answers_as_dlprof(path: Path) -> None:
         kernels, ops = db.execute(query).fetchall(), db.execute(types).fetchall()
     assert uses([k[0] for k in kernels], "dlprof") == [bool(k[1]) for k in kernels]
     said = pl.DataFrame({"type": [o[0] for o in ops]}).select(
-        tensor_cores.support_status(pl.col("type"), mode="dlprof")
+        tensor_cores.find_support_status(pl.col("type"), mode="dlprof")
     )["type"]
     # types that stand for kernels and calls outside of ops are "may use"
     assert all(

@@ -77,15 +77,15 @@ def test_every_kind_reads_columns_that_are_declared() -> None:
         assert len({kind.placement for kind in stage}) == 1
         for kind in stage:
             schema = schemas.correlated_schema(kind.table)
-            names = columns.event_columns(kind, schema.names)
+            names = columns.choose_event_columns(kind, schema.names)
             assert set(names) <= set(schema.names)
             if not kind.key_values:
                 assert not schema[kind.key].nullable
             else:
                 assert kind.where is not None
             assert [
-                *columns.available_args(kind.row_args, names),
-                *columns.available_args(kind.repeated_args, names),
+                *columns.select_available_args(kind.row_args, names),
+                *columns.select_available_args(kind.repeated_args, names),
             ] == [
                 *kind.row_args,
                 *kind.repeated_args,
@@ -502,8 +502,8 @@ def test_tracks_are_chosen_by_name(tmp_path: Path) -> None:
 def test_every_kind_of_tracks_has_a_name() -> None:
     every = {*options.BY_DEFAULT, *options.ON_REQUEST}
     assert len(every) == len(options.BY_DEFAULT) + len(options.ON_REQUEST)
-    assert kinds.kinds_by_stage(every) == kinds.STAGES
-    assert all(kinds.kinds_by_stage([name]) for name in every)
+    assert kinds.group_kinds_by_stage(every) == kinds.STAGES
+    assert all(kinds.group_kinds_by_stage([name]) for name in every)
 
 
 def test_samples_have_their_call_stack(tmp_path: Path) -> None:

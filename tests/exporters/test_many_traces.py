@@ -162,7 +162,7 @@ def test_a_clock_that_drifts_keeps_slices_nested(tmp_path: Path) -> None:
             def __exit__(self, *_: object) -> None:
                 pass
 
-        links = timeline.flows_between_ranks(pl.DataFrame(schema=CALLS), [0])
+        links = timeline.find_flows_between_ranks(pl.DataFrame(schema=CALLS), [0])
         part = Part("rank 0", Open, 50, 1.7e-5)
         many.write(ManyTraces([part], links), tmp_path / "x.json", lambda _, __: None, {"nvtx"})
     found = [(ns(e), ns(e) + ns(e, "dur")) for e in events_of(load(tmp_path / "x.json"), "X")]
@@ -194,7 +194,7 @@ def test_links_of_collectives_and_messages() -> None:
         call("all_reduce", 5, 9, 85, library="NCCL"),
         call("barrier", 6, 2, 95), call("barrier", 6, 2, 96),
     ]  # fmt: skip
-    rows = timeline.flows_between_ranks(pl.DataFrame(calls, schema=CALLS), [2, 5, 9])
+    rows = timeline.find_flows_between_ranks(pl.DataFrame(calls, schema=CALLS), [2, 5, 9])
     found = [
         (r["name"], *(r[f"{e}_{c}"] for e in ("from", "to") for c in ("part", "id", "ns"))) for r in rows.to_dicts()
     ]
@@ -286,7 +286,7 @@ def test_perfetto_shows_every_slice_of_every_rank(name: str, tmp_path: Path, per
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         calls = traces.communication().calls
-    pairs = timeline.flows_between_ranks(calls, traces.ranks).filter(pl.col("from_part") != pl.col("to_part"))
+    pairs = timeline.find_flows_between_ranks(calls, traces.ranks).filter(pl.col("from_part") != pl.col("to_part"))
     matched = calls.filter(status="matched").group_by("collective_id").agg(pl.col("trace_rank").n_unique())
     assert pairs.height == matched.filter(pl.col("trace_rank") == 2).height
     assert len(flows) == pairs.filter(pl.col("from_ns") <= pl.col("to_ns")).height > 30

@@ -39,7 +39,7 @@ Event = dict[str, Any]
 
 def packets_of(data: bytes) -> list[Any]:
     """Return the packets of a file, including those that are compressed."""
-    whole = schemas.message_class("perfetto", "Trace").FromString(data)
+    whole = schemas.load_message_class("perfetto", "Trace").FromString(data)
     compressed = [p.compressed_packets for p in whole.packet]
     inner = [packets_of(zlib.decompress(c)) if c else [p] for c, p in zip(compressed, whole.packet, strict=True)]
     return list(itertools.chain.from_iterable(inner))
@@ -252,18 +252,21 @@ numbers = st.integers(0, 2**64 - 1) | st.integers(0, 300)
 def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) -> None:
     values, present, ids = zip(*rows, strict=True)
     annotation: list[wire.Column] = [
-        wire.Constant(wire.field_tag("DebugAnnotation", "uint_value")),
-        wire.varints(np.array(values, np.uint64)),
+        wire.Constant(wire.encode_field_tag("DebugAnnotation", "uint_value")),
+        wire.encode_varints(np.array(values, np.uint64)),
     ]
     event: list[wire.Column] = [
-        *wire.submessage(wire.field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)),
-        wire.Constant(wire.field_tag("TrackEvent", "flow_ids")),
+        *wire.encode_submessage(
+            wire.encode_field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)
+        ),
+        wire.Constant(wire.encode_field_tag("TrackEvent", "flow_ids")),
         wire.Fixed64s(np.array(ids, np.uint64)),
     ]
-    columns = wire.submessage(
-        wire.field_tag("Trace", "packet"), wire.submessage(wire.field_tag("TracePacket", "track_event"), event)
+    columns = wire.encode_submessage(
+        wire.encode_field_tag("Trace", "packet"),
+        wire.encode_submessage(wire.encode_field_tag("TracePacket", "track_event"), event),
     )
-    read = schemas.message_class("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
+    read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
     assert [
         ([a.uint_value for a in p.track_event.debug_annotations], *p.track_event.flow_ids) for p in read.packet
     ] == [([v] if p else [], i) for v, p, i in rows]
@@ -273,7 +276,7 @@ def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) ->
 def test_strings_are_those_of_the_runtime(texts: list[str], first: int, skipped: int) -> None:
     series = pl.Series(["skipped" * skipped, *texts]).slice(1)
     data = bytes(strings.encode_strings(strings.StringBatch("event_names", first, series)))
-    read = schemas.message_class("perfetto", "InternedData").FromString(data)
+    read = schemas.load_message_class("perfetto", "InternedData").FromString(data)
     assert [(e.iid, e.text) for e in read.event_names] == list(enumerate(texts, first))
 
 
@@ -282,21 +285,21 @@ def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]]
     values, present, arrows, deltas = (list(column) for column in zip(*rows, strict=True))
     names = data.draw(st.lists(st.binary(max_size=60), min_size=1, max_size=5))
     chosen = data.draw(st.lists(st.integers(0, len(names) - 1), min_size=len(rows), max_size=len(rows)))
-    make_event = schemas.message_class("perfetto", "TrackEvent")
+    make_event = schemas.load_message_class("perfetto", "TrackEvent")
     encoded = [make_event(debug_annotations=[{"uint_value": b} for b in n]).SerializeToString() for n in names]
     mask, ids = np.array(present), np.array(values, np.uint64)
     event: list[slots.Slots] = [
-        slots.VarintSlots(wire.field_tag("TrackEvent", "name_iid"), ids, mask),
+        slots.VarintSlots(wire.encode_field_tag("TrackEvent", "name_iid"), ids, mask),
         slots.BlobSlots(
             slots.Blobs.from_bytes(b"".join(encoded), np.array([len(e) for e in encoded])), np.array(chosen)
         ),
-        slots.Fixed64Slots(wire.field_tag("TrackEvent", "double_counter_value"), ids, mask),
+        slots.Fixed64Slots(wire.encode_field_tag("TrackEvent", "double_counter_value"), ids, mask),
     ]
     own = flows.FlowBlock(np.cumsum([0, *arrows]), np.arange(sum(arrows), dtype=np.uint64))
-    number = wire.field_tag("TracePacket", "trusted_packet_sequence_id") + wire.varint(300)
+    number = wire.encode_field_tag("TracePacket", "trusted_packet_sequence_id") + wire.encode_varint(300)
     made = slots.encode_packets(number, event, np.array(deltas, np.uint64), own.sizes)
     own.write(made.data, made.gaps)
-    read = schemas.message_class("perfetto", "Trace").FromString(bytes(made.data)).packet
+    read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(made.data)).packet
     assert [p.trusted_packet_sequence_id for p in read] == [300] * len(rows)
     assert [p.timestamp for p in read] == deltas
     events = [p.track_event for p in read]
@@ -351,7 +354,7 @@ def test_batches_are_compressed_packets(tmp_path: Path) -> None:
     compressed, gzipped = (made.export(tmp_path / f"x.{s}").read_bytes() for s in ("pftrace", "pftrace.gz"))
     plain = gzip.decompress(gzipped)
     assert len(compressed) < len(plain) // 4
-    read, whole = packets_of(compressed), schemas.message_class("perfetto", "Trace").FromString(plain)
+    read, whole = packets_of(compressed), schemas.load_message_class("perfetto", "Trace").FromString(plain)
     assert read == list(whole.packet)
     assert not any(packet.HasField("compressed_packets") for packet in whole.packet)
 
@@ -367,13 +370,13 @@ def test_flows_follow_the_order_of_their_events(count: int, data: st.DataObject)
         table._ends[kinds.KERNELS].append(flows._FlowEnds(np.array(rows, np.uint32), ids))
         first += len(rows)
     with small_blocks(3):
-        chosen = table.flows(kinds.KERNELS, None if order is None else np.array(order), count)
+        chosen = table.find_flows(kinds.KERNELS, None if order is None else np.array(order), count)
     assert chosen is not None
     block = chosen.batch(start, stop)
     listed = [row for rows in ends for row in rows]
     expected = [[n for n, row in enumerate(listed, 1) if row == event] for event in (order or range(count))]
     assert [block.batch(n, n + 1).ids.tolist() for n in range(stop - start)] == expected[start:stop]
-    assert table.flows(kinds.KERNELS, None, count) is None
+    assert table.find_flows(kinds.KERNELS, None, count) is None
 
 
 @given(
@@ -387,7 +390,7 @@ def test_flows_lead_from_calls_to_their_activities(
     frame = pl.DataFrame(activities, schema={"api_call_id": pl.Int64, "start_ns": pl.Int64}, orient="row")
     with small_blocks(4):
         order, (ordered,) = sorting.sort_rows(ids)
-        ends = flows.Calls(order, ordered, starts).launches(TableRows(frame.to_arrow()))
+        ends = flows.Calls(order, ordered, starts).find_launches(TableRows(frame.to_arrow()))
     row_of = {call: row for row, (call, _) in enumerate(calls)}
     expected = [
         (row_of[call], row)
@@ -410,7 +413,7 @@ COLUMNS = st.fixed_dictionaries(
 def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
     with small_blocks(7):
-        codes, examples, order = combinations.distinct_combinations(FrameRows(frame), ["a", "b", "c", "a"])
+        codes, examples, order = combinations.find_distinct_combinations(FrameRows(frame), ["a", "b", "c", "a"])
     assert examples[codes].equals(frame)
     assert examples.height == len(set(map(tuple, frame.rows())))
     assert examples[order].rows() == list(dict.fromkeys(frame.rows()[::-1]))[::-1]
@@ -439,7 +442,7 @@ def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], lim
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
     with pytest.MonkeyPatch.context() as patch, small_blocks(7):
         patch.setattr(combinations, "_MIN_COMBINATIONS", limit)
-        codes, examples, used = combinations.repeated_combinations(FrameRows(frame), [["b"], ["a", "b"], ["c"]])
+        codes, examples, used = combinations.assign_codes_to_combinations(FrameRows(frame), [["b"], ["a", "b"], ["c"]])
     names = ["b", *(["a"] if 1 in used else []), *(["c"] if 2 in used else [])]
     assert examples.columns == names
     assert examples[codes].equals(frame.select(names))
@@ -452,7 +455,7 @@ def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], lim
 def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combinations, "_TABLE_SIZE", 2)
     frame = pl.DataFrame({"n": [10**15, 5, None, 5]})
-    codes, examples, _ = combinations.distinct_combinations(FrameRows(frame), ["n"])
+    codes, examples, _ = combinations.find_distinct_combinations(FrameRows(frame), ["n"])
     assert (examples[codes]["n"].to_list(), examples.height) == ([10**15, 5, None, 5], 3)
 
 
@@ -467,7 +470,7 @@ def test_every_form_of_values_has_a_field() -> None:
 def test_fields_are_those_of_perfetto() -> None:
     theirs = importlib.import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     renamed = {"InternedText": ["EventName", "DebugAnnotationName", "InternedString"]}
-    compiled = schemas.message_class("perfetto", "Trace").DESCRIPTOR.file
+    compiled = schemas.load_message_class("perfetto", "Trace").DESCRIPTOR.file
     assert set(compiled.message_types_by_name) >= {"TracePacket", "TrackEvent"}
     for name, message in compiled.message_types_by_name.items():
         for other in renamed.get(name, [name]):

@@ -17,8 +17,8 @@ from tracekit.errors import ExportError, UnknownFormatError
 from tracekit.exporters import databases
 from tracekit.exporters import sqlite as exporter
 from tracekit.exporters.sqlite import export
-from tracekit.exporters.sqlite.keys import ForeignKey, Keys, common_keys, declared_foreign_keys, valid_keys
-from tracekit.exporters.sqlite.views import DETAILS, JOINED, SUMMARIES, view_statements
+from tracekit.exporters.sqlite.keys import ForeignKey, Keys, find_valid_keys, intersect_keys, list_declared_foreign_keys
+from tracekit.exporters.sqlite.views import DETAILS, JOINED, SUMMARIES, build_view_statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,23 +227,25 @@ def test_a_table_with_repeated_keys_is_not_joined(tmp_path: Path) -> None:
 def test_unordered_keys_are_unique(tmp_path: Path) -> None:
     tables = {"kernels": table_of("kernels", {"kernel_id": [3, 1, 2]})}
     view = tk.Trace.from_tables(tables)._view
-    assert valid_keys(view, {"kernels": view.schema("kernels")}) == Keys(frozenset({"kernels"}), ())
+    assert find_valid_keys(view, {"kernels": view.schema("kernels")}) == Keys(frozenset({"kernels"}), ())
 
 
 def test_null_in_a_key(tmp_path: Path) -> None:
     nullable = [(t.name, k) for t in schemas.tables().values() for k in t.key if t[k].nullable]
     for name, column in nullable:
         view = tk.Trace.from_tables({name: table_of(name, {column: [None]})})._view
-        assert name not in valid_keys(view, {name: view.schema(name)}).unique
+        assert name not in find_valid_keys(view, {name: view.schema(name)}).unique
     assert nullable
 
 
 def test_declared_foreign_keys() -> None:
     tables = schemas.tables()
-    keys = declared_foreign_keys(tables["stacks"], tables)
+    keys = list_declared_foreign_keys(tables["stacks"], tables)
     assert ForeignKey("stacks", ("parent_id",), "stacks", ("stack_id",)) in keys
-    assert not any(k.columns == ("correlation_id",) for t in tables.values() for k in declared_foreign_keys(t, tables))
-    metrics = declared_foreign_keys(tables["network_metrics"], tables)
+    assert not any(
+        k.columns == ("correlation_id",) for t in tables.values() for k in list_declared_foreign_keys(t, tables)
+    )
+    metrics = list_declared_foreign_keys(tables["network_metrics"], tables)
     both = ("metrics_list_id", "metric_index")
     assert [k.columns for k in metrics if k.parent == "network_metric_names"] == [both]
 
@@ -252,8 +254,8 @@ def test_keys_of_several_traces_hold_in_all_of_them() -> None:
     one, two = (ForeignKey("kernels", (c,), "devices", ("device_id",)) for c in ("device_id", "other_id"))
     first = Keys(frozenset({"devices", "kernels"}), (one, two))
     second = Keys(frozenset({"devices"}), (one,))
-    assert common_keys([first, second]) == Keys(frozenset({"devices"}), (one,))
-    assert common_keys([first, Keys(frozenset(), ())]) == Keys(frozenset(), ())
+    assert intersect_keys([first, second]) == Keys(frozenset({"devices"}), (one,))
+    assert intersect_keys([first, Keys(frozenset(), ())]) == Keys(frozenset(), ())
 
 
 @pytest.mark.thorough
@@ -286,15 +288,15 @@ def test_selected_tables(tmp_path: Path) -> None:
 def test_optional_tables_are_written_if_they_are_selected() -> None:
     optional = [n for n in schemas.table_names() if schemas.table(n).optional]
     trace = tk.Trace.from_tables({})
-    assert not set(optional) & set(exporter.table_names(trace._view))
-    assert optional[0] in exporter.table_names(trace.select(tables=optional[:1])._view)
+    assert not set(optional) & set(exporter.choose_table_names(trace._view))
+    assert optional[0] in exporter.choose_table_names(trace.select(tables=optional[:1])._view)
 
 
 def test_the_suffix_of_other_databases_is_theirs(tmp_path: Path) -> None:
-    assert registry.exporter_for("out.db").format == "sqlite"
-    assert registry.exporter_for("out.dldb.sqlite").format == "dlprof-db"
+    assert registry.find_exporter_for("out.db").format == "sqlite"
+    assert registry.find_exporter_for("out.dldb.sqlite").format == "dlprof-db"
     with pytest.raises(UnknownFormatError, match="no exporter writes files with this suffix"):
-        registry.exporter_for("out.sqlite")
+        registry.find_exporter_for("out.sqlite")
 
 
 def test_what_tracekit_wrote_is_named_when_it_is_read(tmp_path: Path) -> None:
@@ -326,4 +328,4 @@ def test_old_versions_of_sqlite_search_whole_words(tmp_path: Path, monkeypatch: 
 def test_views_refer_to_declared_tables() -> None:
     tables = schemas.tables()
     assert {c for names in JOINED.items() for c in names[1] if c not in tables[names[0]].names} == set()
-    assert [name for name, _ in view_statements({}, Keys(frozenset(), ()))] == []
+    assert [name for name, _ in build_view_statements({}, Keys(frozenset(), ()))] == []

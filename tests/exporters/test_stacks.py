@@ -47,7 +47,7 @@ def read_speedscope(path: Path, *, grouped: bool) -> Stacks:
 
 
 def read_pprof(path: Path, *, grouped: bool) -> Stacks:
-    made = schemas.message_class("pprof", "Profile").FromString(gzip.decompress(path.read_bytes()))
+    made = schemas.load_message_class("pprof", "Profile").FromString(gzip.decompress(path.read_bytes()))
     strings = list(made.string_table)
     assert strings[0] == ""
     assert len(set(strings)) == len(strings)

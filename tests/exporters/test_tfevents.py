@@ -291,7 +291,7 @@ def test_it_is_golden(tmp_path: Path, request: pytest.FixtureRequest) -> None:
 
 def described(record: bytes) -> list[Any]:
     """What a record is of, and a digest of it."""
-    event = schemas.message_class("tensorflow_events", "Event").FromString(record)
+    event = schemas.load_message_class("tensorflow_events", "Event").FromString(record)
     kinds = [f.name for f, _ in event.ListFields() if f.name not in ("wall_time", "step")]
     return [*kinds, event.step, round(event.wall_time * 1e6), hashlib.sha256(record).hexdigest()[:16]]
 
@@ -333,9 +333,9 @@ def test_long_records_are_summed_in_pieces() -> None:
 
 @given(st.lists(st.text(st.sampled_from("ab_1/:*- .é"), max_size=8), max_size=12))
 def test_any_names_become_legal_and_unique(given_names: list[str]) -> None:
-    spelt = names.legal_node_names(pl.Series(given_names, dtype=pl.String))
+    spelt = names.convert_to_legal_node_names(pl.Series(given_names, dtype=pl.String))
     assert all(LEGAL.fullmatch(n) and "//" not in n and n.strip("/") == n for n in spelt)
-    assert names.legal_node_names(spelt).to_list() == spelt.to_list()
+    assert names.convert_to_legal_node_names(spelt).to_list() == spelt.to_list()
     made = names.number_duplicates(spelt).to_list()
     assert len(set(made)) == len(made)
     assert all(m.startswith(s) for m, s in zip(made, spelt, strict=True))
@@ -346,10 +346,10 @@ def test_any_names_become_legal_and_unique(given_names: list[str]) -> None:
 
 def test_legal_names_stay() -> None:
     kept = ["a", "a/b_", "Batch/layer1/aten_add_", "x.y-z/0"]
-    assert names.legal_node_names(pl.Series(kept)).to_list() == kept
+    assert names.convert_to_legal_node_names(pl.Series(kept)).to_list() == kept
     rough = ["iteration */aten::mm", "/module//main/Net::forward", "_x", "", "*/**", "é/b é"]
     expected = ["iteration/aten_mm", "module/main/Net_forward", "._x", "unnamed", "._/_", "._/b"]
-    assert names.legal_node_names(pl.Series(rough)).to_list() == expected
+    assert names.convert_to_legal_node_names(pl.Series(rough)).to_list() == expected
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -388,4 +388,4 @@ def test_any_origin_and_any_times(origin: str, tmp_path: Path) -> None:
 
 
 def test_it_is_known_by_its_suffix() -> None:
-    assert registry.exporter_for("run7.tensorboard").format == "tfevents"
+    assert registry.find_exporter_for("run7.tensorboard").format == "tfevents"

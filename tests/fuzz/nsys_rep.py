@@ -133,7 +133,7 @@ def cut_down(path: Path, name: str) -> Report:
     blocks = [tuple(kept(block, seen)) for block in parts.blocks]
     strings = [tuple(shortened(block)) for block in parts.strings]
     listed = raw._offsets.int_value(3)
-    schemas = None if listed is None else bytes(raw.decompress(raw.block_at(listed + len(RAW_MAGIC))))
+    schemas = None if listed is None else bytes(raw.decompress(raw.read_block_at(listed + len(RAW_MAGIC))))
     made = Report(
         name,
         [b for b in blocks if b],

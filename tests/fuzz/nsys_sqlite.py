@@ -16,9 +16,9 @@ from tests.fuzz import sqlite_pages
 from tests.fuzz.changes import edge, of_bytes
 from tests.fuzz.sqlite_pages import HEADER, page_size
 from tracekit import schemas
-from tracekit.readers.nsys.capture import source_column_name
-from tracekit.readers.nsys.export import decoded_tables
-from tracekit.readers.nsys.lookups import arrow_type
+from tracekit.readers.nsys.capture import find_source_column_name
+from tracekit.readers.nsys.export import list_decoded_tables
+from tracekit.readers.nsys.lookups import find_arrow_type
 from tracekit.readers.nsys.tables import ROWID
 
 FORMAT, SUFFIX = "nsys-sqlite", ".sqlite"
@@ -31,7 +31,7 @@ ROWS = 40
 DEEP = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY")
 RARELY = 50
 INTERIOR = (2, 5)
-KEPT = decoded_tables() | {"ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE", "ANALYSIS_FILE"}
+KEPT = list_decoded_tables() | {"ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE", "ANALYSIS_FILE"}
 LOOKUPS = {"GENERIC_EVENTS": ["genericEventId", "timestamp", "typeId", "globalTid"]}
 """Columns of source tables in which rows of other tables are looked up."""
 RANGE_AND_MARKS = (59, 34, 34)
@@ -57,13 +57,13 @@ def source_columns() -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}
     for schema in schemas.tables().values():
         for table in schema.source_tables:
-            columns = (source_column_name(table, schema, column) for column in schema.names)
+            columns = (find_source_column_name(table, schema, column) for column in schema.names)
             found.setdefault(table, {}).update(dict.fromkeys(c for c in columns if c and c.isidentifier()))
     return {table: [c for c in columns if c != ROWID] for table, columns in found.items()}
 
 
 def is_text(table: str, column: str) -> bool:
-    return arrow_type(table, column) == pa.string() or column in ("text", "name", "description", "unit")
+    return find_arrow_type(table, column) == pa.string() or column in ("text", "name", "description", "unit")
 
 
 def made_export() -> bytes:

@@ -71,12 +71,23 @@ def test_colors_have_contrast_to_the_dark_background() -> None:
     panel = css.partition('scheme="dark"')[2].partition("--panel: ")[2][:7]
     assert {*theme.COLORS, *theme.PART_COLORS.values(), theme.GRAPH_COLOR} <= set(theme.DARK_COLORS)
     assert (
-        min(theme.contrast_ratio(c, b) for c in theme.DARK_COLORS.values() for b in (theme.DARK.background, panel))
+        min(
+            theme.compute_contrast_ratio(c, b)
+            for c in theme.DARK_COLORS.values()
+            for b in (theme.DARK.background, panel)
+        )
         >= 4.5
     )
     assert len(set(theme.DARK_COLORS.values())) == len(theme.DARK_COLORS)
-    assert theme.contrast_ratio("#000000", "#ffffff") == pytest.approx(21)
-    assert min(theme.contrast_ratio(theme.text_color(c), c) for pair in theme.DARK_COLORS.items() for c in pair) >= 4.5
+    assert theme.compute_contrast_ratio("#000000", "#ffffff") == pytest.approx(21)
+    assert (
+        min(
+            theme.compute_contrast_ratio(theme.choose_text_color(c), c)
+            for pair in theme.DARK_COLORS.items()
+            for c in pair
+        )
+        >= 4.5
+    )
 
 
 def test_utilization_reaches_from_0_to_100() -> None:
@@ -126,7 +137,7 @@ def test_utilization_over_time_is_exact(amp: tk.Trace) -> None:
     assert len(line.x) == 11
     assert line.line.shape == "hv"
     busy = [int(h.partition("busy for ")[2].partition(" ns")[0].replace(",", "")) for h in line.customdata[:10]]
-    union = intervals.union_duration(timeline.gpu_activities(amp.frame), by=[])
+    union = intervals.compute_union_duration(timeline.read_gpu_activities(amp.frame), by=[])
     assert sum(busy) == union["duration_ns"].item()
     with pytest.raises(tk.errors.MissingTableError, match="no activities on GPU 5"):
         amp.plot.utilization_over_time(device=5)
@@ -204,8 +215,8 @@ def test_names_are_text() -> None:
     for text in (
         *figure.data[0].customdata,
         *figure.layout.yaxis.ticktext,
-        labels.short_label(EVIL),
-        labels.hover_name(EVIL),
+        labels.format_short_label(EVIL),
+        labels.format_hover_name(EVIL),
     ):
         plain = text.replace("<br>", "")
         assert not set(plain) & set("<>$\x1b"), plain
@@ -229,7 +240,7 @@ def test_names_are_text() -> None:
     ],
 )
 def test_kernel_labels(name: str | None, expected: str) -> None:
-    assert labels.kernel_label(name).startswith(expected)
+    assert labels.format_kernel_label(name).startswith(expected)
 
 
 def test_units() -> None:
@@ -240,7 +251,7 @@ def test_units() -> None:
     assert labels.format_nanoseconds(999) == "999 ns"
     assert [labels.format_bytes(n) for n in (5, 3 << 20)] == ["5 bytes", "3,145,728 bytes (3.00 MiB)"]
     assert len(labels.shorten_middle("x" * 99, 40)) == 40
-    assert labels.hover_name("y" * 100) == "y" * 90 + "<br>" + "y" * 10
+    assert labels.format_hover_name("y" * 100) == "y" * 90 + "<br>" + "y" * 10
 
 
 def test_figures_are_not_imported_with_tracekit() -> None:

@@ -16,7 +16,7 @@ from tracekit import schemas
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep import layout, private
 from tracekit.readers.nsys_rep.container import CLOCKS, UI_DATA
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 
 Declared = Mapping[str, descriptor_pb2.DescriptorProto]
 FIELD = descriptor_pb2.FieldDescriptorProto
@@ -119,5 +119,5 @@ def messages_in(name: str, data: bytes | memoryview) -> Iterator[str]:
         if field.type == FIELD.TYPE_MESSAGE:
             for part in found.bytes_values(field.number):
                 yield from messages_in(field.type_name.rpartition(".")[2], part)
-    if name == "Property" and found.int_value(fields_of("Property").id) == 910:
-        yield from messages_in("NetworkDevices", found.bytes_value(fields_of("Property").value))
+    if name == "Property" and found.int_value(load_fields("Property").id) == 910:
+        yield from messages_in("NetworkDevices", found.bytes_value(load_fields("Property").value))

@@ -13,7 +13,7 @@ CELLS = st.none() | st.integers(-3, 3)
 
 
 def joined(parts: list[pa.Array]) -> pa.ChunkedArray:
-    made = builders.column_builder(parts[0].type, 3)
+    made = builders.create_column_builder(parts[0].type, 3)
     for part in parts:
         made.append(part)
     return made.finish()
@@ -63,7 +63,7 @@ LETTERS = pa.array(["a", None, "b"]).dictionary_encode()
     "array", [NUMBERS, NUMBERS.cast(pa.float64()), LETTERS, pa.array(["x", None]), pa.array([True])]
 )
 def test_concatenated_chunks_are_all_values(array: pa.Array) -> None:
-    nothing = columns.null_array(2, array.type)
+    nothing = columns.build_null_array(2, array.type)
     chunks = [array, nothing, array.slice(1), array.slice(0, 0)]
     made = builders.concatenate(chunks, array.type)
     assert made.type == array.type
@@ -73,7 +73,7 @@ def test_concatenated_chunks_are_all_values(array: pa.Array) -> None:
 @pytest.mark.parametrize("kind", [pa.int32(), pa.float64(), columns.DICTIONARY, pa.string(), pa.bool_()])
 def test_nulls_share_their_memory(kind: pa.DataType) -> None:
     before = pa.total_allocated_bytes()
-    made = builders.concatenate([columns.null_array(n, kind) for n in (3_000_000, 1)], kind)
+    made = builders.concatenate([columns.build_null_array(n, kind) for n in (3_000_000, 1)], kind)
     made.validate(full=True)
     assert pa.total_allocated_bytes() - before < 1000
     assert made.null_count == len(made) == 3_000_001

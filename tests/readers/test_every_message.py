@@ -11,7 +11,7 @@ from tests.fuzz import nsys_rep, nsys_sqlite
 from tests.readers.every_message import SECTIONS, declared, made_report, messages_in
 from tracekit import schemas
 from tracekit.errors import TracekitWarning
-from tracekit.readers.nsys.capture import source_column_name
+from tracekit.readers.nsys.capture import find_source_column_name
 from tracekit.readers.nsys_rep import layout
 from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.source import Source
@@ -58,7 +58,9 @@ def test_every_column_from_a_report_has_a_value(name: str, capture: RepCapture) 
     data = capture.read(name, schema.names)
     sources = [t for t in schema.source_tables if t in layout.TABLES]
     filled = [
-        c for c in schema.names if any(source_column_name(t, schema, c) in layout.TABLES[t].columns for t in sources)
+        c
+        for c in schema.names
+        if any(find_source_column_name(t, schema, c) in layout.TABLES[t].columns for t in sources)
     ]
     assert filled
     assert [c for c in filled if data[c].null_count == len(data) and schema[c].type != "dictionary"] == []

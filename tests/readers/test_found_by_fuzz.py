@@ -78,7 +78,7 @@ def test_a_misfit_without_a_source_table_names_no_row() -> None:
 
     capture = NsysCapture.__new__(NsysCapture)
     capture.tables, capture.path = Tables(), Tables.path  # type: ignore[assignment]
-    error = capture._invalid_value_error(
+    error = capture._create_invalid_value_error(
         "contexts", "TABLE", pa.table({"context_id": pa.array([None], pa.int64())}), "otherwise"
     )
     assert error.row is None

@@ -24,7 +24,7 @@ from tests.readers.kineto_files import op, trace
 from tracekit import registry
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
 from tracekit.files import InputFile
-from tracekit.readers.kineto.labels import short_function_name
+from tracekit.readers.kineto.labels import shorten_function_name
 from tracekit.source import Source
 
 CAPTURES = sorted(files.CORPUS.rglob("*.json*")) if files.CORPUS.is_dir() else []
@@ -509,7 +509,7 @@ def test_facts_longer_than_what_is_held_in_memory(tmp_path: Path) -> None:
     ],
 )
 def test_base_names(name: str, expected: str) -> None:
-    assert short_function_name(name) == expected
+    assert shorten_function_name(name) == expected
 
 
 def test_what_is_read_is_let_go() -> None:

@@ -230,8 +230,8 @@ def frames(launches: int, columns: int) -> tuple[pl.LazyFrame, pl.LazyFrame]:
 def test_a_wide_table_is_bounded_by_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide, "FREE_CELLS", 100)
     monkeypatch.setattr(wide, "CELLS_PER_VALUE", 2)
-    assert ncu.wide_metrics(*frames(11, 11)).shape == (11, 12)
-    assert ncu.wide_metrics(*frames(1000, 2)).shape == (1000, 3)
+    assert ncu.add_metric_columns(*frames(11, 11)).shape == (11, 12)
+    assert ncu.add_metric_columns(*frames(1000, 2)).shape == (1000, 3)
     said = r"12 launches with 12 metrics need 144 cells for 12 values\nHint: read the table ncu_metrics"
     with pytest.raises(TracekitError, match=said):
-        ncu.wide_metrics(*frames(12, 12))
+        ncu.add_metric_columns(*frames(12, 12))

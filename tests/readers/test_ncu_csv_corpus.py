@@ -14,7 +14,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import SHARED
 from tracekit.errors import MissingTableError, UnsupportedVersionError
-from tracekit.readers.ncu.units import unit_of_metric
+from tracekit.readers.ncu.units import find_unit_of_metric
 
 CORPUS = SHARED / "corpus" / "ncu_csv"
 FILES = sorted(p for p in CORPUS.rglob("*") if p.is_file()) if CORPUS.is_dir() else []
@@ -54,7 +54,7 @@ def failure(path: Path) -> str | None:
         filled = sum(cell != "" for row in rows for cell in row[header.index("CC") + 1 :])
         wanted = {"ncu_launches": len(rows), "ncu_metrics": filled, "ncu_rules": 0}
     units = {
-        u is None or unit_of_metric(m) == u
+        u is None or find_unit_of_metric(m) == u
         for m, u in mapped.select(pl.col("metric", "unit").cast(pl.String)).unique().rows()
     }
     return (

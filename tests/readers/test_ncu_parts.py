@@ -53,7 +53,7 @@ class TestUnits:
     def test_names_tell_the_units_that_the_raw_page_prints(self) -> None:
         header, (printed, *_) = ncu_files.records("ncu_raw_base.csv")
         lead = header.index("CC") + 1
-        told = {name: units.unit_of_metric(name) or "" for name in header[lead:]}
+        told = {name: units.find_unit_of_metric(name) or "" for name in header[lead:]}
         assert told == dict(zip(header[lead:], printed[lead:], strict=True))
 
     @pytest.mark.parametrize(
@@ -79,45 +79,52 @@ class TestUnits:
         ],
     )
     def test_of_names(self, name: str, unit: str | None) -> None:
-        assert units.unit_of_metric(name) == unit
+        assert units.find_unit_of_metric(name) == unit
 
     @pytest.mark.corpus
     @pytest.mark.skipif(not TABLE.is_file(), reason="no table of units beside the checkout")
     def test_of_every_known_name(self) -> None:
         known = [line.split("\t")[:2] for line in TABLE.read_text("utf-8").splitlines()[1:]]
         assert len(known) > 3000
-        assert [(name, unit) for name, unit in known if (units.unit_of_metric(name) or "") != unit] == []
+        assert [(name, unit) for name, unit in known if (units.find_unit_of_metric(name) or "") != unit] == []
 
 
 class TestLabels:
     def test_a_label_means_a_metric_within_its_section(self) -> None:
         memory = "Memory Throughput"
-        assert labels.metric_and_label("GPU Speed Of Light Throughput", memory) == (
+        assert labels.find_metric_and_label("GPU Speed Of Light Throughput", memory) == (
             "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
             memory,
         )
-        assert labels.metric_and_label("Memory Workload Analysis", memory) == ("dram__bytes.sum.per_second", memory)
-        assert labels.metric_and_label("Occupancy", memory) == (None, memory)
+        assert labels.find_metric_and_label("Memory Workload Analysis", memory) == (
+            "dram__bytes.sum.per_second",
+            memory,
+        )
+        assert labels.find_metric_and_label("Occupancy", memory) == (None, memory)
 
     @pytest.mark.parametrize("section", [None, labels.COMMAND_LINE])
     def test_names_outside_of_sections(self, section: str | None) -> None:
-        assert labels.metric_and_label(section, "inst_executed") == ("inst_executed", None)
+        assert labels.find_metric_and_label(section, "inst_executed") == ("inst_executed", None)
 
     @pytest.mark.parametrize(
         "name", ["dram__bytes.sum", "FE_B.TriageCompute.gr__ctas_launched.sum", "launch__grid_size"]
     )
     def test_names_in_place_of_labels(self, name: str) -> None:
-        assert labels.metric_and_label("Occupancy", name) == (name, None)
+        assert labels.find_metric_and_label("Occupancy", name) == (name, None)
 
     def test_sections(self) -> None:
-        assert labels.section_id("GPU Speed Of Light") == labels.section_id("GPU Speed Of Light Throughput")
-        assert labels.section_name("SpeedOfLight") == "GPU Speed Of Light Throughput"
-        assert (labels.section_id("?"), labels.section_name("?"), labels.section_id(None)) == (None, None, None)
+        assert labels.find_section_id("GPU Speed Of Light") == labels.find_section_id("GPU Speed Of Light Throughput")
+        assert labels.find_section_name("SpeedOfLight") == "GPU Speed Of Light Throughput"
+        assert (labels.find_section_id("?"), labels.find_section_name("?"), labels.find_section_id(None)) == (
+            None,
+            None,
+            None,
+        )
 
     def test_every_label_that_our_capture_prints_is_known(self) -> None:
         printed = {(r["Section Name"], r["Metric Name"]) for r in ncu_files.rows("ncu_details.csv") if r["Metric Name"]}
-        assert [p for p in printed if labels.metric_and_label(*p)[0] is None] == []
-        assert [s for s, _ in printed if labels.section_id(s) is None and s != labels.COMMAND_LINE] == []
+        assert [p for p in printed if labels.find_metric_and_label(*p)[0] is None] == []
+        assert [s for s, _ in printed if labels.find_section_id(s) is None and s != labels.COMMAND_LINE] == []
 
 
 class TestNumbers:
@@ -255,22 +262,22 @@ class TestRanges:
             ["launch_id", "kind", "depth", "name"],
             orient="row",
         )
-        assert nvtx.range_paths(ranges).rows() == [(0, "b", "/b", 2), (3, "c", "c", 1)]
+        assert nvtx.build_range_paths(ranges).rows() == [(0, "b", "/b", 2), (3, "c", "c", 1)]
 
 
 def test_devices_without_attributes() -> None:
-    assert set(devices.device_columns({}).values()) == {None}
+    assert set(devices.compute_device_columns({}).values()) == {None}
 
 
 def test_attributes_of_devices() -> None:
-    found = devices.device_columns(
+    found = devices.compute_device_columns(
         {"display_name": "H200", "clock_rate": 1980000.0, "warp_size": "32", "total_memory": "x"}
     )
     told = {"name": "H200", "clock_rate_hz": 1_980_000_000, "threads_per_warp": 32}
     assert {name: value for name, value in found.items() if value is not None} == told
-    assert devices.device_columns(
+    assert devices.compute_device_columns(
         {"display_name": 3.0, "warp_size": 1e12, "l2_cache_size": float("inf")}
-    ) == devices.device_columns({})
+    ) == devices.compute_device_columns({})
 
 
 @given(st.text('ab,"\n', max_size=60), st.integers(1, 7))
@@ -278,8 +285,8 @@ def test_lines_and_stray_quotes_in_windows_of_any_size(text: str, window: int) -
     raw = text.encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frame, "WINDOW", window)
-        _, starts = frame.line_starts(raw)
-        found = frame.rows_with_stray_quotes(raw)
+        _, starts = frame.find_line_starts(raw)
+        found = frame.find_rows_with_stray_quotes(raw)
     ends = [i for i, c in enumerate(text) if c == "\n"]
     assert starts.tolist() == [i for i in (0, *(e + 1 for e in ends)) if i < len(text)]
     inside = [i for i in range(1, len(text) - 1) if text[i] == '"' and not {text[i - 1], text[i + 1]} & set('",\n')]

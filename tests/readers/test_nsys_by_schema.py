@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import edited
 from tracekit import schemas
-from tracekit.readers.nsys.capture import column_enum, source_column_name
+from tracekit.readers.nsys.capture import find_column_enum, find_source_column_name
 
 CALL = "start end eventClass globalTid correlationId endCorrelationId nameId"
 OPENGL = f"{CALL} endGlobalTid endNameId returnValue frameId contextId gpu display"
@@ -114,7 +114,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected(name: str, column: str, source: str, row: int) -> object:
     schema = schemas.table(name)
-    of = source_column_name(source, schema, column)
+    of = find_source_column_name(source, schema, column)
     if of == "*":
         return schema.sources[source]
     if of is None or of not in COLUMNS[source].split():
@@ -124,7 +124,7 @@ def expected(name: str, column: str, source: str, row: int) -> object:
         return 7 if column == "process_id" else 9 + row
     if schema[column].type == "dictionary":
         known = number == 100_500 and column == "device_type"
-        return "NVIDIA" if known else None if column_enum(source, of) else f"text {number}"
+        return "NVIDIA" if known else None if find_column_enum(source, of) else f"text {number}"
     return number
 
 
@@ -147,7 +147,7 @@ def test_every_column_is_read(name: str, capture: Path) -> None:
 def test_every_source_column_is_documented(name: str) -> None:
     schema = schemas.table(name)
     for column in schema.columns:
-        found = [source_column_name(source, schema, column.name) for source in schema.source_tables]
+        found = [find_source_column_name(source, schema, column.name) for source in schema.source_tables]
         have = [c in ("*", "rowid", *COLUMNS[s].split()) for s, c in zip(schema.source_tables, found, strict=True) if c]
         assert any(have), column.name
         assert column.nullable or all(have), column.name

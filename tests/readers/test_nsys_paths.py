@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit.readers.nsys.paths import file_names, without_folders
+from tracekit.readers.nsys.paths import extract_file_names, remove_folders
 
 UNCHANGED = (
     "Try\nsudo sh -c 'echo 1 >/proc/sys/kernel/perf_event_paranoid'\n to change the level to 1.",
@@ -30,7 +30,7 @@ SHORTENED = {
 
 
 def shortened(text: str) -> str:
-    return str(without_folders(pa.array([text], pa.string()))[0].as_py())
+    return str(remove_folders(pa.array([text], pa.string()))[0].as_py())
 
 
 @pytest.mark.parametrize("text", UNCHANGED)
@@ -51,4 +51,4 @@ def test_a_folder_after_a_separator_never_stays(name: str, before: str) -> None:
 
 def test_file_names() -> None:
     paths = pa.array(["/usr/bin/python3", "kworker/0:1", "C:\\a\\b.exe", "./a/b", "~/a", "plain", None])
-    assert file_names(paths).to_pylist() == ["python3", "kworker/0:1", "b.exe", "b", "a", "plain", None]
+    assert extract_file_names(paths).to_pylist() == ["python3", "kworker/0:1", "b.exe", "b", "a", "plain", None]

@@ -139,7 +139,9 @@ def test_entries(listed: list[tuple[int, int, bytes, int]]) -> None:
         block[s : s + n] for s, n in zip(found.starts.tolist(), found.sizes.tolist(), strict=True)
     ]  # fmt: skip
     assert payloads == expected
-    assert found.kinds.tolist() == [entries.GENERIC if tag == 2 else entries.event_kind(f, t) for t, f, _, tag in kept]
+    assert found.kinds.tolist() == [
+        entries.GENERIC if tag == 2 else entries.combine_into_event_kind(f, t) for t, f, _, tag in kept
+    ]
     assert sum(found.counts.values()) == len(kept) == entries.count_block_events(memoryview(block))
 
 
@@ -154,14 +156,16 @@ def test_blocks_end_to_end_are_found_like_each_alone(listed: list[list[tuple[int
         assert getattr(found, name).tolist() == [n for a in alone for n in getattr(a, name).tolist()]
     assert found.counts == sum((Counter(a.counts) for a in alone), Counter())
     gpu = entries.Selection(107)
-    assert found.count_by_block(found.selection_mask(gpu)).tolist() == [a.count_with_payload(107) for a in alone]
+    assert found.count_by_block(found.compute_selection_mask(gpu)).tolist() == [
+        a.count_with_payload(107) for a in alone
+    ]
 
 
 def test_long_events_are_followed_link_by_link() -> None:
     block = message((1, message((1, 59), (102, b"x" * 70_000))), (1, b""), (1, b"\x12\0"))
     found = entries.find_entries(buffer_of(block), [0, len(block)])
     assert found.sizes.tolist() == [70_000, 0, 2]
-    assert found.counts == {entries.event_kind(102, 59): 1, entries.UNKNOWN: 2}
+    assert found.counts == {entries.combine_into_event_kind(102, 59): 1, entries.UNKNOWN: 2}
 
 
 OFFSET = lambda a, b, text: message((1, a), (2, b), (5, text), (6, "Offset"))  # noqa: E731
@@ -172,7 +176,7 @@ def test_clocks_by_offsets() -> None:
         *((1, OFFSET(*o)) for o in ((7, 1, "-5"), (1, 3, str((1 << 64) - 7)), (3, 9, "-1000"), (9, 10, "")))
     )
     header = Message(memoryview(message((16, listed), (17, 100), (18, 350))))
-    assert clocks.time_extent(header, memoryview(b"")) == clocks.TimeExtent(1012, 250)
+    assert clocks.compute_time_extent(header, memoryview(b"")) == clocks.TimeExtent(1012, 250)
 
 
 def test_clocks_by_segments() -> None:
@@ -183,10 +187,10 @@ def test_clocks_by_segments() -> None:
     listed = segment(11, 7, 5000, 30) + segment(7, 15, 0, 0) + segment(15, 14, 100, 0)
     conversions = message((1, kinds), (2, listed))
     header = Message(memoryview(message((17, 100), (18, 350))))
-    assert clocks.time_extent(header, memoryview(conversions)) == clocks.TimeExtent(5070, 250)
+    assert clocks.compute_time_extent(header, memoryview(conversions)) == clocks.TimeExtent(5070, 250)
     later = Message(memoryview(message((17, 90), (18, 3_000_350))))
-    assert clocks.time_extent(later, memoryview(conversions)) == clocks.TimeExtent(5070, 2_999_900)
-    assert clocks.time_extent(Message(memoryview(b"")), memoryview(b"")) == clocks.TimeExtent(None, None)
+    assert clocks.compute_time_extent(later, memoryview(conversions)) == clocks.TimeExtent(5070, 2_999_900)
+    assert clocks.compute_time_extent(Message(memoryview(b"")), memoryview(b"")) == clocks.TimeExtent(None, None)
 
 
 def test_a_block_that_is_shorter_than_declared_is_not_believed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep import payloads
 from tracekit.readers.nsys_rep.container import OFFSETS
-from tracekit.readers.nsys_rep.payload_schemas import MAX_VALUES, Schemas, json_string
+from tracekit.readers.nsys_rep.payload_schemas import MAX_VALUES, Schemas, encode_json_string
 from tracekit.readers.nsys_rep.payloads import MAX_ITEMS
 
 FOLDER = CAPTURES / "payloads"
@@ -228,7 +228,7 @@ def test_a_chain_of_structs_has_an_end() -> None:
     [("", '""'), ('a"\\/\n\t\x1f', '"a\\"\\\\\\/\\n\\t\\u001F"'), ("é数\x7f", '"é数\x7f"'), ("\\u00ab", '"\\\\u00ab"')],
 )
 def test_quoting(text: str, made: str) -> None:
-    assert json_string(text) == made
+    assert encode_json_string(text) == made
     assert json.loads(made) == text
 
 

@@ -33,7 +33,7 @@ from tests.readers.nsys_rep_files import (
 from tests.readers.test_nsys_rep_fuzz import CASES, MUTATIONS
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import field_spans
+from tracekit.readers.common.protobuf.rewriting import iterate_field_spans
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.common.redaction import Pseudonyms
 from tracekit.readers.nsys_rep import redact
@@ -138,7 +138,7 @@ def unpacked(path: Path) -> dict[str, bytes]:
 def differing(before: bytes, after: bytes, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
     """Paths of the fields that differ, as deep as both are messages."""
     try:
-        mine, theirs = list(field_spans(before)), list(field_spans(after))
+        mine, theirs = list(iterate_field_spans(before)), list(iterate_field_spans(after))
         assert mine
         assert [p.number for p in mine] == [p.number for p in theirs]
     except (Damage, AssertionError):
@@ -284,7 +284,7 @@ def test_schemas_of_payloads_after_the_strings_are_moved_and_searched(tmp_path: 
     places = Message(opened.read_section(OFFSETS))
     assert list(opened.sections) == [RAW, OFFSETS, *PLANTED.sections]
     assert places.text(1) == "lz4"
-    block = data.block_at((places.int_value(3) or 0) + len(RAW_MAGIC))
+    block = data.read_block_at((places.int_value(3) or 0) + len(RAW_MAGIC))
     assert bytes(data.decompress(block)) == schema.replace(b"alice", b"xxxxx")
     assert block.offset + block.packed == len(data.data)
     assert data.strings.to_pylist() == [b"zero", b"of xxxxx", b"", b"", b"", b"more", b""]
@@ -456,7 +456,10 @@ def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> 
     pseudonyms = Pseudonyms(KEY)
     out = tmp_path / "out.nsys-rep"
     counts = tk.redact(path, out, key=KEY)
-    gpu, bus = pseudonyms.uuid_pseudonym(GPU.encode()), pseudonyms.pci_address_pseudonym(b"0000:3b:00.0")
+    gpu, bus = (
+        pseudonyms.compute_uuid_pseudonym(GPU.encode()),
+        pseudonyms.compute_pci_address_pseudonym(b"0000:3b:00.0"),
+    )
     after = unpacked(out)
     assert Message(memoryview(after[UI_DATA])).bytes_value(2) == gpu
     ranges = [m.text(7) for e in Message(memoryview(after["events 0"])).messages(1) for m in e.messages(102)]
@@ -466,11 +469,13 @@ def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> 
     assert b"".join(after.values()).count(gpu) == 6
     trailer = Message(memoryview(after["rest 0"])).message(1).message(2)
     assert (
-        trailer.message(9).bytes_value(5) == pseudonyms.binary_uuid_pseudonym(RAW_GPU) == uuid.UUID(gpu.decode()).bytes
+        trailer.message(9).bytes_value(5)
+        == pseudonyms.compute_binary_uuid_pseudonym(RAW_GPU)
+        == uuid.UUID(gpu.decode()).bytes
     )
     clocks = Message(memoryview(after[CLOCKS]))
     assert {bytes(clocks.message(n).message(1).bytes_value(i)) for n, i in ((1, 1), (2, 1), (2, 2))} == {
-        pseudonyms.binary_uuid_pseudonym(CLOCK)
+        pseudonyms.compute_binary_uuid_pseudonym(CLOCK)
     }
     everything = b"".join(after.values())
     assert [s for s in (GPU.encode(), RAW_GPU, CLOCK, b"3b:00", b"falcon") if s in everything] == []

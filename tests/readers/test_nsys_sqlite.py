@@ -711,8 +711,8 @@ def test_loading_reads_no_table_of_events(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_string_table_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     capture = ExportCapture(Source(FEATURES))
     assert capture.strings is capture.strings
-    assert capture.enum_labels("ENUM_CUDA_MEM_KIND") is capture.enum_labels("ENUM_CUDA_MEM_KIND")
-    assert capture.machine_table("streams") is capture.machine_table("streams")
+    assert capture.read_enum_labels("ENUM_CUDA_MEM_KIND") is capture.read_enum_labels("ENUM_CUDA_MEM_KIND")
+    assert capture.read_machine_table("streams") is capture.read_machine_table("streams")
     capture.close()
 
 

@@ -255,7 +255,7 @@ def test_old_exports_without_settings_are_redacted(tmp_path: Path) -> None:
         (
             "CREATE TRIGGER t AFTER UPDATE ON StringIds BEGIN DELETE FROM StringIds; END",
             TracekitError,
-            "it has SQL triggers (1), which would run while it is redacted\nHint: export it again",
+            "the database has SQL triggers (1), which SQLite would run during redaction\nHint: export it again",
         ),
         (
             "CREATE UNIQUE INDEX one ON META_DATA_CAPTURE(name, value)",
@@ -374,7 +374,7 @@ def test_a_target_that_exists_is_kept(planted: Path) -> None:
 
 def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy fits, what is made of it does not."""
-    original = redact._writable_database
+    original = redact._open_writable_database
 
     @contextlib.contextmanager
     def small(path: Path) -> Iterator[sqlite3.Connection]:
@@ -382,7 +382,7 @@ def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypa
             db.execute("PRAGMA max_page_count = 1")
             yield db
 
-    monkeypatch.setattr(redact, "_writable_database", small)
+    monkeypatch.setattr(redact, "_open_writable_database", small)
     monkeypatch.setattr(redact._RedactedExport, "_redact_outputs", lambda self: self.db.execute(FILLED))
     with pytest.raises(ExportError, match=r"cannot be written: No space left on device\nHint: free space on the disk"):
         tk.redact(planted, planted.with_name("out.sqlite"))
@@ -691,14 +691,14 @@ def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: 
 
 def test_a_file_that_changes_meanwhile_gives_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path)
-    opened = redact._writable_database
+    opened = redact._open_writable_database
 
     def changing(uri: str) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         with path.open("ab") as f:
             f.write(bytes(4096))
         return opened(uri)
 
-    monkeypatch.setattr(redact, "_writable_database", changing)
+    monkeypatch.setattr(redact, "_open_writable_database", changing)
     with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, but now .*\nHint: wait"):
         tk.redact(path, tmp_path / "out.sqlite")
     assert [p.name for p in tmp_path.iterdir()] == ["edited.sqlite"]

@@ -15,7 +15,7 @@ from tests.counted import counted
 from tests.readers.nsys_rep_files import CAPTURES, SHARED
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys import counters
-from tracekit.readers.nsys.export import decoded_tables
+from tracekit.readers.nsys.export import list_decoded_tables
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.readers.nsys_sqlite.tables import ExportTables
 from tracekit.source import Source
@@ -60,7 +60,7 @@ def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.M
     others = {n: count for n, count in rows.items() if count and n not in asked | looked_up}
     assert listed == others
     assert asked.isdisjoint(listed)
-    assert asked <= decoded_tables() | {n for n in asked if n.startswith("ENUM_")}
+    assert asked <= list_decoded_tables() | {n for n in asked if n.startswith("ENUM_")}
 
 
 def test_a_table_that_cannot_be_counted_is_warned_of(tmp_path: Path) -> None:

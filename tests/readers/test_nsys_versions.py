@@ -11,7 +11,7 @@ import tracekit as tk
 from tests.conftest import SHARED
 from tests.readers.databases import FIXTURES, columns_of, edited
 from tracekit import schemas
-from tracekit.readers.nsys.lookups import arrow_type
+from tracekit.readers.nsys.lookups import find_arrow_type
 from tracekit.readers.nsys.versions import (
     ADDED,
     CONTEXTS,
@@ -147,6 +147,6 @@ def test_what_others_add_to_an_export_does_not_disturb(tmp_path: Path, capture: 
 
 def test_types_of_source_columns() -> None:
     texts = {"NVTX_EVENTS.jsonText", "PROCESSES.name", "StringIds.value", "TARGET_INFO_GPU.uuid"}
-    assert {str(arrow_type(*c.split("."))) for c in texts} == {"string"}
-    assert str(arrow_type("NVTX_EVENTS", "doubleValue")) == "double"
-    assert str(arrow_type("NVTX_EVENTS", "start")) == "int64"
+    assert {str(find_arrow_type(*c.split("."))) for c in texts} == {"string"}
+    assert str(find_arrow_type("NVTX_EVENTS", "doubleValue")) == "double"
+    assert str(find_arrow_type("NVTX_EVENTS", "start")) == "int64"

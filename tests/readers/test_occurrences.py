@@ -104,7 +104,7 @@ def test_extents_reach_from_the_first_occurrence_to_the_last(
         edges = [start + len(message(*sent[:n])) for n in range(len(sent) + 1)]
         assert valid[nth] == bool(held)
         if held:
-            begins, ends = extents.byte_ranges()
+            begins, ends = extents.compute_byte_ranges()
             assert (begins[nth], ends[nth]) == (edges[held[0]], edges[held[-1] + 1])
 
 
@@ -126,5 +126,5 @@ def test_lengths_of_one_byte_and_more(size: int) -> None:
     parts = [message((2, b"x" * size), (1, size)), message((1, size), (2, b"x" * size))]
     fields = decoding.decode(*placed(parts), (1, 2))
     assert fields[1].values.tolist() == [size, size]
-    begins, ends = fields[2].byte_ranges()
+    begins, ends = fields[2].compute_byte_ranges()
     assert (ends - begins).tolist() == [size, size]

@@ -83,7 +83,7 @@ def layouts(path: Path) -> dict[str, Place]:
                 ColumnInfo(cid, n.decode(), kind.decode(), null, None, pk, hid)
                 for cid, n, kind, null, _, pk, hid in info
             ]
-            if root and (place := records.decodable_columns(sql.decode(), columns)):
+            if root and (place := records.find_decodable_columns(sql.decode(), columns)):
                 found[name.decode()] = Place(root, place)
     return found
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import edit_message, field_spans, message_editor
+from tracekit.readers.common.protobuf.rewriting import create_message_editor, edit_message, iterate_field_spans
 from tracekit.readers.common.redaction import (
     ADDRESS,
     COMMAND,
@@ -32,9 +32,9 @@ from tracekit.readers.common.redaction import (
     PrivateValueMatcher,
     Pseudonyms,
     Redaction,
+    extract_program_name,
     is_environment,
     is_text,
-    program_name,
     state,
 )
 
@@ -91,7 +91,7 @@ def test_names_are_learned_from_what_tells_them(kind: str, value: bytes, names: 
 
 
 def overwritten(text: bytes, *names: bytes) -> bytes:
-    return PrivateValueMatcher(names).redacted_copy(text)
+    return PrivateValueMatcher(names).redact_copy(text)
 
 
 def test_names_are_overwritten_however_they_are_written() -> None:
@@ -100,7 +100,7 @@ def test_names_are_overwritten_however_they_are_written() -> None:
     assert redaction.counts[USER] == 1
     names = redaction.build_matcher()
     assert (
-        names.redacted_copy(b"Alice Doe, alice doe, ALICE DOE, aLICE doe")
+        names.redact_copy(b"Alice Doe, alice doe, ALICE DOE, aLICE doe")
         == b"xxxxxxxxx, xxxxxxxxx, xxxxxxxxx, xxxxxxxxx"
     )
 
@@ -140,9 +140,9 @@ def test_words_of_programs_are_never_overwritten(text: bytes) -> None:
     redaction = Redaction(Path("made"))
     for user in (b"max", b"main", b"test", b"user", b"train", b"kernel", b"void", b"reduce"):
         redaction.collect_names(USER, user)
-    assert redaction.build_matcher().redacted_copy(text) == text
-    assert redaction.build_matcher().redacted_copy(b"/home/max/a") == b"/home/xxx/a"
-    assert redaction.build_matcher().redacted_copy(b"max@example.org") == b"xxx@xxxxxxx.xxx"
+    assert redaction.build_matcher().redact_copy(text) == text
+    assert redaction.build_matcher().redact_copy(b"/home/max/a") == b"/home/xxx/a"
+    assert redaction.build_matcher().redact_copy(b"max@example.org") == b"xxx@xxxxxxx.xxx"
 
 
 def test_names_with_other_letters_are_overwritten_in_every_spelling() -> None:
@@ -159,7 +159,7 @@ def test_texts_of_two_bytes_a_letter_are_overwritten() -> None:
         data = b"\x01\xff" + "by alice of C:\\Users\\carol\\a".encode(encoding) + b"\xff\x01"
         made = overwritten(data, b"alice")
         assert made == b"\x01\xff" + "by xxxxx of C:\\Users\\xxxxx\\a".encode(encoding) + b"\xff\x01"
-        assert PrivateValueMatcher([b"alice"]).candidates(data)
+        assert PrivateValueMatcher([b"alice"]).find_candidates(data)
 
 
 def test_more_names_than_a_capture_can_tell_are_refused() -> None:
@@ -175,7 +175,7 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
     names = PrivateValueMatcher([], values)
     assert names.depth == 128
     for value in values:
-        assert names.redacted_copy(b"of " + value + b"/b") == b"of " + b"x" * len(value) + b"/b"
+        assert names.redact_copy(b"of " + value + b"/b") == b"of " + b"x" * len(value) + b"/b"
     redaction = Redaction(Path("made"))
     redaction.collect_names(ENVIRONMENT, b"".join(b"USER=" + b"a" * n + b"\0" for n in range(2, 131)) + b"PATH=/bin")
     with pytest.raises(
@@ -215,7 +215,7 @@ def test_parts_of_words_are_overwritten_and_nothing_else(names: set[bytes], text
         run = next((r for r in runs if r.lower() in names), None)
         out.append(field_spans[at] if run is None else b"x" * len(run))
         at += 1 if run is None else len(parts_of_words.findall(run))
-    assert PrivateValueMatcher(names).redacted_copy(text) == b"".join(out)
+    assert PrivateValueMatcher(names).redact_copy(text) == b"".join(out)
 
 
 @given(st.sets(words), st.sets(words), st.binary(max_size=60) | texts)
@@ -223,10 +223,10 @@ def test_overwriting_keeps_the_length_and_needs_no_second_time(
     names: set[bytes], values: set[bytes], data: bytes
 ) -> None:
     known = PrivateValueMatcher({n for n in names if len(n) > 1}, {v for v in values if len(v) > 1})
-    made = known.redacted_copy(data)
+    made = known.redact_copy(data)
     assert len(made) == len(data)
-    assert known.redacted_copy(made) == made
-    assert made == data or known.candidates(data)
+    assert known.redact_copy(made) == made
+    assert made == data or known.find_candidates(data)
 
 
 SAMPLES = (
@@ -252,7 +252,7 @@ def test_secrets_are_overwritten_by_their_look(secret: bytes) -> None:
     made, kinds = names.redact(b"with " + secret + b", go")
     assert made == b"with " + b"x" * len(secret) + b", go"
     assert kinds == {SECRET}
-    assert names.candidates(b"\x0a" + secret + b"\x12")
+    assert names.find_candidates(b"\x0a" + secret + b"\x12")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_secrets_are_overwritten_by_their_look(secret: bytes) -> None:
 )  # fmt: skip
 def test_what_identifies_by_its_form_is_overwritten(kind: str, text: bytes, made: bytes) -> None:
     assert PrivateValueMatcher(()).redact(text) == (made, {kind})
-    assert PrivateValueMatcher(()).candidates(b"\x0a" + text + b"a")
+    assert PrivateValueMatcher(()).find_candidates(b"\x0a" + text + b"a")
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_what_identifies_by_its_form_is_overwritten(kind: str, text: bytes, made
     ],
 )
 def test_what_only_looks_alike_stays(text: bytes) -> None:
-    assert PrivateValueMatcher(()).redacted_copy(text) == text
+    assert PrivateValueMatcher(()).redact_copy(text) == text
 
 
 @pytest.mark.parametrize(
@@ -327,14 +327,14 @@ def test_what_only_looks_alike_stays(text: bytes) -> None:
     ],
 )  # fmt: skip
 def test_home_folders_are_overwritten(text: bytes, made: bytes) -> None:
-    assert PrivateValueMatcher(()).redacted_copy(text) == made
+    assert PrivateValueMatcher(()).redact_copy(text) == made
 
 
 def test_among_numbers_only_what_surely_is_a_name_is_overwritten() -> None:
     names = PrivateValueMatcher([b"bob", b"alice"])
     data = b"\x01\x00alice\x02bob\x00/home/carol\x00/home/dave\x01aalice\x01"
     assert not is_text(data)
-    assert names.redacted_copy(data) == b"\x01\x00xxxxx\x02bob\x00/home/xxxxx\x00/home/xxxx\x01axxxxx\x01"
+    assert names.redact_copy(data) == b"\x01\x00xxxxx\x02bob\x00/home/xxxxx\x00/home/xxxx\x01axxxxx\x01"
 
 
 def test_texts_are_counted_when_something_is_overwritten() -> None:
@@ -353,42 +353,42 @@ UUID = b"d98800b1-2c5c-2fd8-49ad-447f376dedaa"
 
 def test_a_uuid_has_one_pseudonym_which_is_a_uuid_and_its_own_pseudonym() -> None:
     pseudonyms = Pseudonyms(b"0123456789abcdef")
-    made = pseudonyms.uuid_pseudonym(UUID)
+    made = pseudonyms.compute_uuid_pseudonym(UUID)
     assert uuid.UUID(made.decode()).version == 8
     assert made.startswith(b"00000000-0000-8")
-    assert made == Pseudonyms(b"0123456789abcdef").uuid_pseudonym(UUID)
+    assert made == Pseudonyms(b"0123456789abcdef").compute_uuid_pseudonym(UUID)
     assert (
         made
-        != Pseudonyms(b"0123456789abcdeg").uuid_pseudonym(UUID)
-        != Pseudonyms().uuid_pseudonym(UUID)
-        != Pseudonyms().uuid_pseudonym(UUID)
+        != Pseudonyms(b"0123456789abcdeg").compute_uuid_pseudonym(UUID)
+        != Pseudonyms().compute_uuid_pseudonym(UUID)
+        != Pseudonyms().compute_uuid_pseudonym(UUID)
     )
-    assert pseudonyms.uuid_pseudonym(UUID.upper()) == made.upper()
-    assert pseudonyms.uuid_pseudonym(UUID.replace(b"-", b"_")) == made.replace(b"-", b"_")
-    assert pseudonyms.binary_uuid_pseudonym(uuid.UUID(UUID.decode()).bytes) == uuid.UUID(made.decode()).bytes
-    assert pseudonyms.uuid_pseudonym(made) == made
-    assert pseudonyms.binary_uuid_pseudonym(b"short") == b"short"
-    text = PrivateValueMatcher((), (), pseudonyms).redacted_copy(b"GPU-" + UUID + b" MIG-" + UUID + b"/1/2 " + UUID)
+    assert pseudonyms.compute_uuid_pseudonym(UUID.upper()) == made.upper()
+    assert pseudonyms.compute_uuid_pseudonym(UUID.replace(b"-", b"_")) == made.replace(b"-", b"_")
+    assert pseudonyms.compute_binary_uuid_pseudonym(uuid.UUID(UUID.decode()).bytes) == uuid.UUID(made.decode()).bytes
+    assert pseudonyms.compute_uuid_pseudonym(made) == made
+    assert pseudonyms.compute_binary_uuid_pseudonym(b"short") == b"short"
+    text = PrivateValueMatcher((), (), pseudonyms).redact_copy(b"GPU-" + UUID + b" MIG-" + UUID + b"/1/2 " + UUID)
     assert text == b"GPU-" + made + b" MIG-" + made + b"/1/2 " + made
 
 
 def test_pseudonyms_of_hosts_and_pci_addresses_keep_their_format() -> None:
     pseudonyms = Pseudonyms(b"0123456789abcdef")
-    host = pseudonyms.host_pseudonym(b"gpu17")
+    host = pseudonyms.compute_host_pseudonym(b"gpu17")
     assert re.fullmatch(rb"redacted-[0-9a-f]{12}", host)
-    assert (host, b"") == (pseudonyms.host_pseudonym(b"GPU17"), pseudonyms.host_pseudonym(b""))
-    assert pseudonyms.host_pseudonym(host) == host != pseudonyms.host_pseudonym(b"gpu18")
-    bus = pseudonyms.pci_address_pseudonym(b"0000:3b:00.1")
+    assert (host, b"") == (pseudonyms.compute_host_pseudonym(b"GPU17"), pseudonyms.compute_host_pseudonym(b""))
+    assert pseudonyms.compute_host_pseudonym(host) == host != pseudonyms.compute_host_pseudonym(b"gpu18")
+    bus = pseudonyms.compute_pci_address_pseudonym(b"0000:3b:00.1")
     assert re.fullmatch(rb"ffff:[0-9a-f]{2}:[01][0-9a-f]\.1", bus)
-    assert pseudonyms.pci_address_pseudonym(b"00000000:3B:00.1") == b"ffff" + bus
-    assert pseudonyms.pci_address_pseudonym(bus) == bus
-    assert pseudonyms.pci_address_pseudonym(b"3b:00") == b"3b:00"
+    assert pseudonyms.compute_pci_address_pseudonym(b"00000000:3B:00.1") == b"ffff" + bus
+    assert pseudonyms.compute_pci_address_pseudonym(bus) == bus
+    assert pseudonyms.compute_pci_address_pseudonym(b"3b:00") == b"3b:00"
 
 
 def test_no_two_devices_of_a_capture_share_a_pci_address(monkeypatch: pytest.MonkeyPatch) -> None:
     pseudonyms = Pseudonyms(b"0123456789abcdef")
-    monkeypatch.setattr(Pseudonyms, "_keyed_hash", lambda *_: bytes(64))
-    assert [pseudonyms.pci_address_pseudonym(b"0000:%02x:00.0" % i) for i in range(3)] == [
+    monkeypatch.setattr(Pseudonyms, "_compute_keyed_hash", lambda *_: bytes(64))
+    assert [pseudonyms.compute_pci_address_pseudonym(b"0000:%02x:00.0" % i) for i in range(3)] == [
         b"ffff:00:%02x.0" % i for i in range(3)
     ]
 
@@ -396,7 +396,7 @@ def test_no_two_devices_of_a_capture_share_a_pci_address(monkeypatch: pytest.Mon
 def test_hosts_become_pseudonyms_and_are_counted_once() -> None:
     redaction = Redaction(Path("made"), b"0123456789abcdef")
     host = redaction.replace_value(HOST, b"gpu17.example")
-    assert host == Pseudonyms(b"0123456789abcdef").host_pseudonym(b"gpu17.example")
+    assert host == Pseudonyms(b"0123456789abcdef").compute_host_pseudonym(b"gpu17.example")
     assert redaction.replace_value(HOST, host) == host
     assert redaction.counts[HOST] == 1
     assert redaction.build_matcher().literals == {b"gpu17.example", b"gpu17"}
@@ -417,12 +417,12 @@ def test_time_grows_with_the_bytes_and_not_faster(text: bytes) -> None:
 
     def seconds(data: bytes) -> float:
         began = time.process_time()
-        names.candidates(data)
+        names.find_candidates(data)
         names.redact(data)
         names.redact(b"\x01" + data)
         return time.process_time() - began
 
-    names.candidates(b"")
+    names.find_candidates(b"")
     assert seconds(text) < 20 * max(seconds(text[: len(text) // 4]), 0.05)
 
 
@@ -458,7 +458,7 @@ def test_environments_are_told_by_their_shape(text: bytes, is_one: bool) -> None
     ],
 )
 def test_programs_keep_their_name(path: bytes, name: bytes) -> None:
-    assert program_name(path) == name
+    assert extract_program_name(path) == name
 
 
 values = st.integers(0, (1 << 64) - 1) | st.floats() | st.binary(max_size=20)
@@ -467,7 +467,7 @@ messages = st.lists(st.tuples(st.integers(1, 200), values), max_size=8).map(lamb
 
 @given(messages)
 def test_parts_cover_a_message(data: bytes) -> None:
-    found = list(field_spans(data))
+    found = list(iterate_field_spans(data))
     assert b"".join(data[p.start : p.end] for p in found) == data
     assert edit_message(data, lambda _, value: value) is data
 
@@ -476,15 +476,15 @@ def test_parts_cover_a_message(data: bytes) -> None:
 def test_only_the_named_fields_change(fields: list[tuple[int, int | float | bytes]], value: bytes) -> None:
     chosen = {2: lambda _: value}
     expected = message(*((n, value if n == 2 and isinstance(v, bytes) else v) for n, v in fields))
-    assert message_editor(chosen)(message(*fields)) == expected
+    assert create_message_editor(chosen)(message(*fields)) == expected
     outer = message((1, message(*fields)), (7, 7))
-    assert message_editor({1: message_editor(chosen)})(outer) == message((1, expected), (7, 7))
+    assert create_message_editor({1: create_message_editor(chosen)})(outer) == message((1, expected), (7, 7))
 
 
 @given(st.binary(max_size=30))
 def test_what_is_no_message_is_said_to_be_damaged(data: bytes) -> None:
     try:
-        found = list(field_spans(data))
+        found = list(iterate_field_spans(data))
     except Damage:
         return
     assert b"".join(data[p.start : p.end] for p in found) == data
@@ -493,4 +493,4 @@ def test_what_is_no_message_is_said_to_be_damaged(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"\x0b", b"\x0a", b"\x0a\x05abc", b"\x09abc", b"\x08" + b"\xff" * 11, b"\x08\x80"])
 def test_damage_is_found(data: bytes) -> None:
     with pytest.raises(Damage):
-        list(field_spans(data))
+        list(iterate_field_spans(data))

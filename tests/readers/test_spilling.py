@@ -148,17 +148,17 @@ def test_a_system_may_lack_the_function_that_returns_memory(monkeypatch: pytest.
 def test_the_budget_is_half_of_the_free_memory(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 8 kB\nMemAvailable:    2048 kB\n")
-    assert memory.available_memory_bytes(meminfo, tmp_path) == 2 << 20
+    assert memory.read_available_memory_bytes(meminfo, tmp_path) == 2 << 20
     meminfo.write_text("MemTotal: 8 kB\n")
-    assert memory.available_memory_bytes(meminfo, tmp_path) == memory.DEFAULT_FREE_BYTES
-    assert memory.available_memory_bytes(tmp_path / "none", tmp_path) == memory.DEFAULT_FREE_BYTES
+    assert memory.read_available_memory_bytes(meminfo, tmp_path) == memory.DEFAULT_FREE_BYTES
+    assert memory.read_available_memory_bytes(tmp_path / "none", tmp_path) == memory.DEFAULT_FREE_BYTES
     with memory.limit_memory(7):
-        assert memory.memory_budget_bytes() == 7
-    assert memory.memory_budget_bytes() > 7
+        assert memory.compute_memory_budget() == 7
+    assert memory.compute_memory_budget() > 7
 
 
 def test_small_columns_stay_in_memory_without_reading_how_much_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(memory, "read_available_memory_bytes", lambda: 1 << 20)
     assert memory.is_large(memory.LARGE_BLOCK)
     assert not memory.is_large(memory.LARGE_BLOCK - 1)
     with memory.limit_memory(160):

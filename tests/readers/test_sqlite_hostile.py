@@ -397,7 +397,7 @@ def test_a_file_that_changes_while_it_is_opened(tmp_path: Path) -> None:
     assert source.size == len(path.read_bytes())
     assert source.head
     path.write_bytes(path.read_bytes() + b"more")
-    with pytest.raises(TracekitError, match="changed while it was being opened"):
+    with pytest.raises(TracekitError, match="the file changed while tracekit opened it"):
         ExportTables(source)
 
 

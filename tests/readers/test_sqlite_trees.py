@@ -87,8 +87,8 @@ def test_the_whole_file(whole: bytes, tmp_path: Path) -> None:
         assert columns["c"].to_pylist()[-1] == f"text {ROWS}"
         assert not +repaired
         assert db.max_rows("deep") == ROWS
-        assert db.first_row("deep", ["a", "c"]) == {"a": 1, "c": "text 1"}
-        assert db.first_row("empty", ["a"]) == {}
+        assert db.read_first_row("deep", ["a", "c"]) == {"a": 1, "c": "text 1"}
+        assert db.read_first_row("empty", ["a"]) == {}
         assert db.find_rowid("deep", ROWS - 1) == ROWS
         assert db.find_rowid("deep", 1, Where("a", (5, 7, 9))) == 7
         assert db.find_rowid("deep", ROWS) is None
@@ -337,7 +337,7 @@ def test_what_a_driver_may_not_return() -> None:
 
 def test_a_query_that_takes_too_many_steps(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
-        assert db.first_row("deep", ["a"]) == {"a": 1}
+        assert db.read_first_row("deep", ["a"]) == {"a": 1}
         monkeypatch.setattr(connections, "STEPS", 10_000)
         monkeypatch.setattr(connections, "STEPS_PER_BYTE", 0)
         monkeypatch.setattr(connections, "_STEPS_AT_A_TIME", 1000)
@@ -346,7 +346,7 @@ def test_a_query_that_takes_too_many_steps(whole: bytes, tmp_path: Path, monkeyp
             CorruptTraceError,
             match="a query runs more SQLite instructions than tracekit allows for a file of this size",
         ):
-            db.wrong_type_error("deep", "a", "integer")
+            db.create_wrong_type_error("deep", "a", "integer")
 
 
 @pytest.mark.parametrize("always", [True, False])
@@ -376,7 +376,7 @@ def test_a_condition_that_others_meet_later(whole: bytes, tmp_path: Path) -> Non
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
         assert db.count_table_rows("single", Where("a", (1, 2))) == 2
         with pytest.raises(Damage, match=r"disagree: 2 rows matched a condition at first, but 3 matched it later"):
-            db._checked_table("single").record_match_count(0, ("a", (1, 2)), 3)
+            db._get_checked_table("single").record_match_count(0, ("a", (1, 2)), 3)
 
 
 def test_a_table_whose_rows_have_no_name(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_the_schema_is_read_as_sqlite_reads_it(tmp_path: Path) -> None:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as db:
             rows = db.execute("SELECT type, name, rootpage, ifnull(sql, '') FROM sqlite_schema").fetchall()
         assert [tuple(e) for e in catalogue.read_schema(PageFile(path)).entries] == rows
-        assert catalogue.table_names(path) == {n for kind, n, *_ in rows if kind == "table"}
+        assert catalogue.read_table_names(path) == {n for kind, n, *_ in rows if kind == "table"}
 
 
 def test_a_damaged_schema_is_an_error(tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ def test_a_damaged_schema_is_an_error(tmp_path: Path) -> None:
         path.write_bytes(changed(whole, place))
         with pytest.raises(CorruptTraceError, match=message):
             Database(Source(path))
-        assert catalogue.table_names(path) is None
+        assert catalogue.read_table_names(path) is None
         with pytest.raises(CorruptTraceError):
             tk.load(path)
 

@@ -54,7 +54,7 @@ def frames(data: bytes) -> list[bytes]:
 
 
 def message(name: str, /, **fields: Any) -> Any:
-    return messages.message_class("tensorflow_events", name)(**fields)
+    return messages.load_message_class("tensorflow_events", name)(**fields)
 
 
 def event(step: int = 0, wall_time: float = WALL, **fields: Any) -> bytes:

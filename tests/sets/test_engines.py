@@ -95,10 +95,10 @@ def test_a_pool_with_too_few_processes_is_replaced(monkeypatch: pytest.MonkeyPat
         started.append(jobs)
         return SimpleNamespace(shutdown=lambda **_: None)
 
-    monkeypatch.setattr(engines, "_new_process_pool", new_pool)
+    monkeypatch.setattr(engines, "_create_process_pool", new_pool)
     engine = LocalEngine(4)
     for jobs in (2, 2, 4, 3):
-        engine._process_pool(jobs)
+        engine._get_process_pool(jobs)
     assert started == [2, 4]
 
 
@@ -163,29 +163,29 @@ def is_running(process: int) -> bool:
 def test_the_number_of_processes_depends_on_sizes_cores_and_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "available_cores", lambda: 4)
-    monkeypatch.setattr(engines, "total_memory_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(engines, "count_available_cores", lambda: 4)
+    monkeypatch.setattr(engines, "read_total_memory_bytes", lambda: 64 << 30)
     files = [tmp_path / name for name in "abcde"]
     for file in files:
         with file.open("wb") as new:
             new.truncate(100 << 20)
-    assert engines.default_process_count([]) == 1
-    assert engines.default_process_count(files[:1]) == 1
-    assert engines.default_process_count(files[:2]) == 2
-    assert engines.default_process_count(files) == 4
-    assert engines.default_process_count([FIXTURES / "train_amp.nsys-rep"] * 3) == 1
-    monkeypatch.setattr(engines, "total_memory_bytes", lambda: 4 << 30)
-    assert engines.default_process_count(files) == 3
+    assert engines.choose_process_count([]) == 1
+    assert engines.choose_process_count(files[:1]) == 1
+    assert engines.choose_process_count(files[:2]) == 2
+    assert engines.choose_process_count(files) == 4
+    assert engines.choose_process_count([FIXTURES / "train_amp.nsys-rep"] * 3) == 1
+    monkeypatch.setattr(engines, "read_total_memory_bytes", lambda: 4 << 30)
+    assert engines.choose_process_count(files) == 3
 
 
 def test_engines_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     local = LocalEngine(3)
-    assert engines.engine_from_argument(local) is local
-    assert engines.engine_from_argument("local").jobs == 1  # type: ignore[attr-defined]
+    assert engines.resolve_engine(local) is local
+    assert engines.resolve_engine("local").jobs == 1  # type: ignore[attr-defined]
     with pytest.raises(TracekitError, match="jobs is 0"):
         LocalEngine(0)
     with pytest.raises(TracekitError, match=r"unknown engine 'dusk'\nHint: .*dask"):
-        engines.engine_from_argument("dusk")
+        engines.resolve_engine("dusk")
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(
         TracekitError, match=r"needs the packages dask and distributed\nHint: pip install 'tracekit\[dask\]'"
@@ -289,7 +289,7 @@ class TestDask:
         client.cluster.scheduler.allowed_failures = 0
         try:
             outcomes = list(tk.load_many(RANKS).select(ranks=[0]).captures)
-            (member, error), *_ = engines.engine_from_argument(client).map(kill_process, outcomes)  # type: ignore[arg-type]
+            (member, error), *_ = engines.resolve_engine(client).map(kill_process, outcomes)  # type: ignore[arg-type]
         finally:
             client.cluster.scheduler.allowed_failures = 3
         assert member.rank == 0
@@ -304,17 +304,17 @@ class TestDask:
 
 
 def client_engine(client: Any) -> Any:
-    return engines.engine_from_argument(client)
+    return engines.resolve_engine(client)
 
 
 def test_merged_answers_keep_the_warnings() -> None:
-    from tracekit.sets.dask_engine import _drop_result, _merge_results, _MergeTree
+    from tracekit.sets.dask_engine import _keep_only_error, _merge_results, _MergeTree
 
     answers = [workers.MemberResult(1, ("a",)), workers.MemberResult(2), workers.MemberResult(3, ("b", "c"))]
     assert _merge_results(sum, answers) == workers.MemberResult(6, ("a", "b", "c"))  # type: ignore[arg-type]
-    assert _drop_result(answers[0]) == workers.MemberResult(None)
+    assert _keep_only_error(answers[0]) == workers.MemberResult(None)
     error: workers.MemberResult[int] = workers.MemberResult(OSError("x"), ("a",))
-    assert _drop_result(error) is error
+    assert _keep_only_error(error) is error
     tree = _MergeTree(lambda tasks: [item for task in tasks for item in (task if isinstance(task, list) else [task])])
     assert tree.submit_root_task() is None
     for number in range(16 * 16 + 17):

@@ -10,8 +10,8 @@ import tracekit as tk
 from tests.readers.databases import edited
 from tests.sets.made import kernel, mpi_rank, nccl_init, write_capture
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.sets.member import Evidence, RecordedMetadata, _ranks_from_environment
-from tracekit.sets.ranks import assign_ranks, distinguishing_numbers, ranks_in_file_name
+from tracekit.sets.member import Evidence, RecordedMetadata, _read_ranks_from_environment
+from tracekit.sets.ranks import assign_ranks, find_distinguishing_numbers, parse_ranks_in_file_name
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from tracekit.sets.ranks import assign_ranks, distinguishing_numbers, ranks_in_f
     ],
 )
 def test_ranks_in_names(name: str, ranks: set[int]) -> None:
-    assert ranks_in_file_name(name) == ranks
+    assert parse_ranks_in_file_name(name) == ranks
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_ranks_in_names(name: str, ranks: set[int]) -> None:
     ],
 )
 def test_numbers_in_which_names_differ(names: list[str], numbers: list[int]) -> None:
-    assert list(distinguishing_numbers(names).values()) == numbers
+    assert list(find_distinguishing_numbers(names).values()) == numbers
 
 
 def recorded(name: str, *evidence: Evidence) -> RecordedMetadata:
@@ -211,7 +211,7 @@ def test_ranks_of_the_profiler_and_of_mpi(tmp_path: Path) -> None:
     ],
 )
 def test_variables_of_launchers(variables: dict[str, int], ranks: dict[str, int], size: int | None) -> None:
-    evidence = list(_ranks_from_environment(variables))
+    evidence = list(_read_ranks_from_environment(variables))
     assert evidence == [Evidence(f"the variable {name}", (rank,), size) for name, rank in ranks.items()]
 
 

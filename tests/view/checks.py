@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.view.browser import Tab, Table, shown
 from tracekit.view import query as queries
-from tracekit.view.datasets import dataset
+from tracekit.view.datasets import find_dataset
 from tracekit.view.grid import parse_table_id
 from tracekit.view.sources import INDENT
 
@@ -24,7 +24,7 @@ PATIENCE = 20
 def asked(tab: Tab, viewer: Viewer, id_: Mapping[str, str]) -> queries.Query:
     """Return the query that the URL describes for a table of the page."""
     name, values = id_["table"], tab.parameters()
-    order = values.get(f"{name}.sort", dataset(name).sort)
+    order = values.get(f"{name}.sort", find_dataset(name).sort)
     columns = [each.partition(":") for each in order.split(",") if each not in ("", "none")]
     return parse_table_id(
         dict(id_),

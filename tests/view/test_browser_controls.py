@@ -16,7 +16,7 @@ from tests.view.checks import asked, check_rows, check_table
 from tests.view.support import CAPTURES, FIXTURES, running
 from tracekit.view import downloads, windows
 from tracekit.view import query as queries
-from tracekit.view.datasets import dataset
+from tracekit.view.datasets import find_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ def drive_table(tab: Tab, viewer: Viewer, id_: Mapping[str, str]) -> None:
         arg=[f"{name}.{each}" for each in ("filter", "search", "where")],
     )
     check_table(tab, viewer, id_)
-    if dataset(name).key is not None and table.rows(1):
+    if find_dataset(name).key is not None and table.rows(1):
         table.part("grid").locator('.ag-center-cols-container .ag-row[row-index="0"] .ag-cell').first.click()
         tab.page.wait_for_function("(name) => new URLSearchParams(location.search).get(name)", arg=f"{name}.select")
 

@@ -9,7 +9,7 @@ from tests.view.support import FIXTURES, call, captures_of, frame_of, running, t
 from tracekit.core.compare import KINDS
 from tracekit.errors import TracekitError
 from tracekit.view import comparison
-from tracekit.view.datasets import dataset
+from tracekit.view.datasets import find_dataset
 from tracekit.view.sources import Scope
 from tracekit.view.state import Aggregated, State
 
@@ -23,11 +23,14 @@ def trace_of(events: list[tuple[str | None, int]]) -> tk.Trace:
 def test_every_kind_of_comparison_is_that_of_diff() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as one, tk.load(FIXTURES / "ddp2.sqlite") as two:
         captures = captures_of(one, two)
-        a, b = (captures.all[n].aggregated_trace(Aggregated(n)) for n in (0, 1))
+        a, b = (captures.all[n].get_aggregated_trace(Aggregated(n)) for n in (0, 1))
         for kind in KINDS:
             found = comparison.compare(captures, a, b, kind)
             assert comparison.compare(captures, a, b, kind) is found
-            frame, wanted = comparison.diff_table_rows(found, kind).frame, tk.diff(one, two, by=[kind]).frame(kind)
+            frame, wanted = (
+                comparison.build_diff_table_rows(found, kind).frame,
+                tk.diff(one, two, by=[kind]).frame(kind),
+            )
             assert frame.sort("name").equals(wanted.select(frame.columns).sort("name"))
             assert set(wanted.columns) <= set(comparison.TITLES)
             same = comparison.compare(None, a, a, kind).frame(kind)
@@ -35,9 +38,9 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
         kernels = frame_of(one, "kernels")
         found = comparison.compare(captures, a, a, "kernels")
         time = (kernels["end_ns"] - kernels["start_ns"]).sum()
-        assert comparison.total_times(found, "kernels") == (time, time)
-        assert comparison.total_times(comparison.compare(captures, a, b, "nvtx"), "nvtx") is None
-        groups = comparison.total_times(comparison.compare(captures, a, b, "groups"), "groups")
+        assert comparison.compute_total_times(found, "kernels") == (time, time)
+        assert comparison.compute_total_times(comparison.compare(captures, a, b, "nvtx"), "nvtx") is None
+        groups = comparison.compute_total_times(comparison.compare(captures, a, b, "groups"), "groups")
         root = a.frame("group_nodes").filter(pl.col("parent_id").is_null()).collect()["gpu_time_ns"][0]
         assert groups is not None
         assert groups[0] == root
@@ -48,16 +51,16 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
 
 def test_the_other_side_is_the_next_capture() -> None:
     captures = captures_of(trace_of([("a", 1)]), trace_of([("b", 2)]))
-    assert comparison.other_side(captures, State("compare", Aggregated(0))) == Aggregated(1)
-    assert comparison.other_side(captures, State("compare", Aggregated(1))) == Aggregated(0)
+    assert comparison.find_other_side(captures, State("compare", Aggregated(0))) == Aggregated(1)
+    assert comparison.find_other_side(captures, State("compare", Aggregated(1))) == Aggregated(0)
     chosen = State("compare", Aggregated(0), {"other_capture": "0", "other_iterations": "1:2", "other_key_op": "x"})
-    assert comparison.other_side(captures, chosen) == Aggregated(0, 1, 2, "x")
-    trace = captures.all[0].aggregated_trace(Aggregated())
-    rows = dataset("comparison").rows(Scope(trace, {"by": "kernels", "other_capture": "1"}, captures))
+    assert comparison.find_other_side(captures, chosen) == Aggregated(0, 1, 2, "x")
+    trace = captures.all[0].get_aggregated_trace(Aggregated())
+    rows = find_dataset("comparison").rows(Scope(trace, {"by": "kernels", "other_capture": "1"}, captures))
     assert dict(rows.frame.select("name", "status").rows()) == {"a": "gone", "b": "new"}
     for arguments in ({}, {"by": "nope"}, {"by": "kernels", "other_capture": "7"}):
         with pytest.raises(TracekitError):
-            dataset("comparison").rows(Scope(trace, arguments, captures))
+            find_dataset("comparison").rows(Scope(trace, arguments, captures))
     captures.close()
 
 

@@ -17,7 +17,7 @@ from tests.view.support import BIG, FIXTURES, NAMES, captures_of, frame_of, host
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view.captures import Cache, Captures
-from tracekit.view.datasets import DATASETS, dataset
+from tracekit.view.datasets import DATASETS, find_dataset
 from tracekit.view.query import Query
 from tracekit.view.state import Aggregated
 
@@ -134,14 +134,14 @@ def test_sums_of_short_integers_do_not_overflow() -> None:
     frame = pl.DataFrame(
         {"count": [2**31 - 1] * 3, "name": ["a", "b", "c"]}, schema={"count": pl.Int32, "name": pl.String}
     )
-    assert queries.summary_rows(frame, frame)[0]["count"] == 3 * (2**31 - 1)
-    assert queries.summary_rows(frame.select("name"), frame) == []
+    assert queries.compute_summary_rows(frame, frame)[0]["count"] == 3 * (2**31 - 1)
+    assert queries.compute_summary_rows(frame.select("name"), frame) == []
     long = pl.DataFrame({"bytes": [2**62, 2**62, -(2**62), 2**62]})
-    assert [row["bytes"] for row in queries.summary_rows(long, long.head(2))] == [str(2**63), "100.0 %"]
-    assert queries.summary_rows(pl.DataFrame({"wall_time_ns": [1]}), pl.DataFrame({"wall_time_ns": [1]})) == []
-    assert queries.summary_rows(frame.clear(), frame.clear()) == []
+    assert [row["bytes"] for row in queries.compute_summary_rows(long, long.head(2))] == [str(2**63), "100.0 %"]
+    assert queries.compute_summary_rows(pl.DataFrame({"wall_time_ns": [1]}), pl.DataFrame({"wall_time_ns": [1]})) == []
+    assert queries.compute_summary_rows(frame.clear(), frame.clear()) == []
     zero = pl.DataFrame({"count": [0, 0]})
-    assert queries.summary_rows(zero, zero)[1]["count"] == ""
+    assert queries.compute_summary_rows(zero, zero)[1]["count"] == ""
 
 
 def test_cells_of_every_type() -> None:
@@ -176,7 +176,7 @@ def test_filters_that_are_not_json(hostile: Captures, text: str) -> None:
 def test_tables_that_do_not_exist() -> None:
     for name in ("nope", "", "kernels2"):
         with pytest.raises(TracekitError, match="requested table does not exist"):
-            dataset(name)
+            find_dataset(name)
 
 
 @pytest.mark.core
@@ -207,7 +207,7 @@ def test_every_table_computes_its_rows_or_says_why_not(amp: Captures) -> None:
 
 
 def test_arguments_select_rows(amp: Captures) -> None:
-    trace = amp.all[0].aggregated_trace(AT)
+    trace = amp.all[0].get_aggregated_trace(AT)
     op = frame_of(trace, "ops").sort("gpu_time_ns", descending=True)["op_id"][0]
     instances = frame_of(trace, "op_instances").filter(pl.col("op_id").cast(pl.String) == op)
     assert len(rows(amp, "op_instances", arguments=(("op_id", op),))) == instances.height > 0

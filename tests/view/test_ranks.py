@@ -13,7 +13,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import pages, ranks
 from tracekit.view import query as queries
 from tracekit.view.captures import Captures, open_captures
-from tracekit.view.datasets import dataset
+from tracekit.view.datasets import find_dataset
 from tracekit.view.query import Query
 from tracekit.view.server import Viewer
 from tracekit.view.sources import MAPS, PACES, Scope
@@ -107,14 +107,14 @@ def test_captures_that_are_not_ranks() -> None:
     """Each is analyzed by itself. Its times are on its own timeline."""
     with running(FIXTURES / "ddp2.sqlite", FIXTURES / "train_amp.sqlite") as viewer:
         captures = viewer._captures
-        assert ranks.ranks_of_job(captures) is None
-        found = ranks.communication(captures, captures.all[0])
-        assert ranks.communication(captures, captures.all[0]) is found
-        assert "summary" in ranks.nonempty_tables(found)
+        assert ranks.get_ranks_of_job(captures) is None
+        found = ranks.analyze_communication(captures, captures.all[0])
+        assert ranks.analyze_communication(captures, captures.all[0]) is found
+        assert "summary" in ranks.list_nonempty_tables(found)
         operations = frame(captures, "ranks_operations")
         assert operations.rows() == tk.load_many(FIXTURES / "ddp2.sqlite").communication().operations.rows()
         assert "start_ns" in operations
-        assert ranks.nonempty_tables(ranks.communication(captures, captures.all[1])) == []
+        assert ranks.list_nonempty_tables(ranks.analyze_communication(captures, captures.all[1])) == []
         shown = page_texts(viewer, "/communication", "?capture=1")
         assert "This capture contains neither kernels of NCCL nor MPI calls." in shown
         assert "Iterations across ranks" in page_texts(viewer, "/communication")
@@ -135,7 +135,7 @@ def test_ranks_that_are_only_guessed(tmp_path: Path) -> None:
     """Captures with nothing but a number in their names are not taken for ranks."""
     paths = [write_capture(tmp_path / f"run{n}", kernels=[kernel(0, 10)]) for n in (1, 2)]
     opened = open_captures(paths)
-    assert ranks.ranks_of_job(opened) is None
+    assert ranks.get_ranks_of_job(opened) is None
     opened.close()
 
 
@@ -155,12 +155,12 @@ def test_ranks_without_utc_times_are_not_aligned(tmp_path: Path) -> None:
 def test_captures_without_data() -> None:
     with running(FIXTURES / "ncu" / "ncu_roofline_raw.csv") as viewer:
         assert not {"Utilization over time", "Pace", "Ranks"} & set(titles(viewer))
-        assert ranks.ranks_of_job(viewer._captures) is None
+        assert ranks.get_ranks_of_job(viewer._captures) is None
 
 
 def test_a_capture_without_a_file() -> None:
     captures = captures_of(tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1, "end_ns": 5}])}))
-    assert ranks.nonempty_tables(ranks.communication(captures, captures.all[0])) == []
+    assert ranks.list_nonempty_tables(ranks.analyze_communication(captures, captures.all[0])) == []
     assert frame(captures, "gpu_time")["total_ns"].to_list() == [5]
 
 
@@ -180,4 +180,4 @@ def test_a_capture_without_a_file() -> None:
 def test_requests_that_are_not_valid(name: str, arguments: dict[str, str], problem: str) -> None:
     trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1}])})
     with pytest.raises(TracekitError, match=problem):
-        dataset(name).rows(Scope(trace, arguments))
+        find_dataset(name).rows(Scope(trace, arguments))

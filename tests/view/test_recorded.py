@@ -30,7 +30,7 @@ def test_kernels_have_the_ops_of_the_report(pair: tuple[tk.Trace, tk.Trace]) -> 
     report = original.stats("iteration").select(
         pl.col("Iteration"), pl.col("Op ID"), pl.col("Op Name").cast(pl.String), pl.col("GPU Duration (ns)")
     )
-    rows = recorded.iteration_kernels(database).select(
+    rows = recorded.read_iteration_kernels(database).select(
         "iteration", "op_id", pl.col("op_name").cast(pl.String), "gpu_duration_ns"
     )
     assert rows.height == 334
@@ -40,7 +40,7 @@ def test_kernels_have_the_ops_of_the_report(pair: tuple[tk.Trace, tk.Trace]) -> 
 def test_kernels_of_ops(pair: tuple[tk.Trace, tk.Trace]) -> None:
     original, database = pair
     report = original.stats("kernel").select("Op ID", "Kernel Name", "Total GPU Time (ns)", "Min GPU Time (ns)")
-    rows = recorded.op_kernels(database).select(
+    rows = recorded.read_op_kernels(database).select(
         "op_id", pl.col("kernel_name").cast(pl.String), "total_gpu_time_ns", "min_gpu_time_ns"
     )
     assert sorted(rows.rows()) == sorted(report.rows())

@@ -264,7 +264,7 @@ def test_a_window_is_a_perfetto_trace_and_old_ones_are_removed() -> None:
         for start in range(low, low + 6):
             answer = get(viewer, f"/trace.pftrace?start={start}&end={high}")
             assert answer.mimetype == "application/octet-stream"
-            trace = schemas.message_class("perfetto", "Trace")
+            trace = schemas.load_message_class("perfetto", "Trace")
             batches = [packet.compressed_packets for packet in trace.FromString(answer.data).packet]
             packets = [packet for b in batches if b for packet in trace.FromString(zlib.decompress(b)).packet]
             assert any(packet.track_event.debug_annotations for packet in packets)

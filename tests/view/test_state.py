@@ -32,7 +32,7 @@ def test_states_of_other_pages_and_captures() -> None:
     assert state.url("kernels", a="b c").endswith("&a=b+c")
     assert state.get("ops.search") == "y"
     assert state.get("ops.sort", "z") == "z"
-    assert state.at_capture(0) == State("ops")
+    assert state.select_capture(0) == State("ops")
     assert (state.at.is_default, Aggregated(2).is_default) == (False, True)
 
 

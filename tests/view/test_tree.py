@@ -12,7 +12,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view.query import Query
 from tracekit.view.state import Aggregated
-from tracekit.view.tree import Expansion, Tree, parse_expansion, row_states
+from tracekit.view.tree import Expansion, Tree, compute_row_states, parse_expansion
 
 TREE = Tree("key", "up", "level", "name")
 AT = Aggregated()
@@ -45,7 +45,7 @@ def test_rows_in_collapsed_rows_are_not_visible(
         return up is None or (is_expanded(up) and is_visible(up))
 
     frame = pl.DataFrame(rows, {"key": pl.Int64, "up": pl.Int64, "level": pl.Int64}, orient="row")
-    shown = row_states(frame, TREE, Expansion(depth, toggled))
+    shown = compute_row_states(frame, TREE, Expansion(depth, toggled))
     assert shown["visible"].to_list() == [is_visible(key) for key in parents]
     expanded = [is_expanded(key) if key in parents.values() else None for key in parents]
     assert shown["expanded"].to_list() == expanded
@@ -71,7 +71,7 @@ def test_groups_are_expanded_and_collapsed() -> None:
     assert not some.is_tree
     assert some.matching == frame.filter(pl.col("path").cast(pl.String).str.contains("Forward")).height > 1
     assert "_expanded" not in some.rows[0]
-    assert queries.matching_frame(captures, Query("groups", AT, (("depth", "1"),))).height == frame.height
+    assert queries.read_matching_frame(captures, Query("groups", AT, (("depth", "1"),))).height == frame.height
 
 
 def test_ops_of_a_group_have_its_direction() -> None:

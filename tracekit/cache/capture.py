@@ -43,7 +43,7 @@ def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture
     return CachedCapture(path, format_name, open_capture)
 
 
-def _user_cache() -> CacheFolder:
+def open_user_cache() -> CacheFolder:
     """Return the cache folder of the user. Small files are read without importing its module."""
     from tracekit.cache.folder import CacheFolder
 
@@ -66,7 +66,7 @@ class CachedCapture(Capture):
             TracekitError: The file cannot be read, or an environment variable has an invalid value.
         """
         self._path, self._format, self._open = path, format_name, open_capture
-        self._cache = cache or _user_cache()
+        self._cache = cache or open_user_cache()
         self._has_warned = False
         self._capture: Capture | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -80,14 +80,14 @@ class CachedCapture(Capture):
     def names(self) -> Collection[str]:
         """Return the names of the declared tables that may have rows in this file."""
         if self._metadata.names is None:
-            with self._record_warnings():
+            with self._watch_for_warnings():
                 self._metadata.names = list(self._open_file().names())
         return self._metadata.names
 
     def may_have(self, name: str) -> bool:
         """Return whether a declared table may have rows in this file."""
         if name not in self._metadata.present:
-            with self._record_warnings():
+            with self._watch_for_warnings():
                 self._metadata.present[name] = self._open_file().may_have(name)
         return self._metadata.present[name]
 
@@ -98,7 +98,7 @@ class CachedCapture(Capture):
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of several tables."""
         if missing := [name for name in names if name not in self._metadata.counts]:
-            with self._record_warnings():
+            with self._watch_for_warnings():
                 self._metadata.counts |= self._open_file().count_many(missing)
         return {name: self._metadata.counts[name] for name in names}
 
@@ -108,13 +108,13 @@ class CachedCapture(Capture):
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
         """Return columns of several tables. Columns that the cache lacks are read together and stored."""
-        stored = {name: self._stored_columns(name, names) for name, names in columns.items()}
+        stored = {name: self._read_stored_columns(name, names) for name, names in columns.items()}
         missing = {
             name: [column for column in names if column not in stored[name]]
             for name, names in columns.items()
             if not names or len(stored[name]) < len(set(names))
         }
-        with self._record_warnings():
+        with self._watch_for_warnings():
             read = dict(self._open_file().read_many(missing)) if missing else {}
         for name, table in read.items():
             self._store_columns(name, table.select([c for c in missing[name] if c in table.column_names]))
@@ -130,7 +130,7 @@ class CachedCapture(Capture):
 
     def close(self) -> None:
         """Close the file, store its row counts in the cache, and evict entries that exceed the limit of the cache."""
-        if self._metadata.has_changed and (folder := self._folder_to_store()):
+        if self._metadata.has_changed and (folder := self._find_folder_to_store()):
             self._cache.store_source(folder, self._path, self._format)
             self._cache.store_metadata(folder, self._metadata.to_json())
             self._cache.delete_excess_entries()
@@ -142,16 +142,16 @@ class CachedCapture(Capture):
     def _open_file(self) -> Capture:
         """Return the capture of the file itself, which is opened on first use."""
         if self._capture is None:
-            with self._record_warnings():
+            with self._watch_for_warnings():
                 self._capture = self._open()
         return self._capture
 
     @contextlib.contextmanager
-    def _record_warnings(self) -> Iterator[None]:
+    def _watch_for_warnings(self) -> Iterator[None]:
         """Record whether a warning is issued within the context."""
-        before = errors.warning_count()
+        before = errors.count_warnings()
         yield
-        self._has_warned |= errors.warning_count() != before
+        self._has_warned |= errors.count_warnings() != before
 
     def _find_entry(self) -> None:
         """Find the entry of the file in the cache, and read its stored metadata.
@@ -159,17 +159,17 @@ class CachedCapture(Capture):
         If the digest of the file is unknown, a thread computes it. This method waits for the digest only if the cache
         has an entry for a file of the same size and format.
         """
-        digest = self._cache.stored_digest(self._path)
+        digest = self._cache.read_stored_digest(self._path)
         if digest is None:
             self._pool = ThreadPoolExecutor(1, "tracekit-cache")
             self._digest = self._pool.submit(self._cache.compute_digest, self._path)
             digest = self._digest.result() if self._cache.may_have_entry(self._path, self._format) else None
         if digest is not None:
-            self._folder = self._cache.entry_folder(self._path, self._format, digest)
+            self._folder = self._cache.build_entry_path(self._path, self._format, digest)
             self._cache.mark_used(self._folder)
             self._metadata = _StoredMetadata.from_json(self._cache.read_metadata(self._folder))
 
-    def _folder_to_store(self) -> Path | None:
+    def _find_folder_to_store(self) -> Path | None:
         """Return the folder in which columns of the file may be stored.
 
         Return None if the file changed while it was read, or if reading it caused a warning.
@@ -179,10 +179,10 @@ class CachedCapture(Capture):
         if self._folder is None and self._digest is not None:
             digest, self._digest = self._digest.result(), None
             if digest is not None:
-                self._folder = self._cache.entry_folder(self._path, self._format, digest)
+                self._folder = self._cache.build_entry_path(self._path, self._format, digest)
         return self._folder
 
-    def _stored_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, pa.ChunkedArray]:
+    def _read_stored_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, pa.ChunkedArray]:
         """Return the requested columns of a table that are in the cache, by name."""
         if self._folder is None:
             return {}
@@ -194,7 +194,7 @@ class CachedCapture(Capture):
         if not columns.num_columns or name not in schemas.table_names():
             return
         self._metadata.counts[name] = columns.num_rows
-        if folder := self._folder_to_store():
+        if folder := self._find_folder_to_store():
             self._cache.store_columns(folder, name, columns)
 
 

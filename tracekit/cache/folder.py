@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import platformdirs
 
 from tracekit import memory
-from tracekit.cache.identity import FileStatus, content_digest, path_digest, reader_version
+from tracekit.cache.identity import FileStatus, compute_content_digest, compute_reader_version, hash_path
 from tracekit.errors import TracekitError
-from tracekit.targets.workspaces import workspace
+from tracekit.targets.workspaces import create_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,15 +80,15 @@ class CacheFolder:
             TracekitError: An environment variable has an invalid value.
         """
         self.root = root or Path(os.environ.get(FOLDER) or platformdirs.user_cache_path("tracekit", appauthor=False))
-        self.limit = _size_limit_from_environment() if limit is None else limit
+        self.limit = _read_size_limit() if limit is None else limit
         self._versions = self.root / "v1"
-        self._current = self._versions / reader_version()
+        self._current = self._versions / compute_reader_version()
 
-    def stored_digest(self, path: Path) -> str | None:
+    def read_stored_digest(self, path: Path) -> str | None:
         """Return the digest that is stored for a file. Return None if there is none or the file has changed since."""
         try:
             status = FileStatus.from_path(path)
-            known = json.loads((self._digest_path(path)).read_text("utf-8"))
+            known = json.loads((self._build_digest_path(path)).read_text("utf-8"))
         except (OSError, ValueError):
             return None
         is_same = isinstance(known, dict) and known.get("status") == status.to_list() and status.is_settled
@@ -99,11 +99,11 @@ class CacheFolder:
         with contextlib.suppress(OSError):
             status = FileStatus.from_path(path)
             is_settled = status.is_settled
-            digest = content_digest(path)
+            digest = compute_content_digest(path)
             if digest is not None and FileStatus.from_path(path) == status:
                 if is_settled:
                     text = json.dumps({"status": status.to_list(), "digest": digest})
-                    self._write_file(self._digest_path(path), lambda new: new.write_text(text, "utf-8"))
+                    self._write_file(self._build_digest_path(path), lambda new: new.write_text(text, "utf-8"))
                 return digest
         return None
 
@@ -114,7 +114,7 @@ class CacheFolder:
             return any(self._current.glob(f"{format_name}-{size}-*"))
         return False
 
-    def entry_folder(self, path: Path, format_name: str, digest: str) -> Path:
+    def build_entry_path(self, path: Path, format_name: str, digest: str) -> Path:
         """Return the path of the entry of a capture. The folder exists only if something was stored in it."""
         return self._current / f"{format_name}-{path.stat().st_size}-{digest}"
 
@@ -160,7 +160,9 @@ class CacheFolder:
 
     def entries(self) -> list[Entry]:
         """Return the entries of all versions of tracekit, the most recently used one first."""
-        entries = [entry for folder in _subfolders(self._versions) for entry in self._version_entries(folder)]
+        entries = [
+            entry for folder in _list_subfolders(self._versions) for entry in self._list_entries_of_version(folder)
+        ]
         return sorted(entries, key=lambda entry: entry.used, reverse=True)
 
     def delete_excess_entries(self) -> None:
@@ -178,9 +180,9 @@ class CacheFolder:
         shutil.rmtree(self.root / _KNOWN, ignore_errors=True)
         return entries
 
-    def _digest_path(self, path: Path) -> Path:
+    def _build_digest_path(self, path: Path) -> Path:
         """Return the path of the file that stores the digest of a capture."""
-        return self.root / _KNOWN / f"{path_digest(path)}.json"
+        return self.root / _KNOWN / f"{hash_path(path)}.json"
 
     def _has_space(self, size: int) -> bool:
         """Return whether ``size`` bytes are within the limit of the cache and leave enough free space on the disk."""
@@ -195,16 +197,16 @@ class CacheFolder:
         """Write a file of the cache atomically. Errors of the operating system are ignored."""
         with contextlib.suppress(OSError):
             self.root.mkdir(_MODE, parents=True, exist_ok=True)
-            with workspace(self.root) as temporary:
+            with create_workspace(self.root) as temporary:
                 new = temporary / "new"
                 write(new)
                 _flush_to_disk(new)
                 target.parent.mkdir(_MODE, parents=True, exist_ok=True)
                 new.replace(target)
 
-    def _version_entries(self, version: Path) -> Iterator[Entry]:
+    def _list_entries_of_version(self, version: Path) -> Iterator[Entry]:
         """Yield the entries in the folder of one version of tracekit."""
-        for folder in _subfolders(version):
+        for folder in _list_subfolders(version):
             with contextlib.suppress(OSError, ValueError):
                 source = json.loads((folder / _SOURCE).read_text("utf-8"))
                 size = sum(file.stat().st_size for file in folder.iterdir())
@@ -213,7 +215,7 @@ class CacheFolder:
                 yield Entry(folder, path, format_name, size, used, is_current)
 
 
-def _size_limit_from_environment() -> int:
+def _read_size_limit() -> int:
     """Return the limit in bytes from the variable ``TRACEKIT_CACHE_SIZE``, or the default if it is not set."""
     text = os.environ.get(LIMIT, "")
     if text and not (text.isascii() and text.isdecimal()):
@@ -252,7 +254,7 @@ def _flush_to_disk(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _subfolders(parent: Path) -> Iterable[Path]:
+def _list_subfolders(parent: Path) -> Iterable[Path]:
     """Return the subfolders of a folder, sorted. The result is empty if the folder does not exist."""
     try:
         return sorted(path for path in parent.iterdir() if path.is_dir())

@@ -57,7 +57,7 @@ class FileStatus(NamedTuple):
         return list(self)
 
 
-def content_digest(path: Path) -> str | None:
+def compute_content_digest(path: Path) -> str | None:
     """Return the first 32 hexadecimal digits of the SHA-256 digest of a file, or None if the file changes meanwhile.
 
     Raises:
@@ -70,7 +70,7 @@ def content_digest(path: Path) -> str | None:
 
 
 @functools.cache
-def reader_version() -> str:
+def compute_reader_version() -> str:
     """Return a string that identifies this version of tracekit and changes with every change of its files.
 
     The string depends on the files so that a checkout that is being edited ignores columns that older code stored.
@@ -83,6 +83,6 @@ def reader_version() -> str:
     return digest.hexdigest()[:16]
 
 
-def path_digest(path: Path) -> str:
+def hash_path(path: Path) -> str:
     """Return a hash of a path that can be used as a file name."""
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:_DIGITS]

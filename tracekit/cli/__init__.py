@@ -14,7 +14,7 @@ import click
 import tracekit
 from tracekit import interrupts
 from tracekit.cli.output import print_error, print_message
-from tracekit.errors import TracekitError, TracekitWarning, choices_hint
+from tracekit.errors import TracekitError, TracekitWarning, create_choices_hint
 
 COMMANDS = {
     "analyze": "Apply rules that find problems, such as those of nsys analyze.",
@@ -45,7 +45,8 @@ class CommandGroup(click.Group):
         """Import the module of a command and return the command. Return None if the command does not exist."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"tracekit.cli.{cmd_name}").command
+        module = importlib.import_module(f"tracekit.cli.{cmd_name}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def resolve_command(
@@ -53,7 +54,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments name, or exit with a message that suggests the closest command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"unknown command {args[0]!r}; {choices_hint('commands', COMMANDS, args[0])}")
+            ctx.fail(f"unknown command {args[0]!r}; {create_choices_hint('commands', COMMANDS, args[0])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -20,8 +20,8 @@ from tracekit.cli.options import (
     rank_option,
     selection_options,
 )
-from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import limit_help_text, list_option, print_reports
+from tracekit.cli.output import print_message, show_progress_bar
+from tracekit.cli.reports import format_limit_help, list_option, print_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.cli.options import Printing, Select
 
 
-def rule_names() -> Iterable[str]:
+def list_rule_names() -> Iterable[str]:
     """Return the names of all rules."""
     from tracekit.core import analyze
 
@@ -52,7 +52,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
     "names",
     type=parse_names,
     metavar="NAME[,NAME]",
-    shell_complete=complete_names(rule_names),
+    shell_complete=complete_names(list_rule_names),
     help="Rules to apply. The default is the rules of nsys analyze.",
 )
 @list_option(
@@ -61,11 +61,11 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 @from_option
 @rank_option
 @jobs_option
-@limit_option(limit_help_text("rule"))
+@limit_option(format_limit_help("rule"))
 @selection_options
 @printing_options
 @quiet_option
-def command(
+def analyze_command(
     *,
     paths: tuple[Path, ...],
     names: list[str] | None,
@@ -91,7 +91,7 @@ def command(
         analyze.find_rule(name.partition(":")[0])
     with load_inputs(paths, from_) as trace:
         selected = select(trace)
-        with progress_bar("computing", quiet=quiet) as progress:
+        with show_progress_bar("computing", quiet=quiet) as progress:
             results = []
             for i, name in enumerate(names):
                 progress(i, len(names))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("cache")
 @click.option("--clear", is_flag=True, help="Delete all stored columns, and list their captures.")
 @printing_options
-def command(*, clear: bool, printing: Printing) -> None:
+def cache_command(*, clear: bool, printing: Printing) -> None:
     """List the captures whose columns are stored in the cache, the most recently used one first.
 
     Commands store the columns that they read from reports, SQLite exports and PyTorch traces of at least 16 MiB, and
@@ -33,11 +33,11 @@ def command(*, clear: bool, printing: Printing) -> None:
     columns = {"capture": pl.String, "format": pl.String, "bytes": pl.Int64, "used": pl.String, "current": pl.Boolean}
     with printing.open_output_page() as page:
         printing.print_frame(
-            page, pl.DataFrame([_cache_entry_row(entry) for entry in entries], schema=columns, orient="row")
+            page, pl.DataFrame([_format_cache_entry(entry) for entry in entries], schema=columns, orient="row")
         )
 
 
-def _cache_entry_row(entry: Entry) -> tuple[str, str, int, str, bool]:
+def _format_cache_entry(entry: Entry) -> tuple[str, str, int, str, bool]:
     """Return the values of a cache entry in the columns capture, format, bytes, used and current of the list."""
     used = dt.datetime.fromtimestamp(entry.used, dt.UTC)
     return entry.path, entry.format, entry.bytes, f"{used:%Y-%m-%d %H:%M:%S} UTC", entry.is_current

@@ -11,6 +11,7 @@ from tracekit.cli.options import (
     complete_names,
     force_option,
     from_option,
+    list_table_names,
     load_inputs,
     memory_option,
     output_format_option,
@@ -19,10 +20,9 @@ from tracekit.cli.options import (
     rank_option,
     rollup_options,
     selection_options,
-    table_names,
 )
-from tracekit.cli.output import STDOUT, output_path, print_message, progress_bar
-from tracekit.errors import printable_path
+from tracekit.cli.output import STDOUT, open_output_path, print_message, show_progress_bar
+from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select, Traces
@@ -48,7 +48,7 @@ MINIMAL_TABLES = ("capture_info", "devices")
     "tables",
     metavar="TABLE",
     multiple=True,
-    shell_complete=complete_names(table_names),
+    shell_complete=complete_names(list_table_names),
     help="Convert only this table. Can be repeated. A single table is written to a file instead of a folder.",
 )
 @selection_options
@@ -71,7 +71,7 @@ MINIMAL_TABLES = ("capture_info", "devices")
 @memory_option
 @force_option
 @quiet_option
-def command(
+def convert_command(
     *,
     paths: tuple[Path, ...],
     out: Path | None,
@@ -97,17 +97,17 @@ def command(
     paths, out = _split_inputs_and_output(paths, out)
     path = paths[0]
     exporter = _choose_exporter(out, to)
-    with load_inputs(paths, from_) as trace, progress_bar("converting", quiet=quiet) as progress:
+    with load_inputs(paths, from_) as trace, show_progress_bar("converting", quiet=quiet) as progress:
         selected = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
-        output = out or _default_output_path(path, exporter, tables)
+        output = out or _choose_output_path(path, exporter, tables)
         has_file_per_table = exporter.write is None and len(tables) != 1
         if output == STDOUT and (has_file_per_table or exporter.folder):
             hint = "choose one table with --table, or name a folder" if has_file_per_table else "name a folder"
             raise click.UsageError(f"{exporter.format} writes a folder, so standard output cannot be used: {hint}")
         if has_file_per_table:
             exporter.check_folder(output)
-            tables = tables or _tables_to_export(selected)
-        with output_path(output, exporter.suffixes[0]) as file:
+            tables = tables or _choose_tables_to_export(selected)
+        with open_output_path(output, exporter.suffixes[0]) as file:
             selected.export(
                 file,
                 format=exporter.format,
@@ -130,12 +130,12 @@ def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> t
     *inputs, last = arguments
     if len(inputs) > 1 and last.is_file() and last.suffix == inputs[-1].suffix:
         raise click.UsageError(
-            f"{printable_path(last)} exists and may be one of the inputs: name the output with -o OUT"
+            f"{convert_to_printable_path(last)} exists and may be one of the inputs: name the output with -o OUT"
         )
     return tuple(inputs), last
 
 
-def _tables_to_export(trace: Traces) -> tuple[str, ...]:
+def _choose_tables_to_export(trace: Traces) -> tuple[str, ...]:
     """Return the names of the tables to export: those that have rows and are not declared as optional.
 
     If there are fewer than two such tables, ``MINIMAL_TABLES`` are added, because a single table would be written to a
@@ -163,10 +163,10 @@ def _choose_exporter(out: Path | None, to: str | None) -> Exporter:
         return registry.exporter(to)
     if out is None or out == STDOUT:
         raise click.UsageError("the output format is missing: add --to FORMAT")
-    return registry.exporter_for(out)
+    return registry.find_exporter_for(out)
 
 
-def _default_output_path(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
+def _choose_output_path(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
     """Return the default path of the output, which is next to the input."""
     source = path if path.name.strip(".") else path.resolve()
     if exporter.write is None and len(tables) != 1:

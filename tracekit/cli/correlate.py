@@ -22,7 +22,7 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import STDOUT, output_path, print_message, progress_bar
+from tracekit.cli.output import STDOUT, open_output_path, print_message, show_progress_bar
 
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select, Traces
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 @memory_option
 @force_option
 @quiet_option
-def command(
+def correlate_command(
     *,
     paths: tuple[Path, ...],
     out: Path,
@@ -94,18 +94,18 @@ def command(
         raise click.UsageError("the output format is missing: add --to FORMAT")
     if metrics is not None and ncu is None:
         raise click.UsageError("--metrics can only be used together with --ncu FILE")
-    registry.table_exporter_for(out, to)
+    registry.find_table_exporter_for(out, to)
     with contextlib.ExitStack() as stack:
         loaded = load_inputs(paths, from_)
         stack.callback(loaded.close)
         trace = roll_up(loaded, required=ops)
         measured = None if ncu is None else stack.enter_context(_load_ncu(ncu))
         correlated = select(trace.correlate() if measured is None else _join_ncu(trace, measured, metrics))
-        with output_path(out, ".out") as file, progress_bar("correlating", quiet=quiet):
+        with open_output_path(out, ".out") as file, show_progress_bar("correlating", quiet=quiet):
             _write_kernels(correlated, file, to, overwrite=force)
-        print_message(f"wrote {out}: {_correlation_summary(correlated)}", quiet=quiet or out == STDOUT)
+        print_message(f"wrote {out}: {_describe_correlation(correlated)}", quiet=quiet or out == STDOUT)
         if isinstance(correlated, Trace) and measured is not None:
-            print_message(_ncu_match_summary(correlated), quiet=quiet)
+            print_message(_describe_ncu_matches(correlated), quiet=quiet)
 
 
 def _join_ncu(trace: Traces, ncu_results: Trace, metrics: list[str] | None) -> Trace:
@@ -140,7 +140,7 @@ def _load_ncu(path: Path) -> Trace:
     return load_trace(path)
 
 
-def _ncu_match_summary(trace: Trace) -> str:
+def _describe_ncu_matches(trace: Trace) -> str:
     """Return a message with the number of kernels that have Nsight Compute metrics, by kind of match."""
     matches = {row["match"]: row for row in trace.ncu_matches().iter_rows(named=True)}
     unmatched = matches.pop(None, {"launches": 0})["launches"]
@@ -153,7 +153,7 @@ def _ncu_match_summary(trace: Trace) -> str:
     )
 
 
-def _correlation_summary(trace: Traces) -> str:
+def _describe_correlation(trace: Traces) -> str:
     """Return a message with three numbers: all kernels, those with an API call, and those in an NVTX range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))

@@ -17,7 +17,7 @@ from tracekit.cli.options import (
     quiet_option,
 )
 from tracekit.cli.output import print_message
-from tracekit.cli.reports import limit_help_text, max_rows_per_report
+from tracekit.cli.reports import compute_max_rows_per_report, format_limit_help
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ _MARKS = {"significant": "yes", "small": "small", "spread": "no", "untested": "?
 _DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns": 0, "time_b_ns": 0, "change_ns": 0}
 
 
-def comparison_kind_names() -> Iterable[str]:
+def list_comparison_kinds() -> Iterable[str]:
     """Return the names of the kinds of rows that ``--by`` compares, such as ``kernels`` and ``api``."""
     from tracekit.core.compare import KINDS
 
@@ -70,7 +70,7 @@ class _ComparedFiles:
     "kinds",
     type=parse_names,
     metavar="KIND[,KIND]",
-    shell_complete=complete_names(comparison_kind_names),
+    shell_complete=complete_names(list_comparison_kinds),
     help="Kinds of rows to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. "
     "The default is all.",
 )
@@ -113,11 +113,11 @@ class _ComparedFiles:
     type=click.Choice(["html"]),
     help="Write an HTML page that shows A and B side by side to the -o file.",
 )
-@limit_option(limit_help_text("kind"))
+@limit_option(format_limit_help("kind"))
 @printing_options
 @quiet_option
 @click.pass_context
-def command(
+def diff_command(
     context: click.Context,
     *,
     a: Path,
@@ -147,9 +147,9 @@ def command(
     With --save and without B, only the baseline is saved. If A and B are folders of statistics that a recipe of nsys or
     tracekit wrote, their differences are printed or, with -o, written to a folder.
     """
-    from tracekit.comparison import Summarizer, input_files_of_side, write_baseline
+    from tracekit.comparison import Summarizer, list_input_files_of_side, write_baseline
     from tracekit.core import compare
-    from tracekit.diff_page import diff_page
+    from tracekit.diff_page import build_diff_page
     from tracekit.sets import recipe_files
 
     if b is None and baseline is None:
@@ -166,7 +166,7 @@ def command(
     parsed = [compare.parse_condition(text) for text in conditions]
     needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.required_kinds)])
     summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names)
-    inputs = [file for side in (a, b) if side is not None for file in input_files_of_side(side)]
+    inputs = [file for side in (a, b) if side is not None for file in list_input_files_of_side(side)]
     before, after = summarizer.summarize(a), None if b is None else summarizer.summarize(b)
     if baseline is not None:
         write_baseline(before, baseline, overwrite=printing.force, inputs=inputs)
@@ -177,9 +177,9 @@ def command(
     diff = compare.compare(before, after, chosen, alpha=limit_alpha, min_percent=min_percent)
     with printing.open_output_page(_ComparedFiles(tuple(inputs)), limit=limit) as page:
         if to is None:
-            _print_diff(page, diff, printing, max_rows_per_report(limit, printing, len(chosen)))
+            _print_diff(page, diff, printing, compute_max_rows_per_report(limit, printing, len(chosen)))
         else:
-            page.data.write(diff_page(diff, (a.name, b.name), limit).encode())
+            page.data.write(build_diff_page(diff, (a.name, b.name), limit).encode())
     if printing.style != "table" and to is None:
         for note in diff.notes:
             print_message(f"note: {note}", quiet=quiet)
@@ -213,7 +213,7 @@ def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> 
     """Print the conditions of ``--fail-if`` that hold for the differences, and return their number."""
     failing = [condition for condition in conditions if condition.is_met_by(diff)]
     for condition in failing:
-        value = float(condition.observed_value(diff))
+        value = float(condition.compute_observed_value(diff))
         text = f"{value:,.2f}{' %' * condition.is_relative}"
         print_message(f"the condition {condition.text} of --fail-if holds (the value is {text})")
     return len(failing)
@@ -241,13 +241,13 @@ def _concat_differences(diff: Diff, max_rows: int) -> pl.DataFrame:
 
 def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
     """Print a line about each compared capture, the notes, and a heading and a table for each kind of row."""
-    for line in _introductory_lines(diff):
+    for line in _format_introduction(diff):
         page.print_line(line)
     for kind in diff.kinds:
         frame = diff.frame(kind)
         changed = frame.filter(frame["status"] != "equal")
         page.print_line()
-        page.print_line(_differences_heading(diff, kind))
+        page.print_line(_format_kind_heading(diff, kind))
         shown = changed.head(max_rows) if max_rows else changed
         if shown.is_empty():
             continue
@@ -260,7 +260,7 @@ def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
             page.print_line(f"(first {shown.height:,} of {changed.height:,} rows; -n 0 prints all)")
 
 
-def _introductory_lines(diff: Diff) -> Iterator[str]:
+def _format_introduction(diff: Diff) -> Iterator[str]:
     """Yield a line about each of the two compared captures, and a line per note of the comparison."""
     for name, side in (("A", diff.a), ("B", diff.b)):
         facts = [side.facts[f] for f in ("gpus", "tool", "tool_version") if f in side.facts]
@@ -269,7 +269,7 @@ def _introductory_lines(diff: Diff) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _differences_heading(diff: Diff, kind: str) -> str:
+def _format_kind_heading(diff: Diff, kind: str) -> str:
     """Return the heading of one kind, such as kernels: its total times in A and B, and its numbers of changes."""
     from tracekit.core.compare import KINDS
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command("formats")
 @printing_options
-def command(*, printing: Printing) -> None:
+def formats_command(*, printing: Printing) -> None:
     """List the formats that tracekit reads and writes, including plug-ins."""
     import polars as pl
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @from_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per input.")
-def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
+def info_command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
     """Show the format, version, devices, time span and row counts of each IN, and count undecoded events.
 
     If IN is a folder of captures, every capture in it is shown.
@@ -45,7 +45,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
             if as_json:
                 page.print_json(metadata)
             else:
-                for line in metadata_lines(metadata):
+                for line in format_metadata(metadata):
                     page.print_line(line)
     if failed:
         raise click.exceptions.Exit(1)
@@ -60,16 +60,16 @@ def collect_metadata(trace: Trace) -> dict[str, Any]:
         "path": str(trace.path),
         "format": trace.format,
         **trace.info,
-        "ranks": _rank_metadata(trace),
+        "ranks": _collect_rank_metadata(trace),
         "span_ns": None if span is None else list(span),
-        **_ncu_metadata(trace),
+        **_collect_ncu_metadata(trace),
         "devices": devices.sort("device_id").to_dicts(),
         "rows": counts,
         "undecoded": {name: {"count": u.count, "bytes": u.bytes} for name, u in trace.undecoded.items()},
     }
 
 
-def _rank_metadata(trace: Trace) -> list[dict[str, Any]]:
+def _collect_rank_metadata(trace: Trace) -> list[dict[str, Any]]:
     """Return the rank of a capture and the number of ranks of its job, according to each source in the capture."""
     from tracekit.sets.member import read_recorded_metadata
 
@@ -77,7 +77,7 @@ def _rank_metadata(trace: Trace) -> list[dict[str, Any]]:
     return [{"source": e.source, "ranks": list(e.ranks), "size": e.size} for e in evidence if e.ranks]
 
 
-def _ncu_metadata(trace: Trace) -> dict[str, Any]:
+def _collect_ncu_metadata(trace: Trace) -> dict[str, Any]:
     """Return a summary of the Nsight Compute results, or an empty dictionary if there are no results.
 
     The summary contains the number of results by kind, the numbers of launches, of metrics and of results in NVTX
@@ -99,7 +99,7 @@ def _ncu_metadata(trace: Trace) -> dict[str, Any]:
     }
 
 
-def metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
+def format_metadata(metadata: dict[str, Any]) -> Iterator[str]:
     """Yield the lines that ``tracekit info`` prints about a trace, given the result of ``collect_metadata``."""
     yield metadata["path"]
     version = f"{metadata.get('tool', '')} {metadata.get('tool_version', '')}".strip()
@@ -122,7 +122,7 @@ def metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
     width = max(map(len, nonempty))
     yield from (f"  {name:<{width}}  {text}" for name, text in nonempty.items())
     if metadata["undecoded"]:
-        yield from _undecoded_event_lines(metadata["undecoded"])
+        yield from _format_undecoded_events(metadata["undecoded"])
 
 
 def _format_rank(evidence: dict[str, Any]) -> str:
@@ -145,7 +145,7 @@ def _describe_ncu_results(metadata: dict[str, Any]) -> str:
     return ", ".join(part for part in [*parts, time] if part)
 
 
-def _undecoded_event_lines(sizes: dict[str, dict[str, int | None]]) -> Iterator[str]:
+def _format_undecoded_events(sizes: dict[str, dict[str, int | None]]) -> Iterator[str]:
     """Yield one line per class of recorded events that are in no table, with their number and size in bytes."""
     yield "  recorded, but not decoded:"
     counts = {name: f"{size['count']:,}" for name, size in sizes.items()}

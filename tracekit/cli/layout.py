@@ -53,14 +53,14 @@ class TextColumn:
         """Width of the title or of the widest value, whichever is greater, in terminal cells."""
         return max(cell_len(self.title), max(map(cell_len, self.cells), default=0))
 
-    def cell_lines(self, text: str, width: int) -> list[str]:
+    def split_cell(self, text: str, width: int) -> list[str]:
         """Return the lines of a grid cell. Prose is wrapped to ``width``, and other text is shortened to one line."""
         return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten_to_width(text, width)]
 
-    def block_lines(self, text: str, width: int) -> list[str]:
+    def split_block_value(self, text: str, width: int) -> list[str]:
         """Return the lines of a value in a block. Values that are not prose are shortened to ``MOST_LINES`` lines."""
         if self.is_prose:
-            return self.cell_lines(text, width)
+            return self.split_cell(text, width)
         return chop_cells(shorten_to_width(text, MOST_LINES * width), width) or [""]
 
     def pad(self, text: str, width: int) -> str:
@@ -69,7 +69,7 @@ class TextColumn:
         return space + text if self.is_number else text + space
 
 
-def table_lines(
+def format_table(
     frame: pl.DataFrame, width: int | None, *, prose_columns: Collection[str] = (), bold: bool = False
 ) -> Iterator[str]:
     """Return the lines of a frame as a grid with one line per row, or as one block per row if the grid does not fit.
@@ -80,12 +80,14 @@ def table_lines(
         prose_columns: Names of columns that contain sentences, which are wrapped between words and never shortened.
         bold: Whether to print headings in bold.
     """
-    columns = _text_columns(frame, prose_columns)
-    widths = _grid_widths(columns, width)
-    return _block_lines(columns, width or 0, bold=bold) if widths is None else _grid_lines(columns, widths, bold=bold)
+    columns = _build_text_columns(frame, prose_columns)
+    widths = _compute_grid_widths(columns, width)
+    return (
+        _format_blocks(columns, width or 0, bold=bold) if widths is None else _format_grid(columns, widths, bold=bold)
+    )
 
 
-def table_lines_that_fit(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
+def format_fitting_table(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
     """Return the lines of a frame as a grid with one line per row, without the columns that do not fit.
 
     Args:
@@ -96,28 +98,37 @@ def table_lines_that_fit(frame: pl.DataFrame, width: int, *, bold: bool = False)
     Returns:
         The lines, and the titles of the omitted columns.
     """
-    columns = kept = _text_columns(frame, ())
-    while (widths := _grid_widths(kept, width, _min_name_width(kept))) is None and len(kept) > 1:
-        omitted = _least_important_column(kept)
+    columns = kept = _build_text_columns(frame, ())
+    while (widths := _compute_grid_widths(kept, width, _compute_min_name_width(kept))) is None and len(kept) > 1:
+        omitted = _find_least_important_column(kept)
         kept = [column for column in kept if column is not omitted]
     missing = [column.title for column in columns if not any(column is k for k in kept)]
-    return _grid_lines(kept, widths or [width], bold=bold), missing
+    return _format_grid(kept, widths or [width], bold=bold), missing
 
 
-def _min_name_width(columns: Sequence[TextColumn]) -> int:
+def _compute_min_name_width(columns: Sequence[TextColumn]) -> int:
     """Return the width to which names are shortened before further columns are omitted."""
     has_many_numbers = sum(column.is_number for column in columns) > KEPT_NUMBERS
     return NARROWEST_NAME if has_many_numbers else NARROWEST_TEXT
 
 
-def _least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
+def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
     """Return the column that is omitted first if a grid is too wide.
 
-    These are, in this order and each from the last: columns without values, long strings that are not names, numbers
-    except three, other strings that are not names, numbers except one, names, and the other columns. Ids and launch
-    shapes are the first numbers that are omitted, followed by statistics other than totals.
+    Columns are omitted in the following order:
+
+    1. Columns without values.
+    2. Columns of long strings, except names.
+    3. Columns of numbers, until three of them are left.
+    4. Columns of other strings, except names.
+    5. Columns of numbers, until one of them is left.
+    6. Columns of names.
+    7. All other columns.
+
+    In each step, the last column is omitted first. Among the numbers, ids and launch shapes are omitted first, followed
+    by statistics other than totals.
     """
-    numbers = sorted((column for column in columns if column.is_number), key=_number_rank)
+    numbers = sorted((column for column in columns if column.is_number), key=_rank_number_column)
     strings = [column for column in columns if not column.is_number]
     names = [column for column in strings if column.title.lower().endswith("name")][:KEPT_NAMES]
     others = [column for column in strings[1:] if column not in names]
@@ -134,7 +145,7 @@ def _least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
     return next(group[-1] for group in groups if group)
 
 
-def _number_rank(column: TextColumn) -> int:
+def _rank_number_column(column: TextColumn) -> int:
     """Return 2 for a column of ids or launch shapes, 1 for a statistic such as a maximum, and 0 for other columns."""
     if _ID.search(column.title) or _LAUNCH_SHAPE.search(column.title):
         return 2
@@ -157,7 +168,7 @@ def shorten_to_width(text: str, width: int) -> str:
     return chop_cells(text, width - 1 - tail)[0] + "…" + end
 
 
-def _text_columns(frame: pl.DataFrame, prose_columns: Collection[str]) -> list[TextColumn]:
+def _build_text_columns(frame: pl.DataFrame, prose_columns: Collection[str]) -> list[TextColumn]:
     """Return the columns of a frame with their values as strings."""
     return [
         TextColumn(to_printable(c.name), _format_column(c), c.dtype.is_numeric(), c.name in prose_columns)
@@ -168,7 +179,7 @@ def _text_columns(frame: pl.DataFrame, prose_columns: Collection[str]) -> list[T
 def _collapse_arguments(text: str, width: int) -> str:
     """Replace template and function arguments with … until the string fits the width or has no more arguments."""
     for opening, closing in ("<>", "()"):
-        for level in range(_max_bracket_level(text, opening, closing), 0, -1):
+        for level in range(_find_max_bracket_level(text, opening, closing), 0, -1):
             text = _collapse_brackets(text, opening, closing, level)
             if cell_len(text) <= width:
                 return text
@@ -188,7 +199,7 @@ def _bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str
         before = character
 
 
-def _max_bracket_level(text: str, opening: str, closing: str) -> int:
+def _find_max_bracket_level(text: str, opening: str, closing: str) -> int:
     """Return the greatest bracket level in a string."""
     return max((level for _, level in _bracket_levels(text, opening, closing)), default=0)
 
@@ -206,7 +217,7 @@ def _collapse_brackets(text: str, opening: str, closing: str, collapsed_level: i
     return "".join(characters)
 
 
-def _grid_widths(
+def _compute_grid_widths(
     columns: Sequence[TextColumn], width: int | None, min_text_width: int = NARROWEST_TEXT
 ) -> list[int] | None:
     """Return a width for each column so that the grid fits a total width.
@@ -218,13 +229,13 @@ def _grid_widths(
         return widths
     string_widths = [c.width for c in columns if not c.is_number]
     room = width - len(GAP) * (len(columns) - 1) - sum(widths) + sum(string_widths)
-    cap = _max_column_width(string_widths, room)
+    cap = _compute_max_column_width(string_widths, room)
     if room < 0 or cap < min(min_text_width, max(string_widths, default=0)):
         return None
     return [w if c.is_number else min(w, cap) for w, c in zip(widths, columns, strict=True)]
 
 
-def _max_column_width(widths: Sequence[int], total_width: int) -> int:
+def _compute_max_column_width(widths: Sequence[int], total_width: int) -> int:
     """Return the largest width to which wider columns can be reduced so that all columns fit ``total_width``.
 
     Columns that are not wider keep their widths.
@@ -237,7 +248,7 @@ def _max_column_width(widths: Sequence[int], total_width: int) -> int:
     return max(widths, default=0)
 
 
-def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: bool) -> Iterator[str]:
+def _format_grid(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: bool) -> Iterator[str]:
     """Yield the heading and the rows of a grid. Each cell is padded or shortened to the width of its column."""
 
     def join_cells(cells: Sequence[str]) -> str:
@@ -249,12 +260,12 @@ def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: b
         else join_cells([c.title for c in columns])
     )
     for row in zip(*(c.cells for c in columns), strict=True):
-        fitted = [c.cell_lines(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
+        fitted = [c.split_cell(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
         for texts in zip_longest(*fitted, fillvalue=""):
             yield join_cells(texts)
 
 
-def _block_lines(columns: Sequence[TextColumn], width: int, *, bold: bool) -> Iterator[str]:
+def _format_blocks(columns: Sequence[TextColumn], width: int, *, bold: bool) -> Iterator[str]:
     """Yield the lines of one block per row: a line with the row number, then the title and value of each column."""
     margin = max(cell_len(c.title) for c in columns)
     room = max(width - margin - len(GAP), NARROWEST_TEXT)
@@ -263,7 +274,7 @@ def _block_lines(columns: Sequence[TextColumn], width: int, *, bold: bool) -> It
         yield click.style(rule, bold=True) if bold else rule
         for column, text in zip(columns, row, strict=True):
             label = column.title
-            for line in column.block_lines(text, room):
+            for line in column.split_block_value(text, room):
                 yield (label + " " * (margin - cell_len(label)) + GAP + line).rstrip()
                 label = ""
 

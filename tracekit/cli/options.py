@@ -122,21 +122,21 @@ def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[Com
     return complete_typed_name
 
 
-def _reader_names() -> Iterable[str]:
+def _list_reader_names() -> Iterable[str]:
     """Return the names of the formats that can be read. Readers are imported only when this is called."""
     from tracekit import registry
 
     return registry.readers()
 
 
-def _exporter_names() -> Iterable[str]:
+def _list_exporter_names() -> Iterable[str]:
     """Return the names of the formats that can be written. Exporters are imported only when this is called."""
     from tracekit import registry
 
     return registry.exporters()
 
 
-def table_names() -> Iterable[str]:
+def list_table_names() -> Iterable[str]:
     """Return the names of the declared tables."""
     from tracekit import schemas
 
@@ -188,7 +188,7 @@ def from_option(command: Command) -> Command:
             "--from",
             "from_",
             metavar="FORMAT",
-            shell_complete=complete_names(_reader_names),
+            shell_complete=complete_names(_list_reader_names),
             help="Format of IN. By default, it is detected from the content.",
         ),
         click.option(
@@ -278,7 +278,7 @@ def is_cache_enabled() -> bool:
 
 def output_format_option(help_text: str) -> Callable[[Command], Command]:
     """Return a decorator that adds the option ``--to`` with the given help text to a command."""
-    return click.option("--to", metavar="FORMAT", shell_complete=complete_names(_exporter_names), help=help_text)
+    return click.option("--to", metavar="FORMAT", shell_complete=complete_names(_list_exporter_names), help=help_text)
 
 
 ops_option = click.option(
@@ -398,7 +398,7 @@ def rollup_options(command: Command) -> Command:
         click.option(
             "--dialect",
             metavar="NAME",
-            shell_complete=complete_names(_dialect_names),
+            shell_complete=complete_names(_list_dialect_names),
             help="Conventions by which NVTX ranges name ops, such as emit-nvtx. By default, they are detected.",
         ),
         click.option(
@@ -442,7 +442,7 @@ def parse_name_value(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _dialect_names() -> Iterable[str]:
+def _list_dialect_names() -> Iterable[str]:
     """Return the names of the dialects. The core is imported only when this is called."""
     from tracekit.core.ops import DIALECTS
 
@@ -548,13 +548,13 @@ def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
     """
     from tracekit import no_pandas
     from tracekit.sets import LocalEngine, load_many
-    from tracekit.sets.engines import default_process_count
+    from tracekit.sets.engines import choose_process_count
     from tracekit.sets.paths import expand_paths
 
     no_pandas.hide_pandas()
     meta = click.get_current_context().meta
     files = expand_paths(paths)
-    jobs = meta.get(_JOBS, 1) or default_process_count(files)
+    jobs = meta.get(_JOBS, 1) or choose_process_count(files)
     return load_many(files, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=LocalEngine(jobs))
 
 

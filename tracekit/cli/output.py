@@ -17,7 +17,7 @@ import click
 
 from tracekit import interrupts
 from tracekit.cli.options import BINARY_STYLES
-from tracekit.errors import TracekitError, printable_path
+from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
 
 if TYPE_CHECKING:
@@ -90,16 +90,16 @@ class Page(NamedTuple):
             for batch in frame.iter_slices(_BATCH_ROWS):
                 self._write_unescaped(escape_json_text(batch.write_ndjson()), end=b"")
         else:
-            from tracekit.cli.layout import table_lines
+            from tracekit.cli.layout import format_table
 
-            for line in table_lines(frame, self.width, prose_columns=prose_columns, bold=self.bold):
+            for line in format_table(frame, self.width, prose_columns=prose_columns, bold=self.bold):
                 self._write_unescaped(line)
 
     def print_rows(self, frame: pl.DataFrame) -> list[str]:
         """Print a table with one line per row, and return the titles of the columns that did not fit."""
-        from tracekit.cli.layout import table_lines_that_fit
+        from tracekit.cli.layout import format_fitting_table
 
-        lines, omitted = table_lines_that_fit(frame, self.width or sys.maxsize, bold=self.bold)
+        lines, omitted = format_fitting_table(frame, self.width or sys.maxsize, bold=self.bold)
         for line in lines:
             self._write_unescaped(line)
         return omitted
@@ -163,25 +163,25 @@ def open_output_page(
         TracekitError: Standard output is closed.
     """
     if out is None or out == STDOUT:
-        stream = standard_output()
+        stream = open_standard_output()
         if not sys.stdout.isatty():
             yield Page(stream)
         elif paged:
             content = io.BytesIO()
-            yield _terminal_page(content)
+            yield _open_terminal_page(content)
             _print_paged(content.getvalue().decode())
         else:
-            yield _terminal_page(stream)
+            yield _open_terminal_page(stream)
         sys.stdout.flush()
         return
     from tracekit import targets
 
     inputs = () if trace is None else trace.inputs
-    with targets.atomic_output(out, overwrite=overwrite, inputs=inputs) as new, new.open("wb") as stream:
+    with targets.open_atomic_output(out, overwrite=overwrite, inputs=inputs) as new, new.open("wb") as stream:
         yield Page(stream)
 
 
-def standard_output() -> BinaryIO:
+def open_standard_output() -> BinaryIO:
     """Return the binary stream of standard output.
 
     Raises:
@@ -200,13 +200,13 @@ def _print_paged(text: str) -> None:
         click.echo_via_pager(text.removesuffix("\n"))
 
 
-def _terminal_page(stream: BinaryIO) -> Page:
+def _open_terminal_page(stream: BinaryIO) -> Page:
     """Return a page for a terminal, which has the width of the terminal and escapes control characters."""
     return Page(EscapingStream(stream), shutil.get_terminal_size().columns, bold=not os.environ.get("NO_COLOR"))  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
-def output_path(out: Path, suffix: str) -> Iterator[Path]:
+def open_output_path(out: Path, suffix: str) -> Iterator[Path]:
     """Yield the path of a file to write.
 
     If ``out`` is ``-``, the path is that of a temporary file, which is then copied to standard output.
@@ -216,8 +216,8 @@ def output_path(out: Path, suffix: str) -> Iterator[Path]:
         return
     from tracekit import targets
 
-    stream = standard_output()
-    with targets.workspace(Path(tempfile.gettempdir())) as folder:
+    stream = open_standard_output()
+    with targets.create_workspace(Path(tempfile.gettempdir())) as folder:
         file = folder / f"out{suffix}"
         yield file
         with file.open("rb") as content:
@@ -249,7 +249,7 @@ def print_error(error: Exception) -> None:
     """Print the message of an error to standard error, without a traceback."""
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, TracekitError) and error.strerror:
-        text = f"{printable_path(error.filename)}: {error.strerror}" if error.filename else error.strerror
+        text = f"{convert_to_printable_path(error.filename)}: {error.strerror}" if error.filename else error.strerror
     print_message(f"tracekit: {text}")
 
 
@@ -260,7 +260,7 @@ def print_message(text: str, *, quiet: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def progress_bar(title: str, *, quiet: bool) -> Iterator[Progress]:
+def show_progress_bar(title: str, *, quiet: bool) -> Iterator[Progress]:
     """Show a progress bar, and yield the callback that updates it.
 
     No bar is shown if ``quiet`` is true or standard error is not a terminal.

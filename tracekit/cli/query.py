@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.errors import SchemaError, choices_hint, first_line_of_message
+from tracekit.errors import SchemaError, create_choices_hint, get_first_line_of_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ _TIMES = ("start_ns", "end_ns")
 _ENCODED_SUFFIX = " (dictionary-encoded)"
 
 
-def query_rows(
+def select_rows(
     trace: Traces,
     table: str,
     *,
@@ -49,7 +49,7 @@ def query_rows(
     import polars as pl
 
     _check_columns_are_distinct(columns or ())
-    rows = _wide_ncu_metrics(trace).lazy() if wide else trace.frame(table)
+    rows = _read_wide_ncu_metrics(trace).lazy() if wide else trace.frame(table)
     names = rows.collect_schema().names()
     rows = _add_duration_column(rows, names)
     known = [*names, *({DURATION} - set(names) if set(_TIMES) <= set(names) else ())]
@@ -68,7 +68,7 @@ def query_rows(
     except pl.exceptions.PolarsError as e:
         if where is None:
             raise
-        raise _incomputable_condition_error(where, e) from e
+        raise _create_condition_error(where, e) from e
 
 
 def _check_columns_are_distinct(columns: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ def _check_columns_are_distinct(columns: Sequence[str]) -> None:
         raise click.BadParameter(f"column {repeated!r} is listed twice", param_hint="--columns")
 
 
-def _wide_ncu_metrics(trace: Traces) -> pl.DataFrame:
+def _read_wide_ncu_metrics(trace: Traces) -> pl.DataFrame:
     """Return the Nsight Compute results with one column per metric and, for a set, the column ``rank``."""
     from tracekit.trace import Trace
 
@@ -119,7 +119,7 @@ def _parse_condition(rows: pl.LazyFrame, where: str, known_columns: Sequence[str
         named = condition.meta.root_names()
     except (pl.exceptions.PolarsError, pl.exceptions.SQLInterfaceError) as e:
         raise click.BadParameter(
-            f"{where!r} is not a condition: {first_line_of_message(e)}", param_hint="--where"
+            f"{where!r} is not a condition: {get_first_line_of_message(e)}", param_hint="--where"
         ) from e
     except UnicodeEncodeError as e:
         message = f"{where!r} is not a condition, because it is not valid UTF-8"
@@ -131,14 +131,14 @@ def _parse_condition(rows: pl.LazyFrame, where: str, known_columns: Sequence[str
     try:
         kind = pl.DataFrame(schema=types).select(condition.alias("keep")).schema["keep"]
     except pl.exceptions.PolarsError as e:
-        raise _incomputable_condition_error(where, e) from e
+        raise _create_condition_error(where, e) from e
     if kind not in (pl.Boolean, pl.Null):
         raise click.BadParameter(f"{where!r} is not a condition but a value of type {kind}", param_hint="--where")
     return condition
 
 
-def _incomputable_condition_error(where: str, error: Exception) -> click.BadParameter:
-    return click.BadParameter(f"{where!r} cannot be computed: {first_line_of_message(error)}", param_hint="--where")
+def _create_condition_error(where: str, error: Exception) -> click.BadParameter:
+    return click.BadParameter(f"{where!r} cannot be computed: {get_first_line_of_message(error)}", param_hint="--where")
 
 
 def _check_column(name: str, known_columns: Sequence[str], table: str) -> None:
@@ -148,4 +148,6 @@ def _check_column(name: str, known_columns: Sequence[str], table: str) -> None:
         SchemaError: The column is not one of ``known_columns``.
     """
     if name not in known_columns:
-        raise SchemaError(f"table {table!r} has no column {name!r}", hint=choices_hint("columns", known_columns, name))
+        raise SchemaError(
+            f"table {table!r} has no column {name!r}", hint=create_choices_hint("columns", known_columns, name)
+        )

@@ -20,9 +20,9 @@ from tracekit.cli.options import (
     rank_option,
     selection_options,
 )
-from tracekit.cli.output import print_message, progress_bar
+from tracekit.cli.output import print_message, show_progress_bar
 from tracekit.cli.reports import ROWS_OF_ONE, list_option
-from tracekit.errors import choices_hint
+from tracekit.errors import create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ FOLDER_STYLES = ("parquet", "csv", "html")
 PRINTED_STYLES = ("table", "csv", "json", "jsonl")
 
 
-def recipe_names() -> Iterable[str]:
+def list_recipe_names() -> Iterable[str]:
     """Return the names of all recipes."""
     from tracekit.core.recipes import RECIPES
 
@@ -121,7 +121,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("recipe")
-@click.argument("recipe", metavar="NAME", shell_complete=complete_names(recipe_names))
+@click.argument("recipe", metavar="NAME", shell_complete=complete_names(list_recipe_names))
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @list_option(
     ("recipe", "shows", "options"),
@@ -147,7 +147,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @force_option
 @quiet_option
-def command(
+def recipe_command(
     *,
     recipe: str,
     paths: tuple[Path, ...],
@@ -169,15 +169,15 @@ def command(
     standard deviations. Without -o, the main table is printed. With -o, each table is written to a file in a folder,
     with the file names of nsys.
     """
-    from tracekit.core.recipes import find_recipe, option_values
+    from tracekit.core.recipes import find_recipe, resolve_option_values
     from tracekit.sets import recipe_files, recipes
 
     declared = find_recipe(recipe)
-    option_values(declared, options)
+    resolve_option_values(declared, options)
     main = declared.outputs[0].name
     _check_table_and_style(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
     traces = select(load_set(paths, from_))
-    with progress_bar("computing", quiet=quiet) as progress:
+    with show_progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run_recipe(traces, recipe, options, progress=progress)
     if tables[main].is_empty():
         print_message(f"{recipe}: the captures contain no data for this recipe", quiet=quiet)
@@ -188,7 +188,9 @@ def command(
         )
         return
     shown = tables[table or main]
-    rows = recipe_files.printable_rows(shown, recipe_files.index_columns(recipe, table or main, shown))
+    rows = recipe_files.convert_to_printable_rows(
+        shown, recipe_files.choose_index_columns(recipe, table or main, shown)
+    )
     _print_rows(rows, Printing(style or "table", None, force=False, spreadsheet=spreadsheet), limit)
 
 
@@ -209,7 +211,7 @@ def _check_table_and_style(style: str | None, out: Path | None, table: str, name
     if out is not None and style not in (None, *FOLDER_STYLES):
         raise click.UsageError(f"tables cannot be written to a folder as {style}: choose {' or '.join(FOLDER_STYLES)}")
     if table not in names:
-        raise click.UsageError(f"the recipe has no table {table!r}; {choices_hint('tables', names, table)}")
+        raise click.UsageError(f"the recipe has no table {table!r}; {create_choices_hint('tables', names, table)}")
 
 
 def _print_rows(rows: pl.DataFrame, printing: Printing, limit: int | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tracekit.cli.options import force_option, input_argument, quiet_option
-from tracekit.cli.output import STDOUT, open_output_page, output_path, print_message
+from tracekit.cli.output import STDOUT, open_output_page, open_output_path, print_message
 
 PRIVATE_VALUES_REMAIN = 3
 """Exit status of ``--check`` if the file contains private values."""
@@ -33,7 +33,7 @@ PRIVATE_VALUES_REMAIN = 3
 @force_option
 @quiet_option
 @click.pass_context
-def command(
+def redact_command(
     context: click.Context,
     *,
     path: Path,
@@ -59,7 +59,7 @@ def command(
         counts = unredacted(path)
         _print_counts(counts, "remains", as_json=as_json)
         context.exit(PRIVATE_VALUES_REMAIN if any(counts.values()) else 0)
-    with output_path(out, path.suffix) as file:
+    with open_output_path(out, path.suffix) as file:
         counts = redact(path, file, overwrite=force, key=key_file)
     print_message(f"wrote {out}", quiet=quiet or out == STDOUT)
     if out != STDOUT:

@@ -27,7 +27,7 @@ ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
 """Default number of rows per report on a terminal, if one report is printed and if several are printed."""
 
 
-def limit_help_text(noun: str) -> str:
+def format_limit_help(noun: str) -> str:
     """Return the help text of ``-n`` for a command that prints rows of one or several items, such as reports.
 
     Args:
@@ -74,14 +74,14 @@ def print_reports(reports: Reports, printing: Printing, trace: Traces, *, limit:
         trace: The trace of the reports. The output must not replace its files.
         limit: Value of ``--limit``.
     """
-    rows = max_rows_per_report(limit, printing, len(reports))
+    rows = compute_max_rows_per_report(limit, printing, len(reports))
     with printing.open_output_page(trace, limit=limit) as page:
         _PRINTERS[printing.style](page, [(n, _limit_rows(r, rows)) for n, r in reports], printing)
         if printing.is_terminal_table:
             _print_row_counts(page, [(n, r) for n, r in reports if r.rows > rows > 0], rows)
 
 
-def max_rows_per_report(limit: int | None, printing: Printing, report_count: int) -> int:
+def compute_max_rows_per_report(limit: int | None, printing: Printing, report_count: int) -> int:
     """Return the maximum number of rows to print of each report. 0 means all rows."""
     if limit is not None:
         return limit
@@ -95,7 +95,7 @@ def _limit_rows(report: Report, max_rows: int) -> Report:
     from tracekit.sets.reports import RankedReport
 
     return (
-        report.first_rows_of_each_rank(max_rows)
+        report.limit_rows_per_rank(max_rows)
         if isinstance(report, RankedReport)
         else dataclasses.replace(report, data=report.data.head(max_rows))
     )

@@ -13,6 +13,7 @@ from tracekit.cli.options import (
     correlated_option,
     from_option,
     limit_option,
+    list_table_names,
     load_inputs,
     parse_names,
     printing_options,
@@ -20,7 +21,6 @@ from tracekit.cli.options import (
     rank_option,
     rollup_options,
     selection_options,
-    table_names,
 )
 from tracekit.cli.output import print_message
 
@@ -36,7 +36,7 @@ AGGREGATED_TABLES = ("ops", "group_nodes")
 
 def complete_input_or_table(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
     """Complete the name of a table after an input, and otherwise the path of an input."""
-    names = table_names() if context.params.get("table") else ()
+    names = list_table_names() if context.params.get("table") else ()
     tables = [CompletionItem(name) for name in names if name.startswith(typed)]
     return tables or [CompletionItem(typed, type="file")]
 
@@ -50,7 +50,7 @@ def complete_input_or_table(context: click.Context, _: click.Parameter, typed: s
     type=click.Path(path_type=Path),
     shell_complete=complete_input_or_table,
 )
-@click.argument("table", metavar="TABLE", shell_complete=complete_names(table_names))
+@click.argument("table", metavar="TABLE", shell_complete=complete_names(list_table_names))
 @from_option
 @rank_option
 @limit_option(
@@ -76,7 +76,7 @@ def complete_input_or_table(context: click.Context, _: click.Parameter, typed: s
 @rollup_options
 @printing_options
 @quiet_option
-def command(
+def rows_command(
     *,
     paths: tuple[Path, ...],
     table: str,
@@ -102,24 +102,24 @@ def command(
 
     Several inputs are the ranks of a job. The first column then contains the rank of each row.
     """
-    from tracekit.cli.query import query_rows
+    from tracekit.cli.query import select_rows
 
     if wide and table != "ncu_metrics":
         raise click.UsageError(f"--wide works only with the table ncu_metrics, not with {table!r}")
     with load_inputs(paths, from_) as trace:
         selected = roll_up(select(trace.correlate() if correlated else trace), table)
-        frame = query_rows(selected, table, columns=columns, where=where, sort=sort, wide=wide)
-        printed = frame.head(_max_rows(limit, printing) or frame.height)
+        frame = select_rows(selected, table, columns=columns, where=where, sort=sort, wide=wide)
+        printed = frame.head(_compute_max_rows(limit, printing) or frame.height)
         with printing.open_output_page(selected, limit=limit) as page:
             printing.print_frame(page, printed)
         columns_of_table = selected.schema(table).names
     if printed.height < frame.height:
         print_message(f"{printed.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
-    for message in _kept_rows_messages(roll_up.used_options, table, columns_of_table, where or ""):
+    for message in _describe_unaffected_rows(roll_up.used_options, table, columns_of_table, where or ""):
         print_message(message, quiet=quiet)
 
 
-def _kept_rows_messages(options: Sequence[str], table: str, columns: Sequence[str], where: str) -> Iterator[str]:
+def _describe_unaffected_rows(options: Sequence[str], table: str, columns: Sequence[str], where: str) -> Iterator[str]:
     """Yield a message if options of the roll-up are used, but the printed rows are the same without them."""
     if not options or table in AGGREGATED_TABLES:
         return
@@ -132,6 +132,6 @@ def _kept_rows_messages(options: Sequence[str], table: str, columns: Sequence[st
         yield f'--iterations keeps all rows of {table}; --where "{condition}" prints only those of these iterations'
 
 
-def _max_rows(limit: int | None, printing: Printing) -> int:
+def _compute_max_rows(limit: int | None, printing: Printing) -> int:
     """Return the maximum number of rows to print. 0 means all rows."""
     return limit if limit is not None else ROWS_ON_A_TERMINAL if printing.is_terminal_table else 0

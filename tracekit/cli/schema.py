@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import complete_names, correlated_option, ops_option, printing_options, table_names
+from tracekit.cli.options import complete_names, correlated_option, list_table_names, ops_option, printing_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 @click.command("schema")
-@click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_names(table_names))
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_names(list_table_names))
 @correlated_option
 @ops_option
 @printing_options
-def command(*, table: str | None, correlated: bool, ops: bool, printing: Printing) -> None:
+def schema_command(*, table: str | None, correlated: bool, ops: bool, printing: Printing) -> None:
     """Show the declared columns of TABLE, or list the declared tables.
 
     With --format json, print the JSON Schema of a row of TABLE, or of all tables under $defs, for other programs.
@@ -39,7 +39,9 @@ def command(*, table: str | None, correlated: bool, ops: bool, printing: Printin
         find_schema(table)
     with printing.open_output_page() as page:
         if printing.style == "json":
-            page.print_json(schemas.json_schema(find_schema(table)) if table else _json_schemas(find_schema), indent=2)
+            page.print_json(
+                schemas.json_schema(find_schema(table)) if table else _build_json_schemas(find_schema), indent=2
+            )
         else:
             printing.print_frame(
                 page,
@@ -48,7 +50,7 @@ def command(*, table: str | None, correlated: bool, ops: bool, printing: Printin
             )
 
 
-def _json_schemas(find_schema: SchemaLookup) -> dict[str, Any]:
+def _build_json_schemas(find_schema: SchemaLookup) -> dict[str, Any]:
     """Return one JSON Schema document that defines the rows of all tables under ``$defs``."""
     from tracekit import schemas
 

@@ -23,8 +23,8 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import limit_help_text, list_option, print_reports
+from tracekit.cli.output import print_message, show_progress_bar
+from tracekit.cli.reports import format_limit_help, list_option, print_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
 
 
-def report_names() -> Iterable[str]:
+def list_report_names() -> Iterable[str]:
     """Return the names of all reports."""
-    return report_descriptions()
+    return list_report_descriptions()
 
 
-def report_descriptions() -> dict[str, str]:
+def list_report_descriptions() -> dict[str, str]:
     """Return a one-line description of each report, by report name."""
     from tracekit.core import reports
     from tracekit.core.dlprof.reports import DOCS, REPORTS
@@ -58,16 +58,16 @@ def report_descriptions() -> dict[str, str]:
     default=DEFAULT,
     type=parse_names,
     metavar="NAME[,NAME]",
-    shell_complete=complete_names(report_names),
+    shell_complete=complete_names(list_report_names),
     help="Reports to print. The default is the reports that nsys prints by default.",
 )
 @list_option(
-    ("report", "shows"), lambda: report_descriptions().items(), "List all reports with a description, and exit."
+    ("report", "shows"), lambda: list_report_descriptions().items(), "List all reports with a description, and exit."
 )
 @from_option
 @rank_option
 @jobs_option
-@limit_option(limit_help_text("report"))
+@limit_option(format_limit_help("report"))
 @selection_options
 @rollup_options
 @click.option(
@@ -80,7 +80,7 @@ def report_descriptions() -> dict[str, str]:
 @printing_options
 @memory_option
 @quiet_option
-def command(
+def stats_command(
     *,
     paths: tuple[Path, ...],
     names: list[str],
@@ -114,8 +114,8 @@ def command(
                     "--graph needs one capture, but IN is a set of ranks: pass one file without --rank, or omit --graph"
                 )
             selected = selected.join_graph(stack.enter_context(load_trace(graph)))
-            print_message(_graph_match_summary(selected), quiet=quiet)
-        with progress_bar("computing", quiet=quiet) as progress:
+            print_message(_describe_graph_matches(selected), quiet=quiet)
+        with show_progress_bar("computing", quiet=quiet) as progress:
             reports = []
             for i, name in enumerate(names):
                 progress(i, len(names))
@@ -124,7 +124,7 @@ def command(
     _print_ignored_options(roll_up.used_options, names, quiet=quiet)
     for name, report in reports:
         if not report.rows:
-            print_message(f"{name}: no rows, because {_missing_data_reason(trace, selected)}", quiet=quiet)
+            print_message(f"{name}: no rows, because {_explain_missing_data(trace, selected)}", quiet=quiet)
 
 
 def _print_ignored_options(options: Sequence[str], names: Sequence[str], *, quiet: bool) -> None:
@@ -140,14 +140,14 @@ def _print_ignored_options(options: Sequence[str], names: Sequence[str], *, quie
         )
 
 
-def _missing_data_reason(trace: Traces, selected_trace: Traces) -> str:
+def _explain_missing_data(trace: Traces, selected_trace: Traces) -> str:
     """Return the reason why a report has no rows, as a clause that follows "because"."""
     if selected_trace is trace:
         return "the capture contains no data for this report"
     return "the selected part of the capture contains no data for this report"
 
 
-def _graph_match_summary(joined_trace: Trace) -> str:
+def _describe_graph_matches(joined_trace: Trace) -> str:
     """Return a message with the number of ops that the graph contains, by kind of match."""
     matches = {row["match"]: row for row in joined_trace.graph_matches().iter_rows(named=True)}
     unmatched = matches.pop(None, {"ops": 0})["ops"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @rank_option
 @jobs_option
 @printing_options
-def command(*, paths: tuple[Path, ...], from_: str | None, printing: Printing) -> None:
+def tables_command(*, paths: tuple[Path, ...], from_: str | None, printing: Printing) -> None:
     """List the tables of IN with their row counts.
 
     Several inputs are the ranks of a job. The rows of each rank are then counted separately.

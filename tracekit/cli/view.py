@@ -33,7 +33,7 @@ They return freed memory sooner to the system: polars after 0.5 s instead of 10 
     "--token", is_flag=True, help="Require a token in the URL even on 127.0.0.1, for machines with several users."
 )
 @from_option
-def command(
+def view_command(
     *, captures: tuple[Path, ...], host: str, port: int | None, no_browser: bool, token: bool, from_: str | None
 ) -> None:
     """Show captures in the browser: overview, ops, kernels, timeline and all tables.

@@ -47,18 +47,18 @@ def match_categories(column: pl.Expr, condition: Callable[[pl.Expr], pl.Expr]) -
     return column.map_batches(is_match, return_dtype=pl.Boolean)
 
 
-def string_ranks(column: pl.Expr) -> pl.Expr:
+def rank_strings(column: pl.Expr) -> pl.Expr:
     """Return the rank of each string among the distinct strings of a column.
 
     The column may be Categorical or String, and the ranks are UInt32. Nulls stay null. Sorting by ranks gives the same
     order as sorting by the strings, but does not copy every string.
     """
 
-    def distinct_ranks(values: pl.Series) -> pl.Series:
+    def rank_distinct_strings(values: pl.Series) -> pl.Series:
         if values.dtype == pl.String:
             return values.rank("dense")
         ordered = values.unique().drop_nulls().sort()
         numbers = pl.int_range(ordered.len(), dtype=pl.UInt32, eager=True)
         return values.to_physical().replace_strict(ordered.to_physical(), numbers, return_dtype=pl.UInt32)
 
-    return column.map_batches(distinct_ranks, return_dtype=pl.UInt32)
+    return column.map_batches(rank_distinct_strings, return_dtype=pl.UInt32)

@@ -25,10 +25,10 @@ import numpy as np
 import polars as pl
 
 from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
-from tracekit.core.intervals.containment import latest_enclosing, slice_minima
-from tracekit.core.series import nullable_series, spill_frame, spill_series
-from tracekit.memory import drop_mapped_pages, zeros
-from tracekit.sorting import row_blocks, series_from_array, sort_rows, take
+from tracekit.core.intervals.containment import compute_slice_minima, find_latest_enclosing
+from tracekit.core.series import create_nullable_series, spill_frame, spill_series
+from tracekit.memory import allocate_zeros, drop_mapped_pages
+from tracekit.sorting import create_series, iterate_row_blocks, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,11 +79,11 @@ class Correlation:
             further columns that correlation adds to the table.
         """
         if table in WITH_STACKS:
-            return stacks.stack_paths(
+            return stacks.build_stack_paths(
                 self._stack_table, self.frames(table).select("stack_id").collect()["stack_id"]
             ).to_frame()
         if table == scheduling.TABLE:
-            return scheduling.next_switch_times(self.frames(table).select(scheduling.READ).collect())
+            return scheduling.find_next_switch_times(self.frames(table).select(scheduling.READ).collect())
         if table == mpi.CALLS:
             return mpi.match_mpi_calls(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
@@ -102,7 +102,7 @@ class Correlation:
         Returns:
             The rows of the table ``nvtx_projections``.
         """
-        launches = pl.concat([spill_frame(self.activities(t).launches_by_stream()) for t in ACTIVITIES])
+        launches = pl.concat([spill_frame(self.activities(t).read_launches_by_stream()) for t in ACTIVITIES])
         totals = pl.concat(
             [self.ranges.push_pop_stream_totals(launches), self.ranges.start_end_stream_totals(launches)]
         )
@@ -114,12 +114,14 @@ class Correlation:
     @functools.cached_property
     def _gpu_projection(self) -> pl.DataFrame:
         """The ``gpu_`` columns of ``nvtx_ranges``."""
-        return self.ranges.gpu_projection(pl.concat([spill_frame(self.activities(t).launches()) for t in ACTIVITIES]))
+        return self.ranges.project_onto_gpu(
+            pl.concat([spill_frame(self.activities(t).read_launches()) for t in ACTIVITIES])
+        )
 
     @functools.cached_property
     def _memory_usage(self) -> pl.DataFrame:
         """The columns ``used_bytes`` and ``freed_ns``, which correlation adds to ``memory_events``."""
-        return memory.usage_columns(self.frames("memory_events").select(memory.READ).collect())
+        return memory.compute_usage_columns(self.frames("memory_events").select(memory.READ).collect())
 
     @functools.cached_property
     def _stack_table(self) -> pl.DataFrame:
@@ -129,7 +131,7 @@ class Correlation:
     def _memory_stack_paths(self) -> pl.Series:
         """The call stack of the API call of each row of ``memory_events``, as a path."""
         calls = self.frames("memory_events").select(CALL).collect()
-        return stacks.stack_paths(self._stack_table, stacks.stack_ids_of_calls(calls, self.frames))
+        return stacks.build_stack_paths(self._stack_table, stacks.read_stack_ids_of_calls(calls, self.frames))
 
     @functools.cached_property
     def ranges(self) -> Ranges:
@@ -173,12 +175,12 @@ class Ranges:
     @functools.cached_property
     def push_pop_ranges(self) -> pl.DataFrame:
         """The push/pop ranges, in file order."""
-        return self._ranges_of_kind("push_pop")
+        return self._select_ranges_of_kind("push_pop")
 
     @functools.cached_property
     def start_end_ranges(self) -> pl.DataFrame:
         """The start/end ranges, in file order."""
-        return self._ranges_of_kind("start_end")
+        return self._select_ranges_of_kind("start_end")
 
     @functools.cached_property
     def nesting(self) -> intervals.NestingIndex:
@@ -188,7 +190,7 @@ class Ranges:
     @functools.cached_property
     def parent(self) -> pl.Series:
         """Row number, in ``push_pop_ranges``, of the parent of each push/pop range, null for an outermost range."""
-        return self.nesting.parents()
+        return self.nesting.find_parents()
 
     @property
     def range_id(self) -> pl.Series:
@@ -203,7 +205,7 @@ class Ranges:
     @functools.cached_property
     def depth(self) -> pl.Series:
         """Depth of each push/pop range: the number of ranges on its path, including itself."""
-        return spill_series(forests.depths(self.parent))
+        return spill_series(forests.compute_depths(self.parent))
 
     @functools.cached_property
     def path(self) -> pl.Series:
@@ -214,17 +216,17 @@ class Ranges:
     @functools.cached_property
     def tree_and_nodes(self) -> tuple[trees.Tree, pl.Series]:
         """The tree of the names of push/pop ranges, and the node of each push/pop range in it."""
-        return trees.range_tree(self.parent, self.depth, self.name)
+        return trees.build_range_tree(self.parent, self.depth, self.name)
 
     @functools.cached_property
     def part_sizes(self) -> pl.Series:
         """Number of bytes that the name of each push/pop range adds to a path, including a separator."""
-        return spill_series(trees.part_sizes(self.name))
+        return spill_series(trees.compute_part_sizes(self.name))
 
     @functools.cached_property
     def path_sizes(self) -> pl.Series:
         """Number of bytes of the path of each push/pop range without limits, including a separator."""
-        return spill_series(forests.ancestor_sums(self.parent, self.part_sizes))
+        return spill_series(forests.sum_over_ancestors(self.parent, self.part_sizes))
 
     @property
     def name(self) -> pl.Series:
@@ -258,20 +260,20 @@ class Ranges:
             nodes = nodes.scatter(complete["call"], self.tree_and_nodes[1].gather(complete["row"]))
             sizes = sizes.scatter(complete["call"], self.path_sizes.gather(complete["row"]))
             inner_ranges.append(pending.select("call", "row", pl.col("count").cast(pl.Int32)))
-            outer = self.nesting.next_enclosing(pending, "api_start_ns", pending["row"])
+            outer = self.nesting.find_next_enclosing(pending, "api_start_ns", pending["row"])
             pending = pending.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
         for step in reversed(inner_ranges):
             has_ended = trees.exceeds_limits(step["count"] - 1, sizes.gather(step["call"]))
             inner = step.filter(~has_ended)
             size = sizes.gather(inner["call"]) + self.part_sizes.gather(inner["row"])
             sizes = sizes.scatter(inner["call"], size)
-            tree, children = tree.with_children(
-                pl.DataFrame({"up": nodes.gather(inner["call"]), "part": self._parts(inner, size)})
+            tree, children = tree.add_children(
+                pl.DataFrame({"up": nodes.gather(inner["call"]), "part": self._extract_last_parts(inner, size)})
             )
             nodes = nodes.scatter(inner["call"], children)
         return tree, nodes
 
-    def _parts(self, paths: pl.DataFrame, sizes: pl.Series) -> pl.Series:
+    def _extract_last_parts(self, paths: pl.DataFrame, sizes: pl.Series) -> pl.Series:
         """Return the last part of each path: the name of its innermost range, or "…" if the path exceeds the limits.
 
         Args:
@@ -281,7 +283,7 @@ class Ranges:
         names = self.name.gather(paths["row"]).cast(pl.String).fill_null("")
         return names.set(trees.exceeds_limits(paths["count"], sizes), trees.ELLIPSIS)
 
-    def gpu_projection(self, launches: pl.DataFrame) -> pl.DataFrame:
+    def project_onto_gpu(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Project all push/pop and start/end ranges onto the GPU.
 
         Args:
@@ -290,19 +292,19 @@ class Ranges:
         Returns:
             The ``gpu_`` columns of ``nvtx_ranges``.
         """
-        columns = {name: zeros(self.range_count, np.int64) for name in _PROJECTED}
+        columns = {name: allocate_zeros(self.range_count, np.int64) for name in _PROJECTED}
         for ranges, by in ((self.push_pop_ranges, THREAD), (self.start_end_ranges, THREAD[:1])):
             projected = project_onto_gpu(launches, ranges, by)
-            for block in row_blocks(ranges.height):
+            for block in iterate_row_blocks(ranges.height):
                 rows = ranges["row"][block].to_numpy()
                 for name, column in columns.items():
                     column[rows] = projected[name][block].fill_null(0).to_numpy()
         counts = columns["gpu_op_count"]
         return pl.DataFrame(
             {
-                name: nullable_series(column, lambda block: counts[block] > 0)
+                name: create_nullable_series(column, lambda block: counts[block] > 0)
                 if name in _TIMES_OF_PROJECTION
-                else series_from_array(column)
+                else create_series(column)
                 for name, column in columns.items()
             }
         )
@@ -321,13 +323,13 @@ class Ranges:
             One row per range and stream: ``row`` (row number in ``nvtx_ranges``), the columns of ``STREAM``,
             ``start_ns`` (first start), ``end_ns`` (last end), ``gpu_op_count``, ``gpu_time_ns``.
         """
-        inside = self._with_levels(launches).drop_nulls("row")
+        inside = self._add_levels(launches).drop_nulls("row")
         direct = _sum_by_stream(inside, pl.len().cast(pl.Int64), _DURATION.sum())
         levels = direct.partition_by("level", as_dict=True)
         by_level = [direct.clear()]
-        for level in range(_deepest_level(direct["level"]), 0, -1):
+        for level in range(_find_deepest_level(direct["level"]), 0, -1):
             below = by_level[-1]
-            below = below.with_columns(row=self._outer_ranges(below), level=pl.lit(level, pl.Int32))
+            below = below.with_columns(row=self._find_outer_ranges(below), level=pl.lit(level, pl.Int32))
             by_level.append(_sum_by_stream(pl.concat([levels.get((level,), direct.clear()), below])))
         summed = pl.concat(by_level)
         if self.nesting.has_crossings:
@@ -335,18 +337,18 @@ class Ranges:
         summed = summed.drop("level", "api_start_ns")
         return summed.with_columns(row=self.push_pop_ranges["row"].gather(summed["row"]))
 
-    def _with_levels(self, launches: pl.DataFrame) -> pl.DataFrame:
+    def _add_levels(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Add the columns ``row`` and ``level`` to launches: the innermost open range, and the number of open ranges.
 
         Only the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch are considered.
         """
-        nearest = forests.nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
+        nearest = forests.find_nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
         row = nearest.gather(launches["range_row"])
         levels = launches.with_columns(row=row, level=self.depth.gather(row))
         if not self.nesting.has_crossings:
             return levels
         calls = launches.select(*THREAD, "api_start_ns", row="range_row")
-        calls = calls.with_columns(count=self.nesting.enclosing_counts(calls, "api_start_ns")).with_row_index("launch")
+        calls = calls.with_columns(count=self.nesting.count_enclosing(calls, "api_start_ns")).with_row_index("launch")
         crossed = self._limit_levels(calls.filter(pl.col("count") != self.depth.gather(calls["row"])))
         return levels.with_columns(
             row=row.scatter(crossed["launch"], crossed["row"]),
@@ -361,13 +363,13 @@ class Ranges:
         deep = calls.filter(pl.col("count") > MAX_PATH_LEVELS).unique(_OPEN_RANGES)
         if not deep.height:
             return calls
-        last = self.nesting.nth_enclosing(deep, "api_start_ns", MAX_PATH_LEVELS)
+        last = self.nesting.find_nth_enclosing(deep, "api_start_ns", MAX_PATH_LEVELS)
         known = deep.select(*_OPEN_RANGES, last=last)
         limited = calls.join(known, on=_OPEN_RANGES, how="left", maintain_order="left")
         count = pl.col("count").clip(upper_bound=MAX_PATH_LEVELS)
         return limited.with_columns(row=pl.coalesce("last", "row"), count=count).drop("last")
 
-    def _outer_ranges(self, totals: pl.DataFrame) -> pl.Series:
+    def _find_outer_ranges(self, totals: pl.DataFrame) -> pl.Series:
         """Return the next open range outwards from the range ``row``, which is the open range number ``level``.
 
         Args:
@@ -378,7 +380,7 @@ class Ranges:
         if not crossed.height:
             return outer
         calls = self.push_pop_ranges.select(pl.col(THREAD).gather(crossed["row"])).hstack(crossed)
-        return outer.scatter(crossed["total"], self.nesting.next_enclosing(calls, "api_start_ns", crossed["row"]))
+        return outer.scatter(crossed["total"], self.nesting.find_next_enclosing(calls, "api_start_ns", crossed["row"]))
 
     def start_end_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the number and total duration of the activities launched during each start/end range, by stream.
@@ -393,13 +395,13 @@ class Ranges:
         projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
         return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
 
-    def _ranges_of_kind(self, kind: str) -> pl.DataFrame:
+    def _select_ranges_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the ranges of one kind, with their row number in ``nvtx_ranges`` as ``row``."""
         columns = ["range_id", *THREAD, "domain_id", "start_ns", "end_ns"]
         frame, is_kind = self.frames("nvtx_ranges"), pl.col("kind") == kind
         mask = frame.select(is_kind.fill_null(value=False)).collect().to_series()
         rows = np.flatnonzero(mask.to_numpy()).astype(np.uint32)
-        ranges = [spill_series(series_from_array(rows).alias("row"))]
+        ranges = [spill_series(create_series(rows).alias("row"))]
         for name in columns:
             values = frame.select(name).collect()[name]
             ranges.append(spill_series(values if len(rows) == len(mask) else values.filter(mask)))
@@ -423,7 +425,7 @@ class Activities:
     def column(self, name: str) -> pl.Series:
         """Return the column with a given name, which must be one that correlation adds to the table."""
         if name in _API_CALL_COLUMNS:
-            return self.call_column(name)
+            return self.copy_call_column(name)
         if name == "start_end_range_id":
             return self.start_end_range_id()
         if name == "range_path":
@@ -446,10 +448,10 @@ class Activities:
         The columns are ``process_id``, ``thread_id`` and ``api_start_ns``.
         """
         process = self.frames(self.table).select("process_id").collect()
-        columns = [self.call_column(c).alias(c) for c in ("thread_id", "api_start_ns")]
+        columns = [self.copy_call_column(c).alias(c) for c in ("thread_id", "api_start_ns")]
         return spill_frame(process.with_columns(columns))
 
-    def call_column(self, name: str) -> pl.Series:
+    def copy_call_column(self, name: str) -> pl.Series:
         """Return a column copied from the API call of each activity, such as ``api_start_ns``."""
         (column,) = _API_CALL_COLUMNS[name]
         values = self.frames("api_calls").select(column).collect().to_series().gather(self.call_row)
@@ -464,7 +466,7 @@ class Activities:
     @functools.cached_property
     def open_count(self) -> pl.Series:
         """Number of push/pop ranges that were open when each activity was launched."""
-        return self.ranges.nesting.enclosing_counts(self.calls, "api_start_ns")
+        return self.ranges.nesting.count_enclosing(self.calls, "api_start_ns")
 
     def range_path(self) -> pl.Series:
         """Return the path of all push/pop ranges that were open when each activity was launched (Categorical).
@@ -505,17 +507,17 @@ class Activities:
         if not self.ranges.start_end_ranges.height:
             return pl.repeat(None, self.calls.height, dtype=pl.Int64, eager=True)
         points, ranges = self.calls.lazy(), self.ranges.start_end_ranges.lazy()
-        return latest_enclosing(points, ranges, time="api_start_ns", by=THREAD[:1]).collect()["range_id"]
+        return find_latest_enclosing(points, ranges, time="api_start_ns", by=THREAD[:1]).collect()["range_id"]
 
-    def launches_by_stream(self) -> pl.DataFrame:
-        """Return the rows of ``launches`` with the columns of the stream and ``range_row``.
+    def read_launches_by_stream(self) -> pl.DataFrame:
+        """Return the rows of ``read_launches`` with the columns of the stream and ``range_row``.
 
         ``range_row`` is the row number of the innermost push/pop range that was open at the launch.
         """
         streams = self.frames(self.table).select(STREAM).collect()
-        return self.launches().hstack(streams).with_columns(range_row=self.range_row)
+        return self.read_launches().hstack(streams).with_columns(range_row=self.range_row)
 
-    def launches(self) -> pl.DataFrame:
+    def read_launches(self) -> pl.DataFrame:
         """Return the process, thread and time of each launch, and the time at which the launched activity ran.
 
         The columns are those of ``calls``, ``start_ns`` and ``end_ns``.
@@ -538,7 +540,9 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     if not table.height or not keys.height:
         return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
     process = CALL[0]
-    blocks = [table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in row_blocks(table.height)]
+    blocks = [
+        table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in iterate_row_blocks(table.height)
+    ]
     bounds = pl.concat(blocks).group_by(process).agg(pl.col("low").min(), pl.col("high").max())
     id_ranges = bounds.select(process, "low", size=pl.col("high").cast(pl.Int128) - pl.col("low") + 1)
     size = int(id_ranges["size"].sum() or 0)
@@ -550,15 +554,15 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     row_of_slot = pl.repeat(None, size, dtype=pl.UInt32, eager=True)
     for start in range(0, table.height, _BATCH_ROWS)[::-1]:
         drop_mapped_pages()
-        slots = _lookup_indices(table.slice(start, _BATCH_ROWS), id_ranges).to_frame()
+        slots = _compute_lookup_indices(table.slice(start, _BATCH_ROWS), id_ranges).to_frame()
         backwards = slots.with_row_index("row", start).drop_nulls().reverse()
         row_of_slot = row_of_slot.scatter(backwards["slot"], backwards["row"])
     return intervals.map_in_threads(
-        lambda batch: row_of_slot.gather(_lookup_indices(batch, id_ranges)).cast(pl.Int64), keys
+        lambda batch: row_of_slot.gather(_compute_lookup_indices(batch, id_ranges)).cast(pl.Int64), keys
     )
 
 
-def range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
+def build_range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     """Return the path of each range: the names of its ancestors, outermost first, and its own name, joined by "/".
 
     Args:
@@ -569,7 +573,7 @@ def range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Seri
     Returns:
         One path per range (Categorical). A path of more than 256 levels or 16 KiB is shortened and ends in "/…".
     """
-    tree, nodes = trees.range_tree(parent, depth, name)
+    tree, nodes = trees.build_range_tree(parent, depth, name)
     return tree.paths().cast(pl.Categorical).gather(nodes)
 
 
@@ -603,11 +607,11 @@ def _order_launches(launches: pl.DataFrame, axis: intervals.Axis) -> pl.DataFram
     Returns:
         One row per launch on a track of the axis: ``at`` (position of the launch), ``start_ns``, ``end_ns``.
     """
-    columns = {name: zeros(launches.height, np.int64) for name in ("at", "start_ns", "end_ns")}
+    columns = {name: allocate_zeros(launches.height, np.int64) for name in ("at", "start_ns", "end_ns")}
     count = 0
-    for block in row_blocks(launches.height):
+    for block in iterate_row_blocks(launches.height):
         rows = launches[block]
-        placed = rows.with_columns(at=axis.point_positions(rows, "api_start_ns")).drop_nulls("at")
+        placed = rows.with_columns(at=axis.compute_point_positions(rows, "api_start_ns")).drop_nulls("at")
         for name, column in columns.items():
             column[count : count + placed.height] = placed[name].to_numpy()
         count += placed.height
@@ -616,7 +620,7 @@ def _order_launches(launches: pl.DataFrame, axis: intervals.Axis) -> pl.DataFram
     if order is not None:
         start, end = take(start, order), take(end, order)
     drop_mapped_pages()
-    ordered = zip(columns, map(series_from_array, (at, start, end)), strict=True)
+    ordered = zip(columns, map(create_series, (at, start, end)), strict=True)
     return pl.DataFrame([values.alias(name) for name, values in ordered])
 
 
@@ -628,7 +632,7 @@ def _project_batch(launches: pl.DataFrame, ranges: pl.DataFrame, axis: intervals
         ranges: The ranges of the batch.
         axis: The axis, with the tracks of all ranges.
     """
-    positions = axis.nonempty_positions(ranges)
+    positions = axis.compute_nonempty_positions(ranges)
     slices = positions.select(
         "row",
         first=intervals.search_sorted(launches["at"], positions["start"], "left"),
@@ -638,15 +642,15 @@ def _project_batch(launches: pl.DataFrame, ranges: pl.DataFrame, axis: intervals
     launches = launches[first:stop]
     slices = slices.with_columns(pl.col("first", "stop") - first)
     projected = slices.select(
-        gpu_start_ns=slice_minima(launches["start_ns"], slices),
-        gpu_end_ns=-slice_minima(-launches["end_ns"], slices),
+        gpu_start_ns=compute_slice_minima(launches["start_ns"], slices),
+        gpu_end_ns=-compute_slice_minima(-launches["end_ns"], slices),
         gpu_op_count=pl.col("stop") - pl.col("first"),
-        gpu_time_ns=_slice_sums(launches["end_ns"] - launches["start_ns"], slices),
+        gpu_time_ns=_sum_slices(launches["end_ns"] - launches["start_ns"], slices),
     )
     return pl.DataFrame([_scatter(column, slices["row"], ranges.height) for column in projected])
 
 
-def _lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.Series:
+def _compute_lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.Series:
     """Return the index of each pair of process and correlation id in a lookup array.
 
     For each process, the array has one element per correlation id from the smallest to the largest id of the process.
@@ -690,7 +694,7 @@ def _sum_by_stream(
     )
 
 
-def _slice_sums(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
+def _sum_slices(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
     """Return the sum of the values in each slice, which extends from row ``first`` to the row before ``stop``."""
     totals = pl.concat([pl.Series([0], dtype=pl.Int64), values.cum_sum()])
     return totals.gather(slices["stop"]) - totals.gather(slices["first"])
@@ -704,6 +708,6 @@ def _scatter(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
     return values.gather(index)
 
 
-def _deepest_level(depth: pl.Series) -> int:
+def _find_deepest_level(depth: pl.Series) -> int:
     """Return the largest depth, limited to ``MAX_PATH_LEVELS``. It is 0 if there are no ranges."""
     return min(int(pl.Series([depth.max()], dtype=pl.Int64).fill_null(0).item()), MAX_PATH_LEVELS)

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from tracekit import sorting
-from tracekit.core.series import nullable_series
-from tracekit.sorting import series_from_array
+from tracekit.core.series import create_nullable_series
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,24 +60,24 @@ def _combine_numbers(parent: pl.Series, values: pl.Series, combine: Combine) -> 
     )
     for _ in range(rows.bit_length()):
         is_done = True
-        for block in sorting.row_blocks(rows):
+        for block in sorting.iterate_row_blocks(rows):
             pending = np.flatnonzero(up[block] >= 0) + block.start
             if len(pending):
                 is_done, upper = False, up[pending]
-                both = (series_from_array(combined[numbers]) for numbers in (upper, pending))
+                both = (create_series(combined[numbers]) for numbers in (upper, pending))
                 combined[pending] = combine(*both).to_numpy()
                 up[pending] = up[upper]
         if is_done:
-            return series_from_array(combined)
-    return nullable_series(combined, lambda block: up[block] < 0)
+            return create_series(combined)
+    return create_nullable_series(combined, lambda block: up[block] < 0)
 
 
-def depths(parent: pl.Series) -> pl.Series:
+def compute_depths(parent: pl.Series) -> pl.Series:
     """Return the depth of each row of a forest as Int32: 1 for a root, null on and below a cycle."""
-    return ancestor_sums(parent, pl.repeat(1, len(parent), dtype=pl.Int32, eager=True))
+    return sum_over_ancestors(parent, pl.repeat(1, len(parent), dtype=pl.Int32, eager=True))
 
 
-def ancestor_sums(parent: pl.Series, values: pl.Series) -> pl.Series:
+def sum_over_ancestors(parent: pl.Series, values: pl.Series) -> pl.Series:
     """Return the sum of the values of each row of a forest and all its ancestors, null on and below a cycle."""
     return combine_ancestors(parent, values, lambda upper, lower: upper + lower)
 
@@ -89,18 +89,18 @@ def concat_ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
         One string per row, null on and below a cycle.
     """
     # The length of strings on a cycle would double in every round.
-    on_cycle = depths(parent).is_null()
+    on_cycle = compute_depths(parent).is_null()
     roots_only = parent.zip_with(~on_cycle, pl.repeat(None, len(parent), dtype=parent.dtype, eager=True))
     acyclic = strings.zip_with(~on_cycle, pl.repeat(None, len(strings), dtype=strings.dtype, eager=True))
     return combine_ancestors(roots_only, acyclic, lambda upper, lower: upper + lower)
 
 
-def any_ancestor(parent: pl.Series, flags: pl.Series) -> pl.Series:
+def has_flagged_ancestor(parent: pl.Series, flags: pl.Series) -> pl.Series:
     """Return whether each row of a forest or any of its ancestors is flagged, null on and below a cycle."""
     return combine_ancestors(parent, flags, lambda upper, lower: upper | lower)
 
 
-def roots(parent: pl.Series) -> pl.Series:
+def find_roots(parent: pl.Series) -> pl.Series:
     """Return the row number of the root of each row of a forest (Int64), null on and below a cycle.
 
     A root is its own root.
@@ -108,7 +108,7 @@ def roots(parent: pl.Series) -> pl.Series:
     return combine_ancestors(parent, pl.int_range(len(parent), eager=True), lambda upper, _: upper)
 
 
-def nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
+def find_nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
     """Return the nearest row that matches, searching from each row itself upwards through its ancestors.
 
     Args:
@@ -118,15 +118,15 @@ def nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
     Returns:
         One row number per row (Int64). It is null if neither the row nor any of its ancestors matches.
     """
-    nearest = roots(_keep_where(parent, ~matches))
+    nearest = find_roots(_keep_where(parent, ~matches))
     return _keep_where(nearest, matches.gather(nearest))
 
 
 def _keep_where(rows: pl.Series, condition: pl.Series) -> pl.Series:
     """Return row numbers that are null where a condition is not true."""
 
-    def kept(block: slice) -> npt.NDArray[np.int64]:
+    def replace_rows_with_null(block: slice) -> npt.NDArray[np.int64]:
         here = rows[block].cast(pl.Int64).fill_null(-1)
         return here.zip_with(condition[block].fill_null(value=False), pl.Series([-1])).to_numpy()
 
-    return nullable_series(sorting.map_blocks(kept, len(rows), np.int64))
+    return create_nullable_series(sorting.map_blocks(replace_rows_with_null, len(rows), np.int64))

@@ -76,14 +76,14 @@ COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
 _NO_EVENTS = pl.DataFrame(schema={c: t for c, t in COLUMNS.items() if c != "cause"})
 
 
-def idle_times(frames: Frames) -> pl.DataFrame:
+def find_idle_times(frames: Frames) -> pl.DataFrame:
     """Return the intervals in which each GPU is idle between its first and its last activity.
 
     Returns:
         One row per idle interval, sorted by device and start. The columns are ``device_id``, ``start_ns`` and
         ``end_ns``.
     """
-    return intervals.gaps_between(_gpu_activities(frames).select("device_id", *_TIMES), by=["device_id"])
+    return intervals.find_gaps(_read_gpu_activities(frames).select("device_id", *_TIMES), by=["device_id"])
 
 
 def divide_idle_times_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
@@ -98,9 +98,7 @@ def divide_idle_times_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFra
         and ``thread_id`` identify the thread whose events explain the interval. ``name`` is the innermost API call, OS
         call or range that is the cause. These columns are null if they are unknown.
     """
-    typed = [
-        _select_interval_columns(p.named_times().with_columns(_cause_expr(p.cause))) for p in _divide(frames, idle)
-    ]
+    typed = [_select_interval_columns(p.name_times().with_columns(_cause_expr(p.cause))) for p in _divide(frames, idle)]
     return pl.concat(typed).filter(_has_duration_expr()).sort("device_id", "start_ns")
 
 
@@ -129,14 +127,14 @@ def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
     """
     totals: list[tuple[str, int]] = []
 
-    def total_ns(part: _Part) -> int:
+    def sum_part_times(part: _Part) -> int:
         totals.append((part.cause, part.times.select(_DURATION.sum()).item()))
         return totals[-1][1]
 
-    main = max(_divide(frames, idle, by_event=False), key=total_ns)
+    main = max(_divide(frames, idle, by_event=False), key=sum_part_times)
     rows = [(cause, time) for cause, time in totals if time]
     frame = pl.DataFrame(rows, schema={"cause": COLUMNS["cause"], "time_ns": pl.Int64}, orient="row")
-    return IdleTimeTotals(frame.sort("time_ns", "cause", descending=[True, False]), main.longest_name())
+    return IdleTimeTotals(frame.sort("time_ns", "cause", descending=[True, False]), main.find_longest_name())
 
 
 class _Part(NamedTuple):
@@ -153,20 +151,18 @@ class _Part(NamedTuple):
     times: pl.DataFrame
     events: pl.DataFrame
 
-    def named_times(self) -> pl.DataFrame:
+    def name_times(self) -> pl.DataFrame:
         """Return the intervals with the column ``name``: the name of the innermost event, or null if there is none."""
         innermost = NestingIndex.from_intervals(self.events, _TRACK).innermost(self.times, "start_ns")
         return self.times.with_columns(name=self.events["name"].gather(innermost))
 
-    def longest_name(self) -> str | None:
+    def find_longest_name(self) -> str | None:
         """Return the name with the longest total time, or None if no event has a name.
 
         If several names have the same time, the alphabetically first one is returned.
         """
         times, _ = _split_by_overlap(self.times, self.events)
-        named = (
-            self._replace(times=times).named_times().drop_nulls("name").group_by("name").agg(time_ns=_DURATION.sum())
-        )
+        named = self._replace(times=times).name_times().drop_nulls("name").group_by("name").agg(time_ns=_DURATION.sum())
         longest = named.filter(pl.col("time_ns") == pl.col("time_ns").max())
         name: str | None = longest.select(pl.col("name").cast(pl.String).min()).item()
         return name
@@ -180,14 +176,14 @@ def _divide(frames: Frames, idle: pl.DataFrame, *, by_event: bool = True) -> Ite
         idle: Disjoint intervals in which GPUs are idle.
         by_event: Whether intervals are divided where an event starts or ends.
     """
-    waits = _add_launching_threads(idle, _gpu_launches(frames))
+    waits = _add_launching_threads(idle, _read_gpu_launches(frames))
     rest = waits.select(*_TRACK, "start_ns", end_ns=pl.col("launched_ns"))
     yield _Part("launched", waits.select(*_TRACK, start_ns="launched_ns", end_ns="end_ns"), _NO_EVENTS)
     rest = rest.filter(_has_duration_expr())
     has_thread = pl.col("thread_id").is_not_null() & pl.col("process_id").is_not_null()
     without_thread, rest = rest.filter(~has_thread), rest.filter(has_thread)
     tracks = rest.select(_TRACK).unique()
-    for cause, events in _cpu_events_by_cause(frames):
+    for cause, events in _read_cpu_events_by_cause(frames):
         relevant = events.join(tracks, on=_THREAD, how="inner")
         if relevant.is_empty():
             continue
@@ -215,7 +211,7 @@ def _has_duration_expr() -> pl.Expr:
     return pl.col("start_ns") < pl.col("end_ns")
 
 
-def _gpu_activities(frames: Frames) -> pl.DataFrame:
+def _read_gpu_activities(frames: Frames) -> pl.DataFrame:
     """Return all GPU activities that have a positive duration.
 
     The columns are ``device_id``, ``start_ns``, ``end_ns`` and those of ``_CALL_KEY``, which identify the API call.
@@ -224,7 +220,7 @@ def _gpu_activities(frames: Frames) -> pl.DataFrame:
     return pl.concat(rows).filter(_has_duration_expr()).collect()
 
 
-def _gpu_launches(frames: Frames) -> pl.DataFrame:
+def _read_gpu_launches(frames: Frames) -> pl.DataFrame:
     """Return all GPU activities in order of device and start, with the thread that launched them.
 
     The columns are ``device_id``, ``process_id``, ``thread_id``, ``start_ns`` and ``call_end_ns``, the end of the
@@ -233,7 +229,7 @@ def _gpu_launches(frames: Frames) -> pl.DataFrame:
     """
     calls = frames("api_calls").select(*_CALL_KEY, "thread_id", call_end_ns="end_ns").collect()
     calls = calls.unique(_CALL_KEY, keep="first", maintain_order=True)
-    rows = _gpu_activities(frames).sort("device_id", "start_ns", maintain_order=True)
+    rows = _read_gpu_activities(frames).sort("device_id", "start_ns", maintain_order=True)
     rows = rows.join(calls, on=_CALL_KEY, how="left", maintain_order="left")
     thread = pl.when(pl.col("thread_id").is_not_null())
     neighbors = (
@@ -270,7 +266,7 @@ def _add_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.Dat
     return waits.with_columns(*threads, launched.alias("launched_ns"))
 
 
-def _cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
+def _read_cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield each cause of idle time with the events of CPU threads that indicate it, in the order of ``CAUSES``.
 
     The columns of the events are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns`` and ``name``.
@@ -285,9 +281,9 @@ def _cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
     yield "data_loading", ranges.filter(loads)
     os_calls = frames("osrt_calls").filter(event_class=TRACED_CALL)
     yield "os_call", os_calls.select(*_THREAD, *_TIMES, "name").collect()
-    yield "scheduled_out", _scheduled_out_times(frames)
+    yield "scheduled_out", _find_scheduled_out_times(frames)
     yield "nvtx_range", ranges.filter(~loads)
-    yield "sampled", _sampled_times(frames)
+    yield "sampled", _compute_sampled_times(frames)
 
 
 def name_matches_expr(pattern: str) -> pl.Expr:
@@ -298,7 +294,7 @@ def name_matches_expr(pattern: str) -> pl.Expr:
     return match_categories(pl.col("name"), lambda names: names.str.contains(pattern))
 
 
-def _scheduled_out_times(frames: Frames) -> pl.DataFrame:
+def _find_scheduled_out_times(frames: Frames) -> pl.DataFrame:
     """Return the intervals in which threads did not run on any CPU: from each switch out to the next switch in."""
     columns = (*_THREAD, "timestamp_ns", "is_scheduled_in", "thread_state")
     switches = frames("cpu_scheduling").select(columns).collect().sort(*_THREAD, "timestamp_ns", maintain_order=True)
@@ -307,7 +303,7 @@ def _scheduled_out_times(frames: Frames) -> pl.DataFrame:
     return away.select(*_THREAD, "end_ns", start_ns="timestamp_ns", name="thread_state")
 
 
-def _sampled_times(frames: Frames) -> pl.DataFrame:
+def _compute_sampled_times(frames: Frames) -> pl.DataFrame:
     """Return the interval that each CPU sample represents: the time until the next sample of the thread.
 
     An interval is at most ``MAX_SAMPLE_PERIODS`` times as long as the median time between the samples of its thread.
@@ -335,7 +331,9 @@ def _split_by_overlap(times: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.Dat
     """
     axis = Axis.from_intervals(times, events, by=_TRACK)
     edges = [
-        axis.nonempty_positions(rows).select(t=c, inside=pl.lit(inside * step), open=pl.lit((1 - inside) * step))
+        axis.compute_nonempty_positions(rows).select(
+            t=c, inside=pl.lit(inside * step), open=pl.lit((1 - inside) * step)
+        )
         for inside, rows in ((1, times), (0, events))
         for c, step in (("start", 1), ("end", -1))
     ]
@@ -345,5 +343,5 @@ def _split_by_overlap(times: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.Dat
         .select(start="t", end=pl.col("t").shift(-1), inside=pl.col("inside").cum_sum(), open=pl.col("open").cum_sum())
     )
     pieces = sweep.filter((pl.col("inside") > 0) & (pl.col("start") < pl.col("end")))
-    covered, rest = (axis.intervals(pieces.filter(c)) for c in (pl.col("open") > 0, pl.col("open") == 0))
+    covered, rest = (axis.convert_to_intervals(pieces.filter(c)) for c in (pl.col("open") > 0, pl.col("open") == 0))
     return covered, rest

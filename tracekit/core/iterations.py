@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.intervals.axis import null_unless
+from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.loop_iterations import BOUNDS, find_loop_iterations
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.trees import ELLIPSIS
-from tracekit.errors import TracekitError, choices_hint
+from tracekit.errors import TracekitError, create_choices_hint
 
 if TYPE_CHECKING:
     from tracekit.core.loop_iterations import KeyPosition
@@ -75,21 +75,21 @@ class Iterations(NamedTuple):
         """The union of the aggregated iterations as disjoint, sorted intervals: ``start_ns``, ``end_ns``."""
         return intervals.merge_intervals(self.aggregated.select(_TIMES), by=[])
 
-    def instance_iterations(self, instances: pl.DataFrame) -> pl.Series:
+    def find_instance_iterations(self, instances: pl.DataFrame) -> pl.Series:
         """Return the number of the aggregated iteration of each op instance. It is null outside these iterations.
 
         Args:
             instances: The columns ``process_id`` and ``end_ns``.
         """
         ends = instances["end_ns"]
-        number = _iterations_at(self.frame, ends)
+        number = _find_iterations_at(self.frame, ends)
         for (process,), bounds in self.by_process.group_by("process_id"):
             in_process = instances["process_id"].eq_missing(pl.Series([process], dtype=pl.Int64))
-            number = _iterations_at(bounds, ends).zip_with(in_process, number)
-        return null_unless(number.is_in(self.aggregated["iteration"].implode()), number)
+            number = _find_iterations_at(bounds, ends).zip_with(in_process, number)
+        return replace_with_null_unless(number.is_in(self.aggregated["iteration"].implode()), number)
 
 
-def _iterations_at(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
+def _find_iterations_at(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return the number of the iteration that contains each of the given times.
 
     If several iterations overlap at a time, only the one that started last is considered. The result is null if no
@@ -97,8 +97,8 @@ def _iterations_at(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
     """
     ordered = bounds.sort("start_ns", maintain_order=True)
     row = ordered["start_ns"].search_sorted(times, side="left").cast(pl.Int64) - 1
-    row = null_unless(row >= 0, row)
-    return ordered["iteration"].gather(null_unless(times <= ordered["end_ns"].gather(row), row))
+    row = replace_with_null_unless(row >= 0, row)
+    return ordered["iteration"].gather(replace_with_null_unless(times <= ordered["end_ns"].gather(row), row))
 
 
 def find_iterations(
@@ -117,38 +117,38 @@ def find_iterations(
         TracekitError: No op has the requested id or name, the span is negative or ends before it begins, or the capture
             does not have the first iteration of the span.
     """
-    row = _key_op_row(ops, key_op)
+    row = _find_key_op_row(ops, key_op)
     if row is None and key_op and mode == "extended":
         raise TracekitError(
-            f"the capture has no op {key_op!r}, which was requested as key op", hint=_op_names_hint(ops, key_op)
+            f"the capture has no op {key_op!r}, which was requested as key op", hint=_create_op_names_hint(ops, key_op)
         )
     by_process = pl.DataFrame(schema=BOUNDS)
     if row is not None and mode == "extended":
-        by_process = find_loop_iterations(_loop_instances(ops), row, _key_op_position_in_iteration(ops))
+        by_process = find_loop_iterations(_select_loop_instances(ops), row, _find_key_op_position(ops))
         frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
     else:
-        frame = _contiguous_iterations(ops, row, mode)
-    first, last = _aggregated_iteration_range(span, frame.height - 1, mode)
+        frame = _divide_into_contiguous_iterations(ops, row, mode)
+    first, last = _choose_aggregated_iterations(span, frame.height - 1, mode)
     frame = frame.with_columns(aggregated=pl.col("iteration").is_between(first, last))
     key = key_op or ("" if row is None else str(ops.ops["op_name"][row]))
     return Iterations(frame, key, row is not None, by_process)
 
 
-def _key_op_position_in_iteration(ops: Ops) -> KeyPosition:
+def _find_key_op_position(ops: Ops) -> KeyPosition:
     """Return whether the key op is at the start or at the end of iterations in the dialect of the capture."""
     return "end" if ops.dialect.key_op == "backward" else "start"
 
 
-def _op_names_hint(ops: Ops, name: str) -> str:
+def _create_op_names_hint(ops: Ops, name: str) -> str:
     """Return a hint that lists the names of ops, beginning with the most similar to the given name."""
     names = ops.ops.select(pl.concat_list(pl.col("op_name").cast(pl.String), "op_id")).to_series().explode()
     compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
     near = difflib.get_close_matches(name, compared, n=1)
     listed = [*near, *(n for n in ops.ops["op_name"].cast(pl.String).unique(maintain_order=True) if n not in near)]
-    return choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
+    return create_choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
 
 
-def _loop_instances(ops: Ops) -> pl.DataFrame:
+def _select_loop_instances(ops: Ops) -> pl.DataFrame:
     """Return the op instances with the columns that ``find_loop_iterations`` needs.
 
     The column ``ends_loop`` is true if the instance is a range or has GPU activities. Only such instances can end an
@@ -159,29 +159,29 @@ def _loop_instances(ops: Ops) -> pl.DataFrame:
     return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", ends_loop=ends_loop)
 
 
-def _contiguous_iterations(ops: Ops, key_op_row: int | None, mode: Mode) -> pl.DataFrame:
+def _divide_into_contiguous_iterations(ops: Ops, key_op_row: int | None, mode: Mode) -> pl.DataFrame:
     """Divide the whole capture into iterations without gaps: ``iteration``, ``start_ns``, ``end_ns``.
 
     A capture without ops has one iteration that lasts for the whole capture, because DLProf's viewer cannot draw an
     empty iteration.
     """
     last_end = ops.instances["end_ns"].max()
-    last = last_end if isinstance(last_end, int) else _capture_duration(ops) if mode == "extended" else 0
+    last = last_end if isinstance(last_end, int) else _compute_capture_duration(ops) if mode == "extended" else 0
     if key_op_row is None:
         bounds = [0, last]
     else:
         keys = ops.instances.filter(pl.col("op") == key_op_row)
-        at_end = _key_op_position_in_iteration(ops) == "end"
+        at_end = _find_key_op_position(ops) == "end"
         bounds = (
-            _bounds_of_iterations_ending_with_keys(keys, last)
+            _find_bounds_ending_with_keys(keys, last)
             if at_end
-            else _bounds_of_iterations_starting_with_keys(keys, ops.instances, last)
+            else _find_bounds_starting_with_keys(keys, ops.instances, last)
         )
     frame = pl.DataFrame({"start_ns": bounds[:-1], "end_ns": bounds[1:]}, schema=dict.fromkeys(_TIMES, pl.Int64))
     return frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("iteration"), *_TIMES)
 
 
-def _capture_duration(ops: Ops) -> int:
+def _compute_capture_duration(ops: Ops) -> int:
     """Return the duration of the capture in ns. It is 1 if the duration is unknown."""
     values = ops.capture.frames("capture_info").filter(pl.col("name") == "duration_ns").select("value").collect()
     text = next((v for v in values["value"] if v), "")
@@ -191,7 +191,7 @@ def _capture_duration(ops: Ops) -> int:
 _TIMES = ("start_ns", "end_ns")
 
 
-def _aggregated_iteration_range(span: Span | None, last_iteration: int, mode: Mode) -> tuple[int, int]:
+def _choose_aggregated_iterations(span: Span | None, last_iteration: int, mode: Mode) -> tuple[int, int]:
     """Return the first and the last iteration to aggregate. Both exist in the capture."""
     low, high = span or (None, None)
     first, stop = low or 0, last_iteration if high is None else high
@@ -210,7 +210,7 @@ def _aggregated_iteration_range(span: Span | None, last_iteration: int, mode: Mo
     return min(first, last_iteration), min(stop, last_iteration)
 
 
-def _key_op_row(ops: Ops, key_op: str | None) -> int | None:
+def _find_key_op_row(ops: Ops, key_op: str | None) -> int | None:
     """Return the row number of the key op in ``Ops.ops``, or None if there is no key op."""
     rows = ops.ops.with_row_index("row")
     if key_op:
@@ -220,10 +220,10 @@ def _key_op_row(ops: Ops, key_op: str | None) -> int | None:
         ending = rows.filter(pl.col("ends_iteration") & (pl.col("op_type").cast(pl.String) == "backward"))
         ending = ending.sort("instance_count", "op_id", descending=[True, False])
         return int(ending["row"][0]) if ending.height else None
-    return _longest_repeated_op(ops, rows)
+    return _find_longest_repeated_op(ops, rows)
 
 
-def _longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
+def _find_longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
     """Return the row number of the repeated op with the longest total duration, or None if no op is suitable.
 
     An op is repeated if one process runs it more than once. Three kinds of op are excluded: ops of the backward pass;
@@ -247,26 +247,26 @@ def _longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
     return int(candidates["row"][0]) if candidates.height else None
 
 
-def _bounds_of_iterations_ending_with_keys(keys: pl.DataFrame, last: int) -> list[int]:
+def _find_bounds_ending_with_keys(keys: pl.DataFrame, last: int) -> list[int]:
     """Return the times at which iterations begin or end, if each iteration ends with a key op.
 
     The bounds are 0, the ends of the key ops, and the end of the capture if it is later than the last key op. If all
     processes have the same number of key ops, the n-th key ops of all processes give one bound, at which the last of
-    them ends. If one process has more key ops than the others, see ``_latest_key_op_ends``.
+    them ends. If one process has more key ops than the others, see ``_find_latest_key_op_ends``.
     """
     counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
     if len(counts) > 1 and len(sizes) == 1:
         cuts = _assign_key_op_numbers(keys, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
     elif len(counts) > 1 and len(sizes) == _TWO and (counts == sizes[1]).sum() == 1:
-        cuts = _latest_key_op_ends(keys, sizes[1])
+        cuts = _find_latest_key_op_ends(keys, sizes[1])
     else:
         cuts = keys["end_ns"]
     bounds = [0, *(c for c in cuts.unique().sort().to_list() if c >= 0)]
     return [*bounds, last] if last > bounds[-1] or len(bounds) == 1 else bounds
 
 
-def _bounds_of_iterations_starting_with_keys(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
+def _find_bounds_starting_with_keys(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
     """Return the times at which iterations begin or end, if each iteration starts with a key op.
 
     The bounds are the start of the first op, the starts of all key ops except the first one, and the end of the
@@ -295,7 +295,7 @@ def _assign_key_op_numbers(keys: pl.DataFrame, column: str) -> pl.DataFrame:
     return keys.sort(column).select("process_id", column, nth=pl.int_range(pl.len()).over("process_id"))
 
 
-def _latest_key_op_ends(keys: pl.DataFrame, max_count: int) -> pl.Series:
+def _find_latest_key_op_ends(keys: pl.DataFrame, max_count: int) -> pl.Series:
     """Return, for each n, the time at which all processes have ended their n-th key op.
 
     This applies if one process has more key ops than the others. Of its key ops, the one that ends nearest to the n-th

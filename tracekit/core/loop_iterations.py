@@ -37,8 +37,8 @@ def find_loop_iterations(instances: pl.DataFrame, key: int, key_position: KeyPos
         process), ``start_ns`` and ``end_ns``. The iterations of one process do not overlap.
     """
     if key_position == "start":
-        return _iterations_starting_with_key_op(instances, key, ends_early=True)
-    mirrored = _iterations_starting_with_key_op(_reverse_time(instances), key, ends_early=False)
+        return _find_iterations_starting_with_key_op(instances, key, ends_early=True)
+    mirrored = _find_iterations_starting_with_key_op(_reverse_time(instances), key, ends_early=False)
     last = pl.col("iteration").max().over("process_id")
     return _reverse_time(mirrored).with_columns(last - pl.col("iteration")).sort("process_id", "iteration")
 
@@ -48,14 +48,14 @@ def _reverse_time(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(start_ns=-pl.col("end_ns"), end_ns=-pl.col("start_ns"))
 
 
-def _iterations_starting_with_key_op(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
+def _find_iterations_starting_with_key_op(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
     """Return the iterations of a loop whose iterations start with an instance of the key op.
 
     With ``ends_early``, an iteration ends at the first op that is not part of the loop.
     """
     keys = _assign_key_op_numbers(instances.filter(pl.col("op") == key))
-    between = _outermost_instances_between_key_ops(instances, keys)
-    looped = _loop_ops(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
+    between = _find_outermost_instances_between_key_ops(instances, keys)
+    looped = _find_loop_ops(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
     others = between.filter(pl.col("ends_loop") & ~pl.col("op").is_in(looped.implode()))
     first_other = others.group_by(_SLOT).agg(other=pl.col("start_ns").min())
     slots = keys.join(first_other, on=_SLOT, how="left", maintain_order="left", nulls_equal=True)
@@ -85,7 +85,7 @@ def _assign_key_op_numbers(keys: pl.DataFrame) -> pl.DataFrame:
     return numbered.with_columns(end_ns=pl.min_horizontal("end_ns", "next"))
 
 
-def _outermost_instances_between_key_ops(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+def _find_outermost_instances_between_key_ops(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     """Return the outermost op instances that overlap no instance of the key op, on the threads that run the key op.
 
     The columns are those of ``instances``, ``row`` (row number in ``instances``) and ``slot``, which is the number of
@@ -94,11 +94,13 @@ def _outermost_instances_between_key_ops(instances: pl.DataFrame, keys: pl.DataF
     rows = instances.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     rows = rows.join(keys.select("process_id", "thread_id").unique(), on=["process_id", "thread_id"], nulls_equal=True)
     by_process = keys.group_by("process_id", maintain_order=True)
-    between = pl.concat([_instances_between_key_ops(rows, process_keys) for _, process_keys in by_process]).sort("row")
+    between = pl.concat([_find_instances_between_key_ops(rows, process_keys) for _, process_keys in by_process]).sort(
+        "row"
+    )
     return between.filter(pl.col("parent").is_null() | ~pl.col("parent").is_in(between["row"].implode()))
 
 
-def _instances_between_key_ops(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+def _find_instances_between_key_ops(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     """Return the op instances of one process that overlap none of its instances of the key op.
 
     The column ``slot`` is added: the number of the preceding instance of the key op, or -1 if there is none.
@@ -113,7 +115,7 @@ def _instances_between_key_ops(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.Dat
     return instances.hstack(bounds).filter(beside).drop("key_end", "next")
 
 
-def _loop_ops(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+def _find_loop_ops(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     """Return the ops that are part of the loop.
 
     The instances of the key op divide the time of each process into *slots*: the time before the first instance, the

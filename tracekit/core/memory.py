@@ -14,10 +14,10 @@ READ = (
     *("memory_event_id", "timestamp_ns", "process_id", "device_id", "operation", "memory_kind", "address", "bytes"),
 )
 ADDED = ("used_bytes", "freed_ns")
-"""Columns of the table ``memory_events`` that ``usage_columns`` reads (``READ``) and computes (``ADDED``)."""
+"""Columns of the table ``memory_events`` that ``compute_usage_columns`` reads (``READ``) and computes (``ADDED``)."""
 
 
-def usage_columns(memory_events: pl.DataFrame) -> pl.DataFrame:
+def compute_usage_columns(memory_events: pl.DataFrame) -> pl.DataFrame:
     """Return the memory in use after each memory event, and the time at which each allocation was freed.
 
     Args:
@@ -27,7 +27,7 @@ def usage_columns(memory_events: pl.DataFrame) -> pl.DataFrame:
         The columns ``used_bytes`` and ``freed_ns``, with one row per event, in the same order.
     """
     rows = pair_allocations(memory_events)
-    used = memory_usage(rows).group_by("memory_event_id", *GROUP).agg(pl.col("used_bytes").last())
+    used = compute_memory_usage(rows).group_by("memory_event_id", *GROUP).agg(pl.col("used_bytes").last())
     kinds = memory_events.with_columns(pl.col("memory_kind").cast(pl.String))
     known = kinds.join(used, on=["memory_event_id", *GROUP], how="left", nulls_equal=True, maintain_order="left")
     known = known.join(
@@ -61,7 +61,7 @@ def pair_allocations(events: pl.DataFrame) -> pl.DataFrame:
     return paired.with_columns(freed).drop("operation", "next").rename({"timestamp_ns": "start_ns"})
 
 
-def memory_usage(allocations: pl.DataFrame) -> pl.DataFrame:
+def compute_memory_usage(allocations: pl.DataFrame) -> pl.DataFrame:
     """Return the memory in use after each start and end of an allocation.
 
     Args:
@@ -89,7 +89,7 @@ def memory_usage(allocations: pl.DataFrame) -> pl.DataFrame:
     return ordered.select("timestamp_ns", "memory_event_id", *GROUP, "bytes", "used_bytes", peak)
 
 
-def memory_changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
+def select_memory_changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
     """Return the changes of the memory in use within a time window, and the memory in use at its start.
 
     The memory in use at the start is given by the last earlier change of each kind of memory on each device. This row
@@ -113,7 +113,7 @@ def memory_changes_in_window(changes: pl.DataFrame, window: tuple[int | None, in
     return chosen.with_columns(pl.col("used_bytes").cum_max().over(GROUP).alias("peak_bytes"))
 
 
-def memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
+def find_memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
     """Return when the memory in use was first at its maximum, for each kind of memory on each device.
 
     Args:
@@ -134,12 +134,12 @@ def memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
     return grouped.sort(GROUP)
 
 
-def allocations_at_peak(allocations: pl.DataFrame, peaks: pl.DataFrame) -> pl.DataFrame:
+def select_allocations_at_peak(allocations: pl.DataFrame, peaks: pl.DataFrame) -> pl.DataFrame:
     """Return the allocations that exist when the memory of their kind on their device is at its peak.
 
     Args:
         allocations: Allocations, as ``pair_allocations`` returns them.
-        peaks: Peaks, as ``memory_peaks`` returns them.
+        peaks: Peaks, as ``find_memory_peaks`` returns them.
 
     Returns:
         The selected allocations, in the order of ``allocations``, with the columns of their peak.

@@ -38,13 +38,13 @@ def match_mpi_calls(frames: Frames) -> pl.DataFrame:
     Returns:
         The columns ``sender_call_id`` and ``collective_id``, with one row per row of ``mpi_calls``, in the same order.
     """
-    calls = calls_with_communicators(frames)
-    senders = _completing_calls(_match_receives_to_sends(calls), calls)
+    calls = read_calls_with_communicators(frames)
+    senders = _find_completing_calls(_match_receives_to_sends(calls), calls)
     added = calls.select("mpi_call_id").join(senders, on="mpi_call_id", how="left", maintain_order="left")
     return added.join(_number_collectives(calls), on="mpi_call_id", how="left", maintain_order="left").select(ADDED)
 
 
-def calls_with_communicators(frames: Frames) -> pl.DataFrame:
+def read_calls_with_communicators(frames: Frames) -> pl.DataFrame:
     """Return the MPI calls with the properties of their communicator, and the rank of their process in it."""
     names = ("mpi_call_id", "start_ns", "process_id", "communicator", "tag", "remote_rank", "request")
     texts = [pl.col(c).cast(pl.String) for c in ("kind", "name")]
@@ -87,7 +87,7 @@ def _match_receives_to_sends(calls: pl.DataFrame) -> pl.DataFrame:
     return marked.filter(~unsure.fill_null(value=False))
 
 
-def _completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _find_completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the call that completes each receive, and the id of the call that sent the message.
 
     A receive is completed by the first later wait for its request, or by itself if no call waits for it.

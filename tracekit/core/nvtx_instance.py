@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.errors import TracekitError, choices_hint
+from tracekit.errors import TracekitError, create_choices_hint
 from tracekit.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
     matching = rows.filter(is_target).sort("start_ns", maintain_order=True)
     if matching.is_empty():
         message = f"there is no NVTX range {target.name!r} in {_format_domain(target.domain)}"
-        raise TracekitError(message, path=path, hint=_missing_range_hint(target, domain, name))
+        raise TracekitError(message, path=path, hint=_create_missing_range_hint(target, domain, name))
     if target.number >= matching.height:
         message = (
             f"there is no NVTX range {target.name!r} with index {target.number} in {_format_domain(target.domain)}"
@@ -106,7 +106,7 @@ def _format_domain(domain: str) -> str:
     return f"domain {domain!r}" if domain else "the default domain"
 
 
-def _missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
+def _create_missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
     """Return a hint for a range that does not exist.
 
     The hint lists the domains that have a range with this name. If there are none, it lists the ranges of the requested
@@ -121,6 +121,6 @@ def _missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series)
     containing = in_domain.filter(in_domain.str.to_lowercase().str.contains(target.name.lower(), literal=True))
     if inside := (in_domain if containing.is_empty() else containing).to_list():
         more = "" if len(inside) <= _SHOWN else ", …"
-        return choices_hint("ranges", inside[:_SHOWN], target.name, quoted=True) + more
+        return create_choices_hint("ranges", inside[:_SHOWN], target.name, quoted=True) + more
     known = domains.unique(maintain_order=True).to_list()
-    return choices_hint("domains with ranges", known[:_SHOWN], target.domain, quoted=True)
+    return create_choices_hint("domains with ranges", known[:_SHOWN], target.domain, quoted=True)

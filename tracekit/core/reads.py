@@ -47,10 +47,10 @@ def find_read_columns(
         return known[1]
     examples: dict[str, pl.DataFrame] = {}
 
-    def cached_example(table: str) -> pl.DataFrame:
+    def get_cached_example(table: str) -> pl.DataFrame:
         return examples.setdefault(table, example(table))
 
-    reads = _record_reads(compute, cached_example)
+    reads = _record_reads(compute, get_cached_example)
     if len(_known) >= _MAX_KNOWN:
         _known.clear()
     _known[key] = examples, reads

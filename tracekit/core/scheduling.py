@@ -6,10 +6,10 @@ import polars as pl
 
 TABLE = "cpu_scheduling"
 READ = ("process_id", "thread_id", "timestamp_ns")
-"""Columns of the table ``cpu_scheduling`` that ``next_switch_times`` reads."""
+"""Columns of the table ``cpu_scheduling`` that ``find_next_switch_times`` reads."""
 
 
-def next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:
+def find_next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:
     """Return, for each context switch, the time of the next context switch of the same thread.
 
     Args:

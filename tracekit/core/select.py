@@ -16,7 +16,7 @@ LAUNCH = "launch_id"
 """Column that contains the id of an Nsight Compute result. Tables with this column have no start times."""
 
 
-def row_condition(
+def row_condition_expr(
     columns: Collection[str],
     *,
     time: tuple[int | None, int | None] | None = None,
@@ -39,7 +39,7 @@ def row_condition(
         process_id: Process of events, in tables whose events have a process. An unknown process meets the condition.
         thread_id: Thread of events, in tables whose events have a thread. An unknown thread meets the condition.
     """
-    conditions = [*_time_conditions(columns, time), *_duration_conditions(columns, min_duration_ns)]
+    conditions = [*_time_condition_exprs(columns, time), *_duration_condition_exprs(columns, min_duration_ns)]
     if devices is not None and "device_id" in columns and (_start_column(columns) or LAUNCH in columns):
         conditions.append(pl.col("device_id").is_in(list(devices)))
     if domains is not None and "domain" in columns:
@@ -57,7 +57,7 @@ def _equals_or_null_expr(column: str, value: int) -> pl.Expr:
     return (pl.col(column) == value).fill_null(value=True)
 
 
-def launch_condition(launch_ids: pa.ChunkedArray, condition: pl.Expr | None) -> pl.Expr:
+def launch_condition_expr(launch_ids: pa.ChunkedArray, condition: pl.Expr | None) -> pl.Expr:
     """Return an expression for whether the launch id of a row is one of the given ids.
 
     Args:
@@ -68,7 +68,7 @@ def launch_condition(launch_ids: pa.ChunkedArray, condition: pl.Expr | None) -> 
     return in_launches if condition is None else in_launches & condition
 
 
-def _time_conditions(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:
+def _time_condition_exprs(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:
     """Yield the conditions under which a row overlaps a time window."""
     start = _start_column(columns)
     if time is None or start is None:
@@ -82,7 +82,7 @@ def _time_conditions(columns: Collection[str], time: tuple[int | None, int | Non
         yield pl.col(start) >= low
 
 
-def _duration_conditions(columns: Collection[str], min_duration_ns: int | None) -> Iterator[pl.Expr]:
+def _duration_condition_exprs(columns: Collection[str], min_duration_ns: int | None) -> Iterator[pl.Expr]:
     """Yield the conditions under which a row has a minimum duration."""
     if min_duration_ns is not None and "end_ns" in columns:
         yield (pl.col("end_ns") - pl.col("start_ns")).fill_null(min_duration_ns) >= min_duration_ns

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def nullable_series(
+def create_nullable_series(
     values: npt.NDArray[Any], is_valid: Callable[[slice], npt.NDArray[np.bool_]] | None = None
 ) -> pl.Series:
     """Convert a numpy array of integers to a polars column without a name that has nulls.
@@ -29,11 +29,11 @@ def nullable_series(
 
     rows = len(values)
 
-    def bits(block: slice) -> npt.NDArray[np.uint8]:
+    def pack_bits(block: slice) -> npt.NDArray[np.uint8]:
         here = slice(8 * block.start, min(8 * block.stop, rows))
         return np.packbits(values[here] >= 0 if is_valid is None else is_valid(here), bitorder="little")
 
-    validity = sorting.map_blocks(bits, -(-rows // 8), np.uint8)
+    validity = sorting.map_blocks(pack_bits, -(-rows // 8), np.uint8)
     kind = pa.from_numpy_dtype(values.dtype)
     return pl.Series(pa.Array.from_buffers(kind, rows, [pa.py_buffer(validity), pa.py_buffer(values)]))
 

@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.callstacks import batches_of_call_stack_frames
-from tracekit.core.forests import ancestor_sums
+from tracekit.callstacks import iterate_frame_batches
+from tracekit.core.forests import sum_over_ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ MAX_PATH_BYTES, MAX_TOTAL_BYTES = 1 << 14, 1 << 30
 """Maximum size of a path, and of all distinct paths together. The outer functions of larger paths are omitted."""
 
 
-def stack_paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
+def build_stack_paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
     """Return the functions of call stacks, from the outermost one to the innermost one, joined by ";".
 
     A semicolon in the name of a function is replaced by a colon. If a path is too long, "…" replaces its outer
@@ -42,13 +42,13 @@ def stack_paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
     frame = ids.cast(pl.Int64).to_frame("id")
     known = frame.with_columns(pl.when(pl.col("id").is_between(1, stacks.height)).then("id"))
     distinct = known["id"].drop_nulls().unique().sort()
-    texts = pl.Series("path", _distinct_paths(stacks, distinct.to_numpy()), pl.String).cast(pl.Categorical)
+    texts = pl.Series("path", _build_distinct_paths(stacks, distinct.to_numpy()), pl.String).cast(pl.Categorical)
     numbered = pl.DataFrame({"id": distinct}).with_row_index("row")
     rows = known.join(numbered, on="id", how="left", maintain_order="left")["row"]
     return texts.gather(rows).alias(COLUMN)
 
 
-def stack_ids_of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.LazyFrame]) -> pl.Series:
+def read_stack_ids_of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.LazyFrame]) -> pl.Series:
     """Return the id of the call stack of each API call.
 
     If a call has no call stack of its own, the id of the Python call stack that was recorded with it is returned.
@@ -70,7 +70,7 @@ def stack_ids_of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.LazyFrame
     return calls.join(ids, on=key, how="left", maintain_order="left")["stack_id"]
 
 
-def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
+def _build_distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
     """Return the path of each stack id.
 
     The stacks are processed in batches with a limited number of frames, to limit memory use.
@@ -79,29 +79,29 @@ def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
     encoded = names.str.replace_all(SEPARATOR, ":", literal=True).to_arrow().dictionary_encode()
     texts = pa.concat_arrays([pa.array([UNKNOWN, ELLIPSIS]), encoded.dictionary.cast(pa.string())])
     codes = np.concatenate(([0], encoded.indices.to_numpy().astype(np.int64) + 2))
-    parents = _parent_ids(stacks)
+    parents = _build_parent_ids(stacks)
     sizes = pc.binary_length(texts).to_numpy()[codes] + 1
-    limit = _max_path_bytes(parents, sizes, ids)
+    limit = _compute_max_path_bytes(parents, sizes, ids)
     depths = np.concatenate(([0], stacks["depth"].to_numpy().astype(np.int64)))
     paths = [pa.array([], pa.string())]
-    for _, whole, frames in batches_of_call_stack_frames(parents, np.maximum(depths, 1), ids):
+    for _, whole, frames in iterate_frame_batches(parents, np.maximum(depths, 1), ids):
         edges, labels = _shorten_paths(whole, codes[frames], sizes[frames], limit)
         lists = pa.ListArray.from_arrays(pa.array(edges, pa.int32()), texts.take(pa.array(labels)))
         paths.append(pc.binary_join(lists, SEPARATOR))
     return pa.chunked_array(paths)
 
 
-def _parent_ids(stacks: pl.DataFrame) -> Int64Array:
+def _build_parent_ids(stacks: pl.DataFrame) -> Int64Array:
     """Return an array of the parents of all stacks, in which the index is the id of the stack. 0 means no parent."""
     parent = stacks["parent_id"].fill_null(0).to_numpy().astype(np.int64)
     return np.concatenate(([0], np.where((parent < 0) | (parent > len(parent)), 0, parent)))
 
 
-def _max_path_bytes(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
+def _compute_max_path_bytes(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
     """Return the maximum size of a path in bytes for which all paths together do not exceed ``MAX_TOTAL_BYTES``."""
     rows = pl.Series(np.where(parents[1:] > 0, parents[1:] - 1, -1))
     up = pl.select(pl.when(rows >= 0).then(rows)).to_series()
-    whole = ancestor_sums(up, pl.Series(sizes[1:])).fill_null(MAX_PATH_BYTES).to_numpy()[ids - 1]
+    whole = sum_over_ancestors(up, pl.Series(sizes[1:])).fill_null(MAX_PATH_BYTES).to_numpy()[ids - 1]
     limit = MAX_PATH_BYTES
     while np.minimum(whole, limit).sum() > MAX_TOTAL_BYTES:
         limit //= 2

@@ -45,7 +45,7 @@ def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
     )
 
 
-def support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
+def find_support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
     """Return whether each op type can run on Tensor Cores.
 
     Args:
@@ -58,7 +58,10 @@ def support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: 
         DLProf's ``tc_support_status`` (Int8): 0 for eligible, 2 if it depends on the ops that the op consists of, 3 for
         not eligible. Nulls stay null.
     """
-    lists = [_op_types_by_support(framework), *([_op_types_by_support("extended")] if mode == "extended" else [])]
+    lists = [
+        _load_op_types_by_support(framework),
+        *([_load_op_types_by_support("extended")] if mode == "extended" else []),
+    ]
     eligible, maybe = ([t for types in lists for t in types[status]] for status in ("eligible", "maybe"))
     plain = op_type.cast(pl.String).str.to_lowercase()
     if mode == "extended":
@@ -71,17 +74,17 @@ def is_eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mod
     """Return whether ops of each type can run on Tensor Cores, as Booleans. Nulls stay null.
 
     Only the type is considered. An op whose kernels use Tensor Cores is eligible for them even if this function returns
-    false for its type. The arguments are those of ``support_status``.
+    false for its type. The arguments are those of ``find_support_status``.
     """
-    return support_status(op_type, framework=framework, mode=mode) == ELIGIBLE
+    return find_support_status(op_type, framework=framework, mode=mode) == ELIGIBLE
 
 
-def extended_kernel_rules() -> list[dict[str, str]]:
+def load_extended_kernel_rules() -> list[dict[str, str]]:
     """Return the rules by which the mode ``extended`` recognizes kernels that use Tensor Cores from their names.
 
     Each rule has the entries ``regex``, ``doc``, ``since`` and ``evidence``.
     """
-    return [dict(p) for p in schemas.tensor_core_rules()["uses"]]
+    return [dict(p) for p in schemas.load_tensor_core_rules()["uses"]]
 
 
 def _classify_distinct_names(names: pl.Series, classify: Callable[[pl.Series], pl.Series]) -> pl.Series:
@@ -101,7 +104,8 @@ def _classify_distinct_names(names: pl.Series, classify: Callable[[pl.Series], p
 def _uses_by_extended_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the extended rules, or null if its name does not show it."""
     never, uses, unknown = (
-        pl.any_horizontal(map(_matches_rule_expr, schemas.tensor_core_rules()[k])) for k in ("never", "uses", "unknown")
+        pl.any_horizontal(map(_matches_rule_expr, schemas.load_tensor_core_rules()[k]))
+        for k in ("never", "uses", "unknown")
     )
     uses_or_null = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
     return names.to_frame("name").select(uses_or_null.when(~unknown).then(pl.lit(value=False))).to_series()
@@ -115,7 +119,7 @@ def _matches_rule_expr(rule: Mapping[str, str]) -> pl.Expr:
 
 def _uses_by_dlprof_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the rules of DLProf 1.8.0."""
-    rules: Mapping[str, Any] = schemas.tensor_core_rules()["dlprof"]
+    rules: Mapping[str, Any] = schemas.load_tensor_core_rules()["dlprof"]
     instead: Mapping[str, Any] = rules["instead"]
     is_exception = names.str.contains(instead["when"], literal=True)
     return _contains_substrings(names, instead).zip_with(is_exception, _contains_substrings(names, rules))
@@ -142,11 +146,11 @@ def _expand_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     return [s.replace("{n}", str(n)) for g in groups for s, n in itertools.product(g["any"], g["n"])]
 
 
-def _op_types_by_support(framework: str) -> Mapping[str, list[str]]:
+def _load_op_types_by_support(framework: str) -> Mapping[str, list[str]]:
     """Return the op types of a framework by whether they can use Tensor Cores.
 
     The list ``eligible`` contains op types that can use them. The list ``maybe`` contains op types for which this
     depends on the ops that an op consists of.
     """
-    types: Mapping[str, Mapping[str, list[str]]] = schemas.tensor_core_rules()["ops"]
+    types: Mapping[str, Mapping[str, list[str]]] = schemas.load_tensor_core_rules()["ops"]
     return types[framework]

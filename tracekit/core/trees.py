@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from tracekit import memory, sorting
-from tracekit.core.forests import ancestor_sums, nearest_ancestors
-from tracekit.sorting import series_from_array
+from tracekit.core.forests import find_nearest_ancestors, sum_over_ancestors
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,11 +41,11 @@ class Tree(NamedTuple):
     nodes: pl.DataFrame
 
     @classmethod
-    def root(cls) -> Tree:
+    def create_root(cls) -> Tree:
         """Return a tree that has only a root."""
         return cls(pl.DataFrame(_ROOT, schema=_NODE))
 
-    def with_names(self, base: pl.Series, names: pl.Series) -> tuple[Tree, pl.Series]:
+    def add_names(self, base: pl.Series, names: pl.Series) -> tuple[Tree, pl.Series]:
         """Add nodes for names whose parts are separated by "/".
 
         Args:
@@ -60,9 +60,9 @@ class Tree(NamedTuple):
         rows = pl.DataFrame({"node": distinct["base"].cast(pl.Int64), "parts": parts, "size": parts.list.len()})
         tree, pending = self, rows.with_row_index("row")
         nodes = rows["node"]
-        for level in range(_largest_number(rows["size"])):
+        for level in range(_find_largest_number(rows["size"])):
             pending = pending.filter(pl.col("size") > level)
-            tree, children = tree.with_children(pending.select(up="node", part=pl.col("parts").list.get(level)))
+            tree, children = tree.add_children(pending.select(up="node", part=pl.col("parts").list.get(level)))
             pending = pending.with_columns(node=children)
             nodes = nodes.scatter(pending["row"], children)
         keys = pl.DataFrame({"base": base, "name": names})
@@ -70,7 +70,7 @@ class Tree(NamedTuple):
         joined = keys.join(node_of_key, on=["base", "name"], how="left", maintain_order="left", nulls_equal=True)
         return tree, joined["node"]
 
-    def with_children(self, children: pl.DataFrame) -> tuple[Tree, pl.Series]:
+    def add_children(self, children: pl.DataFrame) -> tuple[Tree, pl.Series]:
         """Add the child nodes that the tree does not have yet.
 
         Args:
@@ -87,7 +87,7 @@ class Tree(NamedTuple):
         nodes = children.join(pl.concat([existing, added]), on=_KEY, how="left", maintain_order="left")
         return tree, nodes["node"]
 
-    def nodes_by_level(self) -> Iterator[pl.Series]:
+    def iterate_levels(self) -> Iterator[pl.Series]:
         """Yield the nodes of each level, from the root downwards."""
         order = self.nodes["level"].arg_sort().cast(pl.Int64)
         sizes = self.nodes.group_by("level").len().sort("level")["len"]
@@ -110,7 +110,7 @@ class Tree(NamedTuple):
         by_level, count = [], 0
         upper = pl.Series([], dtype=pl.String)
         start = 0
-        for level, at_level in enumerate(self.nodes_by_level()):
+        for level, at_level in enumerate(self.iterate_levels()):
             here = at_level.filter(needed.gather(at_level))
             paths = self.nodes["part"].gather(here)
             if level > 1:
@@ -125,13 +125,13 @@ class Tree(NamedTuple):
         """Return whether each node of the tree is in ``nodes`` or is an ancestor of a node in ``nodes``."""
         marked = pl.repeat(False, self.nodes.height, eager=True)  # noqa: FBT003
         marked = marked.scatter(nodes.unique(), True)  # noqa: FBT003
-        for at_level in reversed(list(self.nodes_by_level())):
+        for at_level in reversed(list(self.iterate_levels())):
             parents = self.nodes["up"].gather(at_level.filter(marked.gather(at_level))).drop_nulls().unique()
             marked = marked.scatter(parents, True)  # noqa: FBT003
         return marked
 
 
-def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tree, pl.Series]:
+def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tree, pl.Series]:
     """Build the tree of the names of nested ranges.
 
     A path has at most 256 levels and at most 16 KiB, except that the name of an outermost range may be longer. Ranges
@@ -147,13 +147,13 @@ def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tr
     """
     too_deep = _exceeds_limits(parent, depth, name)
 
-    def levels(block: slice) -> npt.NDArray[np.int64]:
+    def iterate_levels(block: slice) -> npt.NDArray[np.int64]:
         return (
             pl.select(pl.when(~too_deep[block]).then(depth[block]).otherwise(0).cast(pl.Int64)).to_series().to_numpy()
         )
 
-    rows = sorting.group_rows(levels, len(parent), min(_largest_number(depth), MAX_LEVELS) + 1)
-    nodes = memory.zeros(len(parent), np.int64)
+    rows = sorting.group_rows(iterate_levels, len(parent), min(_find_largest_number(depth), MAX_LEVELS) + 1)
+    nodes = memory.allocate_zeros(len(parent), np.int64)
     by_level, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
     for level in range(1, len(rows.starts) - 1):
         here = rows.order[rows.starts[level] : rows.starts[level + 1]]
@@ -162,8 +162,8 @@ def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tr
         count += new.height
     tree = Tree(pl.concat(by_level))
     if rows.starts[1]:
-        tree = _add_ellipses(tree, rows.order[: rows.starts[1]], nearest_ancestors(parent, ~too_deep), nodes)
-    return tree, series_from_array(nodes)
+        tree = _add_ellipses(tree, rows.order[: rows.starts[1]], find_nearest_ancestors(parent, ~too_deep), nodes)
+    return tree, create_series(nodes)
 
 
 def _number_nodes(
@@ -182,12 +182,12 @@ def _number_nodes(
     size = max(sorting.BLOCK_ROWS, len(rows) // _BLOCKS_PER_LEVEL)
     for start in range(0, len(rows), size):
         here = rows[start : start + size]
-        numbers = series_from_array(here)
+        numbers = create_series(here)
         above = parent.gather(numbers)
         up = np.where(above.is_null().to_numpy(), 0, nodes[above.fill_null(0).to_numpy()])
         part = name.gather(numbers).to_frame("part").select(pl.col("part").fill_null(pl.lit("", pl.Categorical)))
-        first_rows, distinct = _distinct_pairs(up, part["part"].to_physical().to_numpy())
-        pairs = part[series_from_array(first_rows)].select(up=series_from_array(up[first_rows]), part="part")
+        first_rows, distinct = _number_distinct_pairs(up, part["part"].to_physical().to_numpy())
+        pairs = part[create_series(first_rows)].select(up=create_series(up[first_rows]), part="part")
         if known.height:
             pairs = pairs.join(known, on=_KEY, how="left", maintain_order="left")
         else:
@@ -201,7 +201,7 @@ def _number_nodes(
     return known
 
 
-def _distinct_pairs(up: npt.NDArray[Any], codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _number_distinct_pairs(up: npt.NDArray[Any], codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Number the distinct pairs of parents and codes of names in the order of their first occurrence.
 
     Sorting the pairs is faster than hashing them, because they are almost in order in most captures.
@@ -210,7 +210,7 @@ def _distinct_pairs(up: npt.NDArray[Any], codes: npt.NDArray[Any]) -> tuple[npt.
         The row of the first occurrence of each distinct pair, and the number of the pair in each row.
     """
     keys = up * (int(codes.max()) + 1) + codes
-    order = sorting.stable_order(keys)
+    order = sorting.compute_stable_order(keys)
     ordered = keys[order]
     begins = np.append(True, ordered[1:] != ordered[:-1])
     first_rows = order[begins]
@@ -225,31 +225,31 @@ def _distinct_pairs(up: npt.NDArray[Any], codes: npt.NDArray[Any]) -> tuple[npt.
 def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes: npt.NDArray[np.int64]) -> Tree:
     """Add a node "…" below the nodes of the nearest ancestors of some ranges, and set the nodes of these ranges."""
 
-    def above(block: slice) -> npt.NDArray[np.int64]:
-        ancestors: npt.NDArray[np.int64] = nodes[nearest.gather(series_from_array(rows[block])).to_numpy()]
+    def find_ancestor_nodes(block: slice) -> npt.NDArray[np.int64]:
+        ancestors: npt.NDArray[np.int64] = nodes[nearest.gather(create_series(rows[block])).to_numpy()]
         return ancestors
 
     is_listed, listed = np.zeros(tree.nodes.height, np.bool_), []
-    for block in sorting.row_blocks(len(rows)):
-        distinct = pl.Series(above(block)).unique(maintain_order=True).to_numpy()
+    for block in sorting.iterate_row_blocks(len(rows)):
+        distinct = pl.Series(find_ancestor_nodes(block)).unique(maintain_order=True).to_numpy()
         listed.append(distinct[~is_listed[distinct]])
         is_listed[distinct] = True
     ups = np.concatenate(listed)
-    tree, children = tree.with_children(series_from_array(ups).to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
+    tree, children = tree.add_children(create_series(ups).to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
     ellipses = np.zeros(len(is_listed), np.int64)
     ellipses[ups] = children.to_numpy()
-    for block in sorting.row_blocks(len(rows)):
-        nodes[rows[block]] = ellipses[above(block)]
+    for block in sorting.iterate_row_blocks(len(rows)):
+        nodes[rows[block]] = ellipses[find_ancestor_nodes(block)]
     return tree
 
 
-def part_sizes(name: pl.Series) -> pl.Series:
+def compute_part_sizes(name: pl.Series) -> pl.Series:
     """Return the number of bytes that each name (Categorical) adds to a path, including a separator."""
 
-    def sizes(block: slice) -> npt.NDArray[np.int64]:
+    def compute_sizes(block: slice) -> npt.NDArray[np.int64]:
         return (name[block].cat.len_bytes().cast(pl.Int64).fill_null(0) + 1).to_numpy()
 
-    return series_from_array(sorting.map_blocks(sizes, len(name), np.int64))
+    return create_series(sorting.map_blocks(compute_sizes, len(name), np.int64))
 
 
 def exceeds_limits(level: pl.Series, size: pl.Series) -> pl.Series:
@@ -257,20 +257,20 @@ def exceeds_limits(level: pl.Series, size: pl.Series) -> pl.Series:
 
     Args:
         level: Number of levels of each path.
-        size: Sum of the ``part_sizes`` of the names of each path, which must not exceed ``MAX_PATH_BYTES``.
+        size: Sum of the ``compute_part_sizes`` of the names of each path, which must not exceed ``MAX_PATH_BYTES``.
     """
     return (level > MAX_LEVELS) | ((level > 1) & (size > MAX_PATH_BYTES))
 
 
 def _exceeds_limits(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     """Return whether the path of each range exceeds the limits."""
-    sizes = part_sizes(name)
-    if _largest_number(depth) * _largest_number(sizes) <= MAX_PATH_BYTES:
+    sizes = compute_part_sizes(name)
+    if _find_largest_number(depth) * _find_largest_number(sizes) <= MAX_PATH_BYTES:
         return depth > MAX_LEVELS
-    return exceeds_limits(depth, ancestor_sums(parent, sizes))
+    return exceeds_limits(depth, sum_over_ancestors(parent, sizes))
 
 
-def _largest_number(numbers: pl.Series) -> int:
+def _find_largest_number(numbers: pl.Series) -> int:
     """Return the largest of the integers, or 0 if there are none."""
     largest = numbers.max()
     return largest if isinstance(largest, int) else 0

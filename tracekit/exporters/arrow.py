@@ -36,7 +36,7 @@ def is_own_file(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return schemas.table_name_in_metadata(ipc.open_file(file).schema) == path.stem
+            return schemas.read_table_name(ipc.open_file(file).schema) == path.stem
     except (ArrowException, OSError, ValueError):
         return False
 

@@ -24,7 +24,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
     path.mkdir()
     for number, name in enumerate(REPORTS, 1):
         report = view.report(name)
-        stem = path / _file_stem(name)
+        stem = path / _choose_file_stem(name)
         with stem.with_suffix(".csv").open("wb") as sink:
             report.csv(sink)
         stem.with_suffix(".json").write_text(report.frame().write_json(), "utf-8")
@@ -35,10 +35,10 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 def is_own_file(path: Path) -> bool:
     """Return whether a file looks like an output of this exporter: its name is that of a DLProf report."""
-    return path.suffix in (".csv", ".json") and path.stem in map(_file_stem, REPORTS)
+    return path.suffix in (".csv", ".json") and path.stem in map(_choose_file_stem, REPORTS)
 
 
-def _file_stem(report: str) -> str:
+def _choose_file_stem(report: str) -> str:
     """Return the file name of a report without its suffix."""
     return f"dlprof_{report.replace('-', '_')}"
 

@@ -31,7 +31,7 @@ class TableWriter:
     def __init__(self, path: Path, first: pa.Table) -> None:
         from pyarrow import parquet
 
-        self._dictionary_columns = _dictionary_columns(first)
+        self._dictionary_columns = _choose_dictionary_columns(first)
         self._file = path.open("wb")
         options = {"compression": "zstd", "use_dictionary": self._dictionary_columns}
         self._writer = parquet.ParquetWriter(self._file, first.schema, **options)
@@ -57,21 +57,21 @@ class TableWriter:
             self._writer.close()
 
 
-def _dictionary_columns(table: pa.Table) -> list[str]:
+def _choose_dictionary_columns(table: pa.Table) -> list[str]:
     """Return the names of the columns that are dictionary-encoded in the file.
 
     Columns with large dictionaries are excluded, because every row group contains the whole dictionary again.
     """
     import pyarrow as pa
 
-    def dictionary_size(column: pa.ChunkedArray) -> int:
+    def compute_dictionary_size(column: pa.ChunkedArray) -> int:
         if not pa.types.is_dictionary(column.type):
             return 0
         dictionaries = (chunk.dictionary for chunk in column.chunks)
         shared = {(len(d), d.buffers()[-1].address if d.buffers()[-1] else 0) for d in dictionaries}
         return sum(size for size, _ in shared)
 
-    return [name for name in table.column_names if dictionary_size(table[name]) <= MAX_DICTIONARY_VALUES]
+    return [name for name in table.column_names if compute_dictionary_size(table[name]) <= MAX_DICTIONARY_VALUES]
 
 
 def is_own_file(path: Path) -> bool:
@@ -82,7 +82,7 @@ def is_own_file(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return schemas.table_name_in_metadata(parquet.read_schema(file)) == path.stem
+            return schemas.read_table_name(parquet.read_schema(file)) == path.stem
     except (ArrowException, OSError, ValueError):
         return False
 

@@ -1,7 +1,7 @@
 """Plans, which describe how a trace is computed from its files, and the tables that result from them.
 
 A plan states where the tables of a trace come from, and how they are selected, correlated, joined and rolled up.
-``tables_of`` returns the tables of a plan. Their columns are computed when they are first read.
+``get_tables`` returns the tables of a plan. Their columns are computed when they are first read.
 """
 
 from tracekit.plan.base import Tables, to_frame
@@ -20,7 +20,7 @@ from tracekit.plan.plan import (
 from tracekit.plan.recorded import RecordedTables
 from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
 from tracekit.plan.stages import ROLLED_UP
-from tracekit.plan.tables import rollup_of, tables_of
+from tracekit.plan.tables import get_rollup, get_tables
 from tracekit.plan.view import TraceView
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "Step",
     "Tables",
     "TraceView",
-    "rollup_of",
-    "tables_of",
+    "get_rollup",
+    "get_tables",
     "to_frame",
 ]

@@ -64,14 +64,14 @@ def compact_if_all_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if column.null_count < rows or not rows or not (pa.types.is_integer(values) or pa.types.is_floating(values)):
         return column
     nulls = pa.Array.from_buffers(
-        values, rows, [_zero_buffer(-(-rows // 8)), _zero_buffer(rows * values.bit_width // 8)]
+        values, rows, [_allocate_zero_buffer(-(-rows // 8)), _allocate_zero_buffer(rows * values.bit_width // 8)]
     )
     if values is not kind:
         nulls = pa.DictionaryArray.from_arrays(nulls, pa.array([], kind.value_type), ordered=kind.ordered)
     return pa.chunked_array([nulls], kind)
 
 
-def _zero_buffer(size: int) -> pa.Buffer:
+def _allocate_zero_buffer(size: int) -> pa.Buffer:
     """Return a buffer of zeros, whose memory is not allocated before it is written."""
     import numpy as np
     import pyarrow as pa
@@ -93,7 +93,7 @@ def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) ->
 
     check_polars_can_run()
     schema = schemas.polars_schema(tables.schema(name)) | dict.fromkeys(string_columns, pl.String())
-    limit = memory.current_memory_limit()  # polars calls the function in a thread without the context of the caller
+    limit = memory.get_memory_limit()  # polars calls the function in a thread without the context of the caller
 
     def read(with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
         check_polars_can_run()
@@ -112,19 +112,21 @@ def _to_frame_without_copy(table: pa.Table, string_columns: Collection[str] = ()
     """
     import polars as pl
 
-    strings = [_string_series(column, table[column]) for column in table.column_names if column in string_columns]
+    strings = [
+        _convert_to_string_series(column, table[column]) for column in table.column_names if column in string_columns
+    ]
     if strings:
         others = table.drop_columns([column.name for column in strings])
         frame = pl.DataFrame(strings)
         if others.column_names:
             frame = frame.hstack(_to_frame_without_copy(others))
         return frame.select(table.column_names)
-    if table.nbytes <= memory.memory_budget_bytes():
+    if table.nbytes <= memory.compute_memory_budget():
         return pl.DataFrame(table)
     return cast("pl.DataFrame", pl.from_arrow(table, rechunk=False))
 
 
-def _string_series(name: str, column: pa.ChunkedArray) -> pl.Series:
+def _convert_to_string_series(name: str, column: pa.ChunkedArray) -> pl.Series:
     """Return the strings of a dictionary column as a String column, which refers to the dictionaries."""
     import polars as pl
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracekit.errors import MissingTableError
 from tracekit.plan.base import to_frame
 from tracekit.plan.plan import Correlate
-from tracekit.plan.tables import rollup_of, tables_of
+from tracekit.plan.tables import get_rollup, get_tables
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,7 +47,7 @@ class FigureRows:
         from tracekit.core.figures import overview
 
         self._require_gpu_activities()
-        return overview.device_utilization(self.rollup())
+        return overview.compute_device_utilization(self.rollup())
 
     def time_breakdown(self) -> pl.DataFrame:
         """Return how the time of the aggregated iterations is divided into parts, such as Tensor Core kernels and I/O.
@@ -57,7 +57,7 @@ class FigureRows:
         """
         from tracekit.core.figures import overview
 
-        return overview.time_breakdown(self.nonempty_rollup())
+        return overview.compute_time_breakdown(self.get_nonempty_rollup())
 
     def kernel_time(self) -> pl.DataFrame:
         """Return the total duration and the number of the GPU activities in the aggregated iterations, by kind.
@@ -68,13 +68,13 @@ class FigureRows:
         from tracekit.core.figures import overview
 
         self._require_gpu_activities()
-        return overview.activity_times_by_kind(self.rollup())
+        return overview.sum_activity_times_by_kind(self.rollup())
 
     def iterations(self) -> pl.DataFrame:
         """Return the rows of the table ``iterations``."""
         from tracekit.core.rollup import tables
 
-        return tables.iterations(self.nonempty_rollup())
+        return tables.build_iterations(self.get_nonempty_rollup())
 
     def ops(self) -> pl.DataFrame:
         """Return the rows of the table ``ops``, sorted by descending GPU time.
@@ -83,9 +83,9 @@ class FigureRows:
         """
         from tracekit.core.rollup import tables
 
-        ops = tables.ops(self.rollup())
+        ops = tables.build_ops(self.rollup())
         if ops.is_empty():
-            raise self.missing_data_error("ops", _CUDA_AND_NVTX)
+            raise self.create_missing_data_error("ops", _CUDA_AND_NVTX)
         metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
         return ops.sort(metric, "op_id", descending=[True, False])
 
@@ -99,9 +99,9 @@ class FigureRows:
         """
         from tracekit.core.figures import totals
 
-        rows = totals.kernel_totals(self.view.frame)
+        rows = totals.sum_kernels(self.view.frame)
         if rows.is_empty():
-            raise self.missing_data_error("kernels", _CUDA)
+            raise self.create_missing_data_error("kernels", _CUDA)
         return _add_percent_column(rows)
 
     def api_calls(self) -> pl.DataFrame:
@@ -112,7 +112,7 @@ class FigureRows:
         """
         report = self.view.report("cuda_api_sum").frame()
         if report.is_empty():
-            raise self.missing_data_error("API calls", _CUDA)
+            raise self.create_missing_data_error("API calls", _CUDA)
         return _add_percent_column(report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
 
     def copies(self) -> pl.DataFrame:
@@ -123,16 +123,16 @@ class FigureRows:
         """
         from tracekit.core.figures import totals
 
-        rows = totals.memory_totals(self.view.frame)
+        rows = totals.sum_memory_operations(self.view.frame)
         if rows.is_empty():
-            raise self.missing_data_error("memory copies or sets", _CUDA)
+            raise self.create_missing_data_error("memory copies or sets", _CUDA)
         return rows
 
     def idle_causes(self) -> pl.DataFrame:
         """Return the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it."""
         rows = self.view.analyze("gpu_idle_causes").frame()
         if rows.is_empty():
-            raise self.missing_data_error("gaps between GPU activities", _CUDA)
+            raise self.create_missing_data_error("gaps between GPU activities", _CUDA)
         return rows
 
     def group_tree(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
@@ -150,14 +150,14 @@ class FigureRows:
 
         nodes = trees.group_tree(self.rollup(), metric, direction, limit)
         if nodes.is_empty():
-            raise self.missing_data_error(f"ops with {METRIC_NAMES[metric]}", _CUDA_AND_NVTX)
+            raise self.create_missing_data_error(f"ops with {METRIC_NAMES[metric]}", _CUDA_AND_NVTX)
         return nodes
 
     def op_groups(self) -> pl.DataFrame:
         """Return the group of each op, as ``core.rollup.tables.op_groups`` computes it."""
         from tracekit.core.rollup import tables
 
-        return tables.op_groups(self.rollup())
+        return tables.build_op_groups(self.rollup())
 
     def busy_times(self, bins: int, device: int | None, limit: int) -> pl.DataFrame:
         """Return how long each GPU was busy in each of several time bins of equal duration.
@@ -169,11 +169,13 @@ class FigureRows:
         """
         from tracekit.core.figures import timeline
 
-        activities = timeline.gpu_activities(self.view.frame, device)
+        activities = timeline.read_gpu_activities(self.view.frame, device)
         devices = max(activities["device_id"].n_unique(), 1)
-        rows = timeline.busy_times(activities, max(1, min(bins, limit // devices)))
+        rows = timeline.compute_busy_times(activities, max(1, min(bins, limit // devices)))
         if rows.is_empty():
-            raise self.missing_data_error("GPU activities" if device is None else f"activities on GPU {device}", _CUDA)
+            raise self.create_missing_data_error(
+                "GPU activities" if device is None else f"activities on GPU {device}", _CUDA
+            )
         return rows
 
     def memory_changes(self, limit: int) -> pl.DataFrame:
@@ -185,25 +187,25 @@ class FigureRows:
         from tracekit.core.figures import timeline
 
         plan = self.view.plan
-        frames = functools.partial(to_frame, tables_of(plan.without_time_window()))
-        rows = timeline.memory_changes(frames, limit, plan.window)
+        frames = functools.partial(to_frame, get_tables(plan.remove_time_window()))
+        rows = timeline.read_memory_changes(frames, limit, plan.window)
         if rows.is_empty():
-            raise self.missing_data_error("allocations", self.view.schema("memory_events").recorded_by)
+            raise self.create_missing_data_error("allocations", self.view.schema("memory_events").recorded_by)
         return rows
 
     def metric_names(self) -> list[str]:
         """Return the names of the recorded GPU metrics."""
         from tracekit.core.figures import timeline
 
-        names = timeline.metric_names(self.view.frame)
+        names = timeline.list_metric_names(self.view.frame)
         if not names:
-            raise self.missing_data_error("GPU metrics", self.view.schema("gpu_metrics").recorded_by)
+            raise self.create_missing_data_error("GPU metrics", self.view.schema("gpu_metrics").recorded_by)
         return names
 
     def roofline(self) -> pl.DataFrame:
         """Return the rows of the report ``ncu_roofline``."""
         if not self.view.count("ncu_launches"):
-            raise self.missing_data_error("Nsight Compute results", self.view.schema("ncu_launches").recorded_by)
+            raise self.create_missing_data_error("Nsight Compute results", self.view.schema("ncu_launches").recorded_by)
         return self.view.report("ncu_roofline").frame()
 
     def range_tree(self, limit: int) -> tuple[str, pl.DataFrame]:
@@ -216,10 +218,10 @@ class FigureRows:
         """
         from tracekit.core.figures import trees
 
-        correlated = tables_of(self.view.plan.with_steps(Correlate()))
-        metric, nodes = trees.range_tree(to_frame(correlated, "nvtx_ranges"), limit)
+        correlated = get_tables(self.view.plan.add_steps(Correlate()))
+        metric, nodes = trees.build_largest_range_tree(to_frame(correlated, "nvtx_ranges"), limit)
         if nodes.is_empty():
-            raise self.missing_data_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
+            raise self.create_missing_data_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
         return metric, nodes
 
     def stack_events(self) -> list[str]:
@@ -238,7 +240,7 @@ class FigureRows:
         from tracekit.exporters.stacks.profile import read_profile
 
         if options.events is None and not self.stack_events():
-            raise self.missing_data_error("call stacks", self.view.schema("stacks").recorded_by)
+            raise self.create_missing_data_error("call stacks", self.view.schema("stacks").recorded_by)
         profile = read_profile(self.view, options)
         own = np.zeros(len(profile.parents), np.int64)
         own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
@@ -247,18 +249,18 @@ class FigureRows:
 
     def rollup(self) -> Rollup:
         """Return the roll-up of the trace. If the trace is not rolled up, the default parameters are used."""
-        return rollup_of(self.view.plan)
+        return get_rollup(self.view.plan)
 
-    def nonempty_rollup(self) -> Rollup:
+    def get_nonempty_rollup(self) -> Rollup:
         """Return the roll-up of the trace, or raise an error if it has neither ops nor GPU activities."""
         from tracekit.core.figures import overview
 
         rollup = self.rollup()
         if not overview.has_data(rollup):
-            raise self.missing_data_error("ops or GPU activities", _CUDA_AND_NVTX)
+            raise self.create_missing_data_error("ops or GPU activities", _CUDA_AND_NVTX)
         return rollup
 
-    def missing_data_error(self, plural_noun: str, recorded_by: str | None) -> MissingTableError:
+    def create_missing_data_error(self, plural_noun: str, recorded_by: str | None) -> MissingTableError:
         """Return the error for a capture that lacks the data of a figure.
 
         Args:
@@ -275,7 +277,7 @@ class FigureRows:
             MissingTableError: The capture has no GPU activities.
         """
         if not any(self.view.count(table) for table in _GPU_TABLES):
-            raise self.missing_data_error("GPU activities", _CUDA)
+            raise self.create_missing_data_error("GPU activities", _CUDA)
 
 
 def _add_percent_column(rows: pl.DataFrame) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tracekit.errors import MissingTableError, UnknownFormatError, choices_hint
+from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 from tracekit.plan.figure_rows import FigureRows
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Plots:
         from tracekit.core.figures import overview
         from tracekit.plots import bars
 
-        bins = overview.iteration_bins(self._rows.iterations(), MAX_BARS)
+        bins = overview.merge_iterations_into_bins(self._rows.iterations(), MAX_BARS)
         return bars.draw_iterations(bins, overview.PART_COLUMNS, dark=dark)
 
     def groups(
@@ -274,8 +274,8 @@ class Plots:
         known, frames = self._rows.metric_names(), self._rows.view.frame
         for name in names or ():
             _check_choice("metric", "metrics", name, known)
-        chosen = list(names) if names else timeline.highest_metrics(frames, MAX_METRICS)
-        return lines.draw_gpu_metrics(timeline.metric_samples(frames, chosen, MAX_POINTS), dark=dark)
+        chosen = list(names) if names else timeline.find_highest_metrics(frames, MAX_METRICS)
+        return lines.draw_gpu_metrics(timeline.read_metric_samples(frames, chosen, MAX_POINTS), dark=dark)
 
     def roofline(self, *, dark: bool = False) -> Figure:
         """Draw the roofline of the kernels that Nsight Compute profiled, as the report ``ncu_roofline`` computes it.
@@ -290,7 +290,7 @@ class Plots:
         from tracekit.plots import rooflines
 
         rows = self._rows.roofline()
-        if rooflines.drawable_rows(rows).is_empty():
+        if rooflines.select_drawable_rows(rows).is_empty():
             message = "the capture has no kernel with both floating-point operations and DRAM traffic"
             raise MissingTableError(message, path=self._rows.view.path, hint=HINT)
         return rooflines.draw_roofline(rows, dark=dark)
@@ -339,10 +339,10 @@ class Plots:
         from tracekit.core.figures import stacks
         from tracekit.plots import icicles
 
-        options = _stack_options(events, weight, process, thread)
-        nodes = stacks.call_tree(self._rows.call_tree(options), MAX_NODES)
+        options = _create_stack_options(events, weight, process, thread)
+        nodes = stacks.build_call_tree(self._rows.call_tree(options), MAX_NODES)
         if nodes.is_empty():
-            raise self._rows.missing_data_error("call stacks of the selected events", None)
+            raise self._rows.create_missing_data_error("call stacks of the selected events", None)
         return icicles.draw_call_stacks(nodes, weight, dark=dark)
 
     def functions(
@@ -371,7 +371,9 @@ class Plots:
         """
         from tracekit.core.figures import stacks
 
-        return stacks.function_totals(self._rows.call_tree(_stack_options(events, weight, process, thread)))
+        return stacks.compute_function_totals(
+            self._rows.call_tree(_create_stack_options(events, weight, process, thread))
+        )
 
     def stack_events(self) -> list[str]:
         """Return the names of the events that have call stacks. By default, ``stacks`` draws the first of them.
@@ -399,10 +401,12 @@ def _check_choice(noun: str, plural_noun: str, name: str, known_names: Sequence[
         UnknownFormatError: The name is unknown.
     """
     if name not in known_names:
-        raise UnknownFormatError(f"there is no {noun} {name!r}", hint=choices_hint(plural_noun, known_names, name))
+        raise UnknownFormatError(
+            f"there is no {noun} {name!r}", hint=create_choices_hint(plural_noun, known_names, name)
+        )
 
 
-def _stack_options(events: str | None, weight: str, process: int | None, thread: int | None) -> Options:
+def _create_stack_options(events: str | None, weight: str, process: int | None, thread: int | None) -> Options:
     """Return the options that select the events of call stacks."""
     from tracekit.exporters.stacks.options import EVENTS, Options
 

@@ -139,11 +139,11 @@ class Plan:
     rollup: Aggregation | None = None
     graph: Plan | None = None
 
-    def with_steps(self, *steps: Step) -> Plan:
+    def add_steps(self, *steps: Step) -> Plan:
         """Return this plan with additional steps, each combined with or replacing an earlier step of its kind."""
         plan = self
         for step in steps:
-            plan = _with_step(plan, step)
+            plan = _add_step(plan, step)
         return plan
 
     @property
@@ -160,28 +160,28 @@ class Plan:
         highs = [high for _, high in times if high is not None]
         return max(lows, default=None), min(highs, default=None)
 
-    def without_time_window(self) -> Plan:
+    def remove_time_window(self) -> Plan:
         """Return this plan without its restriction to a time window."""
         rows = frozenset(replace(s, time=None) for s in self.rows)
         return replace(self, rows=rows - {Selection()})
 
-    def without_row_filters(self) -> Plan:
+    def remove_row_filters(self) -> Plan:
         """Return this plan without its filters of rows."""
         return replace(self, rows=frozenset())
 
-    def with_only_domain_filters(self) -> Plan:
+    def keep_only_domain_filters(self) -> Plan:
         """Return this plan without its filters of rows, except those that select NVTX domains."""
         rows = frozenset(Selection(domains=s.domains) for s in self.rows if s.domains is not None)
         return replace(self, rows=rows)
 
-    def reopened(self) -> Plan:
+    def reopen(self) -> Plan:
         """Return a copy of this plan with separate sources, which open their files on first use."""
-        ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopened())
-        graph = self.graph and self.graph.reopened()
-        return replace(self, source=self.source.reopened(), ncu=ncu, graph=graph)
+        ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopen())
+        graph = self.graph and self.graph.reopen()
+        return replace(self, source=self.source.reopen(), ncu=ncu, graph=graph)
 
 
-def _with_step(plan: Plan, step: Step) -> Plan:
+def _add_step(plan: Plan, step: Step) -> Plan:
     """Return a plan with one additional step, which is combined with or replaces an earlier step of its kind."""
     match step:
         case SelectTables(names):

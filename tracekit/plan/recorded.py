@@ -137,7 +137,7 @@ class RecordedTables(Tables):
 
         schema = self.schema(name)
         with self._lock:
-            if missing := self._missing_columns(name, columns):
+            if missing := self._list_missing_columns(name, columns):
                 self._cache_columns(name, missing, self._read_from_capture(name, missing))
             cached = self._columns.setdefault(name, {})
             return pa.table([cached[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
@@ -146,7 +146,7 @@ class RecordedTables(Tables):
         """Read and cache the requested columns of several tables, except those that are already cached."""
         with self._lock:
             recorded = {name: names for name, names in columns.items() if self.capture.may_have(name)}
-            missing = {name: m for name, names in recorded.items() if (m := self._missing_columns(name, names))}
+            missing = {name: m for name, names in recorded.items() if (m := self._list_missing_columns(name, names))}
             if missing:
                 for name, data in self.capture.read_many(missing).items():
                     self._cache_columns(name, missing[name], data)
@@ -166,7 +166,7 @@ class RecordedTables(Tables):
                 self._closed = True
                 self._opened.close()
 
-    def reopened(self) -> RecordedTables:
+    def reopen(self) -> RecordedTables:
         """Return a separate object for the same origin, which is opened again on first use.
 
         If the origin is a capture that cannot be opened again, return this object.
@@ -176,7 +176,7 @@ class RecordedTables(Tables):
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordedTables, (self.origin,)
 
-    def _missing_columns(self, name: str, columns: Sequence[str]) -> list[str]:
+    def _list_missing_columns(self, name: str, columns: Sequence[str]) -> list[str]:
         cached = self._columns.get(name, {})
         return [c for c in dict.fromkeys(columns) if c not in cached]
 

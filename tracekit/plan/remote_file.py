@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit import detection, registry, remote
-from tracekit.errors import TracekitError, printable_path
+from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.plan.sources import OpenedFile
 from tracekit.readers.by_nsys import TemporaryExport
 from tracekit.source import Source
@@ -82,7 +82,7 @@ class RemoteFile:
     @property
     def path(self) -> Path:
         """An absolute path that consists of the host and the path of the URL. No local file has this path."""
-        return remote.url_to_path(self.url)
+        return remote.convert_url_to_path(self.url)
 
     def open(self) -> RemoteCapture:
         """Download and open the file again.
@@ -135,6 +135,9 @@ def _replace_path_in_errors(url: str, copy: Path) -> Iterator[None]:
         yield
     except TracekitError as e:
         if e.path == str(copy):
-            e.path = remote.url_without_secrets(url)
-            e.args = (str(e).replace(printable_path(copy), printable_path(e.path), 1), *e.args[1:])
+            e.path = remote.remove_secrets(url)
+            e.args = (
+                str(e).replace(convert_to_printable_path(copy), convert_to_printable_path(e.path), 1),
+                *e.args[1:],
+            )
         raise

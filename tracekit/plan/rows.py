@@ -79,21 +79,21 @@ class SelectedRows(Filtered):
         """Return the number of selected rows of a table."""
         import pyarrow.compute as pc
 
-        mask = self._row_mask(name)
+        mask = self._get_row_mask(name)
         return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return columns of the selected rows of a table."""
-        mask = self._row_mask(name)
+        mask = self._get_row_mask(name)
         table = self._base.read(name, columns)
-        return table if mask is None else _without_unused_values(table.filter(mask))
+        return table if mask is None else _drop_unused_values(table.filter(mask))
 
     def release(self) -> None:
         """Free the cached row masks."""
         with self._lock:
             self._masks.clear()
 
-    def _row_mask(self, name: str) -> pa.ChunkedArray | None:
+    def _get_row_mask(self, name: str) -> pa.ChunkedArray | None:
         """Return a mask that is true for the selected rows of a table, or None if all rows are selected."""
         with self._lock:
             if name not in self._masks:
@@ -116,7 +116,7 @@ class SelectedRows(Filtered):
 
         columns = self.schema(name).names
         conditions = [
-            select.row_condition(
+            select.row_condition_expr(
                 columns,
                 time=s.time,
                 devices=s.devices,
@@ -128,9 +128,9 @@ class SelectedRows(Filtered):
             for s in self._selections
         ]
         condition = _conjunction_expr(c for c in conditions if c is not None)
-        if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._row_mask(RESULTS)) is None:
+        if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._get_row_mask(RESULTS)) is None:
             return condition
-        return select.launch_condition(
+        return select.launch_condition_expr(
             self._base.read(RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition
         )
 
@@ -143,7 +143,7 @@ def _conjunction_expr(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
     return pl.all_horizontal(listed) if listed else None
 
 
-def _without_unused_values(table: pa.Table) -> pa.Table:
+def _drop_unused_values(table: pa.Table) -> pa.Table:
     """Return a table with equal rows, in which dictionaries contain only the values that occur in the rows."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -103,7 +103,7 @@ class OpenedFile:
             UnknownFormatError: The reader or the program of ``via`` is unknown.
             TracekitError: The program of ``via`` does not export files of this format.
         """
-        return reader_through_program(self.via, registry.reader(self.format), source)
+        return create_reader_through_program(self.via, registry.reader(self.format), source)
 
     def open_unchecked(self, reader: Reader, source: Source) -> Capture:
         """Open a source with a reader, without checking whether the file has changed.
@@ -188,7 +188,7 @@ class LiveCapture:
         raise TracekitError("the trace cannot be pickled, because its capture cannot be opened again", hint=hint)
 
 
-def reader_through_program(program: str | None, reader: Reader, source: Source) -> Reader:
+def create_reader_through_program(program: str | None, reader: Reader, source: Source) -> Reader:
     """Return a reader that runs another program to export a source, and reads the export.
 
     If ``program`` is None, ``reader`` is returned.

@@ -39,7 +39,7 @@ class Stage(Tables):
     """Base class of stages that add computed columns to underlying tables.
 
     A subclass defines the added columns (``schema``), computes them (``compute``), and states which columns it reads to
-    compute them (``required_columns``). Computed columns are cached.
+    compute them (``list_required_columns``). Computed columns are cached.
 
     Attributes:
         computed: Names of the tables whose rows are all computed by the stage.
@@ -62,7 +62,7 @@ class Stage(Tables):
         """
 
     @abstractmethod
-    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the names of the columns that must be read to compute added columns, by table to read.
 
         Args:
@@ -70,18 +70,18 @@ class Stage(Tables):
             columns: Names of the added columns.
         """
 
-    def base_of(self, name: str) -> Tables:
+    def find_base(self, name: str) -> Tables:
         """Return the underlying ``Tables`` object that provides the rows of a table."""
         return self._base
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the added columns."""
-        return self.base_of(name).schema(name)
+        return self.find_base(name).schema(name)
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
         if name not in self.computed:
-            return self.base_of(name).count(name)
+            return self.find_base(name).count(name)
         first = self.schema(name).names[0]
         return len(self.read(name, [first]))
 
@@ -96,7 +96,7 @@ class Stage(Tables):
         """Return columns of a table. Columns that this stage adds are computed, and other columns are read."""
         import pyarrow as pa
 
-        added = self._added_columns(name, columns)
+        added = self._select_added_columns(name, columns)
         with self._lock:
             cached = self._columns.setdefault(name, {})
             if missing := [c for c in added if c not in cached]:
@@ -106,7 +106,7 @@ class Stage(Tables):
                 memory.release_pages()
             arrays = {c: cached[c] for c in added}
         if len(arrays) < len(set(columns)):
-            below = self.base_of(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
+            below = self.find_base(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
             arrays |= dict(zip(below.column_names, below.columns, strict=True))
         return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(self.schema(name), columns))
 
@@ -114,10 +114,10 @@ class Stage(Tables):
         """Read and cache the underlying columns from which the requested columns are computed or returned."""
         needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for name, names in columns.items():
-            added = self._added_columns(name, names)
+            added = self._select_added_columns(name, names)
             needed[name].update(dict.fromkeys(c for c in names if c not in added))
             if any(c not in self._columns.get(name, {}) for c in added):
-                for table, below in self.required_columns(name, added).items():
+                for table, below in self.list_required_columns(name, added).items():
                     needed[table].update(dict.fromkeys(below))
         for base, names in self._group_by_base([n for n, below in needed.items() if below]):
             base.prefetch({name: list(needed[name]) for name in names})
@@ -127,11 +127,11 @@ class Stage(Tables):
         with self._lock:
             self._columns.clear()
 
-    def _added_columns(self, name: str, columns: Sequence[str]) -> list[str]:
+    def _select_added_columns(self, name: str, columns: Sequence[str]) -> list[str]:
         """Return the names of the requested columns of a table that this stage computes."""
         if name in self.computed:
             return list(dict.fromkeys(columns))
-        below = set(self.base_of(name).schema(name).names)
+        below = set(self.find_base(name).schema(name).names)
         return [c for c in dict.fromkeys(columns) if c not in below]
 
     def _conform(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -145,7 +145,7 @@ class Stage(Tables):
         """Group table names by the underlying ``Tables`` object that provides their rows."""
         grouped: dict[int, tuple[Tables, list[str]]] = {}
         for name in names:
-            base = self.base_of(name)
+            base = self.find_base(name)
             grouped.setdefault(id(base), (base, []))[1].append(name)
         return list(grouped.values())
 
@@ -170,11 +170,11 @@ class Correlated(Stage):
             return self._correlation.projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
         if self._base.count(name) and (name not in WITH_CALLS or self._base.count("api_calls")):
             return self._correlation.columns(name, columns).to_arrow()
-        return self._uncorrelated_columns(name, columns)
+        return self._compute_uncorrelated_columns(name, columns)
 
-    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the names of the columns that correlation reads to compute added columns of a table, by table."""
-        return correlation_required_columns(name, () if name == PROJECTIONS else tuple(columns))
+        return list_columns_for_correlation(name, () if name == PROJECTIONS else tuple(columns))
 
     def release(self) -> None:
         """Free the computed columns and the cached correlation."""
@@ -193,7 +193,7 @@ class Correlated(Stage):
 
         return Correlation(lambda name: to_frame(self._base, name))
 
-    def _uncorrelated_columns(self, name: str, columns: Sequence[str]) -> pa.Table:
+    def _compute_uncorrelated_columns(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the added columns of a table that is empty, or that cannot be correlated for lack of API calls.
 
         The values are null, or 0 in columns that are not nullable.
@@ -208,7 +208,7 @@ class Correlated(Stage):
 
 
 @functools.cache
-def correlation_required_columns(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
+def list_columns_for_correlation(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
     """Return the names of the columns that correlation must read to compute added columns, by table to read.
 
     Args:
@@ -216,7 +216,7 @@ def correlation_required_columns(name: str, columns: tuple[str, ...]) -> Mapping
         columns: Names of the added columns. Empty for the table ``nvtx_projections``, all columns of which are
             computed.
     """
-    reads = schemas.columns_read_by_correlation()[name]
+    reads = schemas.list_columns_read_by_correlation()[name]
     needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for column in columns or (schemas.ALL_COLUMNS,):
         for table, names in reads[column].items():
@@ -232,7 +232,7 @@ class NcuJoined(Stage):
         self._results = results
         self._metric_names = metrics
 
-    def base_of(self, name: str) -> Tables:
+    def find_base(self, name: str) -> Tables:
         """Return the Nsight Compute tables if they contain the rows of a table, or else the underlying tables."""
         return self._results if name.startswith(NCU_PREFIX) else self._base
 
@@ -250,7 +250,7 @@ class NcuJoined(Stage):
         )
         return joined.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
 
-    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the columns of the kernels that are needed to match them with Nsight Compute results."""
         from tracekit.core.ncu import join
 
@@ -266,10 +266,10 @@ class NcuJoined(Stage):
     @functools.cached_property
     def _wide_metrics(self) -> pl.DataFrame:
         """The metrics of the Nsight Compute results, with one row per result and one column per metric."""
-        from tracekit.core.ncu import wide_metrics
+        from tracekit.core.ncu import add_metric_columns
 
         launches = to_frame(self._results, RESULTS).select("launch_id")
-        metrics = wide_metrics(launches, to_frame(self._results, "ncu_metrics"))
+        metrics = add_metric_columns(launches, to_frame(self._results, "ncu_metrics"))
         names = [c for c in metrics.columns if c not in self._base.schema(KERNELS).names]
         if missing := [c for c in self._metric_names or () if c not in names]:
             hint = "list the metrics of a file with: tracekit rows FILE ncu_metrics"
@@ -360,10 +360,10 @@ class RolledUp(Stage):
         from tracekit.core.rollup import tables
 
         rollup, compute_table = self._shared.rollup(), tables.TABLES.get(name)
-        table = compute_table(rollup) if compute_table else tables.activity_ops(rollup, name)
-        return table.select(self._added_columns(name, self.schema(name).names)).to_arrow()
+        table = compute_table(rollup) if compute_table else tables.find_activity_ops(rollup, name)
+        return table.select(self._select_added_columns(name, self.schema(name).names)).to_arrow()
 
-    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the columns that a roll-up reads, by table name. They do not depend on the requested columns."""
         from tracekit.core.rollup import tables
 
@@ -383,7 +383,7 @@ class GraphJoined(Stage):
         self._graph = graph
         self._ops = ops
 
-    def base_of(self, name: str) -> Tables:
+    def find_base(self, name: str) -> Tables:
         """Return the tables of the graph if a table contains nodes or edges, or else the underlying tables."""
         return self._graph if name in GRAPH else self._base
 
@@ -397,9 +397,11 @@ class GraphJoined(Stage):
         from tracekit.core.graph import join
 
         ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
-        return join.node_columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
+        return join.compute_node_columns(
+            ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()
+        ).to_arrow()
 
-    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the columns of the ops and nodes that are needed to match them and to sum up statistics."""
         from tracekit.core.graph import join
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.plan.tables import rollup_of
+from tracekit.plan.tables import get_rollup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,8 @@ def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = Fals
     from tracekit.core import compare
 
     view.prefetch(compare.READ_COLUMNS)
-    rollup = rollup_of(view.plan)
+    rollup = get_rollup(view.plan)
     source = compare.Source(view.frame, rollup, exact_names)
     counts = {table: view.count(table) for tables in compare.RECORDED.values() for table in tables}
-    facts = compare.capture_facts(view.info, source, counts)
+    facts = compare.collect_capture_facts(view.info, source, counts)
     return compare.summarize(source, kinds=kinds, facts=facts)

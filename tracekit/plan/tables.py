@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.plan.base import Tables
 
 
-def tables_of(plan: Plan) -> Tables:
+def get_tables(plan: Plan) -> Tables:
     """Return the tables of a plan. Equal plans with the same source share their tables and the computed results."""
     stages = plan.source.stages
     tables = stages.get(plan)
@@ -25,32 +25,32 @@ def tables_of(plan: Plan) -> Tables:
     return tables
 
 
-def rollup_of(plan: Plan) -> Rollup:
+def get_rollup(plan: Plan) -> Rollup:
     """Return the roll-up of a plan or, if the plan has none, a roll-up with the default parameters."""
-    return _shared_rollup(plan).rollup()
+    return _get_shared_rollup(plan).rollup()
 
 
 def _build_tables(plan: Plan) -> Tables:
     """Return the tables of a plan, computed by applying its last step to the tables of the plan without this step."""
     if plan.graph is not None:
-        ops = tables_of(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
-        return _select_tables(plan, GraphJoined(tables_of(replace(plan, graph=None)), tables_of(plan.graph), ops))
+        ops = get_tables(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
+        return _select_tables(plan, GraphJoined(get_tables(replace(plan, graph=None)), get_tables(plan.graph), ops))
     if plan.rollup is not None:
-        return _select_tables(plan, RolledUp(tables_of(replace(plan, rollup=None)), _shared_rollup(plan)))
+        return _select_tables(plan, RolledUp(get_tables(replace(plan, rollup=None)), _get_shared_rollup(plan)))
     return _build_tables_without_rollup(plan)
 
 
 def _build_tables_without_rollup(plan: Plan) -> Tables:
     """Return the tables of a plan that has neither a roll-up nor a graph."""
     if plan.rows:
-        return SelectedRows(tables_of(replace(plan, rows=frozenset())), plan.rows)
+        return SelectedRows(get_tables(replace(plan, rows=frozenset())), plan.rows)
     if plan.ncu is not None:
-        results = tables_of(plan.ncu.results)
-        return _select_tables(plan, NcuJoined(tables_of(replace(plan, ncu=None)), results, plan.ncu.metrics))
+        results = get_tables(plan.ncu.results)
+        return _select_tables(plan, NcuJoined(get_tables(replace(plan, ncu=None)), results, plan.ncu.metrics))
     if plan.correlated and plan.tables is not None and PROJECTIONS in plan.tables:
-        return _select_tables(plan, tables_of(replace(plan, tables=None)))
+        return _select_tables(plan, get_tables(replace(plan, tables=None)))
     if plan.correlated:
-        return Correlated(tables_of(replace(plan, correlated=False)))
+        return Correlated(get_tables(replace(plan, correlated=False)))
     return _select_tables(plan, plan.source)
 
 
@@ -59,7 +59,7 @@ def _select_tables(plan: Plan, tables: Tables) -> Tables:
     return tables if plan.tables is None else SelectedTables(tables, plan.tables)
 
 
-def _shared_rollup(plan: Plan) -> SharedRollup:
+def _get_shared_rollup(plan: Plan) -> SharedRollup:
     """Return the roll-up of a plan, which plans with equal row filters and parameters share.
 
     It is computed from the selected rows of all tables.
@@ -70,7 +70,7 @@ def _shared_rollup(plan: Plan) -> SharedRollup:
         known = [
             r for (rows, other), r in list(shared.items()) if rows == plan.rows and _have_same_ops(other, aggregation)
         ]
-        events = tables_of(Plan(plan.source, rows=plan.rows))
+        events = get_tables(Plan(plan.source, rows=plan.rows))
         rollup = shared[plan.rows, aggregation] = SharedRollup(events, aggregation, known[0] if known else None)
     return rollup
 

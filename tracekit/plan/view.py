@@ -6,9 +6,9 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import schemas
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import UnknownFormatError, create_choices_hint
 from tracekit.plan.base import to_frame
-from tracekit.plan.tables import rollup_of, tables_of
+from tracekit.plan.tables import get_rollup, get_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -37,7 +37,7 @@ class TraceView:
     def __init__(self, plan: Plan, path: Path | None = None) -> None:
         self.plan = plan
         self.path = path
-        self._tables = tables_of(plan)
+        self._tables = get_tables(plan)
 
     @property
     def tables(self) -> list[str]:
@@ -86,7 +86,7 @@ class TraceView:
             SchemaError: A table or column does not exist.
             CorruptTraceError: The file is damaged in these tables.
         """
-        self._tables.prefetch({name: self._column_names(name, names) for name, names in columns.items()})
+        self._tables.prefetch({name: self._list_column_names(name, names) for name, names in columns.items()})
 
     def free_working_data(self) -> None:
         """Free the data from which columns of the trace and of traces with the same source were computed.
@@ -114,7 +114,7 @@ class TraceView:
             SchemaError: The table or a column does not exist.
             CorruptTraceError: The file is damaged in this table.
         """
-        return self._tables.read(name, self._column_names(name, columns))
+        return self._tables.read(name, self._list_column_names(name, columns))
 
     def frame(self, name: str) -> pl.LazyFrame:
         """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
@@ -132,28 +132,28 @@ class TraceView:
         if name == reports.ADVISE:
             from tracekit.core.reports import advise
 
-            return advise.compute_advise_report(rollup_of(self.plan))
+            return advise.compute_advise_report(get_rollup(self.plan))
         if analyze.is_known_rule(name):
             return self.analyze(name)
         if not reports.is_known_report(name):
             from tracekit.core.dlprof.reports import REPORTS, run_report
 
             if name not in REPORTS:
-                raise reports.unknown_report_error(name, REPORTS)
-            return run_report(rollup_of(self.plan), name)
+                raise reports.create_unknown_report_error(name, REPORTS)
+            return run_report(get_rollup(self.plan), name)
         return reports.compute_report(
-            _report_frames(self._tables),
+            _create_report_frames(self._tables),
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
-            unlimited=self._frames_of(self.plan.without_time_window()),
-            recorded=self._frames_of(self.plan.without_row_filters()),
-            launches=self._frames_of(self.plan.with_only_domain_filters()),
+            unlimited=self._create_frames_of(self.plan.remove_time_window()),
+            recorded=self._create_frames_of(self.plan.remove_row_filters()),
+            launches=self._create_frames_of(self.plan.keep_only_domain_filters()),
         )
 
-    def _frames_of(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
+    def _create_frames_of(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
         """Return a function that returns the tables of a plan, or None if it is the plan of this trace."""
-        return None if plan == self.plan else _report_frames(tables_of(plan))
+        return None if plan == self.plan else _create_report_frames(get_tables(plan))
 
     def analyze(self, rule: str) -> ReportTable:
         """Apply a rule of ``nsys analyze`` or of tracekit.
@@ -175,7 +175,7 @@ class TraceView:
         from tracekit.plan.figures import FIGURES, Plots
 
         if name not in FIGURES:
-            raise UnknownFormatError(f"there is no figure {name!r}", hint=choices_hint("figures", FIGURES, name))
+            raise UnknownFormatError(f"there is no figure {name!r}", hint=create_choices_hint("figures", FIGURES, name))
         figure: Figure = getattr(Plots(self), name)(**options)
         return figure
 
@@ -207,10 +207,10 @@ class TraceView:
         from tracekit.core import dlprof, graph
 
         if name == "graph":
-            return graph.build_graph_tables(rollup_of(self.plan))
+            return graph.build_graph_tables(get_rollup(self.plan))
         self.prefetch(dlprof.READ_COLUMNS)
-        build = dlprof.tables_in_background if in_background else dlprof.tables
-        return build(rollup_of(self.plan))
+        build = dlprof.build_tables_in_background if in_background else dlprof.build_tables
+        return build(get_rollup(self.plan))
 
     def compute(
         self, function: Callable[[Callable[[str], pl.LazyFrame]], Result], key: Hashable | None = None
@@ -236,12 +236,12 @@ class TraceView:
 
         self.prefetch(find_read_columns(compute, lambda table: schemas.example_frame(self.schema(table)), key=key))
 
-    def _column_names(self, name: str, columns: Sequence[str] | None) -> list[str]:
+    def _list_column_names(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)
         return schema.names if columns is None else [schema[c].name for c in columns]
 
 
-def _report_frames(tables: Tables) -> Callable[[str], pl.LazyFrame]:
+def _create_report_frames(tables: Tables) -> Callable[[str], pl.LazyFrame]:
     """Return a function that returns the tables of a trace as LazyFrames, with the types that reports expect."""
     from tracekit.core.reports.report import STRING_COLUMNS
 

@@ -10,11 +10,11 @@ from tracekit.plots.labels import (
     choose_byte_unit,
     choose_time_unit,
     format_bytes,
+    format_hover_name,
     format_integer,
+    format_kernel_label,
     format_nanoseconds,
-    hover_name,
-    kernel_label,
-    short_label,
+    format_short_label,
 )
 from tracekit.plots.theme import (
     COLORS,
@@ -64,7 +64,7 @@ def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure
     """
     rows = devices.rows(named=True)
     hover = [
-        f"GPU {r['device_id']}: {hover_name(r['name'])}<br>{r['percent']:.3f}%<br>"
+        f"GPU {r['device_id']}: {format_hover_name(r['name'])}<br>{r['percent']:.3f}%<br>"
         f"kernels ran for {format_nanoseconds(r['busy_ns'])}<br>of {format_nanoseconds(r['total_ns'])}"
         for r in rows
     ]
@@ -152,7 +152,7 @@ def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: boo
     """
     factor, unit = choose_time_unit(bins["duration_ns"])
     inside, outside = bins.filter("is_aggregated"), bins.filter(~pl.col("is_aggregated"))
-    position, width = _bar_positions(inside)
+    position, width = _compute_bar_positions(inside)
     bars = [
         import_graph_objects().Bar(
             x=position,
@@ -160,20 +160,20 @@ def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: boo
             width=width,
             name=PART_NAMES[part],
             marker_color=PART_COLORS[part],
-            customdata=_iteration_hover_texts(inside, column, PART_NAMES[part]),
+            customdata=_format_iteration_hover_texts(inside, column, PART_NAMES[part]),
             hovertemplate=_HOVER,
         )
         for part, column in columns.items()
     ]
     if outside.height:
-        position, width = _bar_positions(outside)
+        position, width = _compute_bar_positions(outside)
         gray = import_graph_objects().Bar(
             x=position,
             y=[ns / factor for ns in outside["duration_ns"]],
             width=width,
             name="Outside the aggregation",
             marker={"color": OUTSIDE_COLOR, "pattern": {"shape": "/", "size": 6}},
-            customdata=_iteration_hover_texts(outside, "duration_ns", "Outside the aggregation"),
+            customdata=_format_iteration_hover_texts(outside, "duration_ns", "Outside the aggregation"),
             hovertemplate=_HOVER,
         )
         bars.append(gray)
@@ -182,22 +182,22 @@ def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: boo
     return drawn.update_xaxes(tickformat=",d")
 
 
-def _bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
+def _compute_bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
     """Return the centers and the widths of bars on an axis of iteration numbers."""
     ends = list(zip(bins["first"], bins["last"], strict=True))
     return [(a + b) / 2 for a, b in ends], [0.8 * (b - a + 1) for a, b in ends]
 
 
-def _iteration_hover_texts(bins: pl.DataFrame, column: str, part: str) -> list[str]:
+def _format_iteration_hover_texts(bins: pl.DataFrame, column: str, part: str) -> list[str]:
     rows = zip(bins["first"], bins["last"], bins[column], bins["duration_ns"], strict=True)
     return [
-        f"{_iteration_range_label(first, last)}<br>{part}: {format_nanoseconds(time)}, "
+        f"{_format_iteration_range(first, last)}<br>{part}: {format_nanoseconds(time)}, "
         f"{_format_percent(time, duration)}<br>whole: {format_nanoseconds(duration)}"
         for first, last, time, duration in rows
     ]
 
 
-def _iteration_range_label(first: int, last: int) -> str:
+def _format_iteration_range(first: int, last: int) -> str:
     return f"Iteration {first:,}" if first == last else f"Iterations {first:,} to {last:,} (means)"
 
 
@@ -210,9 +210,10 @@ def draw_top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figur
         dark: Whether to use the dark template.
     """
     rows = ops.rows(named=True)
-    names = [short_label(r["op_id"] + (f" ({r['direction']})" if r["direction"] else "")) for r in rows]
+    names = [format_short_label(r["op_id"] + (f" ({r['direction']})" if r["direction"] else "")) for r in rows]
     hover = [
-        f"{hover_name(r['op_name'])}<br>{short_label(r['op_id'])}, type {short_label(r['op_type'])}"
+        f"{format_hover_name(r['op_name'])}<br>{format_short_label(r['op_id'])}, "
+        f"type {format_short_label(r['op_type'])}"
         f"{', ' + r['direction'] if r['direction'] else ''}<br>GPU time {format_nanoseconds(r['gpu_time_ns'])}"
         f"<br>CPU time {format_nanoseconds(r['cpu_time_ns'])}<br>{format_integer(r['instance_count'])} calls, "
         f"{format_integer(r['kernel_count'])} kernels"
@@ -248,10 +249,11 @@ def draw_api_calls(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _draw_bars_by_name(rows: pl.DataFrame, count_noun: str, *, dark: bool, title: str, x_title: str) -> Figure:
-    names = [kernel_label(name) for name in rows["name"]]
+    names = [format_kernel_label(name) for name in rows["name"]]
     columns = (rows[c] for c in ("name", "time_ns", "count", "percent"))
     hover = [
-        f"{hover_name(name)}<br>{format_nanoseconds(time)}, {percent:.2f}%<br>{format_integer(count)} {count_noun}"
+        f"{format_hover_name(name)}<br>{format_nanoseconds(time)}, {percent:.2f}%"
+        f"<br>{format_integer(count)} {count_noun}"
         for name, time, count, percent in zip(*columns, strict=True)
     ]
     colors = [COLORS[0]] * rows.height
@@ -295,9 +297,9 @@ def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     rows = kinds.rows(named=True)
-    names = [short_label(r["name"]) for r in rows]
+    names = [format_short_label(r["name"]) for r in rows]
     hover = [
-        f"{hover_name(r['name'])}<br>{format_bytes(r['bytes'])}<br>{format_nanoseconds(r['time_ns'])}"
+        f"{format_hover_name(r['name'])}<br>{format_bytes(r['bytes'])}<br>{format_nanoseconds(r['time_ns'])}"
         f"<br>{format_integer(r['count'])} operations"
         for r in rows
     ]
@@ -346,7 +348,7 @@ def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Figure:
         hover = [
             f"GPU {r['Device ID']}: {cause.replace('_', ' ')}<br>{format_nanoseconds(r['Total Time (ns)'])}, "
             f"{r['Idle (%)']:.1f}% of the idle time<br>{format_integer(r['Gaps'])} gaps"
-            + (f"<br>mostly in {hover_name(r['Mostly In'])}" if r["Mostly In"] else "")
+            + (f"<br>mostly in {format_hover_name(r['Mostly In'])}" if r["Mostly In"] else "")
             for r in rows
         ]
         bar = import_graph_objects().Bar(

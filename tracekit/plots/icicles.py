@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.plots.labels import format_integer, format_nanoseconds, hover_name, short_label
-from tracekit.plots.theme import COLORS, DIRECTION_COLORS, create_figure, dark_colors, import_graph_objects, text_color
+from tracekit.plots.labels import format_hover_name, format_integer, format_nanoseconds, format_short_label
+from tracekit.plots.theme import (
+    COLORS,
+    DIRECTION_COLORS,
+    choose_text_color,
+    convert_to_dark_colors,
+    create_figure,
+    import_graph_objects,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,7 +48,7 @@ def draw_group_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> 
     colors = [DIRECTION_COLORS[d] for d in nodes["direction"]]
     drawn = _draw_metric_icicle(nodes, names, colors, metric, "calls", dark=dark, title="Groups")
     known = [d for d in DIRECTION_COLORS if d and d in nodes["direction"]]
-    shown = {d: dark_colors(DIRECTION_COLORS[d]) if dark else DIRECTION_COLORS[d] for d in known}
+    shown = {d: convert_to_dark_colors(DIRECTION_COLORS[d]) if dark else DIRECTION_COLORS[d] for d in known}
     legend = [f'<span style="color:{shown[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
     return drawn.update_layout(title_subtitle_text="   ".join(legend))
 
@@ -56,7 +63,7 @@ def draw_nvtx_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> F
         dark: Whether to use the dark template.
     """
     names = [name or "All ranges" for name in nodes["name"]]
-    levels = _node_levels(nodes)
+    levels = _compute_node_levels(nodes)
     colors = [DIRECTION_COLORS[None] if not levels[n] else COLORS[levels[n] % 6] for n in nodes["node"]]
     return _draw_metric_icicle(nodes, names, colors, metric, "ranges", dark=dark, title="NVTX ranges")
 
@@ -78,12 +85,12 @@ def draw_call_stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) ->
     amount = format_nanoseconds if weight == "time" else format_integer
     rows = zip(names, nodes["module"], nodes["value"], nodes["count"], strict=True)
     hover = [
-        f"{hover_name(name[:_PATH_LENGTH])}{f'<br>{short_label(module)}' if module else ''}<br>"
+        f"{format_hover_name(name[:_PATH_LENGTH])}{f'<br>{format_short_label(module)}' if module else ''}<br>"
         f"{100 * value / total:.2f}%, {amount(value)}{'' if weight == 'time' else ' samples'}<br>"
         f"{amount(own)} in the function itself"
         for name, module, value, own in rows
     ]
-    levels = min(1 + max(_node_levels(nodes).values()), _STACK_LEVELS)
+    levels = min(1 + max(_compute_node_levels(nodes).values()), _STACK_LEVELS)
     return _draw_icicle(
         nodes,
         names,
@@ -112,12 +119,12 @@ def _draw_metric_icicle(
     rows = zip(nodes["path"], nodes["direction"], nodes["value"], nodes["count"], strict=True)
     total = max(nodes["value"].to_list(), default=0)
     hover = [
-        f"{hover_name(path[:_PATH_LENGTH] or 'all')}{f'<br>{direction}' if direction else ''}<br>"
+        f"{format_hover_name(path[:_PATH_LENGTH] or 'all')}{f'<br>{direction}' if direction else ''}<br>"
         f"{METRIC_NAMES[metric]} {format_nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>"
         f"{format_integer(count)} {count_noun}"
         for path, direction, value, count in rows
     ]
-    height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_node_levels(nodes).values(), default=0)))
+    height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_compute_node_levels(nodes).values(), default=0)))
     title = f"{title} by {METRIC_NAMES[metric]}"
     return _draw_icicle(nodes, names, colors, hover, dark=dark, title=title, height=height, levels=_LEVELS)
 
@@ -148,7 +155,7 @@ def _draw_icicle(
     icicle = import_graph_objects().Icicle(
         ids=[str(n) for n in nodes["node"]],
         parents=["" if p is None else str(p) for p in nodes["parent"]],
-        labels=[short_label(n, _LABEL_LENGTH) for n in names],
+        labels=[format_short_label(n, _LABEL_LENGTH) for n in names],
         values=nodes["own"].to_list(),
         branchvalues="remainder",
         maxdepth=levels,
@@ -157,7 +164,7 @@ def _draw_icicle(
         hovertemplate="%{customdata}<extra></extra>",
         marker={"colors": colors, "line": {"width": 1}},
         leaf={"opacity": 1},
-        textfont={"color": [text_color(dark_colors(c) if dark else c) for c in colors]},
+        textfont={"color": [choose_text_color(convert_to_dark_colors(c) if dark else c) for c in colors]},
         tiling={"orientation": "v"},
         textinfo="label",
         pathbar={"thickness": 22},
@@ -165,7 +172,7 @@ def _draw_icicle(
     return create_figure([icicle], dark=dark, title=title, height=height)
 
 
-def _node_levels(nodes: pl.DataFrame) -> dict[int, int]:
+def _compute_node_levels(nodes: pl.DataFrame) -> dict[int, int]:
     """Return the level of each node, by node id. The level of a root is 0. Parents must precede their children."""
     levels: dict[int, int] = {}
     for node, parent in zip(nodes["node"], nodes["parent"], strict=True):

@@ -35,17 +35,17 @@ def shorten_middle(text: str, max_length: int = LABEL_LENGTH) -> str:
     return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def short_label(name: str | None, max_length: int = LABEL_LENGTH) -> str:
+def format_short_label(name: str | None, max_length: int = LABEL_LENGTH) -> str:
     """Return a shortened and escaped name for a label, or "unknown" if the name is missing."""
     return escape_markup(shorten_middle(to_printable(name), max_length)) if name else "unknown"
 
 
-def kernel_label(name: str | None) -> str:
+def format_kernel_label(name: str | None) -> str:
     """Return a label for a kernel or function: its name without return type, template arguments and parameters."""
-    return short_label(_function_name(name) if name else None)
+    return format_short_label(_extract_function_name(name) if name else None)
 
 
-def _function_name(signature: str) -> str:
+def _extract_function_name(signature: str) -> str:
     """Return the qualified function name in a C++ signature, or the whole signature if a bracket is not closed."""
     kept, depth = [], 0
     for character in signature.replace("(anonymous namespace)", "{anonymous}").replace("<unnamed>", "{anonymous}"):
@@ -57,7 +57,7 @@ def _function_name(signature: str) -> str:
     return plain if plain and not depth else signature
 
 
-def hover_name(name: str | None) -> str:
+def format_hover_name(name: str | None) -> str:
     """Return a name for a hover text, escaped and with line breaks. Names of over 1,200 characters are shortened."""
     if not name:
         return "unknown"

@@ -8,10 +8,10 @@ from tracekit.plots.labels import (
     choose_byte_unit,
     choose_time_unit,
     format_bytes,
+    format_hover_name,
     format_integer,
     format_nanoseconds,
-    hover_name,
-    short_label,
+    format_short_label,
 )
 from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
 
@@ -70,7 +70,7 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
     byte_factor, byte_name = choose_byte_unit(changes["used_bytes"])
     lines = []
     for nth, rows in enumerate(changes.partition_by("device_id", "memory_kind", maintain_order=True)):
-        name = f"GPU {rows['device_id'][0]}: {short_label(rows['memory_kind'][0])}"
+        name = f"GPU {rows['device_id'][0]}: {format_short_label(rows['memory_kind'][0])}"
         points = list(zip(rows["timestamp_ns"], rows["used_bytes"], strict=True))
         hover = [f"{name}<br>{format_bytes(used)}<br>at {format_integer(time)} ns" for time, used in points]
         line = _draw_line([t / factor for t, _ in points], [used / byte_factor for _, used in points], hover, name, nth)
@@ -98,10 +98,10 @@ def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
     several = samples["device_id"].n_unique() > 1
     for nth, rows in enumerate(samples.partition_by("device_id", "metric", maintain_order=True)):
         device, metric = rows["device_id"][0], rows["metric"][0]
-        name = f"GPU {device}: {short_label(metric)}" if several else short_label(metric)
+        name = f"GPU {device}: {format_short_label(metric)}" if several else format_short_label(metric)
         points = list(zip(rows["timestamp_ns"], rows["value"], strict=True))
         hover = [
-            f"GPU {device}: {hover_name(metric)}<br>{format_integer(value)}<br>at {format_integer(time)} ns"
+            f"GPU {device}: {format_hover_name(metric)}<br>{format_integer(value)}<br>at {format_integer(time)} ns"
             for time, value in points
         ]
         lines.append(_draw_line([t / factor for t, _ in points], [v for _, v in points], hover, name, nth))

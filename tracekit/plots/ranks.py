@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.plots.labels import choose_time_unit, format_integer, format_nanoseconds, short_label
+from tracekit.plots.labels import choose_time_unit, format_integer, format_nanoseconds, format_short_label
 from tracekit.plots.theme import COLORS, GRAPH_COLOR, PART_COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def draw_gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         rows: The table ``gpu_time`` of the recipe ``gpu_time_sum``.
         dark: Whether to use the dark template.
     """
-    ranks = _gpu_labels(rows)
+    ranks = _format_gpu_labels(rows)
     bars = [_draw_time_bars(rows, ranks, column, *part, percent_of="total_ns") for column, part in _PARTS.items()]
     return _draw_stacked_bars(
         bars, ranks, dark=dark, title="Time of the GPUs of each rank", x_title="Share of the time (%)"
     )
 
 
-def _gpu_labels(rows: pl.DataFrame) -> list[str]:
+def _format_gpu_labels(rows: pl.DataFrame) -> list[str]:
     """Return the label of each row, which contains the GPU and, if there are several ranks, the rank."""
     names = rows.select(
         pl.format("GPU {}", "device_id"), pl.format("rank {}, GPU {}", "rank", "device_id").alias("both")
@@ -167,7 +167,7 @@ def _draw_straggler_markers(rows: pl.DataFrame, style_index: int, ns_per_unit: i
     rank = rows["straggler"][0]
     hover = [
         f"iteration {format_integer(number)}<br>rank {rank} lost {format_nanoseconds(lost)}"
-        f"<br>in {short_label(phase)} on the {where}"
+        f"<br>in {format_short_label(phase)} on the {where}"
         for number, lost, phase, where in rows["iteration", "lost_ns", "phase", "lost_on"].rows()
     ]
     return import_graph_objects().Scatter(
@@ -193,7 +193,7 @@ def draw_stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     names = [
-        f"rank {rank}: {short_label(phase)} ({where})"
+        f"rank {rank}: {format_short_label(phase)} ({where})"
         for rank, phase, where in rows["straggler", "phase", "lost_on"].rows()
     ]
     factor, unit = choose_time_unit(rows["lost_ns"])

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.plots import ranks
-from tracekit.plots.labels import choose_time_unit, format_integer, format_nanoseconds, hover_name, short_label
+from tracekit.plots.labels import (
+    choose_time_unit,
+    format_hover_name,
+    format_integer,
+    format_nanoseconds,
+    format_short_label,
+)
 from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
@@ -86,11 +92,11 @@ def draw_spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
         line={"color": COLORS[0]},
     )
     height = 160 + _ROW_PIXELS * rows.height
-    title = f"Spread over all ranks{_first_rows_note(_NAMES, stats.height, 'names')}"
+    title = f"Spread over all ranks{_format_first_rows_note(_NAMES, stats.height, 'names')}"
     drawn = create_figure([boxes], dark=dark, title=title, x_title="Value (as in the table)", height=height)
     positive = bool((rows["Min"] > 0).all())
     drawn.update_xaxes(type="log" if positive else "linear").update_layout(showlegend=False)
-    return _set_row_labels(drawn, [short_label(name) for name in rows[key]])
+    return _set_row_labels(drawn, [format_short_label(name) for name in rows[key]])
 
 
 def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False) -> Figure:
@@ -104,7 +110,7 @@ def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False)
     shown = occurrences.select(occurrences.columns[:_RANKS]).head(_OCCURRENCES)
     factor, unit = choose_time_unit([int(abs(n)) for column in shown for n in column.drop_nulls()])
     traces = [_draw_occurrence_line(column, number, factor) for number, column in enumerate(shown)]
-    notes = _first_rows_note(_RANKS, occurrences.width, "ranks") + _first_rows_note(
+    notes = _format_first_rows_note(_RANKS, occurrences.width, "ranks") + _format_first_rows_note(
         _OCCURRENCES, occurrences.height, "occurrences"
     )
     drawn = create_figure(
@@ -142,7 +148,7 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
         dark: Whether to use the dark template.
     """
     names = durations.columns[:_RANKS]
-    rows = {name: _extreme_occurrences(starts[name], durations[name]) for name in names}
+    rows = {name: _reduce_occurrences(starts[name], durations[name]) for name in names}
     factor, unit = choose_time_unit(int(n) for each in rows.values() for n in each["duration"])
     start_factor, start_unit = choose_time_unit(int(n) for each in rows.values() for n in each["start"])
     traces = [
@@ -161,8 +167,8 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
         )
         for n, (name, each) in enumerate(rows.items())
     ]
-    title = f"Duration over time{_first_rows_note(_RANKS, durations.width, 'ranks')}"
-    x = f"Start since {_time_origin_label(len(names))} ({start_unit})"
+    title = f"Duration over time{_format_first_rows_note(_RANKS, durations.width, 'ranks')}"
+    x = f"Start since {_format_time_origin(len(names))} ({start_unit})"
     drawn = create_figure(traces, dark=dark, title=title, x_title=x, y_title=f"Duration ({unit})")
     drawn.update_layout(showlegend=len(names) > 1, legend_y=-0.25)
     every = pl.concat([each["duration"].cast(pl.Float64) for each in rows.values()])
@@ -175,7 +181,7 @@ _WIDE = 50
 _SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "star")
 
 
-def _extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
+def _reduce_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
     """Return all occurrences or, if there are many, the shortest and the longest of each group of consecutive ones.
 
     Returns:
@@ -214,7 +220,7 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
         for name, group in zip(names, shown, strict=True)
     ]
     heat = import_graph_objects().Heatmap(
-        x=[edge / factor for edge in _bin_edges(starts)],
+        x=[edge / factor for edge in _compute_bin_edges(starts)],
         y=list(range(len(shown))),
         z=[group[column].to_list() for group in shown],
         zmin=0,
@@ -224,13 +230,13 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
         customdata=hover,
         hovertemplate=_HOVER,
     )
-    title = f"{_VALUE_NAMES.get(column, column)} over time{_first_rows_note(_MAPPED, len(groups), 'rows')}"
+    title = f"{_VALUE_NAMES.get(column, column)} over time{_format_first_rows_note(_MAPPED, len(groups), 'rows')}"
     height = 200 + min(_ROW_PIXELS * len(shown), 1200)
     drawn = create_figure(
         [heat],
         dark=dark,
         title=title,
-        x_title=f"Time since {_time_origin_label(bins['Rank'].n_unique())} ({unit})",
+        x_title=f"Time since {_format_time_origin(bins['Rank'].n_unique())} ({unit})",
         height=height,
     )
     drawn.update_xaxes(showgrid=False, zeroline=False)
@@ -238,7 +244,7 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
     return drawn.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
 
 
-def _time_origin_label(rank_count: int) -> str:
+def _format_time_origin(rank_count: int) -> str:
     """Return the label of the origin of the time axis, which depends on whether there are several ranks."""
     return "the first capture" if rank_count > 1 else "the start of the capture"
 
@@ -246,7 +252,7 @@ def _time_origin_label(rank_count: int) -> str:
 _VALUE_NAMES = {"Kernel": "Kernels", "All": "All kernels", "Compute": "Kernels other than NCCL"}
 
 
-def _bin_edges(starts: list[int]) -> list[int]:
+def _compute_bin_edges(starts: list[int]) -> list[int]:
     """Return the edges of bins of equal duration, given their start times."""
     return [*starts, 2 * starts[-1] - starts[-2]] if len(starts) > 1 else [*starts, starts[0] + 1]
 
@@ -270,7 +276,7 @@ def draw_histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
     traces = [
         _draw_histogram_line(counts.filter(pl.col("Name") == name), name, n, edges) for n, name in enumerate(names)
     ]
-    title = f"Durations of kernels{_first_rows_note(_HISTOGRAMS, totals.height, 'names by total time')}"
+    title = f"Durations of kernels{_format_first_rows_note(_HISTOGRAMS, totals.height, 'names by total time')}"
     drawn = create_figure(traces, dark=dark, title=title, x_title="Duration (ns)", y_title="Kernels")
     return drawn.update_xaxes(type="log").update_layout(showlegend=True, legend_y=-0.25)
 
@@ -279,7 +285,7 @@ def _draw_histogram_line(counts: pl.DataFrame, kernel_name: str, color_index: in
     by_bin = dict(counts.select("bin", "len").rows())
     heights = [by_bin.get(n, 0) for n in range(_HISTOGRAM_BINS)]
     hover = [
-        f"{hover_name(kernel_name)}<br>{format_integer(height)} kernels<br>"
+        f"{format_hover_name(kernel_name)}<br>{format_integer(height)} kernels<br>"
         f"from {bin_edges[n]:,.0f} to {bin_edges[n + 1]:,.0f} ns"
         for n, height in enumerate(heights)
     ]
@@ -288,7 +294,7 @@ def _draw_histogram_line(counts: pl.DataFrame, kernel_name: str, color_index: in
         y=heights,
         mode="lines",
         line={"color": COLORS[color_index % len(COLORS)], "width": 1.5, "shape": "hv"},
-        name=short_label(kernel_name),
+        name=format_short_label(kernel_name),
         customdata=hover,
         hovertemplate=_HOVER,
     )
@@ -310,17 +316,19 @@ def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
             x=rows[title].to_list(),
             name=title,
             marker={"color": COLORS[n]},
-            customdata=[f"{hover_name(n)}<br>{title}: {share:.1f}%" for n, share in rows.select("Name", title).rows()],
+            customdata=[
+                f"{format_hover_name(n)}<br>{title}: {share:.1f}%" for n, share in rows.select("Name", title).rows()
+            ],
             hovertemplate=_HOVER,
         )
         for n, title in enumerate(_OVERLAPS)
     ]
-    title = f"Overlap of kernels over all ranks{_first_rows_note(_NAMES, grouped.height, 'names')}"
+    title = f"Overlap of kernels over all ranks{_format_first_rows_note(_NAMES, grouped.height, 'names')}"
     drawn = create_figure(
         traces, dark=dark, title=title, x_title="Overlapped time (%)", height=200 + _ROW_PIXELS * rows.height
     )
     drawn.update_xaxes(range=[0, 100]).update_layout(showlegend=True, legend_y=-0.25)
-    return _set_row_labels(drawn, [short_label(name) for name in rows["Name"]])
+    return _set_row_labels(drawn, [format_short_label(name) for name in rows["Name"]])
 
 
 def _set_row_labels(figure: Figure, labels: list[str]) -> Figure:
@@ -328,6 +336,6 @@ def _set_row_labels(figure: Figure, labels: list[str]) -> Figure:
     return figure.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
 
 
-def _first_rows_note(limit: int, total: int, plural_noun: str) -> str:
+def _format_first_rows_note(limit: int, total: int, plural_noun: str) -> str:
     """Return a note for a title that states how many rows are drawn, or an empty string if all rows are drawn."""
     return f" (first {limit} of {total:,} {plural_noun})" if total > limit else ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.plots.labels import format_integer, format_nanoseconds, hover_name, short_label
+from tracekit.plots.labels import format_hover_name, format_integer, format_nanoseconds, format_short_label
 from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _LIMITERS = {
 }
 
 
-def drawable_rows(rows: pl.DataFrame) -> pl.DataFrame:
+def select_drawable_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the report ``ncu_roofline`` with positive coordinates, which logarithmic axes require."""
     return rows.filter(pl.col("FLOP/Byte") > 0, pl.col("GFLOP/s") > 0)
 
@@ -34,13 +34,13 @@ def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         rows: Rows of the report ``ncu_roofline``.
         dark: Whether to use the dark template.
     """
-    shown = drawable_rows(rows)
+    shown = select_drawable_rows(rows)
     traces = [_draw_roof_line(shown)] if shown["Peak GFLOP/s"].max() and shown["Peak GB/s"].max() else []
     longest = max(shown["Time (ns)"].fill_null(0).to_list(), default=0) or 1
     for kind in shown["Limiter"].unique(maintain_order=True).to_list():
         chosen = shown.filter(pl.col("Limiter").eq_missing(pl.lit(kind, pl.String))).rows(named=True)
         hover = [
-            f"{hover_name(r['Name'])}<br>{r['GFLOP/s']:,.3f} GFLOP/s at {r['FLOP/Byte']:,.3f} FLOP/byte"
+            f"{format_hover_name(r['Name'])}<br>{r['GFLOP/s']:,.3f} GFLOP/s at {r['FLOP/Byte']:,.3f} FLOP/byte"
             f"<br>{format_integer(r['Launches'])} launches, {format_nanoseconds(r['Time (ns)'] or 0)}"
             for r in chosen
         ]
@@ -48,7 +48,7 @@ def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
             x=[r["FLOP/Byte"] for r in chosen],
             y=[r["GFLOP/s"] for r in chosen],
             mode="markers",
-            name=short_label(kind),
+            name=format_short_label(kind),
             marker={
                 "color": _LIMITERS.get(kind or "", COLORS[8]),
                 "size": [8 + 22 * ((r["Time (ns)"] or 0) / longest) ** 0.5 for r in chosen],

@@ -85,7 +85,7 @@ def import_graph_objects() -> ModuleType:
     return go  # type: ignore[no-any-return]
 
 
-def plotly_javascript() -> str:
+def load_plotly_javascript() -> str:
     """Return the JavaScript of plotly that draws figures in a browser.
 
     Raises:
@@ -119,7 +119,7 @@ def create_figure(
     drawn = import_graph_objects().Figure(traces)
     if dark:
         drawn.for_each_trace(_use_dark_colors)
-    drawn.update_layout(template=plotly_template(dark=dark), title_text=title, height=height)
+    drawn.update_layout(template=build_plotly_template(dark=dark), title_text=title, height=height)
     if x_title is not None:
         drawn.update_xaxes(title_text=x_title)
     if y_title is not None:
@@ -131,10 +131,10 @@ def _use_dark_colors(plotly_trace: Any) -> None:
     """Replace the colors of a plotly trace with those of the dark template."""
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
         if part in plotly_trace and name in plotly_trace[part]:
-            plotly_trace[part][name] = dark_colors(plotly_trace[part][name])
+            plotly_trace[part][name] = convert_to_dark_colors(plotly_trace[part][name])
 
 
-def dark_colors(colors: Any) -> Any:
+def convert_to_dark_colors(colors: Any) -> Any:
     """Replace a color of the light template, or each color in a list, with the color of the dark template.
 
     Colors that are not in ``DARK_COLORS``, and other values, are returned unchanged.
@@ -144,13 +144,13 @@ def dark_colors(colors: Any) -> Any:
     return [DARK_COLORS.get(each, each) for each in colors] if isinstance(colors, list | tuple) else colors
 
 
-def contrast_ratio(first: str, second: str) -> float:
+def compute_contrast_ratio(first: str, second: str) -> float:
     """Return the contrast ratio of two colors, as defined by WCAG 2."""
-    low, high = sorted((_luminance(first), _luminance(second)))
+    low, high = sorted((_compute_luminance(first), _compute_luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
-def _luminance(color: str) -> float:
+def _compute_luminance(color: str) -> float:
     """Return the relative luminance of a color such as ``#0072B2``."""
     parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)  # noqa: PLR2004
@@ -158,13 +158,13 @@ def _luminance(color: str) -> float:
 
 
 @functools.cache
-def text_color(background: str) -> str:
+def choose_text_color(background: str) -> str:
     """Return the text color with the higher contrast to a background color: black or white."""
-    return max("#000000", "#ffffff", key=lambda text: contrast_ratio(text, background))
+    return max("#000000", "#ffffff", key=lambda text: compute_contrast_ratio(text, background))
 
 
 @functools.cache
-def plotly_template(*, dark: bool) -> Any:
+def build_plotly_template(*, dark: bool) -> Any:
     """Return the light or the dark template."""
     colors = DARK if dark else LIGHT
     axis = {
@@ -183,7 +183,7 @@ def plotly_template(*, dark: bool) -> Any:
         "title": {"font": {"size": 15}, "x": 0, "xref": "container", "xanchor": "left", "pad": {"l": 8}},
         "paper_bgcolor": colors.background,
         "plot_bgcolor": colors.background,
-        "colorway": dark_colors(COLORS) if dark else list(COLORS),
+        "colorway": convert_to_dark_colors(COLORS) if dark else list(COLORS),
         "xaxis": axis,
         "yaxis": axis | invisible_ticks,
         "separators": ".,",

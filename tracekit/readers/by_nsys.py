@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import interrupts
-from tracekit.errors import TracekitError, printable_path
+from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.interface import Capture
 from tracekit.source import Source
-from tracekit.targets import workspace
+from tracekit.targets import create_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -87,7 +87,7 @@ def open_via_nsys(source: Source) -> TemporaryExport:
             hint="add the folder of nsys to PATH, or let tracekit read the report without nsys",
         )
     with contextlib.ExitStack() as temporary:
-        folder = temporary.enter_context(workspace(Path(tempfile.gettempdir())))
+        folder = temporary.enter_context(create_workspace(Path(tempfile.gettempdir())))
         capture = nsys_sqlite.open_export(Source(_export_to_sqlite(tool, source, folder)))
         return TemporaryExport(capture, temporary.pop_all())
 
@@ -99,7 +99,7 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
         TracekitError: The export failed.
     """
     target = folder / "export.sqlite"
-    hint = f"to see the reason, run: nsys export --type sqlite {printable_path(source.path)}"
+    hint = f"to see the reason, run: nsys export --type sqlite {convert_to_printable_path(source.path)}"
     try:
         status = _run_silently([tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())])
     except OSError as e:

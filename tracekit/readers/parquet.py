@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.interface import Reader
-from tracekit.readers.common.table_files import TableFiles, find_table_files, is_string_type, single_table_file
+from tracekit.readers.common.table_files import TableFiles, find_table_files, is_string_type, map_single_table_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ def sniff(source: Source) -> bool:
 
 def open_tables(source: Source) -> TableFiles:
     """Open a Parquet file of one table, or a folder with one file per table."""
-    return TableFiles(find_table_files(source, ".parquet") or single_table_file(source, _ParquetFile), _ParquetFile)
+    return TableFiles(find_table_files(source, ".parquet") or map_single_table_file(source, _ParquetFile), _ParquetFile)
 
 
 class _ParquetFile:
@@ -56,7 +56,7 @@ class _ParquetFile:
             return self.schema.empty_table().select(list(columns))
         parquet_pages.reserve_columns(file, self._metadata, columns, budget)
         string_columns = [c for c in columns if is_string_type(self.schema.field(c).type)]
-        long_columns = parquet_pages.columns_of_long_strings(file, self._metadata, string_columns, budget)
+        long_columns = parquet_pages.find_columns_of_long_strings(file, self._metadata, string_columns, budget)
         with _open_parquet(file, metadata=self._metadata, read_dictionary=long_columns) as parquet:
             data = parquet.read(list(columns))
         file.check()

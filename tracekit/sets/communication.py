@@ -33,7 +33,7 @@ def analyze_communication(traces: TraceSet) -> Communication:
     return analysis
 
 
-def clock_conversions(traces: TraceSet) -> pl.DataFrame:
+def list_clock_conversions(traces: TraceSet) -> pl.DataFrame:
     """Return one row per rank with the offset and drift that convert its times to the clock of the first rank."""
     from tracekit.core.communication import Communication, read_call_tables
 
@@ -52,12 +52,12 @@ def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
     if not ranked:
         return {
             name: rows.with_columns(pl.lit(0, pl.Int64).alias(RANK)).clear()
-            for name, rows in _tables_of_empty_trace(function)
+            for name, rows in _compute_tables_of_empty_trace(function)
         }
     return {name: pl.concat([tables[name] for tables in ranked]) for name in ranked[0]}
 
 
-def _tables_of_empty_trace(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
+def _compute_tables_of_empty_trace(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
     """Return the tables that a function computes for a trace without rows, each with its name."""
     return function(Trace.from_tables({}).frame).items()
 

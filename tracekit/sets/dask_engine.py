@@ -58,7 +58,7 @@ class DaskEngine:
         task = functools.partial(_process_member, function)
         with self._connect() as client:
             for member, future, _ in self._submit_tasks(client, task, members):
-                yield member, _result_or_error(future, member)
+                yield member, _wait_for_result(future, member)
 
     def map_merged(
         self,
@@ -80,7 +80,7 @@ class DaskEngine:
         with self._connect() as client:
             tree = _MergeTree(lambda tasks: client.submit(merging, tasks, pure=False, retries=self.retries))
             for done, (member, future, check) in enumerate(self._submit_tasks(client, task, members, check=True), 1):
-                failure = _result_or_error(check, member)
+                failure = _wait_for_result(check, member)
                 if failure is None:
                     tree.add_task(future)
                 else:
@@ -110,7 +110,7 @@ class DaskEngine:
         while True:
             while len(pending) < _AHEAD * threads and (member := next(left, None)) is not None:
                 future = client.submit(task, member, pure=False, retries=self.retries)
-                pending.append((member, future, client.submit(_drop_result, future, pure=False) if check else None))
+                pending.append((member, future, client.submit(_keep_only_error, future, pure=False) if check else None))
             if not pending:
                 return
             yield pending.popleft()
@@ -185,8 +185,11 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Mem
     return result
 
 
-def _drop_result(member_result: MemberResult[Any]) -> MemberResult[Any]:
-    """Return an empty ``MemberResult`` for one with a result, so that only errors are sent. Return errors unchanged."""
+def _keep_only_error(member_result: MemberResult[Any]) -> MemberResult[Any]:
+    """Return a result unchanged if it is an error, and an empty one otherwise.
+
+    Workers then send only errors, and no results, to the client.
+    """
     return member_result if isinstance(member_result.outcome, Exception) else MemberResult(None)
 
 
@@ -198,7 +201,7 @@ def _merge_results(
     return MemberResult(merge(outcomes), tuple(text for r in results for text in r.warnings))
 
 
-def _result_or_error(future: Any, member: Member) -> Any:
+def _wait_for_result(future: Any, member: Member) -> Any:
     """Wait for a task, and return its result or error. If several workers died during the task, return an error."""
     from distributed.scheduler import KilledWorker
 

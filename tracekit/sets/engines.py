@@ -7,10 +7,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from tracekit import no_pandas
-from tracekit.errors import TracekitError, choices_hint
-from tracekit.memory import total_memory_bytes
+from tracekit.errors import TracekitError, create_choices_hint
+from tracekit.memory import read_total_memory_bytes
 from tracekit.sets.workers import call_and_collect_warnings, call_or_return_error, check_picklable, initialize_worker
-from tracekit.threads import available_cores
+from tracekit.threads import count_available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -125,7 +125,7 @@ class LocalEngine:
         from concurrent.futures.process import BrokenProcessPool
 
         check_picklable(function)
-        pool = self._process_pool(jobs)
+        pool = self._get_process_pool(jobs)
         pending: deque[tuple[Member, Future[MemberResult[Result]]]] = deque()
         left = iter(members)
         try:
@@ -145,16 +145,16 @@ class LocalEngine:
             for _, future in pending:
                 future.cancel()
 
-    def _process_pool(self, jobs: int) -> ProcessPoolExecutor:
+    def _get_process_pool(self, jobs: int) -> ProcessPoolExecutor:
         """Return the process pool of this engine. A pool with fewer than ``jobs`` processes is replaced first."""
         if self._pool is None or self._pool.jobs < jobs:
-            executor = _new_process_pool(jobs)
+            executor = _create_process_pool(jobs)
             weakref.finalize(self, executor.shutdown, cancel_futures=True)
             self._pool = _Pool(executor, jobs)
         return self._pool.executor
 
 
-def engine_from_argument(engine: Any) -> Engine:
+def resolve_engine(engine: Any) -> Engine:
     """Return the engine for the argument ``engine`` of ``load_many``.
 
     Args:
@@ -170,17 +170,22 @@ def engine_from_argument(engine: Any) -> Engine:
         custom_engine: Engine = engine
         return custom_engine
     if engine != "dask" and not hasattr(engine, "submit") and "://" not in str(engine):
-        raise TracekitError(f"unknown engine {engine!r}", hint=choices_hint("engines", ENGINES, str(engine)))
+        raise TracekitError(f"unknown engine {engine!r}", hint=create_choices_hint("engines", ENGINES, str(engine)))
     from tracekit.sets.dask_engine import DaskEngine
 
     return DaskEngine(None if engine == "dask" else engine)
 
 
-def default_process_count(paths: Sequence[Path]) -> int:
+def choose_process_count(paths: Sequence[Path]) -> int:
     """Return a suitable number of processes for reading captures, given their sizes, the CPU cores and the memory."""
     sizes = [path.stat().st_size for path in paths if path.is_file()] or [0]
     memory = _MEMORY_PER_JOB + _MEMORY_PER_BYTE * max(sizes)
-    return max(1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, total_memory_bytes() // 2 // memory))
+    return max(
+        1,
+        min(
+            count_available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, read_total_memory_bytes() // 2 // memory
+        ),
+    )
 
 
 class _Pool(NamedTuple):
@@ -190,12 +195,12 @@ class _Pool(NamedTuple):
     jobs: int
 
 
-def _new_process_pool(jobs: int) -> ProcessPoolExecutor:
+def _create_process_pool(jobs: int) -> ProcessPoolExecutor:
     """Return a pool of processes that are spawned, not forked, so that they inherit no state of this process."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    threads = max(1, available_cores() // jobs)
+    threads = max(1, count_available_cores() // jobs)
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(
         jobs, context, initializer=initialize_worker, initargs=(threads, no_pandas.is_pandas_hidden())

@@ -16,7 +16,7 @@ from tracekit import exporting, registry, targets
 from tracekit.errors import ExportError
 from tracekit.sets import frames
 from tracekit.sets.page import render_ranks_page
-from tracekit.sets.timeline import traces_on_shared_clock
+from tracekit.sets.timeline import align_traces
 
 if TYPE_CHECKING:
     import os
@@ -59,16 +59,16 @@ def export(
         ExportError: The format cannot hold several ranks, or the output exists or cannot be written.
     """
     if exporter.write_many is not None:
-        many = traces_on_shared_clock(traces)
-        with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
+        many = align_traces(traces)
+        with targets.open_atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
             exporter.write_many(many, new, progress or _ignore_progress)
         return Path(path)
     if exporter.format == HTML:
-        with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
+        with targets.open_atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
             new.write_text(render_ranks_page(traces, progress), "utf-8", newline="\n")
         return Path(path)
     if exporter.format == SQLITE:
-        with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
+        with targets.open_atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
             _write_sqlite(traces, new, progress or _ignore_progress)
         return Path(path)
     if exporter.write_table is None:
@@ -81,7 +81,7 @@ def export(
     is_folder = exporting.has_one_file_per_table(exporter, tables)
     is_exported_file = registry.is_exported_file if is_folder else None
     names = list(tables or [t for t in traces.tables if not traces.schema(t).optional])
-    with targets.atomic_output(
+    with targets.open_atomic_output(
         path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=traces.inputs
     ) as new:
         files = {name: new / f"{name}{exporter.suffixes[0]}" for name in names} if is_folder else {names[0]: new}
@@ -106,11 +106,11 @@ class RankedView:
     def chunked_table(self, name: str) -> pa.Table:
         """Return a table with the column ``rank``, without unifying the dictionaries of its string columns."""
         schema = self.schema(name)
-        return frames.table_with_rank(schema, schema.names, self._rank, self.view.chunked_table(name))
+        return frames.add_rank_to_table(schema, schema.names, self._rank, self.view.chunked_table(name))
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the column ``rank``."""
-        return frames.schema_with_rank(self.view.schema(name))
+        return frames.add_rank_to_schema(self.view.schema(name))
 
 
 class SetView:
@@ -171,24 +171,24 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
 
     Each member is opened twice, the first time to determine which keys are unique in all members.
     """
-    from tracekit.exporters.sqlite import table_names
+    from tracekit.exporters.sqlite import choose_table_names
     from tracekit.exporters.sqlite.export import write_database
-    from tracekit.exporters.sqlite.keys import common_keys, valid_keys
+    from tracekit.exporters.sqlite.keys import find_valid_keys, intersect_keys
 
     views = (view for view, _ in _iterate_open_views(traces, _ignore_progress))
     names: list[str] = []
     keys, rows = [], 0
     for ranked in views:
-        names = names or table_names(ranked.view)
+        names = names or choose_table_names(ranked.view)
         schemas = {name: ranked.view.schema(name) for name in names}
-        keys.append(valid_keys(ranked.view, schemas))
+        keys.append(find_valid_keys(ranked.view, schemas))
         rows += sum(map(ranked.view.count, names))
     tables = (
         (name, view.chunked_table(name)) for view, _ in _iterate_open_views(traces, _ignore_progress) for name in names
     )
     ranked_schemas = {name: traces.schema(name) for name in names}
     write_database(
-        path, ranked_schemas, common_keys(keys).with_leading_column(frames.RANK), tables, progress, rows=rows
+        path, ranked_schemas, intersect_keys(keys).add_leading_column(frames.RANK), tables, progress, rows=rows
     )
 
 

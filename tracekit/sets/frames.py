@@ -23,13 +23,13 @@ RANK, RECORDED_RANK = "rank", "recorded_rank"
 _RANK_COLUMN = schemas.Column(RANK, "int64", "Rank of the capture that contains the row.")
 
 
-def schema_with_rank(schema: TableSchema) -> TableSchema:
+def add_rank_to_schema(schema: TableSchema) -> TableSchema:
     """Return the schema of a table with an additional first column ``rank``, which becomes part of the key."""
     own = [replace(c, name=RECORDED_RANK) if c.name == RANK else c for c in schema.columns]
     return replace(schema, columns=(_RANK_COLUMN, *own), key=(RANK, *(k for k in schema.key if k != RANK)))
 
 
-def with_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
+def add_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
     """Return a frame with an additional first column ``rank``. An existing column of this name is renamed."""
     import polars as pl
 
@@ -37,7 +37,7 @@ def with_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
     return own.select(pl.lit(rank, pl.Int64).alias(RANK), pl.all())
 
 
-def column_name_in_trace(column: str) -> str:
+def find_column_name_in_trace(column: str) -> str:
     """Return the name that a column of a table of a set has in a single trace.
 
     The column must not be the added column ``rank``, which single traces do not have.
@@ -67,7 +67,7 @@ def scan_table(
         check_polars_can_run()
         names = list(columns) if with_columns is None else with_columns or [RANK]
         left = n_rows
-        for member in _members_matching_filter(members, predicate):
+        for member in _select_members(members, predicate):
             if left is not None and left <= 0:
                 return
             with open_member(member) as trace:
@@ -79,7 +79,7 @@ def scan_table(
     return register_io_source(read_batches, schema=columns)
 
 
-def _members_matching_filter(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
+def _select_members(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
     """Return the members whose rows may match a filter. Only a filter on the column ``rank`` alone excludes members."""
     import polars as pl
 
@@ -97,7 +97,7 @@ def _read_columns(trace: Trace, name: str, columns: Sequence[str], rank: int) ->
     own = [c for c in columns if c != RANK]
     if not own:
         return pl.DataFrame({RANK: pl.repeat(rank, trace.count(name), dtype=pl.Int64, eager=True)})
-    frame = trace.frame(name).select(pl.col(column_name_in_trace(c)).alias(c) for c in own).collect()
+    frame = trace.frame(name).select(pl.col(find_column_name_in_trace(c)).alias(c) for c in own).collect()
     return frame.select(pl.lit(rank, pl.Int64).alias(RANK) if c == RANK else pl.col(c) for c in columns)
 
 
@@ -112,11 +112,11 @@ def concat_tables(schema: TableSchema, columns: Sequence[str], tables: Iterable[
     import pyarrow as pa
 
     arrow = schemas.arrow_schema(schema, columns)
-    ranked = [table_with_rank(schema, columns, member.rank, table) for member, table in tables]
+    ranked = [add_rank_to_table(schema, columns, member.rank, table) for member, table in tables]
     return pa.concat_tables([arrow.empty_table(), *ranked]).unify_dictionaries()
 
 
-def table_with_rank(schema: TableSchema, columns: Sequence[str], rank: int, table: pa.Table) -> pa.Table:
+def add_rank_to_table(schema: TableSchema, columns: Sequence[str], rank: int, table: pa.Table) -> pa.Table:
     """Return the table of one member with an additional first column ``rank``.
 
     Args:

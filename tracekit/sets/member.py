@@ -123,7 +123,7 @@ def read_leading_metadata(source: Source, reader: Reader) -> RecordedMetadata | 
     """
     if reader.leading_info is None:
         return None
-    evidence = tuple(_ranks_from_profiler(reader.leading_info(source)))
+    evidence = tuple(_read_ranks_from_profiler(reader.leading_info(source)))
     return RecordedMetadata(source.path.absolute(), reader.format, evidence, is_read=False) if evidence else None
 
 
@@ -141,16 +141,16 @@ def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
     )
     launch = launch_metadata(trace)
     evidence = (
-        *_ranks_from_mpi(trace),
-        *_ranks_from_nccl(trace),
-        *_ranks_from_profiler(info),
-        *_ranks_from_environment(launch.variables),
+        *_read_ranks_from_mpi(trace),
+        *_read_ranks_from_nccl(trace),
+        *_read_ranks_from_profiler(info),
+        *_read_ranks_from_environment(launch.variables),
     )
     return RecordedMetadata(
         path.absolute(),
         trace.format,
         evidence,
-        _device_ids(trace),
+        _list_device_ids(trace),
         _parse_int(info.get("origin_utc_ns")),
         _parse_int(info.get("duration_ns")),
         launch.variables.get("LOCAL_RANK"),
@@ -158,7 +158,7 @@ def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
     )
 
 
-def _ranks_from_environment(variables: Mapping[str, int]) -> Iterator[Evidence]:
+def _read_ranks_from_environment(variables: Mapping[str, int]) -> Iterator[Evidence]:
     """Yield the rank and the number of ranks according to each environment variable of a launcher.
 
     ``SLURM_PROCID`` is used only if no other variable is recorded, because programs of other launchers inherit it.
@@ -166,10 +166,10 @@ def _ranks_from_environment(variables: Mapping[str, int]) -> Iterator[Evidence]:
     stated = [name for name in _RANK_VARIABLES if name in variables] or ["SLURM_PROCID"]
     for name in stated:
         if name in variables:
-            yield Evidence(f"the variable {name}", _valid_ranks([variables[name]]), variables.get("WORLD_SIZE"))
+            yield Evidence(f"the variable {name}", _select_valid_ranks([variables[name]]), variables.get("WORLD_SIZE"))
 
 
-def _device_ids(trace: Trace) -> tuple[int, ...]:
+def _list_device_ids(trace: Trace) -> tuple[int, ...]:
     """Return the ids of the GPUs on which kernels or memory copies ran, ascending."""
     used: set[int] = set()
     for table in _DEVICE_TABLES:
@@ -184,27 +184,27 @@ def _read_non_null_values(trace: Trace, table: str, column: str) -> pl.Series:
     return pl.Series(trace.table(table, [column])[column]).drop_nulls()
 
 
-def _ranks_from_mpi(trace: Trace) -> Iterator[Evidence]:
+def _read_ranks_from_mpi(trace: Trace) -> Iterator[Evidence]:
     """Yield the MPI ranks of the processes, and the size of the largest communicator."""
     ranks = _read_non_null_values(trace, "mpi_ranks", "rank")
     if len(ranks):
         size: Any = _read_non_null_values(trace, "mpi_communicators", "size").max()
-        yield Evidence("MPI", _valid_ranks(ranks.to_list()), size)
+        yield Evidence("MPI", _select_valid_ranks(ranks.to_list()), size)
 
 
-def _ranks_from_nccl(trace: Trace) -> Iterator[Evidence]:
+def _read_ranks_from_nccl(trace: Trace) -> Iterator[Evidence]:
     """Yield the ranks of the processes in the largest NCCL communicator whose creation was recorded."""
     by_size: dict[int, set[int]] = defaultdict(set)
-    for payload in _communicator_payloads(trace).unique():
+    for payload in _read_communicator_payloads(trace).unique():
         rank, size = _parse_nccl_payload(payload)
         if rank is not None and size is not None:
             by_size[size].add(rank)
     if by_size:
         size = max(by_size)
-        yield Evidence(NCCL, _valid_ranks(by_size[size]), size)
+        yield Evidence(NCCL, _select_valid_ranks(by_size[size]), size)
 
 
-def _communicator_payloads(trace: Trace) -> pl.Series:
+def _read_communicator_payloads(trace: Trace) -> pl.Series:
     """Return the NVTX payloads of the calls that created NCCL communicators, in JSON.
 
     The names of ranges are only read if a payload of NCCL contains a rank, because reading names takes long if most
@@ -244,14 +244,14 @@ def _parse_nccl_payload(payload: str) -> tuple[int | None, int | None]:
     return (rank, size) if rank < size else (None, None)
 
 
-def _ranks_from_profiler(info: Mapping[str, str]) -> Iterator[Evidence]:
+def _read_ranks_from_profiler(info: Mapping[str, str]) -> Iterator[Evidence]:
     """Yield the rank and the number of ranks that the PyTorch profiler recorded."""
     rank = _parse_int(info.get("distributed_rank"))
     if rank is not None:
-        yield Evidence("the profiler", _valid_ranks([rank]), _parse_int(info.get("distributed_world_size")))
+        yield Evidence("the profiler", _select_valid_ranks([rank]), _parse_int(info.get("distributed_world_size")))
 
 
-def _valid_ranks(ranks: list[int] | set[int]) -> tuple[int, ...]:
+def _select_valid_ranks(ranks: list[int] | set[int]) -> tuple[int, ...]:
     return tuple(sorted({rank for rank in ranks if _is_rank(rank)}))
 
 

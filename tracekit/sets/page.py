@@ -111,16 +111,16 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
         options |= {name: {"align": "no"} for name in MAPS}
     tables = recipes.run_recipes(traces, options, progress=progress)
     sections = [
-        *_gpu_time_section(tables),
-        *_iterations_section(tables),
-        *_communication_section(tables),
-        *_utilization_section(tables),
-        *_pace_section(traces, tables),
+        *_build_gpu_time_section(tables),
+        *_build_iterations_section(tables),
+        *_build_communication_section(tables),
+        *_build_utilization_section(tables),
+        *_build_pace_section(traces, tables),
     ]
     return html_page.render_page(Contents(f"GPU profiles of {len(traces)} ranks", sections, []))
 
 
-def recipe_figures_as_json(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
+def serialize_recipe_figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
     """Return the figures of a recipe as JSON objects for plotly, by name. The page adds the template of the figures.
 
     Args:
@@ -133,7 +133,7 @@ def recipe_figures_as_json(tables: Mapping[str, pl.DataFrame], prefix: str = "")
     return contents
 
 
-def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on how the GPUs of each rank spend their time, unless it would be empty."""
     recipe_tables = tables["gpu_time_sum"]
     rows = recipe_tables["gpu_time"]
@@ -141,44 +141,46 @@ def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
         "The time of a GPU begins with the first activity of its rank and ends with the last one. Communication is "
         "exposed while no other kernel runs. CUDA graphs count as computation."
     )
-    shown = _table_unless_empty("GPUs of all ranks", rows, _GPU_TIME)
+    shown = _build_table_unless_empty("GPUs of all ranks", rows, _GPU_TIME)
     if shown:
-        yield Section("Ranks", "ranks", notes=[note], figures=recipe_figures_as_json(recipe_tables), tables=shown)
+        yield Section("Ranks", "ranks", notes=[note], figures=serialize_recipe_figures(recipe_tables), tables=shown)
 
 
-def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on the durations of iterations and on stragglers, unless it would be empty."""
     recipe_tables = tables["iteration_spread"]
-    shown = _table_unless_empty(
+    shown = _build_table_unless_empty(
         "Stragglers and the phase in which they lose time", recipe_tables["stragglers"], _STRAGGLERS
     )
-    shown += _table_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
+    shown += _build_table_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
     if shown:
-        yield Section("Iterations", "iterations", figures=recipe_figures_as_json(recipe_tables), tables=shown)
+        yield Section("Iterations", "iterations", figures=serialize_recipe_figures(recipe_tables), tables=shown)
 
 
-def _communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on collectives, messages and the clocks of the ranks, unless it would be empty."""
     recipe_tables = tables["comm_skew"]
-    shown = _table_unless_empty("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
-    shown += _table_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
+    shown = _build_table_unless_empty("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
+    shown += _build_table_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
     if shown:
-        shown += _table_unless_empty("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
-        yield Section("Communication", "communication", figures=recipe_figures_as_json(recipe_tables), tables=shown)
+        shown += _build_table_unless_empty("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
+        yield Section("Communication", "communication", figures=serialize_recipe_figures(recipe_tables), tables=shown)
 
 
-def _utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section with heat maps of the utilization of GPUs over time, unless it would be empty."""
     kernels, nccl, *others = MAPS
     shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
     drawn = {
-        name: drawn for recipe in shown for name, drawn in recipe_figures_as_json(tables[recipe], f"{recipe}_").items()
+        name: drawn
+        for recipe in shown
+        for name, drawn in serialize_recipe_figures(tables[recipe], f"{recipe}_").items()
     }
     if drawn:
         yield Section("Utilization over time", "maps", figures=drawn)
 
 
-def _pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section that shows when each rank ran the kernel with the longest total time."""
     kernels = tables["cuda_gpu_kern_sum"]["all_stats"].sort("Sum", descending=True, maintain_order=True)
     if kernels.is_empty():
@@ -187,10 +189,10 @@ def _pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Se
     align = "no" if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1 else "yes"
     pace = recipes.run_recipe(traces, "cuda_gpu_kern_pace", {"name": name, "align": align})
     note = f"Occurrences of the kernel with the longest total time, {format_nanoseconds(int(total))}: {name}"
-    yield Section("Pace", "pace", notes=[note], figures=recipe_figures_as_json(pace))
+    yield Section("Pace", "pace", notes=[note], figures=serialize_recipe_figures(pace))
 
 
-def _table_unless_empty(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
+def _build_table_unless_empty(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
     """Return a list with an HTML table of the first rows of a frame. The list is empty if the frame has no rows."""
     header = next(iter(columns))
     return [] if rows.is_empty() else [Table.from_frame(caption, rows, dict(columns), _ROWS, header)]

@@ -59,13 +59,15 @@ def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | No
         TracekitError: No capture matches, a capture is listed twice, or a remote storage cannot be read.
         FileNotFoundError: A path does not exist.
     """
-    listed = [remote.file_url_to_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    listed = [remote.convert_file_url_to_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     urls = [path for path in listed if isinstance(path, str) and remote.is_url(path)]
     local = [path for path in listed if path not in urls]
     located: dict[Path, str | None] = dict.fromkeys(expand_paths(local) if local or not urls else ())
-    suffixes = [suffix for reader in registry.built_in_readers().values() for suffix in reader.suffixes]
-    for url in (url for named in urls for url in sorted(remote.expand_url(named, suffixes), key=natural_sort_key)):
-        path = remote.url_to_path(url)
+    suffixes = [suffix for reader in registry.load_built_in_readers().values() for suffix in reader.suffixes]
+    for url in (
+        url for named in urls for url in sorted(remote.expand_url(named, suffixes), key=compute_natural_sort_key)
+    ):
+        path = remote.convert_url_to_path(url)
         if path in located:
             raise TracekitError("the capture is listed twice", path=path, hint="list each capture once")
         located[path] = url
@@ -75,10 +77,10 @@ def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | No
 def is_folder_of_captures(path: Path) -> bool:
     """Return whether a path is a folder that contains captures and is not itself a capture."""
     source = Source(path)
-    return path.is_dir() and not _is_capture(source) and bool(detection.formats_of_captures(source))
+    return path.is_dir() and not _is_capture(source) and bool(detection.detect_formats(source))
 
 
-def natural_sort_key(name: str) -> list[tuple[int, int, str]]:
+def compute_natural_sort_key(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key for natural order, in which ``rank2`` precedes ``rank10``."""
     tokens = re.findall(r"[0-9]+|[^0-9]+", name)
     return [(0, int(t), t) if t.isdecimal() else (1, 0, t) for t in tokens]
@@ -87,28 +89,28 @@ def natural_sort_key(name: str) -> list[tuple[int, int, str]]:
 def _expand_path(path_or_pattern: PathLike) -> list[Path]:
     text, path = os.fspath(path_or_pattern), Path(path_or_pattern)
     if path.is_dir():
-        return _captures_of_folder(path)
+        return _list_captures_of_folder(path)
     if not path.exists() and glob.has_magic(text):
-        matches = sorted(glob.glob(text, recursive=True), key=natural_sort_key)  # noqa: PTH207 - a pattern may be absolute
+        matches = sorted(glob.glob(text, recursive=True), key=compute_natural_sort_key)  # noqa: PTH207 - a pattern may be absolute
         if not matches:
             raise TracekitError("no file matches this pattern", path=text, hint="check the pattern")
         return [Path(match) for match in matches]
     return [path]
 
 
-def _captures_of_folder(folder: Path) -> list[Path]:
+def _list_captures_of_folder(folder: Path) -> list[Path]:
     """Return the captures in a folder, or the folder itself if it is a capture."""
     source = Source(folder)
     if _is_capture(source):
         return [folder]
-    formats = detection.formats_of_captures(source, MAX_FILES)
+    formats = detection.detect_formats(source, MAX_FILES)
     if not formats:
         what, hint = detection.describe_unrecognized(source)
         raise UnknownFormatError(what, path=folder, hint=hint)
-    return [folder / name for name in sorted(_without_exports_of_reports(folder, formats), key=natural_sort_key)]
+    return [folder / name for name in sorted(_remove_exports_of_reports(folder, formats), key=compute_natural_sort_key)]
 
 
-def _without_exports_of_reports(folder: Path, formats: dict[str, str]) -> list[str]:
+def _remove_exports_of_reports(folder: Path, formats: dict[str, str]) -> list[str]:
     """Return the names of the captures in a folder, except SQLite exports of reports in the same folder.
 
     ``nsys stats`` writes such an export next to each report. A warning states how many exports are skipped.
@@ -125,6 +127,6 @@ def _without_exports_of_reports(folder: Path, formats: dict[str, str]) -> list[s
 def _is_capture(source: Source) -> bool:
     """Return whether a built-in reader recognizes a folder as one capture."""
     try:
-        return any(reader.sniff(source) for reader in registry.built_in_readers().values())
+        return any(reader.sniff(source) for reader in registry.load_built_in_readers().values())
     except (TracekitError, OSError):
         return False

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tracekit.errors import TracekitError, printable_path, warn
+from tracekit.errors import TracekitError, convert_to_printable_path, warn
 from tracekit.sets.member import MAX_RANK, NCCL, Evidence, Member
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ _IN_NAME = re.compile(
 _DOTTED = re.compile(r"\.([0-9]{1,7})(?=\.|$)")
 
 
-def ranks_in_file_name(file_name: str) -> set[int]:
+def parse_ranks_in_file_name(file_name: str) -> set[int]:
     """Return the ranks in a file name such as ``rank0``, ``rank_0`` or ``run_r12``."""
-    stem = _name_without_suffix(file_name)
+    stem = _remove_suffix(file_name)
     return {int(m["rank"]) for m in _IN_NAME.finditer(stem) if not m["local"]}
 
 
-def distinguishing_numbers(file_names: Sequence[str]) -> dict[str, int]:
+def find_distinguishing_numbers(file_names: Sequence[str]) -> dict[str, int]:
     """Map each file name to the number in which it differs from the other names.
 
     The result is empty if the names differ in anything other than exactly one number. For a single name, the result
     contains its only number between dots, such as 3 in ``report.3.nsys-rep``.
     """
-    stems = [_name_without_suffix(name) for name in file_names]
+    stems = [_remove_suffix(name) for name in file_names]
     if len(file_names) == 1:
         dotted = _DOTTED.findall(stems[0])
         return {file_names[0]: int(dotted[0])} if len(dotted) == 1 else {}
@@ -67,11 +67,11 @@ def assign_ranks(
             captures is unknown, or a name matches no capture.
     """
     chosen = _find_specified_ranks(captures, specified_ranks or {})
-    size = _min_world_size(captures, chosen)
-    weak = distinguishing_numbers([c.path.name for c in captures])
+    size = _compute_min_world_size(captures, chosen)
+    weak = find_distinguishing_numbers([c.path.name for c in captures])
     members, unknown = [], []
     for capture in captures:
-        rank = (chosen[capture.path], GIVEN) if capture.path in chosen else _agreed_rank(capture, size)
+        rank = (chosen[capture.path], GIVEN) if capture.path in chosen else _find_agreed_rank(capture, size)
         if rank is None and capture.path.name in weak:
             rank = weak[capture.path.name], FILE_NAME
         if rank is None:
@@ -82,7 +82,7 @@ def assign_ranks(
         message = (
             f"the rank of {_format_file_names(unknown)} is unknown, although the ranks of other captures are known"
         )
-        raise TracekitError(message, hint=_rank_option_hint(unknown[0].path))
+        raise TracekitError(message, hint=_create_rank_option_hint(unknown[0].path))
     if unknown:
         members = [make_member(capture, number, POSITION) for number, capture in enumerate(unknown)]
         if len(unknown) > 1:
@@ -116,20 +116,20 @@ def _find_specified_ranks(captures: Sequence[RecordedMetadata], ranks_by_name: M
     return ranks
 
 
-def _min_world_size(captures: Sequence[RecordedMetadata], specified_ranks: Mapping[Path, int]) -> int:
+def _compute_min_world_size(captures: Sequence[RecordedMetadata], specified_ranks: Mapping[Path, int]) -> int:
     """Return the smallest number of ranks that the job can have, given its captures and their recorded metadata.
 
     Ranks from NCCL are ignored, because they may be those of a communicator with only some ranks of the job.
     """
     known = [len(captures), *(rank + 1 for rank in specified_ranks.values())]
     for capture in captures:
-        known += [rank + 1 for rank in ranks_in_file_name(capture.path.name)]
+        known += [rank + 1 for rank in parse_ranks_in_file_name(capture.path.name)]
         known += [e.size or 0 for e in capture.evidence]
         known += [rank + 1 for e in capture.evidence if e.source != NCCL for rank in e.ranks]
     return max(known)
 
 
-def _agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[int, str] | None:
+def _find_agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[int, str] | None:
     """Return the rank on which all sources agree, and the name of the first source.
 
     Return None if no source states a rank.
@@ -139,7 +139,7 @@ def _agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[int, s
     Raises:
         TracekitError: The sources contradict each other.
     """
-    in_name = ranks_in_file_name(capture.path.name)
+    in_name = parse_ranks_in_file_name(capture.path.name)
     evidence = [*capture.evidence, *([Evidence(FILE_NAME, tuple(in_name))] if len(in_name) == 1 else [])]
     evidence = [e for e in evidence if e.ranks and (e.source != NCCL or (e.size or 0) >= min_world_size)]
     single = [e for e in evidence if len(e.ranks) == 1]
@@ -149,12 +149,12 @@ def _agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[int, s
     if any(first.ranks[0] not in e.ranks for e in evidence):
         ranks = ", ".join(f"{' and '.join(map(str, e.ranks))} according to {e.source}" for e in evidence)
         message = f"the rank of this capture is contradictory: {ranks}"
-        raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
+        raise TracekitError(message, path=capture.path, hint=_create_rank_option_hint(capture.path))
     too_small = next((e for e in evidence if e.size is not None and first.ranks[0] >= e.size), None)
     if too_small is not None:
         count = f"the number of ranks is {too_small.size} according to {too_small.source}"
         message = f"the rank of this capture is {first.ranks[0]} according to {first.source}, but {count}"
-        raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
+        raise TracekitError(message, path=capture.path, hint=_create_rank_option_hint(capture.path))
     return first.ranks[0], first.source
 
 
@@ -205,9 +205,11 @@ def _check_ranks_are_unique(members: Iterable[Member]) -> None:
         by_rank[member.rank].append(member)
     for rank, same in by_rank.items():
         if len(same) > 1:
-            sources = ", ".join(f"{printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
+            sources = ", ".join(f"{convert_to_printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
             message = f"{len(same)} captures have rank {rank}: {sources}"
-            raise TracekitError(message, hint=f"omit one of these captures, or {_rank_option_hint(same[1].path)}")
+            raise TracekitError(
+                message, hint=f"omit one of these captures, or {_create_rank_option_hint(same[1].path)}"
+            )
 
 
 def _warn_about_missing_ranks(members: Sequence[Member]) -> None:
@@ -227,16 +229,16 @@ def _warn_about_missing_ranks(members: Sequence[Member]) -> None:
 def _format_file_names(captures: Sequence[RecordedMetadata]) -> str:
     """Return the file names of the first captures, joined into a string for error messages."""
     more = ", …" if len(captures) > _LISTED else ""
-    return ", ".join(printable_path(c.path.name) for c in captures[:_LISTED]) + more
+    return ", ".join(convert_to_printable_path(c.path.name) for c in captures[:_LISTED]) + more
 
 
-def _rank_option_hint(path: Path) -> str:
+def _create_rank_option_hint(path: Path) -> str:
     """Return a hint that states how to specify the rank of a capture."""
-    name = printable_path(path.name)
+    name = convert_to_printable_path(path.name)
     return f"specify the rank with ranks={{{name!r}: N}} or --rank {name}=N"
 
 
-def _name_without_suffix(file_name: str) -> str:
+def _remove_suffix(file_name: str) -> str:
     """Return a file name without the suffix of its format."""
     stem, dot, suffix = file_name.rpartition(".")
     return stem if dot and not suffix.isdecimal() else file_name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import targets
 from tracekit.core.recipes import UNNAMED_INDEX, find_recipe
-from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, choices_hint
+from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, create_choices_hint
 from tracekit.sets.recipes import FILE, RANK
 from tracekit.text import escape_formulas
 
@@ -83,18 +83,18 @@ def write_recipe_folder(
     """
     if format not in FORMATS:
         raise UnknownFormatError(
-            f"unknown format {format!r} for recipes", hint=choices_hint("formats", FORMATS, format)
+            f"unknown format {format!r} for recipes", hint=create_choices_hint("formats", FORMATS, format)
         )
-    with targets.atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
+    with targets.open_atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
         new.mkdir()
         if format == "html":
             _write_recipe_page(tables, recipe, new / f"{recipe}.html")
             return
         for name, table in tables.items():
-            index = index_columns(recipe, name, table)
+            index = choose_index_columns(recipe, name, table)
             path = new / f"{name}.{format}"
             if format == "csv":
-                _write_csv(printable_rows(table, index), path, spreadsheet=spreadsheet)
+                _write_csv(convert_to_printable_rows(table, index), path, spreadsheet=spreadsheet)
             else:
                 _write_parquet(table, index, recipe, path)
 
@@ -103,7 +103,7 @@ def is_folder_of_statistics(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder contains the statistics that a recipe wrote, as Parquet files."""
     from tracekit.core.compare import recipe as recipe_diff
 
-    return any(_statistics_path(path, name).is_file() for name in recipe_diff.TABLES)
+    return any(_find_statistics_path(path, name).is_file() for name in recipe_diff.TABLES)
 
 
 def diff_statistics(folder_a: str | os.PathLike[str], folder_b: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
@@ -124,10 +124,10 @@ def diff_statistics(folder_a: str | os.PathLike[str], folder_b: str | os.PathLik
     """
     from tracekit.core.compare import recipe as recipe_diff
 
-    return recipe_diff.diff_tables(_read_statistics(folder_a), _read_statistics(folder_b))
+    return recipe_diff.subtract_statistics(_read_statistics(folder_a), _read_statistics(folder_b))
 
 
-def _statistics_path(folder: str | os.PathLike[str], name: str) -> Path:
+def _find_statistics_path(folder: str | os.PathLike[str], name: str) -> Path:
     return Path(folder) / f"{name}.parquet"
 
 
@@ -135,7 +135,7 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
     """Return the tables of statistics in a folder, and the table with the names of the captures, by table name."""
     from tracekit.core.compare import recipe as recipe_diff
 
-    files = {name: _statistics_path(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
+    files = {name: _find_statistics_path(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
     tables = {name: _read_table(path) for name, path in files.items() if path.is_file()}
     if not tables.keys() & set(recipe_diff.TABLES):
         hint = "write the tables of a recipe such as cuda_gpu_kern_sum to it with -o"
@@ -179,7 +179,7 @@ def _read_table(path: Path) -> pl.DataFrame:
     return frame.with_columns(pl.col(categories).cast(pl.String))
 
 
-def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...]:
+def choose_index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...]:
     """Return the names of the columns that nsys declares as the pandas index of a table of a recipe."""
     if recipe == DIFF:
         return _DIFF_INDEX.get(name, ())
@@ -188,7 +188,7 @@ def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...
     return tuple(c for c in declared if c in table.columns)
 
 
-def printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
+def convert_to_printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
     """Return a table for printing, with index columns first, without an unnamed index, and with lists as strings."""
     import polars as pl
 
@@ -240,7 +240,7 @@ def _write_recipe_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Pa
     from tracekit.sets.recipe_page import render_recipe_page
 
     def format_rows(name: str) -> pl.DataFrame:
-        return printable_rows(tables[name], index_columns(recipe, name, tables[name]))
+        return convert_to_printable_rows(tables[name], choose_index_columns(recipe, name, tables[name]))
 
     path.write_text(render_recipe_page(recipe, tables, format_rows), "utf-8", newline="\n")
 
@@ -255,7 +255,7 @@ def _write_parquet(table: pl.DataFrame, index: Sequence[str], recipe: str, path:
     from pyarrow import parquet
 
     arrow = _use_32_bit_list_offsets(table.to_arrow(compat_level=pl.CompatLevel.oldest()))
-    metadata = {_RECIPE_KEY: recipe.encode(), b"pandas": json.dumps(_pandas_metadata(table, index)).encode()}
+    metadata = {_RECIPE_KEY: recipe.encode(), b"pandas": json.dumps(_build_pandas_metadata(table, index)).encode()}
     with path.open("wb") as file:
         parquet.write_table(arrow.replace_schema_metadata(metadata), file)
 
@@ -270,7 +270,7 @@ def _use_32_bit_list_offsets(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any]:
+def _build_pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any]:
     """Return the Parquet metadata that makes pandas use the columns ``index`` as the index of a table.
 
     The metadata also declares types for integer columns with nulls, which pandas would otherwise convert to floats. The

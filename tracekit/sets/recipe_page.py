@@ -9,7 +9,7 @@ from tracekit.core.recipes import RECIPES, find_recipe
 from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.exporters.html.sections import Contents
-from tracekit.sets.page import recipe_figures_as_json
+from tracekit.sets.page import serialize_recipe_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,9 +35,9 @@ def render_recipe_page(
     Raises:
         TracekitError: plotly is not installed.
     """
-    shown = [_html_table(name, format_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
+    shown = [_build_html_table(name, format_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
     section = Section(
-        recipe, recipe, notes=[find_recipe(recipe).doc], figures=recipe_figures_as_json(tables), tables=shown
+        recipe, recipe, notes=[find_recipe(recipe).doc], figures=serialize_recipe_figures(tables), tables=shown
     )
     return html_page.render_page(Contents(f"Recipe {recipe}", [section], []))
 
@@ -50,5 +50,5 @@ def is_recipe_page(path: Path) -> bool:
     return title is not None and title[1] == path.stem and path.stem in RECIPES
 
 
-def _html_table(name: str, rows: pl.DataFrame) -> Table:
+def _build_html_table(name: str, rows: pl.DataFrame) -> Table:
     return Table.from_frame(name, rows, rows.columns, _ROWS, rows.columns[0])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, cast
 
-from tracekit.core.recipes import Clock, RankRequest, find_recipe, option_values
-from tracekit.errors import MissingTableError, printable_path
+from tracekit.core.recipes import Clock, RankRequest, find_recipe, resolve_option_values
+from tracekit.errors import MissingTableError, convert_to_printable_path
 from tracekit.sets.engines import MergingEngine
 from tracekit.trace import call_with_tables
 
@@ -63,14 +63,16 @@ def run_recipes(
         MissingTableError: The option ``align`` is ``yes``, but the start of a profile is not recorded.
     """
     recipes = {name: find_recipe(name) for name in options_by_recipe}
-    values = {name: option_values(recipes[name], options) for name, options in options_by_recipe.items()}
+    values = {name: resolve_option_values(recipes[name], options) for name, options in options_by_recipe.items()}
     times = _start_times_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
-    axes = {n: _common_time_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
+    axes = {n: _find_common_time_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
     functions = {name: functools.partial(_compute_rank_tables, name, values[name], *axes[name]) for name in recipes}
     if len(recipes) == 1:
-        merged = {name: _merged_tables(recipe, traces, functions[name], progress) for name, recipe in recipes.items()}
+        merged = {
+            name: _compute_merged_tables(recipe, traces, functions[name], progress) for name, recipe in recipes.items()
+        }
     else:
-        merged = _merged_tables_by_recipe(recipes, traces, functions, progress)
+        merged = _compute_merged_tables_by_recipe(recipes, traces, functions, progress)
     tables_by_recipe = {
         name: _compute_final_tables(recipe, merged[name], values[name]) for name, recipe in recipes.items()
     }
@@ -79,7 +81,7 @@ def run_recipes(
         from tracekit.sets.communication import warn_about_unaligned_clocks
 
         warn_about_unaligned_clocks(clocks)
-    files = _file_name_table(traces)
+    files = _build_file_name_table(traces)
     return {name: {**tables, FILES: files} for name, tables in tables_by_recipe.items()}
 
 
@@ -89,15 +91,15 @@ def _compute_final_tables(recipe: Recipe, merged_tables: Tables, option_values: 
     return {output.name: combined[output.name] for output in recipe.outputs}
 
 
-def _merged_tables(
+def _compute_merged_tables(
     recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
     """Compute the tables of a recipe for each rank, and merge the tables of all ranks."""
     if recipe.reductions and isinstance(traces.engine, MergingEngine):
-        return _tables_merged_by_engine(recipe.name, traces, function, progress)
+        return _merge_tables_in_engine(recipe.name, traces, function, progress)
     results: list[Tables] = []
     for done, (member, result) in enumerate(traces.skip_unreadable(traces.outcomes(function)), 1):
-        results.append(recipe.with_rank_column(result, member.rank))
+        results.append(recipe.add_rank_column(result, member.rank))
         if len(results) == _MERGED:
             results = [recipe.merge_ranks(results)]
         if progress is not None:
@@ -105,7 +107,7 @@ def _merged_tables(
     return recipe.merge_ranks(results)
 
 
-def _merged_tables_by_recipe(
+def _compute_merged_tables_by_recipe(
     recipes: Mapping[str, Recipe],
     traces: TraceSet,
     functions: Mapping[str, Callable[[Trace], Tables]],
@@ -113,10 +115,10 @@ def _merged_tables_by_recipe(
 ) -> dict[str, Tables]:
     """Return the merged tables of all ranks by recipe name. Each profile is opened once for all recipes."""
     results: dict[str, list[Tables]] = {name: [] for name in recipes}
-    outcomes = traces.outcomes(functools.partial(_recipe_tables_of_rank, functions))
+    outcomes = traces.outcomes(functools.partial(_compute_tables_of_rank, functions))
     for done, (member, tables) in enumerate(traces.skip_unreadable(outcomes), 1):
         for name, recipe in recipes.items():
-            results[name].append(recipe.with_rank_column(tables[name], member.rank))
+            results[name].append(recipe.add_rank_column(tables[name], member.rank))
             if len(results[name]) == _MERGED:
                 results[name] = [recipe.merge_ranks(results[name])]
         if progress is not None:
@@ -124,12 +126,12 @@ def _merged_tables_by_recipe(
     return {name: recipe.merge_ranks(results[name]) for name, recipe in recipes.items()}
 
 
-def _recipe_tables_of_rank(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
+def _compute_tables_of_rank(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
     """Compute the tables of several recipes for one rank, by recipe name."""
     return {name: function(trace) for name, function in functions.items()}
 
 
-def _tables_merged_by_engine(
+def _merge_tables_in_engine(
     name: str, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
     """Compute the tables of a recipe for each rank, and let the engine merge the tables of all ranks.
@@ -146,7 +148,7 @@ def _tables_merged_by_engine(
     def outcomes() -> Iterator[tuple[Member, Tables | Exception]]:
         nonlocal tables
         engine = cast("MergingEngine", traces.engine)
-        ranked = functools.partial(_tables_with_rank, name, traces.function_of_member(function))
+        ranked = functools.partial(_compute_tables_with_rank, name, traces.function_of_member(function))
         merge = functools.partial(_merge_tables, name)
         tables, errors = engine.map_merged(ranked, merge, traces.captures, report_progress)
         failed = {member.rank: error for member, error in errors}
@@ -158,9 +160,9 @@ def _tables_merged_by_engine(
     return cast("Tables", tables)
 
 
-def _tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
+def _compute_tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
     """Return the tables of a recipe for one member, with columns for its rank."""
-    return find_recipe(name).with_rank_column(function(member), member.rank)
+    return find_recipe(name).add_rank_column(function(member), member.rank)
 
 
 def _merge_tables(name: str, results: list[Tables]) -> Tables:
@@ -191,7 +193,7 @@ def _compute_rank_tables(
     return call_with_tables(trace, compute_tables, key=(recipe_name, *sorted(option_values.items())))
 
 
-def _common_time_axis(
+def _find_common_time_axis(
     traces: TraceSet, times: Mapping[Member, tuple[int | None, int]], option_values: Mapping[str, Value]
 ) -> tuple[int | None, int]:
     """Return the UTC start and the length of the time axis that all ranks share, in ns.
@@ -243,11 +245,13 @@ def _check_start_is_recorded(member: Member, start: int | None) -> int:
     return start
 
 
-def _file_name_table(traces: TraceSet) -> pl.DataFrame:
+def _build_file_name_table(traces: TraceSet) -> pl.DataFrame:
     """Return one row per rank with its file name without suffix, and its number unless ranks are 0, 1, 2 and so on."""
     import polars as pl
 
-    files = pl.DataFrame({FILE: [printable_path(m.path.stem) for m in traces.captures]}, schema={FILE: pl.String})
+    files = pl.DataFrame(
+        {FILE: [convert_to_printable_path(m.path.stem) for m in traces.captures]}, schema={FILE: pl.String}
+    )
     if traces.ranks == list(range(len(traces))):
         return files
     return files.with_columns(pl.Series(RANK, traces.ranks, dtype=pl.Int64))

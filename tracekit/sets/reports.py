@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import polars as pl
 
 from tracekit.core.reports.table import ReportTable, integer_column
-from tracekit.sets.frames import RANK, with_rank_column
+from tracekit.sets.frames import RANK, add_rank_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ class RankedReport:
         """The number of rows of all ranks."""
         return sum(report.rows for _, report in self.parts)
 
-    def first_rows_of_each_rank(self, rows_per_rank: int) -> RankedReport:
+    def limit_rows_per_rank(self, rows_per_rank: int) -> RankedReport:
         """Return a report with only the first rows of each rank."""
         parts = (
             (rank, dataclasses.replace(report, data=report.data.head(rows_per_rank))) for rank, report in self.parts
@@ -55,7 +55,7 @@ class RankedReport:
 
     def frame(self) -> pl.DataFrame:
         """Return the rows with the column ``rank`` before the columns of the report."""
-        frames = [with_rank_column(report.frame(), rank) for rank, report in self.parts]
+        frames = [add_rank_column(report.frame(), rank) for rank, report in self.parts]
         return pl.concat(frames, how="diagonal_relaxed")
 
     def csv(self, sink: BinaryIO) -> None:
@@ -71,13 +71,13 @@ class RankedReport:
         header = b""
         for rank, report in self.parts:
             content = io.BytesIO()
-            _with_rank_column(report, rank).csv(content)
+            _add_rank_column(report, rank).csv(content)
             titles, rest = _split_header(content.getvalue(), report)
             sink.write((b"" if titles == header else titles) + rest)
             header = titles or header
 
 
-def _with_rank_column(report: Report, rank: int) -> Report:
+def _add_rank_column(report: Report, rank: int) -> Report:
     """Return the report of one capture with the additional column ``rank``."""
     data = report.data.with_columns(pl.lit(rank, pl.Int64).alias(_SOURCE))
     if isinstance(report, ReportTable):

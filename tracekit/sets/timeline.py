@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LISTED = 8
 
 
-def traces_on_shared_clock(traces: TraceSet) -> ManyTraces:
+def align_traces(traces: TraceSet) -> ManyTraces:
     """Return the traces of a set for an exporter, with their clocks and with flows between communicating ranks.
 
     All rows of the captures are used to align the clocks, including rows that the set does not select. A warning lists
@@ -54,7 +54,7 @@ def traces_on_shared_clock(traces: TraceSet) -> ManyTraces:
         f"clock_rank_{rank}": _describe_clock_alignment(row) for rank, row in clocks.items()
     }
     return ManyTraces(
-        parts, flows_between_ranks(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, metadata
+        parts, find_flows_between_ranks(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, metadata
     )
 
 
@@ -72,7 +72,7 @@ class _RankOpener:
             yield trace_view(trace)
 
 
-def flows_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
+def find_flows_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
     """Return the flows (arrows in a timeline) between calls of different ranks, as rows of ``ManyTraces.links``.
 
     The calls of one collective are connected in order of start. A flow also leads from the start of a call that sends
@@ -99,13 +99,16 @@ def flows_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
         sends=pl.col("kind") == "send",
     )
     members = members.drop_nulls(["id", "ns"])
-    both = [_collective_flows(members.filter(~pl.col("is_message"))), _message_flows(members.filter("is_message"))]
+    both = [
+        _find_collective_flows(members.filter(~pl.col("is_message"))),
+        _find_message_flows(members.filter("is_message")),
+    ]
     # flows between MPI calls of one trace are drawn with the trace
     own = (pl.col("from_part") == pl.col("to_part")) & (pl.col("from_table") == "mpi_calls")
     return pl.concat(both).filter(~own)
 
 
-def _collective_flows(members: pl.DataFrame) -> pl.DataFrame:
+def _find_collective_flows(members: pl.DataFrame) -> pl.DataFrame:
     """Return the flows that connect the calls of each collective in order of start."""
     import polars as pl
 
@@ -116,7 +119,7 @@ def _collective_flows(members: pl.DataFrame) -> pl.DataFrame:
     return flows.drop_nulls("from_part")
 
 
-def _message_flows(members: pl.DataFrame) -> pl.DataFrame:
+def _find_message_flows(members: pl.DataFrame) -> pl.DataFrame:
     """Return the flows from the start of each call that sends a message to the end of the call that receives it."""
     import polars as pl
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tracekit import detection, registry, schemas
-from tracekit.errors import TracekitError, first_line_of_message, warn
+from tracekit.errors import TracekitError, get_first_line_of_message, warn
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
 from tracekit.sets import ranks as rank_sources
-from tracekit.sets.engines import LocalEngine, engine_from_argument
+from tracekit.sets.engines import LocalEngine, resolve_engine
 from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedMetadata
 from tracekit.source import Source
@@ -81,7 +81,7 @@ def load_many(
         >>> ranks.frame("kernels").group_by("rank").len().sort("rank").collect().rows()
         [(0, 15), (1, 15)]
     """
-    chosen = engine_from_argument(engine)
+    chosen = resolve_engine(engine)
     located = path_lists.locate_captures(paths)
     files, urls = list(located), {path: url for path, url in located.items() if url is not None}
     specified = ranks or {}
@@ -136,7 +136,7 @@ def skip_unreadable(
             yield member, result
         elif engine.skips_errors:
             errors.append((member, result))
-            what = result.message if isinstance(result, TracekitError) else first_line_of_message(result)
+            what = result.message if isinstance(result, TracekitError) else get_first_line_of_message(result)
             warn(f"the capture was skipped, because it cannot be read: {what}", path=member.path)
         else:
             raise result
@@ -256,7 +256,7 @@ class TraceSet:
         """
         import polars as pl
 
-        ranked = [frames.with_rank_column(frame, member.rank) for member, frame in self._readable_results(function)]
+        ranked = [frames.add_rank_column(frame, member.rank) for member, frame in self._readable_results(function)]
         return pl.concat(ranked, how="diagonal_relaxed")
 
     def outcomes(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result | Exception]]:
@@ -281,7 +281,7 @@ class TraceSet:
         Raises:
             SchemaError: The table does not exist.
         """
-        return frames.schema_with_rank(_schema_after_operations(name, self._operations))
+        return frames.add_rank_to_schema(_schema_after_operations(name, self._operations))
 
     def frame(self, name: str) -> pl.LazyFrame:
         """Return a table of all ranks as a polars LazyFrame, whose first column is ``rank``.
@@ -311,7 +311,7 @@ class TraceSet:
         schema = self.schema(name)
         names = schema.names[1:] if columns is None else [schema[c].name for c in columns if c != RANK]
         columns_to_read = names or schema.names[1:2]
-        read = functools.partial(_read_table, name, [frames.column_name_in_trace(c) for c in columns_to_read])
+        read = functools.partial(_read_table, name, [frames.find_column_name_in_trace(c) for c in columns_to_read])
         table = frames.concat_tables(schema, [RANK, *columns_to_read], self._readable_results(read))
         return table.select(list(range(1 + len(names))))
 
@@ -509,7 +509,7 @@ class TraceSet:
         """
         from tracekit.sets import communication
 
-        return communication.clock_conversions(self)
+        return communication.list_clock_conversions(self)
 
     def correlate(self) -> TraceSet:
         """Join GPU activities with their API calls and NVTX ranges in every rank, as ``Trace.correlate`` does."""
@@ -623,7 +623,7 @@ class TraceSet:
         from tracekit import exporting, registry
         from tracekit.sets.export import export
 
-        chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+        chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
         chosen = chosen.with_options(options or {})
         traces = self.select(tables=tables if chosen.write_table is None else None)
         traces = traces.correlate() if chosen.correlated else traces

@@ -85,10 +85,10 @@ def initialize_worker(polars_threads: int, hide_pandas: bool) -> None:  # noqa: 
         no_pandas.hide_pandas()
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent_process, args=(parent,), daemon=True).start()
 
 
-def _exit_with_parent(parent: Any) -> None:
+def _exit_with_parent_process(parent: Any) -> None:
     """Wait until the parent process has ended, and then exit."""
     parent.join()
     os._exit(1)

@@ -16,19 +16,19 @@ from tracekit import interrupts
 from tracekit.errors import ExportError
 from tracekit.targets.inputs import Input
 from tracekit.targets.target import Target
-from tracekit.targets.workspaces import is_in_workspace, workspace
+from tracekit.targets.workspaces import create_workspace, is_in_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Input", "atomic_output", "workspace"]
+__all__ = ["Input", "create_workspace", "open_atomic_output"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def atomic_output(
+def open_atomic_output(
     path: str | os.PathLike[str],
     *,
     is_exported_file: Callable[[Path], bool] | None = None,
@@ -53,7 +53,7 @@ def atomic_output(
     target = Target(path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=inputs)
     with _name_target_in_errors(target), contextlib.ExitStack() as stack:
         target.check_may_be_written()
-        folder = stack.enter_context(workspace(target.resolved.parent))
+        folder = stack.enter_context(create_workspace(target.resolved.parent))
         new = folder / "new" / target.resolved.name
         new.parent.mkdir()
         yield new

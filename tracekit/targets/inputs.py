@@ -28,21 +28,23 @@ class Input(NamedTuple):
     def from_path(cls, path: str | os.PathLike[str]) -> Self:
         """Return the input at a path."""
         absolute = Path(path).absolute()
-        return cls(absolute, _file_identity(absolute))
+        return cls(absolute, _read_file_identity(absolute))
 
     def is_or_contains(self, file: os.stat_result) -> bool:
         """Return whether a file is this input, or is inside this input folder at any depth."""
         identity = (file.st_dev, file.st_ino)
-        return identity in (self.identity, _file_identity(self.path)) or identity in _file_identities(self.path)
+        return identity in (self.identity, _read_file_identity(self.path)) or identity in _list_file_identities(
+            self.path
+        )
 
     def is_inside(self, folder: os.stat_result) -> bool:
         """Return whether a folder is this input, or contains this input at any depth."""
         identity = (folder.st_dev, folder.st_ino)
         real = Path(os.path.realpath(self.path))
-        return identity == self.identity or any(_file_identity(p) == identity for p in (real, *real.parents))
+        return identity == self.identity or any(_read_file_identity(p) == identity for p in (real, *real.parents))
 
 
-def _file_identity(path: Path) -> Identity | None:
+def _read_file_identity(path: Path) -> Identity | None:
     """Return the device and inode number of the file at a path. Return None if the path cannot be accessed."""
     try:
         status = path.stat()
@@ -51,10 +53,10 @@ def _file_identity(path: Path) -> Identity | None:
     return status.st_dev, status.st_ino
 
 
-def _file_identities(folder: Path) -> Iterator[Identity]:
+def _list_file_identities(folder: Path) -> Iterator[Identity]:
     """Yield the device and inode number of every file in a folder at any depth. Links to files are followed."""
     for parent, _, names in os.walk(folder):
         for name in names:
-            identity = _file_identity(Path(parent, name))
+            identity = _read_file_identity(Path(parent, name))
             if identity is not None:
                 yield identity

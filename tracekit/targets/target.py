@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
-from tracekit.files import special_file_kind
+from tracekit.files import find_special_file_kind
 from tracekit.targets.rename import exchange_paths, rename_without_replacing
 from tracekit.targets.workspaces import REPLACED
 
@@ -91,7 +91,7 @@ class Target:
 
     def _check_file(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing file."""
-        if (kind := special_file_kind(existing.st_mode)) is not None:
+        if (kind := find_special_file_kind(existing.st_mode)) is not None:
             raise self._export_error(
                 f"this is {kind}, but only regular files can be replaced",
                 "choose another name, or - for standard output",
@@ -111,12 +111,12 @@ class Target:
         if self._is_exported_file is None:
             raise self._export_error("this is a folder, but the output is a file", "pass the name of a file")
         self._check_overwrite()
-        if foreign := self._foreign_names(self._is_exported_file):
+        if foreign := self._list_foreign_names(self._is_exported_file):
             names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")
             message = f"this folder contains files that tracekit did not write: {names}"
             raise self._export_error(message, "choose another name, or delete the folder yourself")
 
-    def _foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
+    def _list_foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
         """Return the names of up to ``_MAX_NAMES`` entries of the output folder that tracekit did not write."""
         with os.scandir(self.resolved) as entries:
             foreign = (

@@ -35,7 +35,7 @@ _PAUSE_S = 0.01
 
 
 @contextlib.contextmanager
-def workspace(parent: Path) -> Iterator[Path]:
+def create_workspace(parent: Path) -> Iterator[Path]:
     """Create a temporary folder, and delete it at the end, even if a signal ends the program.
 
     Workspaces that killed processes left behind in the same parent are deleted first. A workspace in use is locked, and

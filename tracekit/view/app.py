@@ -39,9 +39,9 @@ def create_app(captures: Captures) -> dash.Dash:
     )
     app.logger.setLevel(logging.WARNING)
     app.index_string = app.index_string.replace("<html>", '<html lang="en">', 1)
-    app.layout = _layout()
+    app.layout = _build_layout()
     _register_callbacks(app, captures)
-    grid.register_callbacks(app, captures, lambda id_, row, search: _detail_tables(captures, id_, row, search))
+    grid.register_callbacks(app, captures, lambda id_, row, search: _build_detail_tables(captures, id_, row, search))
     return app
 
 
@@ -54,10 +54,10 @@ def _show_failure(error: Exception) -> None:
             "the viewer could not answer the request", hint="the terminal in which tracekit view runs shows the error"
         )
         traceback.print_exception(error)
-    dash.set_props("failure", {"children": grid.error_message(reason)})
+    dash.set_props("failure", {"children": grid.build_error_message(reason)})
 
 
-def _layout() -> Any:
+def _build_layout() -> Any:
     """Return the layout of the application: the header, the navigation, and the element that contains the page."""
     toggle = dmc.Button("Dark or light", id="scheme-toggle", variant="subtle", size="xs")
     return dmc.MantineProvider(
@@ -106,16 +106,16 @@ def _register_callbacks(app: dash.Dash, captures: Captures) -> None:
         try:
             state = parse_url(path or "/", search or "", len(captures))
         except TracekitError as error:
-            return [html.H1("Error"), grid.error_message(error)], [], [], "Error"
+            return [html.H1("Error"), grid.build_error_message(error)], [], [], "Error"
         try:
             content = pages.build(pages.Context(captures, state, scheme == "dark"))
         except TracekitError as error:
-            content = [html.H1(_page_title(state)), grid.error_message(error)]
+            content = [html.H1(_format_page_title(state)), grid.build_error_message(error)]
         return (
             [c for c in content if c is not None],
-            _page_links(captures, state),
-            _capture_header(captures, state),
-            _document_title(captures, state),
+            _build_page_links(captures, state),
+            _build_capture_header(captures, state),
+            _format_document_title(captures, state),
         )
 
     _register_browser_callbacks(app)
@@ -168,12 +168,12 @@ def _register_form_callbacks(app: dash.Dash, captures: Captures) -> None:
             return no_update, no_update
         try:
             state = parse_url("/iterations", search or "", len(captures))
-            bounds = f"{_iteration_text(first)}:{_iteration_text(last)}"
+            bounds = f"{_format_iteration(first)}:{_format_iteration(last)}"
             values = {"capture": str(state.at.capture), "iterations": bounds, "key_op": str(key_op or "")}
             at = parse_aggregation(values, len(captures))
-            captures[at].aggregated_trace(at).count("iterations")
+            captures[at].get_aggregated_trace(at).count("iterations")
         except TracekitError as error:
-            return no_update, grid.error_message(error)
+            return no_update, grid.build_error_message(error)
         return make_url("iterations", at), None
 
     @app.callback(
@@ -193,7 +193,10 @@ def _register_form_callbacks(app: dash.Dash, captures: Captures) -> None:
             state = parse_url("/compare", search or "", len(captures))
         except TracekitError:
             return no_update
-        other = {"other_capture": str(capture), "other_iterations": f"{_iteration_text(first)}:{_iteration_text(last)}"}
+        other = {
+            "other_capture": str(capture),
+            "other_iterations": f"{_format_iteration(first)}:{_format_iteration(last)}",
+        }
         if other["other_iterations"] == ":":
             del other["other_iterations"]
         return state.url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
@@ -222,30 +225,30 @@ def _register_stack_callback(app: dash.Dash, captures: Captures) -> None:
         return state.url(**{n: state.get(n) for n in ("events", "weight", "thread") if state.get(n)}, **times)
 
 
-def _iteration_text(value: Any) -> str:
+def _format_iteration(value: Any) -> str:
     """Return the iteration number in an input field as a string, or an empty string if the field is empty."""
     return str(int(value)) if isinstance(value, int | float) and abs(value) < MAX_BOUND else ""
 
 
-def _page_links(captures: Captures, state: PageState) -> list[Any]:
+def _build_page_links(captures: Captures, state: PageState) -> list[Any]:
     """Return links to the pages that have data in the current capture."""
     links = []
-    for page in pages.available_pages(captures, captures[state.at]):
+    for page in pages.list_available_pages(captures, captures[state.at]):
         current: dict[str, str] = {"aria-current": "page"} if page.name == state.page else {}
         style = "nav-link current" if current else "nav-link"
         links.append(html.Li(dcc.Link(page.title, href=state.url(page.name), className=style), **current))
     return [html.Ul(links)]
 
 
-def _capture_header(captures: Captures, state: PageState) -> list[Any]:
+def _build_capture_header(captures: Captures, state: PageState) -> list[Any]:
     """Return the capture selector or name, and a description of the aggregation if it is not the default."""
     parts: list[Any] = []
     if len(captures) > 1:
         parts.append(
-            components.navigation_select(
+            components.build_navigation_select(
                 "capture",
-                [(f"{each.index}: {each.name}", state.at_capture(each.index).url()) for each in captures.all],
-                state.at_capture(state.at.capture).url(),
+                [(f"{each.index}: {each.name}", state.select_capture(each.index).url()) for each in captures.all],
+                state.select_capture(state.at.capture).url(),
                 w=300,
                 **{"aria-label": "Capture"},
             )
@@ -258,21 +261,21 @@ def _capture_header(captures: Captures, state: PageState) -> list[Any]:
     return parts
 
 
-def _document_title(captures: Captures, state: PageState) -> str:
+def _format_document_title(captures: Captures, state: PageState) -> str:
     """Return the title of the HTML document."""
-    return f"{_page_title(state)} · {captures[state.at].name} · tracekit"
+    return f"{_format_page_title(state)} · {captures[state.at].name} · tracekit"
 
 
-def _page_title(state: PageState) -> str:
+def _format_page_title(state: PageState) -> str:
     """Return the title of a page, or "Error" if the page does not exist."""
     page = pages.PAGES.get(state.page)
     return page.title if page else "Error"
 
 
-def _detail_tables(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
+def _build_detail_tables(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
     """Return the tables with details about a selected row."""
     query = grid.parse_table_id(id_, len(captures))
     page = next((p.name for p in pages.PAGES.values() if query.table in p.details), "")
     state = replace(parse_url(f"/{page}", search, len(captures)), at=query.at)
-    arguments = pages.selected_arguments(query.table, dict(query.arguments), row)
-    return pages.detail_tables(pages.Context(captures, state, dark=False), query.table, arguments)
+    arguments = pages.parse_selected_arguments(query.table, dict(query.arguments), row)
+    return pages.build_detail_tables(pages.Context(captures, state, dark=False), query.table, arguments)

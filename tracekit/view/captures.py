@@ -106,7 +106,7 @@ class Capture:
     _traces: Cache[Aggregated, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
     _counts: dict[str, int] = field(default_factory=dict)
 
-    def aggregated_trace(self, aggregated: Aggregated) -> Trace:
+    def get_aggregated_trace(self, aggregated: Aggregated) -> Trace:
         """Return the correlated trace of this capture, rolled up with the iterations and key op of an aggregation.
 
         If the capture contains a roll-up, as DLProf databases do, the default aggregation is that roll-up.
@@ -130,7 +130,7 @@ class Capture:
         """Return the number of rows of a table, or 0 if the table cannot be computed."""
         if name not in self._counts:
             try:
-                self._counts[name] = self.aggregated_trace(Aggregated(self.index)).count(name)
+                self._counts[name] = self.get_aggregated_trace(Aggregated(self.index)).count(name)
             except TracekitError:
                 self._counts[name] = 0
         return self._counts[name]
@@ -159,14 +159,14 @@ class Captures:
         """Return the cached rows of a table. If they are not cached, compute and cache them."""
         return self._rows.get(key, compute)
 
-    def row_order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
+    def get_row_order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
         """Return the row numbers of the rows that match a query, in the sort order of the query.
 
         If they are not cached, compute and cache them.
         """
         return self._orders.get(key, compute)
 
-    def cached_result(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+    def get_cached_result(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return a cached figure or other result. If it is not cached, compute and cache it."""
         return self._figures.get(key, compute)
 

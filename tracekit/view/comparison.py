@@ -58,18 +58,18 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
     if captures is None:
         return diff(a, b, by=[by])
     # the traces are part of the value, so that their ids are not used again
-    _, _, result = captures.cached_result(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
+    _, _, result = captures.get_cached_result(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
     return result  # type: ignore[no-any-return]
 
 
-def diff_table_rows(differences: Diff, kind: str) -> Rows:
+def build_diff_table_rows(differences: Diff, kind: str) -> Rows:
     """Return the differences of one kind, such as kernels, as rows of a table, the largest changes first."""
     frame = differences.frame(kind)
     frame = frame.select([c for c in TITLES if c in frame.columns])
     return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})
 
 
-def total_times(differences: Diff, by: str) -> tuple[int, int] | None:
+def compute_total_times(differences: Diff, by: str) -> tuple[int, int] | None:
     """Return the total times of both traces in ns, or None if rows are nested, so that their times cannot be added."""
     name, frame = KINDS[by].total, differences.frame(by)
     if name is None:
@@ -78,7 +78,7 @@ def total_times(differences: Diff, by: str) -> tuple[int, int] | None:
     return int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
 
 
-def other_side(captures: Captures, state: State) -> Aggregated:
+def find_other_side(captures: Captures, state: State) -> Aggregated:
     """Return the capture and aggregation that the URL selects for the comparison.
 
     The default is the next capture or, if there is only one capture, all iterations of this capture.

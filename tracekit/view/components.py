@@ -27,7 +27,7 @@ HEIGHT, COMPACT_HEIGHT = 380, 290
 UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 
 
-def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = False, **options: Any) -> Any:
+def build_figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = False, **options: Any) -> Any:
     """Return a panel with a figure of ``trace.plot``. Return None if the capture lacks its data.
 
     Args:
@@ -42,10 +42,10 @@ def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = F
         drawn = getattr(trace.plot, name)(dark=dark, **options)
     except TracekitError:
         return None
-    return figure_panel(drawn, title, compact=compact)
+    return build_figure_panel(drawn, title, compact=compact)
 
 
-def figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Any:
+def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Any:
     """Return a panel that shows a plotly figure.
 
     Args:
@@ -60,12 +60,12 @@ def figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Any:
     return html.Section([html.H2(title), graph], className="panel", **{"aria-label": title})
 
 
-def panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:
+def build_panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:
     """Return a panel that contains a heading, followed by the components in ``content``."""
     return html.Section([html.H2(title), *content], className="panel", **{"aria-label": title}, **attributes)
 
 
-def number_card(label: str, value: str, note: str = "") -> Any:
+def build_number_card(label: str, value: str, note: str = "") -> Any:
     """Return a component that shows a number with a label and an optional note."""
     parts = [html.Dt(label), html.Dd([value, html.Span(note, className="note") if note else ""])]
     return html.Div(parts, className="number-card")
@@ -79,7 +79,7 @@ def format_duration(nanoseconds: int) -> str:
     return f"{nanoseconds:,} ns"
 
 
-def navigation_select(name: str, choices: Sequence[tuple[str, str]], current: str, **attributes: Any) -> Any:
+def build_navigation_select(name: str, choices: Sequence[tuple[str, str]], current: str, **attributes: Any) -> Any:
     """Return a drop-down list of links. Each choice consists of a label and a URL."""
     data = [{"label": label, "value": url} for label, url in choices]
     id_ = {"part": "navigate", "name": name}
@@ -87,13 +87,13 @@ def navigation_select(name: str, choices: Sequence[tuple[str, str]], current: st
     return dmc.Select(id=id_, data=data, value=current, **options)
 
 
-def navigation_control(name: str, choices: Sequence[tuple[str, str]], current: str) -> Any:
+def build_navigation_control(name: str, choices: Sequence[tuple[str, str]], current: str) -> Any:
     """Return a segmented control of links. Each choice consists of a label and a URL."""
     data = [{"label": label, "value": url} for label, url in choices]
     id_ = {"part": "navigate", "name": name}
     return dmc.SegmentedControl(id=id_, data=data, value=current, size="xs", **{"data-initial": current})
 
 
-def link(text: str, href: str, **attributes: Any) -> Any:
+def build_link(text: str, href: str, **attributes: Any) -> Any:
     """Return a link to another page of the viewer."""
     return dcc.Link(text, href=href, **attributes)

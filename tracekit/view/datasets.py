@@ -83,14 +83,14 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "op_types",
             "Op types",
-            sources.op_types,
+            sources.read_op_types,
             "total_gpu_time_ns:desc",
             link=Link("ops", "Ops", "ops", {"op_type": "op_type"}),
         ),
         Dataset(
             "ops",
             "Ops",
-            sources.table("ops", "gpu_time_ns"),
+            sources.create_table_reader("ops", "gpu_time_ns"),
             "gpu_time_ns:desc",
             first=(
                 "op_name",
@@ -107,11 +107,11 @@ DATASETS: Mapping[str, Dataset] = {
             select={"op_id": "op_id"},
             note="Select an op to see its kernels and calls below.",
         ),
-        Dataset("op_kernels", "Kernels of the op", sources.op_kernels, "total_gpu_time_ns:desc"),
+        Dataset("op_kernels", "Kernels of the op", sources.read_op_kernels, "total_gpu_time_ns:desc"),
         Dataset(
             "op_instances",
             "Calls of the op",
-            sources.op_instances,
+            sources.read_op_instances,
             "gpu_time_ns:desc",
             first=(
                 "op_instance_id",
@@ -127,7 +127,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "kernel_iterations",
             "Iterations",
-            sources.iterations,
+            sources.read_iterations,
             "iteration:asc",
             key="iteration",
             select={"iteration": "iteration"},
@@ -137,35 +137,35 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "op_iterations",
             "Iterations",
-            sources.iterations,
+            sources.read_iterations,
             "iteration:asc",
             key="iteration",
             select={"iteration": "iteration"},
             note="Select an iteration to see its ops below.",
             hidden=PARTS,
         ),
-        Dataset("iterations", "Iterations", sources.iterations, "iteration:asc"),
+        Dataset("iterations", "Iterations", sources.read_iterations, "iteration:asc"),
         Dataset(
             "iteration_kernels",
             "Kernels of the iteration",
-            sources.iteration_kernels,
+            sources.read_iteration_kernels,
             "gpu_duration_ns:desc",
             hidden=("op_type", "op_id", "direction", "start_ns", "end_ns", "iteration"),
         ),
         Dataset(
             "iteration_ops",
             "Ops of the iteration",
-            sources.iteration_ops,
+            sources.read_iteration_ops,
             "gpu_time_ns:desc",
             key="op_id",
             select={"op_id": "op_id"},
             note="Select an op to see its kernels below.",
         ),
-        Dataset("gpus", "GPUs", sources.gpus, "device_id:asc"),
+        Dataset("gpus", "GPUs", sources.read_gpus, "device_id:asc"),
         Dataset(
             "kernels",
             "Kernels by name and launch shape",
-            sources.launch_shapes,
+            sources.read_launch_shapes,
             "total_time_ns:desc",
             key="shape_id",
             select={"name": "name", "grid": "grid", "block": "block"},
@@ -175,7 +175,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "launches",
             "Launches",
-            sources.launches,
+            sources.read_launches,
             "start_ns:asc",
             first=(
                 "kernel_id",
@@ -199,40 +199,47 @@ DATASETS: Mapping[str, Dataset] = {
                 "api_call_id",
             ),
         ),
-        Dataset("copies", "Memory operations by kind", sources.report("cuda_gpu_mem_time_sum"), "total_time_ns:desc"),
-        Dataset("copy_sizes", "Sizes by kind", sources.report("cuda_gpu_mem_size_sum"), "total_mb:desc"),
+        Dataset(
+            "copies",
+            "Memory operations by kind",
+            sources.create_report_reader("cuda_gpu_mem_time_sum"),
+            "total_time_ns:desc",
+        ),
+        Dataset("copy_sizes", "Sizes by kind", sources.create_report_reader("cuda_gpu_mem_size_sum"), "total_mb:desc"),
         Dataset(
             "memcpys",
             "Memory copies",
-            sources.table_with_durations("memcpys"),
+            sources.create_interval_reader("memcpys"),
             "start_ns:asc",
             first=("memcpy_id", "copy_kind", "bytes", "duration_ns"),
         ),
         Dataset(
             "memsets",
             "Memory sets",
-            sources.table_with_durations("memsets"),
+            sources.create_interval_reader("memsets"),
             "start_ns:asc",
             first=("memset_id", "bytes", "duration_ns"),
         ),
-        Dataset("memory_peak", "Peak of GPU memory", sources.report("gpu_memory_peak")),
-        Dataset("memory_alive", "Allocations at the peak", sources.report("gpu_memory_alive")),
-        Dataset("api", "API calls by function", sources.report("cuda_api_sum"), "total_time_ns:desc"),
+        Dataset("memory_peak", "Peak of GPU memory", sources.create_report_reader("gpu_memory_peak")),
+        Dataset("memory_alive", "Allocations at the peak", sources.create_report_reader("gpu_memory_alive")),
+        Dataset("api", "API calls by function", sources.create_report_reader("cuda_api_sum"), "total_time_ns:desc"),
         Dataset(
             "api_calls",
             "API calls",
-            sources.table_with_durations("api_calls"),
+            sources.create_interval_reader("api_calls"),
             "start_ns:asc",
             first=("api_call_id", "name", "duration_ns", "start_ns"),
             hidden=("name_id", "callchain_id"),
         ),
-        Dataset("osrt", "Operating system calls by function", sources.report("osrt_sum"), "total_time_ns:desc"),
-        Dataset("nvtx", "NVTX ranges by name", sources.report("nvtx_sum"), "total_time_ns:desc"),
-        Dataset("nvtx_gpu", "NVTX ranges by GPU activity", sources.report("nvtx_gpu_proj_sum")),
+        Dataset(
+            "osrt", "Operating system calls by function", sources.create_report_reader("osrt_sum"), "total_time_ns:desc"
+        ),
+        Dataset("nvtx", "NVTX ranges by name", sources.create_report_reader("nvtx_sum"), "total_time_ns:desc"),
+        Dataset("nvtx_gpu", "NVTX ranges by GPU activity", sources.create_report_reader("nvtx_gpu_proj_sum")),
         Dataset(
             "nvtx_ranges",
             "NVTX ranges",
-            sources.table_with_durations("nvtx_ranges"),
+            sources.create_interval_reader("nvtx_ranges"),
             "start_ns:asc",
             first=(
                 "range_id",
@@ -246,78 +253,84 @@ DATASETS: Mapping[str, Dataset] = {
                 "path",
             ),
         ),
-        Dataset("idle_causes", "Idle time by cause", sources.rule("gpu_idle_causes"), "total_time_ns:desc"),
-        Dataset("idle_gaps", "Longest gaps", sources.rule("gpu_idle_gaps"), "duration_ns:desc"),
-        Dataset("collectives", "NCCL kernels by name", sources.collectives, "total_time_ns:desc"),
+        Dataset(
+            "idle_causes", "Idle time by cause", sources.create_rule_reader("gpu_idle_causes"), "total_time_ns:desc"
+        ),
+        Dataset("idle_gaps", "Longest gaps", sources.create_rule_reader("gpu_idle_gaps"), "duration_ns:desc"),
+        Dataset("collectives", "NCCL kernels by name", sources.read_collectives, "total_time_ns:desc"),
         Dataset(
             "collective_launches",
             "NCCL kernels",
-            sources.collective_launches,
+            sources.read_collective_launches,
             "start_ns:asc",
             first=("kernel_id", "short_name", "duration_ns", "start_ns", "device_id", "stream_id", "range_path"),
         ),
         Dataset(
             "ranks_summary",
             "Collectives and messages across ranks, by size",
-            sources.ranks_table("summary"),
+            sources.create_ranks_reader("summary"),
             "time_ns:desc",
             note="A rank waits until the last rank arrives. The remaining time is the transfer.",
         ),
         Dataset(
             "ranks_arrivals",
             "Delays and waiting times by rank",
-            sources.ranks_table("arrivals"),
+            sources.create_ranks_reader("arrivals"),
             "delay_ns:desc",
             first=("rank", "kind", "communicator", "count", "last_count"),
         ),
         Dataset(
-            "ranks_stragglers", "Stragglers and the phase in which they lose time", sources.ranks_table("stragglers")
+            "ranks_stragglers",
+            "Stragglers and the phase in which they lose time",
+            sources.create_ranks_reader("stragglers"),
         ),
         Dataset(
             "ranks_iterations",
             "Iterations across ranks",
-            sources.ranks_table("iterations"),
+            sources.create_ranks_reader("iterations"),
             "iteration:asc",
             has_sums=False,
         ),
-        Dataset("ranks_operations", "Collectives and messages across ranks", sources.ranks_table("operations")),
-        Dataset("ranks_clocks", "Clocks of the ranks", sources.ranks_table("clocks"), "rank:asc", has_sums=False),
-        Dataset("gpu_time", "GPUs of all ranks", sources.gpu_time, "rank:asc"),
-        Dataset("utilization", "Utilization by bins of time", sources.utilization, has_sums=False),
-        Dataset("pace", "Occurrences", sources.pace),
-        Dataset("mpi", "MPI calls by function", sources.report("mpi_event_sum")),
-        Dataset("stack_functions", "Functions", sources.stack_functions),
+        Dataset("ranks_operations", "Collectives and messages across ranks", sources.create_ranks_reader("operations")),
+        Dataset(
+            "ranks_clocks", "Clocks of the ranks", sources.create_ranks_reader("clocks"), "rank:asc", has_sums=False
+        ),
+        Dataset("gpu_time", "GPUs of all ranks", sources.read_gpu_time, "rank:asc"),
+        Dataset("utilization", "Utilization by bins of time", sources.read_utilization, has_sums=False),
+        Dataset("pace", "Occurrences", sources.read_pace),
+        Dataset("mpi", "MPI calls by function", sources.create_report_reader("mpi_event_sum")),
+        Dataset("stack_functions", "Functions", sources.read_stack_functions),
         Dataset(
             "stack_events",
             "Events",
-            sources.stack_events,
+            sources.read_stack_events,
             key="event",
             select={"stack_id": "stack_id"},
             note="Select an event to see its call stack below.",
             hidden=("process_id", "correlation_id", "stack_id", "cpu_cycles"),
         ),
-        Dataset("stack_frames", "Call stack, the innermost function first", sources.stack_frames, has_sums=False),
-        Dataset("metrics", "GPU metrics", sources.metric_summary, "device_id:asc"),
-        Dataset("roofline", "Roofline", sources.report("ncu_roofline")),
-        Dataset("limiters", "What limits each kernel", sources.report("ncu_limiter")),
+        Dataset("stack_frames", "Call stack, the innermost function first", sources.read_stack_frames, has_sums=False),
+        Dataset("metrics", "GPU metrics", sources.read_metric_summary, "device_id:asc"),
+        Dataset("roofline", "Roofline", sources.create_report_reader("ncu_roofline")),
+        Dataset("limiters", "What limits each kernel", sources.create_report_reader("ncu_limiter")),
         Dataset(
             "ncu_launches",
             "Launches",
-            sources.ncu_launches,
+            sources.read_ncu_launches,
             "duration_ns:desc",
             key="launch_id",
             select={"launch_id": "launch_id"},
             note="Select a launch to see its rules and metrics below.",
         ),
-        Dataset("ncu_rules", "Rules of the launch", sources.ncu_launch("ncu_rules")),
-        Dataset("ncu_metrics", "Metrics of the launch", sources.ncu_launch("ncu_metrics")),
-        Dataset("graph_nodes", "Graph nodes", sources.table("graph_nodes")),
-        Dataset("graph_summary", "Scopes of the graph", sources.report("graph_summary")),
-        Dataset("scalars", "Scalars", sources.table("scalars")),
+        Dataset("ncu_rules", "Rules of the launch", sources.create_ncu_launch_reader("ncu_rules")),
+        Dataset("ncu_metrics", "Metrics of the launch", sources.create_ncu_launch_reader("ncu_metrics")),
+        Dataset("graph_nodes", "Graph nodes", sources.create_table_reader("graph_nodes")),
+        Dataset("graph_summary", "Scopes of the graph", sources.create_report_reader("graph_summary")),
+        Dataset("scalars", "Scalars", sources.create_table_reader("scalars")),
         Dataset(
             "groups",
             "Groups",
-            sources.groups,
+            sources.read_groups,
             has_sums=False,
             first=("group", "direction", "gpu_time_ns", "cpu_time_ns", "instance_count", "op_count"),
             hidden=("group_node_id", "parent_id", "api_time_ns"),
@@ -338,25 +351,27 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "comparison",
             "By name",
-            sources.comparison,
+            sources.read_comparison,
             note="Sorted by the size of the change. A change is significant if A and B differ by more than the "
             "iterations of A or of B differ among themselves, and by more than two runs of one program may differ.",
             hidden=("p_value",),
         ),
-        Dataset("advise", "Advice", sources.report("advise")),
-        Dataset("expert", "Findings of DLProf's rules", sources.report("expert-systems")),
+        Dataset("advise", "Advice", sources.create_report_reader("advise")),
+        Dataset("expert", "Findings of DLProf's rules", sources.create_report_reader("expert-systems")),
     )
 }
 
 
-def dataset(name: str) -> Dataset:
+def find_dataset(name: str) -> Dataset:
     """Return the declaration of a table. The name ``table:NAME`` refers to the declared table ``NAME`` of tracekit.
 
     Raises:
         TracekitError: The table does not exist.
     """
     if name.startswith("table:"):
-        return Dataset(name, name.removeprefix("table:"), sources.declared_table(name.removeprefix("table:")))
+        return Dataset(
+            name, name.removeprefix("table:"), sources.create_declared_table_reader(name.removeprefix("table:"))
+        )
     if name not in DATASETS:
         raise TracekitError("the requested table does not exist")
     return DATASETS[name]

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import polars as pl
 
-from tracekit.errors import TracekitError, choices_hint
+from tracekit.errors import TracekitError, create_choices_hint
 from tracekit.view import query as queries
 from tracekit.view.state import parse_aggregation
 
@@ -46,7 +46,7 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
     """
-    query, frame = _selected_rows(captures, values)
+    query, frame = _select_rows(captures, values)
     write, media_type, suffix = FORMATS[values["format"]]
     name = re.sub(r"[^\w.-]+", "_", f"{captures[query.at].name.partition('.')[0]}_{query.table}")
     return Download(write(frame), media_type, f"{name}{suffix}")
@@ -58,12 +58,12 @@ def check_export(captures: Captures, values: Mapping[str, str]) -> None:
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
     """
-    _, frame = _selected_rows(captures, values)
+    _, frame = _select_rows(captures, values)
     if values["format"] == "xlsx":
         _check_row_count(frame)
 
 
-def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
+def _select_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
     """Return the query of a download and the rows that match it.
 
     Raises:
@@ -72,7 +72,7 @@ def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queri
     if values.get("format", "") not in FORMATS:
         raise TracekitError(
             "tables cannot be downloaded in the requested format",
-            hint=choices_hint("formats", FORMATS, values.get("format", "")),
+            hint=create_choices_hint("formats", FORMATS, values.get("format", "")),
         )
     at = parse_aggregation(dict(parse_qsl(values.get("at", ""))), len(captures))
     sort = [{"colId": n, "sort": d} for n, _, d in (s.partition(":") for s in values.get("sort", "").split(",") if s)]
@@ -85,7 +85,7 @@ def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queri
         search=values.get("search", ""),
         condition=values.get("condition", ""),
     )
-    frame = queries.matching_frame(captures, query)
+    frame = queries.read_matching_frame(captures, query)
     wanted = [c for c in values.get("columns", "").split(",") if c in frame.columns]
     return query, frame.select(wanted or frame.columns)
 

@@ -13,7 +13,7 @@ from dash import MATCH, ClientsideFunction, Dash, Input, Output, Patch, State, d
 
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
-from tracekit.view.datasets import dataset
+from tracekit.view.datasets import find_dataset
 from tracekit.view.state import parse_aggregation
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ MENU_BUTTON = {"component": "button", "type": "button", "className": "menu-butto
 FORMATS = {"csv": "CSV", "json": "JSON", "xlsx": "Excel", "parquet": "Parquet"}
 
 
-def table(
+def build_table(
     captures: Captures,
     name: str,
     state: PageState,
@@ -82,29 +82,29 @@ def table(
     """
     source = queries.Query(name, state.at, tuple(sorted((arguments or {}).items())))
     try:
-        described = dataset(name)
+        described = find_dataset(name)
         rows = queries.load_rows(captures, source)
     except TracekitError as error:
-        return error_message(error)
-    ids = _part_id_function(name, state.at, arguments or {})
+        return build_error_message(error)
+    ids = _create_part_id_function(name, state.at, arguments or {})
     title = getattr(html, heading.upper())(described.title, className="table-title")
     if not rows.frame.height:
         return html.Section([title, html.P("No rows.", className="dimmed")], className="panel")
     content = [
-        html.Div([title, _toolbar(ids, described, rows, state)], className="table-head"),
+        html.Div([title, _build_toolbar(ids, described, rows, state)], className="table-head"),
         html.P(described.note, className="dimmed") if described.note else None,
-        _condition_field(ids, name, rows, state, opened=condition),
+        _build_condition_field(ids, name, rows, state, opened=condition),
         html.Div(id=ids("problem"), role="alert"),
-        _grid_component(ids("grid"), described, rows, state),
+        _build_grid(ids("grid"), described, rows, state),
         html.P(id=ids("status"), className="dimmed table-status", role="status"),
         dcc.Store(id=ids("copied")),
         dcc.Store(id=ids("toggled"), data=state.get(f"{name}.toggled")),
-        html.Div(_selected_details(described, rows, state, below), id=ids("details")),
+        html.Div(_build_selected_details(described, rows, state, below), id=ids("details")),
     ]
     return html.Section([c for c in content if c is not None], className="panel", **{"aria-label": described.title})
 
 
-def _selected_details(
+def _build_selected_details(
     described: Dataset, rows: Rows, state: PageState, below: Callable[[Mapping[str, str]], Sequence[Any]]
 ) -> list[Any]:
     """Return the tables with details about the row that the URL selects."""
@@ -115,21 +115,21 @@ def _selected_details(
     return list(below(queries.to_browser_values(row).row(0, named=True))) if row.height else []
 
 
-def error_message(error: TracekitError) -> Any:
+def build_error_message(error: TracekitError) -> Any:
     """Return a component that shows the message and the hint of an error."""
     text = [html.P(error.message)] + ([html.P(error.hint, className="dimmed")] if error.hint else [])
     return dmc.Alert(text, color="gray", variant="light", className="panel")
 
 
-def _part_id_function(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
+def _create_part_id_function(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
     """Return a function that maps the name of an element of a table, such as ``search``, to its component id."""
     common = {"table": name, "at": urlencode(at.parameters()), "arguments": urlencode(sorted(arguments.items()))}
     return lambda part: {"part": part, **common}
 
 
-def _toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
+def _build_toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     """Return the search field and the menus of a table."""
-    shown = _shown_columns(described, rows, state)
+    shown = _list_shown_columns(described, rows, state)
     chooser = dmc.Popover(
         [
             dmc.PopoverTarget(html.Span("Columns"), boxWrapperProps=MENU_BUTTON),
@@ -173,7 +173,7 @@ def _toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     return dmc.Group([search, clear, chooser, export], gap="xs", className="toolbar")
 
 
-def _condition_field(ids: Any, name: str, rows: Rows, state: PageState, *, opened: bool) -> Any:
+def _build_condition_field(ids: Any, name: str, rows: Rows, state: PageState, *, opened: bool) -> Any:
     """Return the input field for an SQL condition."""
     value = state.get(f"{name}.where")
     number = next((c for c, kind in rows.frame.schema.items() if kind.is_numeric()), None)
@@ -197,7 +197,7 @@ def _condition_field(ids: Any, name: str, rows: Rows, state: PageState, *, opene
     )
 
 
-def _shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str]:
+def _list_shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str]:
     """Return the names of the visible columns according to the URL or, by default, the declaration of the table."""
     chosen = state.get(f"{described.name}.columns")
     if chosen:
@@ -206,7 +206,7 @@ def _shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str
     return [c for c in rows.frame.columns if c not in described.hidden]
 
 
-def _grid_component(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
+def _build_grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     """Return the AG Grid component of a table."""
     filter_model = state.get(f"{described.name}.filter")
     try:
@@ -239,11 +239,11 @@ def _grid_component(id_: Any, described: Dataset, rows: Rows, state: PageState) 
         "theme": {"function": f"themeQuartz.withParams({json.dumps(GRID_THEME)})"},
     }
     height = min(max(rows.frame.height, 3), VISIBLE_ROWS) * ROW_HEIGHT + 38 + 34 + 48 + 2
-    has_sums = described.has_sums and bool(queries.summary_rows(rows.frame.head(1), rows.frame.head(1)))
+    has_sums = described.has_sums and bool(queries.compute_summary_rows(rows.frame.head(1), rows.frame.head(1)))
     return dag.AgGrid(
         id=id_,
         rowModelType="infinite",
-        columnDefs=_column_definitions(described, rows, state),
+        columnDefs=_build_column_definitions(described, rows, state),
         defaultColDef={"resizable": True, "sortable": True, "minWidth": 70, "suppressHeaderMenuButton": True},
         dashGridOptions=options,
         filterModel=model,
@@ -256,18 +256,18 @@ def _grid_component(id_: Any, described: Dataset, rows: Rows, state: PageState) 
     )
 
 
-def _column_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+def _build_column_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
     """Return the column definitions of a grid."""
-    shown = set(_shown_columns(described, rows, state))
+    shown = set(_list_shown_columns(described, rows, state))
     order = [each.partition(":") for each in (state.get(f"{described.name}.sort") or described.sort).split(",") if each]
     sorts = {name: (direction or "asc", index) for index, (name, _, direction) in enumerate(order)}
     definitions = []
     label = next(
-        (c for c in _columns_in_display_order(described, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)),
+        (c for c in _order_columns(described, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)),
         None,
     )
-    for name in _columns_in_display_order(described, rows):
-        definition = _column_definition(name, rows)
+    for name in _order_columns(described, rows):
+        definition = _build_column_definition(name, rows)
         definition["hide"] = name not in shown
         if name in sorts:
             definition["sort"], definition["sortIndex"] = sorts[name]
@@ -277,18 +277,18 @@ def _column_definitions(described: Dataset, rows: Rows, state: PageState) -> lis
             definition["valueFormatter"] = {"function": "tracekitLabel(params)"}
             definition["minWidth"] = 180
         definitions.append(definition)
-    return [*definitions, *_link_definitions(described, rows, state)]
+    return [*definitions, *_build_link_definitions(described, rows, state)]
 
 
-def _columns_in_display_order(described: Dataset, rows: Rows) -> list[str]:
+def _order_columns(described: Dataset, rows: Rows) -> list[str]:
     """Return the names of all columns in the order in which the table shows them."""
     first = [c for c in described.first if c in rows.frame.columns]
     return [*first, *(c for c in rows.frame.columns if c not in first)]
 
 
-def _column_width(name: str, rows: Rows) -> int:
+def _estimate_column_width(name: str, rows: Rows) -> int:
     """Estimate the width of a column in pixels from its title, its first values and their sum."""
-    characters = _number_length(rows.frame[name]) if rows.frame.schema[name].is_numeric() else 0
+    characters = _measure_numbers(rows.frame[name]) if rows.frame.schema[name].is_numeric() else 0
     if not characters:
         values = queries.to_browser_values(rows.frame.select(name).head(SAMPLE))[name]
         longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
@@ -296,7 +296,7 @@ def _column_width(name: str, rows: Rows) -> int:
     return min(max(len(rows.titles[name]) * 8 + 40, characters * 8 + 26, 80), 360)
 
 
-def _number_length(column: pl.Series) -> int:
+def _measure_numbers(column: pl.Series) -> int:
     """Return the number of characters of the longest number among the first values and the sum of a column."""
     shown = column.head(SAMPLE).fill_nan(None) if column.dtype.is_float() else column.head(SAMPLE)
     numbers = [each for each in (shown.min(), shown.max()) if isinstance(each, int | float) and abs(each) < MAX_ROWS**2]
@@ -306,7 +306,7 @@ def _number_length(column: pl.Series) -> int:
     return max((len(f"{int(each):,}") + decimals for each in numbers), default=0)
 
 
-def _column_definition(name: str, rows: Rows) -> dict[str, Any]:
+def _build_column_definition(name: str, rows: Rows) -> dict[str, Any]:
     """Return the AG Grid definition of a column."""
     kind = rows.frame.schema[name]
     definition: dict[str, Any] = {
@@ -315,7 +315,7 @@ def _column_definition(name: str, rows: Rows) -> dict[str, Any]:
         "headerTooltip": rows.descriptions.get(name) or rows.titles[name],
         "filter": "agTextColumnFilter",
         "floatingFilter": True,
-        "width": _column_width(name, rows),
+        "width": _estimate_column_width(name, rows),
         "filterParams": {"buttons": ["reset"], "debounceMs": 400},
     }
     if kind.is_numeric():
@@ -331,7 +331,7 @@ def _column_definition(name: str, rows: Rows) -> dict[str, Any]:
     return definition
 
 
-def _link_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+def _build_link_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
     """Return the definitions of the columns that link to the timeline and to another page."""
     common = {"sortable": False, "filter": False, "floatingFilter": False, "resizable": False, "pinned": "right"}
     columns = []
@@ -398,7 +398,7 @@ def register_callbacks(app: Dash, captures: Captures, details: Any) -> None:
     _register_browser_callbacks(app)
 
 
-def _part_id_pattern(part: str) -> dict[str, Any]:
+def _create_part_id_pattern(part: str) -> dict[str, Any]:
     """Return a pattern that matches the component ids of one element, such as ``search``, in all tables."""
     return {"part": part, "table": MATCH, "at": MATCH, "arguments": MATCH}
 
@@ -407,15 +407,15 @@ def _register_rows(app: Dash, captures: Captures) -> None:
     """Register the callback that answers requests for rows."""
 
     @app.callback(
-        Output(_part_id_pattern("grid"), "getRowsResponse"),
-        Output(_part_id_pattern("grid"), "dashGridOptions"),
-        Output(_part_id_pattern("status"), "children"),
-        Output(_part_id_pattern("problem"), "children"),
-        Input(_part_id_pattern("grid"), "getRowsRequest"),
-        State(_part_id_pattern("search"), "value"),
-        State(_part_id_pattern("condition"), "value"),
-        State(_part_id_pattern("toggled"), "data"),
-        State(_part_id_pattern("grid"), "id"),
+        Output(_create_part_id_pattern("grid"), "getRowsResponse"),
+        Output(_create_part_id_pattern("grid"), "dashGridOptions"),
+        Output(_create_part_id_pattern("status"), "children"),
+        Output(_create_part_id_pattern("problem"), "children"),
+        Input(_create_part_id_pattern("grid"), "getRowsRequest"),
+        State(_create_part_id_pattern("search"), "value"),
+        State(_create_part_id_pattern("condition"), "value"),
+        State(_create_part_id_pattern("toggled"), "data"),
+        State(_create_part_id_pattern("grid"), "id"),
         prevent_initial_call=True,
     )
     def send_rows(
@@ -434,21 +434,21 @@ def _register_rows(app: Dash, captures: Captures) -> None:
                 condition=condition or "",
                 toggled=toggled or "",
             )
-            page = queries.load_page(captures, query, *_requested_row_range(request))
+            page = queries.load_page(captures, query, *_parse_requested_row_range(request))
         except TracekitError as error:
-            return {"rowData": [], "rowCount": 0}, no_update, "", error_message(error)
+            return {"rowData": [], "rowCount": 0}, no_update, "", build_error_message(error)
         options = Patch()
         options["pinnedBottomRowData"] = page.sums
-        return {"rowData": page.rows, "rowCount": page.matching}, options, _row_count_text(page), None
+        return {"rowData": page.rows, "rowCount": page.matching}, options, _format_row_count(page), None
 
 
 def _register_details(app: Dash, details: Any) -> None:
     """Register the callback that shows the details of a selected row."""
 
     @app.callback(
-        Output(_part_id_pattern("details"), "children"),
-        Input(_part_id_pattern("grid"), "selectedRows"),
-        State(_part_id_pattern("grid"), "id"),
+        Output(_create_part_id_pattern("details"), "children"),
+        Input(_create_part_id_pattern("grid"), "selectedRows"),
+        State(_create_part_id_pattern("grid"), "id"),
         State("url", "search"),
         prevent_initial_call=True,
     )
@@ -459,7 +459,7 @@ def _register_details(app: Dash, details: Any) -> None:
         try:
             return details(id_, selected[0], search or "")
         except TracekitError as error:
-            return error_message(error)
+            return build_error_message(error)
 
 
 def _register_browser_callbacks(app: Dash) -> None:
@@ -475,29 +475,29 @@ def _register_browser_callbacks(app: Dash) -> None:
     ]
     app.clientside_callback(
         ClientsideFunction("tracekit", "remember"),
-        Output(_part_id_pattern("copied"), "data"),
-        *(Input(_part_id_pattern(part), name) for part, name in remembered),
-        State(_part_id_pattern("grid"), "id"),
+        Output(_create_part_id_pattern("copied"), "data"),
+        *(Input(_create_part_id_pattern(part), name) for part, name in remembered),
+        State(_create_part_id_pattern("grid"), "id"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
         ClientsideFunction("tracekit", "clear"),
-        Output(_part_id_pattern("search"), "value"),
-        Output(_part_id_pattern("condition"), "value"),
-        Output(_part_id_pattern("grid"), "filterModel"),
-        Input(_part_id_pattern("clear"), "n_clicks"),
+        Output(_create_part_id_pattern("search"), "value"),
+        Output(_create_part_id_pattern("condition"), "value"),
+        Output(_create_part_id_pattern("grid"), "filterModel"),
+        Input(_create_part_id_pattern("clear"), "n_clicks"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
         ClientsideFunction("tracekit", "exportRows"),
-        Output({**_part_id_pattern("export"), "format": MATCH}, "data-state"),
-        Input({**_part_id_pattern("export"), "format": MATCH}, "n_clicks"),
-        State({**_part_id_pattern("export"), "format": MATCH}, "id"),
+        Output({**_create_part_id_pattern("export"), "format": MATCH}, "data-state"),
+        Input({**_create_part_id_pattern("export"), "format": MATCH}, "n_clicks"),
+        State({**_create_part_id_pattern("export"), "format": MATCH}, "id"),
         prevent_initial_call=True,
     )
 
 
-def _requested_row_range(request: Mapping[str, Any]) -> tuple[int, int]:
+def _parse_requested_row_range(request: Mapping[str, Any]) -> tuple[int, int]:
     """Return the start and the end (exclusive) of the requested range of rows."""
     start, stop = request.get("startRow"), request.get("endRow")
     if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
@@ -513,7 +513,7 @@ def _compact_json(value: Any) -> str:
         raise TracekitError("the filter or the sort order of the table is nested too deeply") from error
 
 
-def _row_count_text(page: queries.Page) -> str:
+def _format_row_count(page: queries.Page) -> str:
     """Return a text with the number of rows that match the filters and the number of all rows."""
     rows = "row" if page.matching == 1 else "rows"
     if page.matching == page.total:
@@ -523,7 +523,7 @@ def _row_count_text(page: queries.Page) -> str:
     return f"{page.matching:,} {rows} (filtered from {page.total:,})"
 
 
-def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, links: Sequence[Any] = ()) -> Any:
+def build_plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, links: Sequence[Any] = ()) -> Any:
     """Return an HTML table of a frame without controls. Numbers are right-aligned.
 
     Args:
@@ -534,13 +534,14 @@ def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, li
     """
     names = list(titles)
     head = html.Tr(
-        [html.Th(titles[c], scope="col", className=_alignment_class(frame, c)) for c in names]
+        [html.Th(titles[c], scope="col", className=_choose_alignment_class(frame, c)) for c in names]
         + [html.Th("")] * bool(links)
     )
     body = []
     for index, row in enumerate(frame.select(names).iter_rows(named=True)):
         cells = [
-            html.Td(format_value(row[c]), className=_alignment_class(frame, c), title=str(row[c] or "")) for c in names
+            html.Td(format_value(row[c]), className=_choose_alignment_class(frame, c), title=str(row[c] or ""))
+            for c in names
         ]
         body.append(html.Tr([*cells, *([html.Td(links[index])] if links else [])]))
     return html.Div(
@@ -548,7 +549,7 @@ def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, li
     )
 
 
-def _alignment_class(frame: pl.DataFrame, column: str) -> str:
+def _choose_alignment_class(frame: pl.DataFrame, column: str) -> str:
     """Return the CSS class that aligns the cells of a column."""
     return "number" if frame.schema[column].is_numeric() else "text"
 

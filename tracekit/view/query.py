@@ -11,9 +11,9 @@ import polars as pl
 
 from tracekit.errors import TracekitError
 from tracekit.view import filters, sql
-from tracekit.view.datasets import dataset
+from tracekit.view.datasets import find_dataset
 from tracekit.view.sources import MAX_EXACT, Scope
-from tracekit.view.tree import parse_expansion, row_states
+from tracekit.view.tree import compute_row_states, parse_expansion
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -87,18 +87,20 @@ class Page(NamedTuple):
 
 def load_rows(captures: Captures, query: Query) -> Rows:
     """Return all rows of the table that a query names, from the cache if possible."""
-    scope = Scope(captures[query.at].aggregated_trace(query.at), dict(query.arguments), captures, captures[query.at])
-    return captures.rows(query.rows_key(), lambda: dataset(query.table).rows(scope))
+    scope = Scope(
+        captures[query.at].get_aggregated_trace(query.at), dict(query.arguments), captures, captures[query.at]
+    )
+    return captures.rows(query.rows_key(), lambda: find_dataset(query.table).rows(scope))
 
 
-def matching_order(captures: Captures, query: Query) -> pl.Series | None:
+def compute_matching_order(captures: Captures, query: Query) -> pl.Series | None:
     """Return the row numbers of the rows that match a query, in the sort order of the query.
 
     Return None if the query neither filters nor sorts the rows.
     """
     if query.is_plain:
         return None
-    return captures.row_order(query, lambda: _compute_matching_order(load_rows(captures, query).frame, query))
+    return captures.get_row_order(query, lambda: _compute_matching_order(load_rows(captures, query).frame, query))
 
 
 def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
@@ -157,10 +159,10 @@ def parse_json(text: str, kind: type) -> Any:
     return value
 
 
-def matching_frame(captures: Captures, query: Query) -> pl.DataFrame:
+def read_matching_frame(captures: Captures, query: Query) -> pl.DataFrame:
     """Return all rows that match a query, in sorted order."""
     frame = load_rows(captures, query).frame
-    order = matching_order(captures, query)
+    order = compute_matching_order(captures, query)
     return frame if order is None else frame[order]
 
 
@@ -169,10 +171,12 @@ def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
     if not 0 <= start <= stop <= start + MAX_PAGE:
         raise TracekitError(f"rows {start} to {stop} were requested, but a request may contain at most {MAX_PAGE} rows")
     rows = load_rows(captures, query)
-    frame, order = rows.frame, matching_order(captures, query)
-    described = dataset(query.table)
+    frame, order = rows.frame, compute_matching_order(captures, query)
+    described = find_dataset(query.table)
     tree = described.tree if query.is_plain else None
-    shown = None if tree is None else row_states(frame, tree, parse_expansion(dict(query.arguments), query.toggled))
+    shown = (
+        None if tree is None else compute_row_states(frame, tree, parse_expansion(dict(query.arguments), query.toggled))
+    )
     if shown is not None:
         order = shown["visible"].arg_true()
     matching = frame.height if order is None else order.len()
@@ -188,7 +192,7 @@ def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
         [{"_id": name, **row} for name, row in zip(named, cells, strict=True)],
         matching,
         frame.height,
-        summary_rows(frame, selected) if described.has_sums else [],
+        compute_summary_rows(frame, selected) if described.has_sums else [],
         is_tree=shown is not None,
     )
 
@@ -238,7 +242,7 @@ def exact_sum_expr(column: pl.Series) -> pl.Expr:
     return pl.col(column.name).cast(kind).sum()
 
 
-def summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
+def compute_summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the rows below a table: sums over the selected rows, and their percentages of the sums over all rows.
 
     Args:

@@ -21,7 +21,7 @@ from tracekit.sets.communication import collect_rank_tables
 from tracekit.sets.trace_set import TraceSet
 from tracekit.sets.workers import call_or_return_error
 from tracekit.view.captures import Rows
-from tracekit.view.sources import name_from_title, title_from_name
+from tracekit.view.sources import convert_name_to_title, convert_title_to_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,9 +85,9 @@ class OpenSet(TraceSet):
             yield member, call_or_return_error(lambda each: function(self._traces[each.rank]), member)
 
 
-def ranks_of_job(captures: Captures) -> OpenSet | None:
+def get_ranks_of_job(captures: Captures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
-    return captures.cached_result("job", lambda: _find_job(captures.all))  # type: ignore[no-any-return]
+    return captures.get_cached_result("job", lambda: _find_job(captures.all))  # type: ignore[no-any-return]
 
 
 def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
@@ -110,21 +110,23 @@ def _read_recorded_metadata(capture: Capture) -> members.RecordedMetadata:
     return members.read_recorded_metadata(capture.trace, capture.trace.path or Path(capture.name))
 
 
-def ranks_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet:
+def get_ranks_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet:
     """Return the ranks of the job. If the captures are not the ranks of one job, return a set of ``capture`` alone."""
-    return ranks_of_job(captures) or captures.cached_result(("rank", capture.index), lambda: _set_of_one_rank(capture))
+    return get_ranks_of_job(captures) or captures.get_cached_result(
+        ("rank", capture.index), lambda: _set_of_one_rank(capture)
+    )
 
 
-def _ranks_key(captures: Captures, capture: Capture) -> int | None:
+def _compute_ranks_key(captures: Captures, capture: Capture) -> int | None:
     """Return a cache key for results about ranks: None for the ranks of a job, or else the index of the capture."""
-    return None if ranks_of_job(captures) else capture.index
+    return None if get_ranks_of_job(captures) else capture.index
 
 
 def _set_of_one_rank(capture: Capture) -> OpenSet:
     return OpenSet([rank_sources.make_member(_read_recorded_metadata(capture), 0, "given")], [capture.trace])
 
 
-def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
+def run_recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
     """Return the tables of a recipe for the ranks of the job or, without a job, for one capture. They are cached.
 
     If the start time of any capture is not recorded, the times of each rank are relative to the start of its own
@@ -136,12 +138,12 @@ def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str
         name: Name of the recipe.
         options: Options of the recipe.
     """
-    ranks = ranks_of_job_or_capture(captures, capture)
+    ranks = get_ranks_of_job_or_capture(captures, capture)
     values = dict(options or {})
     if "align" in find_recipe(name).options and not _have_origins(ranks):
         values["align"] = "no"
-    key = ("recipe", _ranks_key(captures, capture), name, *sorted(values.items()))
-    return captures.cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
+    key = ("recipe", _compute_ranks_key(captures, capture), name, *sorted(values.items()))
+    return captures.get_cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
 
 
 def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tables:
@@ -150,7 +152,7 @@ def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tabl
         return recipes.run_recipe(ranks, name, options)
 
 
-def communication(captures: Captures, capture: Capture) -> Communication:
+def analyze_communication(captures: Captures, capture: Capture) -> Communication:
     """Return the analysis of the communication between the ranks of the job. The analysis is cached.
 
     Args:
@@ -160,34 +162,34 @@ def communication(captures: Captures, capture: Capture) -> Communication:
     Raises:
         TracekitError: A capture cannot be read.
     """
-    ranks = ranks_of_job_or_capture(captures, capture)
-    key = ("communication", _ranks_key(captures, capture))
-    return captures.cached_result(key, lambda: Communication(collect_rank_tables(ranks, read_rank_tables)))  # type: ignore[no-any-return]
+    ranks = get_ranks_of_job_or_capture(captures, capture)
+    key = ("communication", _compute_ranks_key(captures, capture))
+    return captures.get_cached_result(key, lambda: Communication(collect_rank_tables(ranks, read_rank_tables)))  # type: ignore[no-any-return]
 
 
-def nonempty_tables(analysis: Communication) -> list[str]:
+def list_nonempty_tables(analysis: Communication) -> list[str]:
     """Return the names of the tables of ``TABLES`` that have rows and are meaningful for the number of ranks."""
     several = (analysis.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
     return [name for name in TABLES if getattr(analysis, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 
 
-def rows(analysis: Communication, name: str) -> Rows:
+def read_rows(analysis: Communication, name: str) -> Rows:
     """Return the rows of one table of an analysis of the communication."""
-    return with_titles(getattr(analysis, name), _COMMON if analysis.clocks.height > 1 else {})
+    return add_titles(getattr(analysis, name), _COMMON if analysis.clocks.height > 1 else {})
 
 
-def gpu_time(captures: Captures, capture: Capture) -> Rows:
+def compute_gpu_time(captures: Captures, capture: Capture) -> Rows:
     """Return the time that each GPU spends in computation, communication and other activities, and its idle time.
 
     The result has one row per rank and GPU, with the name of the capture.
     """
-    frame = recipe(captures, capture, "gpu_time_sum")["gpu_time"]
-    names = {m.rank: m.name for m in ranks_of_job_or_capture(captures, capture).members}
+    frame = run_recipe(captures, capture, "gpu_time_sum")["gpu_time"]
+    names = {m.rank: m.name for m in get_ranks_of_job_or_capture(captures, capture).members}
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
-    return with_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
+    return add_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
 
 
-def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> Rows:
+def compute_utilization(captures: Captures, capture: Capture, name: str, bins: int) -> Rows:
     """Return the utilization of each rank and GPU by time bin, as a recipe for heat maps computes it.
 
     Args:
@@ -196,8 +198,10 @@ def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> R
         name: Name of the recipe.
         bins: Number of bins.
     """
-    frame = recipe(captures, capture, name, {"bins": bins})["analysis"]
-    values = {c: name_from_title(f"{c}_percent") for c in frame.columns if c not in ("Duration", _INDEX, *_PLACES)}
+    frame = run_recipe(captures, capture, name, {"bins": bins})["analysis"]
+    values = {
+        c: convert_title_to_name(f"{c}_percent") for c in frame.columns if c not in ("Duration", _INDEX, *_PLACES)
+    }
     start = pl.col("Duration")
     length = start.filter(start > 0).min().fill_null(0)
     table = frame.select(
@@ -206,11 +210,11 @@ def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> R
         (start + length).alias("end_ns"),
         *(pl.col(old).alias(new) for old, new in values.items()),
     )
-    found = _with_rank_titles(captures, table)
+    found = _add_rank_titles(captures, table)
     return found._replace(titles={**found.titles, **{new: f"{old} (%)" for old, new in values.items()}})
 
 
-def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
+def compute_pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
     """Return one row per rank and occurrence of a kernel or range, with its start, end and duration.
 
     Args:
@@ -219,7 +223,7 @@ def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
         name: Name of the recipe.
         of: Name of the kernel or range whose occurrences are returned.
     """
-    tables = recipe(captures, capture, name, {"name": of})
+    tables = run_recipe(captures, capture, name, {"name": of})
     occurrences = [
         pl.DataFrame({column: tables[table][rank].cast(pl.Int64) for column, table in _PACES.items()})
         .with_row_index("occurrence")
@@ -227,20 +231,20 @@ def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
         .drop_nulls("start_ns")
         for rank in tables["pace_start"].columns
     ]
-    return _with_rank_titles(captures, pl.concat(occurrences))
+    return _add_rank_titles(captures, pl.concat(occurrences))
 
 
-def _with_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
+def _add_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
     """Return rows together with a title for each column.
 
     If the captures are the ranks of a job, the columns of times are renamed, because the times of all ranks count from
     the start of the first capture or, if the start of any capture is not recorded, from the start of the capture of the
     rank. Otherwise, there is only one rank, and the column ``rank`` is dropped.
     """
-    ranks = ranks_of_job(captures)
+    ranks = get_ranks_of_job(captures)
     if ranks is None:
-        return with_titles(frame.drop("rank"))
-    return with_titles(frame, _SINCE_FIRST if _have_origins(ranks) else _SINCE_OWN)
+        return add_titles(frame.drop("rank"))
+    return add_titles(frame, _SINCE_FIRST if _have_origins(ranks) else _SINCE_OWN)
 
 
 def _have_origins(ranks: OpenSet) -> bool:
@@ -248,7 +252,7 @@ def _have_origins(ranks: OpenSet) -> bool:
     return all(member.origin_utc_ns is not None for member in ranks.members)
 
 
-def with_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:
+def add_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:
     """Return rows together with a title for each column.
 
     Args:
@@ -257,5 +261,5 @@ def with_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = Non
             None, no column is renamed.
     """
     frame = frame.rename({old: new for old, new in (other_clock or {}).items() if old in frame.columns})
-    titles = {c: _TITLES.get(c) or title_from_name(c) for c in frame.columns}
+    titles = {c: _TITLES.get(c) or convert_name_to_title(c) for c in frame.columns}
     return Rows(frame, titles, dict.fromkeys(titles, ""))

@@ -17,7 +17,7 @@ def has_recorded_rollup(trace: Trace) -> bool:
     return "op_id" not in trace.frame("kernels").collect_schema() and trace.count("ops") > 0
 
 
-def iteration_kernels(trace: Trace) -> pl.DataFrame:
+def read_iteration_kernels(trace: Trace) -> pl.DataFrame:
     """Return the kernels with their ops, with the columns of the report ``iteration``.
 
     Returns:
@@ -60,11 +60,11 @@ def iteration_kernels(trace: Trace) -> pl.DataFrame:
     )
 
 
-def op_kernels(trace: Trace) -> pl.DataFrame:
+def read_op_kernels(trace: Trace) -> pl.DataFrame:
     """Return one row per op and kernel name, with the columns of the report ``kernel``."""
     time, api = pl.col("gpu_duration_ns"), pl.col("api_call_time_ns")
     return (
-        iteration_kernels(trace)
+        read_iteration_kernels(trace)
         .group_by("kernel_name", "op_id", "op_name", "direction", "uses_tc", maintain_order=True)
         .agg(
             calls=pl.len().cast(pl.Int64),

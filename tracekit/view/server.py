@@ -23,7 +23,7 @@ from werkzeug.wsgi import ClosingIterator
 
 from tracekit import interrupts
 from tracekit.errors import TracekitError
-from tracekit.targets import workspace
+from tracekit.targets import create_workspace
 from tracekit.view import app as application
 from tracekit.view import downloads, windows
 from tracekit.view.state import parse_aggregation
@@ -191,7 +191,7 @@ class _Timelines:
     def __init__(self, captures: Captures) -> None:
         self._captures = captures
         self._stack = contextlib.ExitStack()
-        self._folder = self._stack.enter_context(workspace(Path(tempfile.gettempdir())))
+        self._folder = self._stack.enter_context(create_workspace(Path(tempfile.gettempdir())))
         self._paths: OrderedDict[tuple[Any, ...], Path] = OrderedDict()
         self._lock = threading.Lock()
         self._number = 0
@@ -204,7 +204,7 @@ class _Timelines:
         meanwhile.
         """
         at = parse_aggregation(values, len(self._captures))
-        trace = self._captures[at].aggregated_trace(at)
+        trace = self._captures[at].get_aggregated_trace(at)
         window = windows.choose_window(trace, values.get("start", ""), values.get("end", ""))
         start, end = int(values.get("start") or window.span[0]), int(values.get("end") or window.span[1])
         key = (at.capture, start, end)

@@ -57,13 +57,13 @@ class Scope:
     capture: Capture | None = None
 
 
-def name_from_title(title: str) -> str:
+def convert_title_to_name(title: str) -> str:
     """Convert a column title to a column name: ``Total GPU Time (ns)`` becomes ``total_gpu_time_ns``."""
     name = title.replace("%", "percent").replace("#", "number").lower()
     return re.sub(r"[^a-z0-9]+", "_", name).strip("_") or "column"
 
 
-def title_from_name(name: str) -> str:
+def convert_name_to_title(name: str) -> str:
     """Convert a column name to a title: ``gpu_time_ns`` becomes ``GPU time (ns)``."""
     base, unit = name, ""
     for suffix, text in (("_ns", "ns"), ("_bytes", "bytes"), ("_percent", "%")):
@@ -96,7 +96,9 @@ _ABBREVIATIONS = {
 } | {"cpus": "CPUs", "id": "ID"}
 
 
-def table_rows(trace: Trace, name: str, columns: Sequence[str] | None = None, where: pl.Expr | None = None) -> Rows:
+def read_table_rows(
+    trace: Trace, name: str, columns: Sequence[str] | None = None, where: pl.Expr | None = None
+) -> Rows:
     """Return rows of a declared table.
 
     Args:
@@ -114,14 +116,14 @@ def table_rows(trace: Trace, name: str, columns: Sequence[str] | None = None, wh
     if columns is None and rows.height:
         rows = rows.select([c.name for c in rows if c.null_count() < rows.height or c.name in schema.names[:1]])
     docs = {column.name: column.doc for column in schema.columns}
-    return Rows(rows, {c: title_from_name(c) for c in rows.columns}, {c: docs.get(c, "") for c in rows.columns})
+    return Rows(rows, {c: convert_name_to_title(c) for c in rows.columns}, {c: docs.get(c, "") for c in rows.columns})
 
 
-def report_rows(frame: pl.DataFrame) -> Rows:
+def convert_report_rows(frame: pl.DataFrame) -> Rows:
     """Return the rows of a report, string columns first. Columns get names that can be used in URLs."""
     names: dict[str, str] = {}
     for title in frame.columns:
-        name = name_from_title(title)
+        name = convert_title_to_name(title)
         names[title] = name if name not in names.values() else f"{name}_{len(names)}"
     titles = {name: title for title, name in names.items()}
     frame = frame.rename(names)
@@ -129,7 +131,7 @@ def report_rows(frame: pl.DataFrame) -> Rows:
     return Rows(frame.select(*text, *(c for c in frame.columns if c not in text)), titles, dict.fromkeys(titles, ""))
 
 
-def with_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
+def add_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
     """Insert a column after ``column`` that contains its values in per cent of their sum or of ``total``.
 
     Args:
@@ -150,17 +152,17 @@ def with_share(rows: Rows, column: str, total: int | None = None, title: str = "
     )
 
 
-def report(name: str) -> Callable[[Scope], Rows]:
+def create_report_reader(name: str) -> Callable[[Scope], Rows]:
     """Return a function that computes the rows of a report of ``tracekit stats``."""
-    return lambda scope: report_rows(scope.trace.stats(name))
+    return lambda scope: convert_report_rows(scope.trace.stats(name))
 
 
-def rule(name: str) -> Callable[[Scope], Rows]:
+def create_rule_reader(name: str) -> Callable[[Scope], Rows]:
     """Return a function that computes the rows of a rule of ``tracekit analyze``."""
-    return lambda scope: report_rows(scope.trace.analyze(name))
+    return lambda scope: convert_report_rows(scope.trace.analyze(name))
 
 
-def table(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
+def create_table_reader(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
     """Return a function that reads a declared table.
 
     Args:
@@ -171,18 +173,18 @@ def table(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
 
     def rows(scope: Scope) -> Rows:
         """Return the rows of a declared table, with the percentages of the column ``share`` unless it is None."""
-        table = table_rows(scope.trace, name)
-        return with_share(table, share) if share else table
+        table = read_table_rows(scope.trace, name)
+        return add_share(table, share) if share else table
 
     return rows
 
 
-def table_with_durations(name: str) -> Callable[[Scope], Rows]:
+def create_interval_reader(name: str) -> Callable[[Scope], Rows]:
     """Return a function that reads a declared table of intervals and adds their durations."""
-    return lambda scope: with_durations(table_rows(scope.trace, name))
+    return lambda scope: add_durations(read_table_rows(scope.trace, name))
 
 
-def with_durations(rows: Rows) -> Rows:
+def add_durations(rows: Rows) -> Rows:
     """Insert the duration of each interval before its start. Rows without both times are returned unchanged."""
     frame = rows.frame
     if not {"start_ns", "end_ns"} <= set(frame.columns):
@@ -196,7 +198,7 @@ def with_durations(rows: Rows) -> Rows:
     )
 
 
-def op_types(scope: Scope) -> Rows:
+def read_op_types(scope: Scope) -> Rows:
     """Return one row per op type, with the number of its ops and calls, and statistics of the times of the calls."""
     metrics = {"cpu_time": "CPU time", "gpu_time": "GPU time", "cpu_overhead": "CPU overhead", "gpu_idle": "GPU idle"}
     ops = (
@@ -224,7 +226,7 @@ def op_types(scope: Scope) -> Rows:
     titles = {"op_type": "Op type", "op_count": "Ops", "instance_count": "Calls"}
     for metric, title in metrics.items():
         titles |= {f"{prefix}_{metric}_ns": f"{prefix.capitalize()} {title} (ns)" for prefix in _STATISTICS}
-    return with_share(Rows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
+    return add_share(Rows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
 
 
 _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
@@ -235,9 +237,9 @@ _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
 }
 
 
-def iterations(scope: Scope) -> Rows:
+def read_iterations(scope: Scope) -> Rows:
     """Return the iterations with their durations, and with their kernel time in per cent of the duration."""
-    rows = with_durations(table_rows(scope.trace, "iterations"))
+    rows = add_durations(read_table_rows(scope.trace, "iterations"))
     duration = pl.col("duration_ns").replace(0, None)
     frame = rows.frame.with_columns(
         (pl.col("kernel_time_ns") * 100.0 / duration).alias("kernel_time_percent"),
@@ -248,15 +250,15 @@ def iterations(scope: Scope) -> Rows:
     return Rows(frame, {**rows.titles, **titles}, {**rows.descriptions, **doc})
 
 
-def iteration_kernels(scope: Scope) -> Rows:
+def read_iteration_kernels(scope: Scope) -> Rows:
     """Return one row per kernel launch, with its op, GPU time and API time.
 
     If the arguments select an iteration or an op, only the launches of that iteration or op are returned.
     """
-    rows = _kernels_with_ops(scope.trace)
+    rows = _read_kernels_with_ops(scope.trace)
     frame = rows.frame
     if "iteration" in scope.arguments:
-        frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments["iteration"]))
+        frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments["iteration"], "iteration"))
     if "op_id" in scope.arguments:
         frame = frame.filter(pl.col("op_id") == scope.arguments["op_id"])
     frame = frame.with_columns(
@@ -269,19 +271,19 @@ def iteration_kernels(scope: Scope) -> Rows:
     return Rows(frame.select(*order, *rest), titles, {**rows.descriptions, "grid": "", "block": ""})
 
 
-def _kernels_with_ops(trace: Trace) -> Rows:
+def _read_kernels_with_ops(trace: Trace) -> Rows:
     """Return one row per kernel launch, with its iteration and op.
 
     If the capture contains a roll-up, iterations and ops are read from it. Otherwise, they are computed.
     """
     if recorded.has_recorded_rollup(trace):
-        return _with_derived_titles(recorded.iteration_kernels(trace))
-    return report_rows(trace.stats("iteration"))
+        return _add_derived_titles(recorded.read_iteration_kernels(trace))
+    return convert_report_rows(trace.stats("iteration"))
 
 
-def _with_derived_titles(frame: pl.DataFrame) -> Rows:
+def _add_derived_titles(frame: pl.DataFrame) -> Rows:
     """Return rows together with titles that are derived from the column names."""
-    return Rows(frame, {c: title_from_name(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
+    return Rows(frame, {c: convert_name_to_title(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
 
 
 def _triple_expr(prefix: str) -> pl.Expr:
@@ -289,10 +291,10 @@ def _triple_expr(prefix: str) -> pl.Expr:
     return pl.format("({}, {}, {})", *(pl.col(f"{prefix}_{axis}") for axis in "xyz"))
 
 
-def iteration_ops(scope: Scope) -> Rows:
+def read_iteration_ops(scope: Scope) -> Rows:
     """Return the ops that launched kernels in the selected iteration, with the total durations of these kernels."""
-    frame = _kernels_with_ops(scope.trace).frame
-    frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments.get("iteration", "0")))
+    frame = _read_kernels_with_ops(scope.trace).frame
+    frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments.get("iteration", "0"), "iteration"))
     time = pl.col("gpu_duration_ns")
     uses = pl.col("uses_tc").fill_null(value=False)
     ops = frame.group_by("op_id", maintain_order=True).agg(
@@ -303,28 +305,28 @@ def iteration_ops(scope: Scope) -> Rows:
         tensor_core_gpu_time_ns=time.filter(uses).sum(),
         data_type=pl.col("data_types").first(),
     )
-    return with_share(_with_derived_titles(ops), "gpu_time_ns")
+    return add_share(_add_derived_titles(ops), "gpu_time_ns")
 
 
-def op_kernels(scope: Scope) -> Rows:
+def read_op_kernels(scope: Scope) -> Rows:
     """Return one row per kernel name of the selected op, with statistics of its launches."""
     if recorded.has_recorded_rollup(scope.trace):
-        rows = _with_derived_titles(recorded.op_kernels(scope.trace))
+        rows = _add_derived_titles(recorded.read_op_kernels(scope.trace))
     else:
-        rows = report_rows(scope.trace.stats("kernel"))
+        rows = convert_report_rows(scope.trace.stats("kernel"))
     frame = rows.frame.filter(pl.col("op_id") == scope.arguments.get("op_id", ""))
     return Rows(frame.drop("op_id", "op_name", "direction"), rows.titles, rows.descriptions)
 
 
-def op_instances(scope: Scope) -> Rows:
+def read_op_instances(scope: Scope) -> Rows:
     """Return the instances of the selected op with their durations."""
     op = pl.col("op_id").cast(pl.String) == scope.arguments.get("op_id", "")
-    return with_durations(table_rows(scope.trace, "op_instances", where=op))
+    return add_durations(read_table_rows(scope.trace, "op_instances", where=op))
 
 
-def gpus(scope: Scope) -> Rows:
+def read_gpus(scope: Scope) -> Rows:
     """Return one row per GPU with its utilization: the share of the aggregated iterations in which it ran kernels."""
-    devices = table_rows(scope.trace, "devices")
+    devices = read_table_rows(scope.trace, "devices")
     busy = scope.trace.plot.utilization().drop("name", "total_ns")
     busy = busy.rename({"percent": "utilization_percent", "busy_ns": "kernel_time_ns"})
     own = [c for c in devices.frame.columns if c not in ("device_id", "name")]
@@ -338,9 +340,9 @@ def gpus(scope: Scope) -> Rows:
     return Rows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
 
 
-def groups(scope: Scope) -> Rows:
+def read_groups(scope: Scope) -> Rows:
     """Return the groups in depth-first order: each group is followed by the groups that it contains."""
-    rows = table_rows(scope.trace, "group_nodes", scope.trace.schema("group_nodes").names)
+    rows = read_table_rows(scope.trace, "group_nodes", scope.trace.schema("group_nodes").names)
     parent = rows.frame.select(pl.col("group_node_id").alias("parent_id"), pl.col("path").alias("_parent"))
     frame = rows.frame.join(parent, on="parent_id", how="left", maintain_order="left")
     indent = pl.lit(INDENT).repeat_by(pl.col("level").clip(0, 64)).list.join("")
@@ -358,10 +360,10 @@ def groups(scope: Scope) -> Rows:
 
 def group_ops(scope: Scope) -> Rows:
     """Return the ops of the selected group and its descendants, if they have the same direction as the group."""
-    rows = table_rows(scope.trace, "ops")
+    rows = read_table_rows(scope.trace, "ops")
     path = scope.arguments.get("path", "")
     if not path:  # the root contains all ops
-        return with_share(rows, "gpu_time_ns", title="Share of the group (%)")
+        return add_share(rows, "gpu_time_ns", title="Share of the group (%)")
     frame = rows.frame
     if recorded.has_recorded_rollup(scope.trace):
         frame = frame.with_columns(group_path=pl.col("op_name").cast(pl.String), group_direction="direction")
@@ -373,10 +375,10 @@ def group_ops(scope: Scope) -> Rows:
     inside = pl.col("group_path").str.starts_with(path)
     inside &= pl.col("group_direction").cast(pl.String).eq_missing(direction)
     frame = frame.filter(inside).select(rows.frame.columns)
-    return with_share(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group (%)")
+    return add_share(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group (%)")
 
 
-def comparison(scope: Scope) -> Rows:
+def read_comparison(scope: Scope) -> Rows:
     """Return the differences between the trace of the page and another one, which the arguments of the table select."""
     from tracekit.core.compare import KINDS
     from tracekit.view import comparison
@@ -389,12 +391,12 @@ def comparison(scope: Scope) -> Rows:
         )
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregation(values, len(captures))
-    return comparison.diff_table_rows(
-        comparison.compare(captures, scope.trace, captures[other].aggregated_trace(other), kind), kind
+    return comparison.build_diff_table_rows(
+        comparison.compare(captures, scope.trace, captures[other].get_aggregated_trace(other), kind), kind
     )
 
 
-def launch_shapes(scope: Scope) -> Rows:
+def read_launch_shapes(scope: Scope) -> Rows:
     """Return one row per kernel name, grid and block, with the number of launches and statistics of their durations."""
     shape = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
     duration = pl.col("end_ns") - pl.col("start_ns")
@@ -418,45 +420,45 @@ def launch_shapes(scope: Scope) -> Rows:
     order = ("short_name", "grid", "block", "launches", "total_time_ns", "average_ns", "median_ns")
     kernels = kernels.select(*order, *(c for c in kernels.columns if c not in order))
     kernels = kernels.with_row_index("shape_id").cast({"shape_id": pl.Int64})
-    titles = {c: title_from_name(c) for c in kernels.columns} | {"name": "Full name", "short_name": "Kernel"}
-    return with_share(Rows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
+    titles = {c: convert_name_to_title(c) for c in kernels.columns} | {"name": "Full name", "short_name": "Kernel"}
+    return add_share(Rows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
 
 
-def launches(scope: Scope) -> Rows:
+def read_launches(scope: Scope) -> Rows:
     """Return the kernel launches. If a kernel name is selected, return those with this name, grid and block."""
     where = None
     if "name" in scope.arguments:
         arguments = scope.arguments
         shapes = [_triple_expr(each) == arguments.get(each, "") for each in ("grid", "block")]
         where = (pl.col("name").cast(pl.String) == arguments["name"]) & shapes[0] & shapes[1]
-    return with_durations(table_rows(scope.trace, "kernels", where=where))
+    return add_durations(read_table_rows(scope.trace, "kernels", where=where))
 
 
-def collectives(scope: Scope) -> Rows:
+def read_collectives(scope: Scope) -> Rows:
     """Return one row per name of NCCL kernels, with statistics of their durations."""
-    rows = report_rows(scope.trace.stats("cuda_gpu_kern_sum"))
+    rows = convert_report_rows(scope.trace.stats("cuda_gpu_kern_sum"))
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
-    return with_share(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
+    return add_share(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
 
 
-def collective_launches(scope: Scope) -> Rows:
+def read_collective_launches(scope: Scope) -> Rows:
     """Return the launches of NCCL kernels, with one row per launch."""
-    return with_durations(table_rows(scope.trace, "kernels", where=is_nccl_expr()))
+    return add_durations(read_table_rows(scope.trace, "kernels", where=is_nccl_expr()))
 
 
-def ranks_table(name: str) -> Callable[[Scope], Rows]:
+def create_ranks_reader(name: str) -> Callable[[Scope], Rows]:
     """Return a function that computes the rows of a table about the communication between ranks."""
 
     def rows(scope: Scope) -> Rows:
         """Return the rows of the table about the communication between ranks."""
         from tracekit.view import ranks
 
-        return ranks.rows(ranks.communication(*_server_captures(scope)), name)
+        return ranks.read_rows(ranks.analyze_communication(*_get_server_captures(scope)), name)
 
     return rows
 
 
-def _server_captures(scope: Scope) -> tuple[Captures, Capture]:
+def _get_server_captures(scope: Scope) -> tuple[Captures, Capture]:
     """Return all captures of the server, and the capture of the trace.
 
     Raises:
@@ -467,26 +469,26 @@ def _server_captures(scope: Scope) -> tuple[Captures, Capture]:
     return scope.captures, scope.capture
 
 
-def gpu_time(scope: Scope) -> Rows:
+def read_gpu_time(scope: Scope) -> Rows:
     """Return the time that each GPU of each rank spends in computation, communication and other activities."""
     from tracekit.view import ranks
 
-    return ranks.gpu_time(*_server_captures(scope))
+    return ranks.compute_gpu_time(*_get_server_captures(scope))
 
 
-def utilization(scope: Scope) -> Rows:
+def read_utilization(scope: Scope) -> Rows:
     """Return the utilization of each rank and GPU by time bin."""
     from tracekit.view import ranks
 
-    recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""))
+    recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""), "bins")
     if recipe not in MAPS:
         raise TracekitError("the requested heat map does not exist", hint=f"choose a heat map: {', '.join(MAPS)}")
     if not 1 <= bins <= MAX_BINS:
         raise TracekitError(f"a heat map cannot have {bins} bins", hint=f"use 1 to {MAX_BINS} bins")
-    return ranks.utilization(*_server_captures(scope), recipe, bins)
+    return ranks.compute_utilization(*_get_server_captures(scope), recipe, bins)
 
 
-def pace(scope: Scope) -> Rows:
+def read_pace(scope: Scope) -> Rows:
     """Return one row per rank and occurrence of the selected kernel or range, with its start, end and duration."""
     from tracekit.view import ranks
 
@@ -495,7 +497,7 @@ def pace(scope: Scope) -> Rows:
         raise TracekitError(
             "the URL requests an unknown kind of occurrences", hint=f"choose one of these kinds: {', '.join(PACES)}"
         )
-    return ranks.pace(*_server_captures(scope), recipe, scope.arguments.get("name", ""))
+    return ranks.compute_pace(*_get_server_captures(scope), recipe, scope.arguments.get("name", ""))
 
 
 def is_nccl_expr() -> pl.Expr:
@@ -503,22 +505,22 @@ def is_nccl_expr() -> pl.Expr:
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
 
 
-def stack_functions(scope: Scope) -> Rows:
+def read_stack_functions(scope: Scope) -> Rows:
     """Return the functions in the selected call stacks, with the weight of each."""
-    return stacks.functions(stacks.parse_selection(scope.trace, scope.arguments))
+    return stacks.compute_functions(stacks.parse_selection(scope.trace, scope.arguments))
 
 
-def stack_events(scope: Scope) -> Rows:
+def read_stack_events(scope: Scope) -> Rows:
     """Return the selected events that have a call stack."""
-    return stacks.events_with_stacks(stacks.parse_selection(scope.trace, scope.arguments))
+    return stacks.read_events_with_stacks(stacks.parse_selection(scope.trace, scope.arguments))
 
 
-def stack_frames(scope: Scope) -> Rows:
+def read_stack_frames(scope: Scope) -> Rows:
     """Return the frames of the call stack of the selected event."""
-    return stacks.call_stack_frames(scope.trace, _parse_integer(scope.arguments.get("stack_id", "0")))
+    return stacks.read_call_stack_frames(scope.trace, _parse_integer(scope.arguments.get("stack_id", "0"), "stack_id"))
 
 
-def metric_summary(scope: Scope) -> Rows:
+def read_metric_summary(scope: Scope) -> Rows:
     """Return one row per GPU and GPU metric, with the number and statistics of its samples."""
     value = pl.col("value")
     frame = (
@@ -533,35 +535,40 @@ def metric_summary(scope: Scope) -> Rows:
         .sort("device_id", "metric")
         .collect()
     )
-    return _with_derived_titles(frame)
+    return _add_derived_titles(frame)
 
 
-def ncu_launches(scope: Scope) -> Rows:
+def read_ncu_launches(scope: Scope) -> Rows:
     """Return the launches that Nsight Compute profiled, each with its share of the total duration."""
-    rows = table_rows(scope.trace, "ncu_launches")
-    return with_share(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
+    rows = read_table_rows(scope.trace, "ncu_launches")
+    return add_share(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
 
 
-def ncu_launch(table: str) -> Callable[[Scope], Rows]:
+def create_ncu_launch_reader(table: str) -> Callable[[Scope], Rows]:
     """Return a function that reads the rows of a table for the selected launch of Nsight Compute."""
-    return lambda scope: table_rows(
-        scope.trace, table, where=pl.col("launch_id") == _parse_integer(scope.arguments.get("launch_id", "0"))
+    return lambda scope: read_table_rows(
+        scope.trace,
+        table,
+        where=pl.col("launch_id") == _parse_integer(scope.arguments.get("launch_id", "0"), "launch_id"),
     )
 
 
-def _parse_integer(text: str) -> int:
-    """Parse an integer of at most 18 digits, or raise an error."""
+def _parse_integer(text: str, name: str) -> int:
+    """Parse the URL parameter with the given name, which must be an integer of at most 18 digits."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise TracekitError("the id or the number of bins in the URL must be an integer of at most 18 digits")
+        raise TracekitError(
+            f"the parameter {name!r} in the URL is {text[:100]!r}, but it must be an integer of at most 18 digits",
+            hint="follow a link of the viewer, or correct the URL",
+        )
     return int(text)
 
 
-def declared_table(name: str) -> Callable[[Scope], Rows]:
+def create_declared_table_reader(name: str) -> Callable[[Scope], Rows]:
     """Return a function that reads all columns of a declared table, with their names as titles."""
 
     def rows(scope: Scope) -> Rows:
         """Return the rows of the declared table with all its columns."""
-        table = table_rows(scope.trace, name, scope.trace.schema(name).names)
+        table = read_table_rows(scope.trace, name, scope.trace.schema(name).names)
         return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
 
     return rows

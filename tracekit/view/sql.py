@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.errors import TracekitError, choices_hint
+from tracekit.errors import TracekitError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -104,7 +104,9 @@ def _translate_column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     names = {column.lower(): column for column in schema}
     column = names.get(node.name.lower())
     if column is None or node.table:
-        raise TracekitError(f"the table has no column {node.sql()!r}", hint=choices_hint("columns", schema, node.name))
+        raise TracekitError(
+            f"the table has no column {node.sql()!r}", hint=create_choices_hint("columns", schema, node.name)
+        )
     kind = schema[column]
     return pl.col(column).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(column)
 

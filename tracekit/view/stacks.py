@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.callstacks import batches_of_call_stack_frames
+from tracekit.callstacks import iterate_frame_batches
 from tracekit.errors import TracekitError
 from tracekit.view.captures import Rows
 from tracekit.view.windows import parse_time
@@ -70,7 +70,7 @@ class Selection:
             One row per thread: ``process_id``, ``thread_id``, ``thread_name`` (null if unknown) and ``count``.
         """
         counts = self.rows().group_by(_THREAD).agg(count=pl.len().cast(pl.Int64))
-        named = counts.join(_thread_names(self.trace), on=_THREAD, how="left", nulls_equal=True)
+        named = counts.join(_read_thread_names(self.trace), on=_THREAD, how="left", nulls_equal=True)
         return named.drop_nulls(_THREAD).sort("count", *_THREAD, descending=[True, False, False]).collect()
 
 
@@ -106,7 +106,7 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < len(str(2**63))
 
 
-def functions(selection: Selection) -> Rows:
+def compute_functions(selection: Selection) -> Rows:
     """Return one row per function in the selected call stacks, with the numbers or the times of its events.
 
     The first number counts the events whose innermost function it is. The second number counts all events whose call
@@ -137,14 +137,16 @@ def functions(selection: Selection) -> Rows:
     return Rows(frame, titles, dict.fromkeys(titles, "") | docs)
 
 
-def events_with_stacks(selection: Selection) -> Rows:
+def read_events_with_stacks(selection: Selection) -> Rows:
     """Return the selected events, each with its thread and its innermost function."""
     frame = selection.rows()
     if selection.thread is not None:
         frame = frame.filter(pl.col("process_id") == selection.process, pl.col("thread_id") == selection.thread)
     columns = frame.collect_schema().names()
     stacks = selection.trace.frame("stacks").select("stack_id", function="symbol", module="module")
-    named = frame.join(_thread_names(selection.trace), on=_THREAD, how="left", nulls_equal=True, maintain_order="left")
+    named = frame.join(
+        _read_thread_names(selection.trace), on=_THREAD, how="left", nulls_equal=True, maintain_order="left"
+    )
     rows = named.join(stacks, on="stack_id", how="left", maintain_order="left")
     if "end_ns" in columns:
         rows = rows.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
@@ -177,15 +179,13 @@ _TITLES = {
 }
 
 
-def call_stack_frames(trace: Trace, stack_id: int) -> Rows:
+def read_call_stack_frames(trace: Trace, stack_id: int) -> Rows:
     """Return the frames of a call stack, the innermost one first."""
     tree = trace.frame("stacks").select(pl.col("parent_id").fill_null(0), pl.col("depth").cast(pl.Int64)).collect()
     parents, depths = (np.concatenate(([0], tree[c].to_numpy())) for c in tree.columns)
     ids = np.array([stack_id], np.int64)
     chain = (
-        [frames for _, _, frames in batches_of_call_stack_frames(parents, depths, ids)]
-        if 0 < stack_id < len(parents)
-        else []
+        [frames for _, _, frames in iterate_frame_batches(parents, depths, ids)] if 0 < stack_id < len(parents) else []
     )
     order = pl.DataFrame({"stack_id": chain[0][::-1] if chain else []}, schema={"stack_id": pl.Int64})
     stacks = trace.frame("stacks").select("stack_id", "depth", function="symbol", module="module", line="line")
@@ -194,7 +194,7 @@ def call_stack_frames(trace: Trace, stack_id: int) -> Rows:
     return Rows(frame, titles, dict.fromkeys(titles, ""))
 
 
-def _thread_names(trace: Trace) -> pl.LazyFrame:
+def _read_thread_names(trace: Trace) -> pl.LazyFrame:
     """Return the ids and the last recorded name of each thread."""
     names = trace.frame("threads").select(*_THREAD, pl.col("name").cast(pl.String).alias("thread_name"))
     return names.unique(_THREAD, keep="last", maintain_order=True)

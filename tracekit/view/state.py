@@ -71,7 +71,7 @@ class State:
         """
         return make_url(self.page if page is None else page, self.at, parameters)
 
-    def at_capture(self, capture: int) -> State:
+    def select_capture(self, capture: int) -> State:
         """Return the state of the same page for another capture, with the default aggregation and no parameters."""
         return State(self.page, Aggregated(capture))
 

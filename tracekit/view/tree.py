@@ -58,7 +58,7 @@ def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
     return Expansion(int(depth) if depth else None, frozenset(keys))
 
 
-def row_states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
+def compute_row_states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
     """Return whether each row of a tree is visible, and whether it is expanded.
 
     Returns:

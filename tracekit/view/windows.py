@@ -71,14 +71,14 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
         )
     margin = max((high - low) // 2, MIN_WINDOW // 2) if start or end else 0
     shown = (max(span[0], low - margin), min(span[1], high + margin))
-    starts = _event_starts(trace)
+    starts = _read_event_starts(trace)
     if starts.size <= MAX_EVENTS:
         return Window(span, span, shown)
-    converted = _window_around(starts, shown, span)
+    converted = _compute_window_around(starts, shown, span)
     return Window(span, converted, (max(shown[0], converted[0]), min(shown[1], converted[1])))
 
 
-def _window_around(starts: np.ndarray, requested: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
+def _compute_window_around(starts: np.ndarray, requested: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
     """Return a time window of about ``MAX_EVENTS`` events around a requested window.
 
     If the requested window contains more events, the result begins at the same time and ends earlier. It is at least
@@ -99,7 +99,7 @@ def _window_around(starts: np.ndarray, requested: tuple[int, int], span: tuple[i
     return begin, span[1] if high == starts.size - 1 else max(int(starts[high]), requested[1])
 
 
-def _event_starts(trace: Trace) -> np.ndarray:
+def _read_event_starts(trace: Trace) -> np.ndarray:
     """Return the start times of all events of the timeline in ascending order."""
     present = [name for name in TABLES if name in trace.tables]
     frames = [trace.frame(name).select("start_ns") for name in present]

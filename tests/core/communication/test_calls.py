@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import nccl_kernel, nccl_range, payload, scene
 from tests.exporters.test_chrome_trace import QUEUE, kernel, push, trace
-from tracekit.core.communication import communication_calls
+from tracekit.core.communication import read_communication_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +24,13 @@ BIG = 2**63 + 5
 
 
 def read(linked: tk.Trace, *columns: str) -> list[tuple[object, ...]]:
-    return communication_calls(linked.frame).select(columns).rows()
+    return read_communication_calls(linked.frame).select(columns).rows()
 
 
 def test_a_call_has_the_facts_of_its_payload_and_the_times_of_its_kernel() -> None:
     text = payload(BIG, 4096, Reduction_operation="Sum")
     linked = scene([nccl_range(10, 20, "ncclAllReduce", text)], [nccl_kernel(15, 40, RING, 12)])
-    row = communication_calls(linked.frame).row(0, named=True)
+    row = read_communication_calls(linked.frame).row(0, named=True)
     assert (row["library"], row["kind"], row["name"]) == ("NCCL", "all_reduce", "ncclAllReduce")
     assert (row["communicator"], row["message_bytes"], row["reduction"]) == (str(BIG), 4096, "Sum")
     assert (row["data_type"], row["communicator_size"], row["communicator_rank"]) == ("float32", None, None)
@@ -124,7 +124,7 @@ def test_a_call_belongs_to_the_outermost_end_of_its_group(events: list[str]) -> 
             depth += (events[later] == "start") - (events[later] == "end")
             closing = later
         expected[n] = 100_000 + 10 * (closing if depth == 0 else n)
-    rows = communication_calls(scene(ranges, launched).frame).drop_nulls("call_id")
+    rows = read_communication_calls(scene(ranges, launched).frame).drop_nulls("call_id")
     assert dict(rows.select("message_bytes", "start_ns").iter_rows()) == expected
 
 
@@ -211,7 +211,7 @@ def test_communicators_of_mpi_have_names_that_all_ranks_share() -> None:
 
 def test_a_capture_of_two_gpus() -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as loaded:
-        rows = communication_calls(loaded.correlate().frame)
+        rows = read_communication_calls(loaded.correlate().frame)
         kernels = loaded.frame("kernels").filter(pl.col("short_name").cast(pl.String) == RING).collect()
     by_gpu = rows.group_by("process_id", "device_id").len().sort("process_id")["len"].to_list()
     assert by_gpu == [8, 8]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl
 from tests.readers.nsys_rep_files import SHARED
-from tracekit.core.communication import align_clocks, communication_calls, convert_to_common_clock, match_calls
+from tracekit.core.communication import align_clocks, convert_to_common_clock, match_calls, read_communication_calls
 from tracekit.core.communication.clocks import fit_robust_line
 
 MORE = SHARED / "captures" / "h200_more"
@@ -127,7 +127,7 @@ def test_captures_of_two_ranks(name: str, count: int, bound: int) -> None:
     rows, origins = [], {}
     for rank in range(2):
         with tk.load(MORE / f"{name}_rank{rank}.nsys-rep") as trace:
-            rows.append(communication_calls(trace.correlate().frame).with_columns(rank=pl.lit(rank, pl.Int64)))
+            rows.append(read_communication_calls(trace.correlate().frame).with_columns(rank=pl.lit(rank, pl.Int64)))
             info = dict(itertools.zip_longest(*trace.frame("capture_info").collect()))
             origins[rank] = int(info["origin_utc_ns"])
     matched = match_calls(pl.concat(rows), origins)

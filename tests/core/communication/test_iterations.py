@@ -11,16 +11,16 @@ from tests.core.communication.made_ranks import Row, calls, nccl, nccl_range
 from tests.exporters.test_chrome_trace import call, kernel, push, trace
 from tracekit.core.communication import match_calls
 from tracekit.core.communication.iterations import read_iterations_and_phases
-from tracekit.core.communication.operations import operation_times_by_rank
+from tracekit.core.communication.operations import compute_operation_times_by_rank
 from tracekit.core.communication.stragglers import (
+    compute_iteration_spread,
+    compute_lost_times,
+    find_iteration_shifts,
     find_stragglers,
-    iteration_shifts,
-    iteration_spread,
-    lost_times,
     summarize_stragglers,
 )
 
-NO_OPERATIONS = operation_times_by_rank(match_calls(calls([]), {}))
+NO_OPERATIONS = compute_operation_times_by_rank(match_calls(calls([]), {}))
 
 
 def loop(count: int = 3) -> list[Row]:
@@ -107,7 +107,7 @@ value = st.tuples(st.integers(0, 4), st.integers(0, 1), st.sampled_from(["", "a"
 def test_lost_time_is_the_difference_to_the_median_of_the_others(
     drawn: dict[tuple[int, int, str], tuple[int, int]],
 ) -> None:
-    found = lost_times(frame([phase(*key, *times) for key, times in drawn.items()]))
+    found = compute_lost_times(frame([phase(*key, *times) for key, times in drawn.items()]))
     assert found.height == len(drawn)
     for row in found.rows(named=True):
         n, path = row["iteration"], row["path"]
@@ -140,7 +140,7 @@ def made(
 
 def test_the_straggler_is_the_rank_that_loses_time_and_its_phase_the_innermost_one() -> None:
     slow = {(1, 3): ("load", 500), (1, 8): ("load", 480), (2, 5): ("step/inner", 300)}
-    spread = iteration_spread(*made(slow), NO_OPERATIONS)
+    spread = compute_iteration_spread(*made(slow), NO_OPERATIONS)
     found = spread.drop_nulls("straggler").select("iteration", "straggler", "phase", "lost_on", "delay_ns")
     assert found.rows() == [(3, 1, "load", "CPU", None), (5, 2, "step/inner", "CPU", None), (8, 1, "load", "CPU", None)]
     assert (spread.drop_nulls("straggler")["lost_ns"] - pl.Series([500, 300, 480])).abs().max() <= 3
@@ -156,7 +156,7 @@ def test_the_straggler_is_the_rank_that_loses_time_and_its_phase_the_innermost_o
 
 
 def test_a_rank_that_is_always_slow_is_always_the_straggler() -> None:
-    spread = iteration_spread(*made({(2, n): ("load", 300) for n in range(12)}), NO_OPERATIONS)
+    spread = compute_iteration_spread(*made({(2, n): ("load", 300) for n in range(12)}), NO_OPERATIONS)
     assert spread.select("straggler", "phase").unique().rows() == [(2, "load")]
 
 
@@ -184,8 +184,8 @@ def test_a_rank_for_which_nobody_waits_is_no_straggler() -> None:
     iterations = iterations.with_columns(start_ns=1000 * pl.col("iteration"), end_ns=1000 * pl.col("iteration") + 1000)
     for late, expected in (([50, 550, 50], [(1, 500)]), ([50, 50, 50], [])):
         operations = [o for n in range(6) for o in operation(n, late if n == 3 else [50, 50, 50])]
-        ranks = operation_times_by_rank(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
-        spread = iteration_spread(iterations, rows, ranks)
+        ranks = compute_operation_times_by_rank(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
+        spread = compute_iteration_spread(iterations, rows, ranks)
         assert spread.drop_nulls("straggler").select("straggler", "delay_ns").rows() == expected
         assert spread["wait_ns"].to_list() == [0, 0, 0, 1000 if expected else 0, 0, 0]
         assert summarize_stragglers(spread)["delay_ns"].to_list() == [delay for _, delay in expected]
@@ -200,14 +200,14 @@ def test_iterations_are_aligned_by_their_operations(first: int, second: int) -> 
             start = 1_000_000 * n + 1000 * (n * n * 7919 % 977)
             rows.append(nccl(rank, start + 100, start + 200))
             iterations.append({"rank": rank, "iteration": n - skipped, "start_ns": start, "end_ns": start + 900})
-    ranks = operation_times_by_rank(match_calls(calls(rows), {0: 0, 1: 0}))
-    assert iteration_shifts(pl.DataFrame(iterations), ranks) == {0: 0, 1: second - first}
+    ranks = compute_operation_times_by_rank(match_calls(calls(rows), {0: 0, 1: 0}))
+    assert find_iteration_shifts(pl.DataFrame(iterations), ranks) == {0: 0, 1: second - first}
 
 
 def test_no_iterations() -> None:
     iterations = pl.DataFrame(
         schema={"rank": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
     )
-    assert iteration_shifts(iterations, NO_OPERATIONS) == {}
-    spread = iteration_spread(iterations, frame([]), NO_OPERATIONS)
+    assert find_iteration_shifts(iterations, NO_OPERATIONS) == {}
+    spread = compute_iteration_spread(iterations, frame([]), NO_OPERATIONS)
     assert (spread.height, summarize_stragglers(spread).height) == (0, 0)

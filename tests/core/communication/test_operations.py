@@ -14,7 +14,7 @@ from tests.readers.nsys_rep_files import SHARED
 from tracekit.core.communication import Communication, match_calls, read_rank_tables
 from tracekit.core.communication.operations import (
     aggregate_operations,
-    operation_times_by_rank,
+    compute_operation_times_by_rank,
     summarize_arrivals,
     summarize_operations,
 )
@@ -23,7 +23,7 @@ MORE = SHARED / "captures" / "h200_more"
 
 
 def ranks_of(rows: list[Row], count: int = 8) -> pl.DataFrame:
-    return operation_times_by_rank(match_calls(calls(rows), dict.fromkeys(range(count), 0)))
+    return compute_operation_times_by_rank(match_calls(calls(rows), dict.fromkeys(range(count), 0)))
 
 
 times = st.tuples(st.integers(0, 50), st.integers(0, 60))
@@ -89,11 +89,11 @@ def test_operations_without_data_or_time_have_no_bandwidth() -> None:
 def test_incomplete_operations_and_unknown_times_do_not_count() -> None:
     rows = [nccl(rank, 0, 10, communicator_size=3) for rank in range(2)]
     matched = match_calls(calls([*rows, nccl(2, 0, 10, communicator="8")]), {0: 0, 1: 0, 2: 0})
-    assert operation_times_by_rank(matched).height == 0
+    assert compute_operation_times_by_rank(matched).height == 0
     whole = match_calls(calls([nccl(0, 0, 10), nccl(1, 0, 10)]), {0: 0, 1: 0})
     unaligned = whole.with_columns(start_ns=pl.when(pl.col("rank") == 0).then("start_ns"))
-    assert operation_times_by_rank(unaligned).height == 0
-    assert operation_times_by_rank(match_calls(calls([nccl(0, 0, 10, kind="unknown")]), {0: 0})).height == 0
+    assert compute_operation_times_by_rank(unaligned).height == 0
+    assert compute_operation_times_by_rank(match_calls(calls([nccl(0, 0, 10, kind="unknown")]), {0: 0})).height == 0
 
 
 def test_a_communicator_of_one_rank_waits_for_nobody() -> None:

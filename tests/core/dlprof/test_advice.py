@@ -8,7 +8,7 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.advise import advise
-from tracekit.core.dlprof import tables
+from tracekit.core.dlprof import build_tables
 from tracekit.core.rollup import Rollup
 
 BACKWARD = "{'mod': 'torch', 'op': 'backward', 'args': []}"
@@ -21,7 +21,9 @@ def findings(lengths: list[int], *more: str) -> dict[str, tuple[str, str]]:
     for length in lengths:
         ranges += [(LINEAR, 1, start, start + length // 2), (BACKWARD, 1, start + length // 2, start + length)]
         start += length
-    made = tables(Rollup.from_frames(declared(nvtx_ranges=nvtx(*ranges)), dialect="pyprof"))["expert_systems_feedback"]
+    made = build_tables(Rollup.from_frames(declared(nvtx_ranges=nvtx(*ranges)), dialect="pyprof"))[
+        "expert_systems_feedback"
+    ]
     return {row[1].split("\n")[0]: (row[2], row[5]) for row in made.iter_rows()}
 
 
@@ -55,7 +57,7 @@ def said(*ranges: tuple[str, int, int, int], calls: list[tuple[int, int, int, in
     devices = pl.DataFrame({"device_id": range(gpus), "name": ["GPU"] * gpus})
     frames = declared(nvtx_ranges=nvtx(*ranges), devices=devices, **launches(*calls))
     return dict(
-        tables(Rollup.from_frames(frames, dialect="pyprof"))["expert_systems_feedback"]
+        build_tables(Rollup.from_frames(frames, dialect="pyprof"))["expert_systems_feedback"]
         .select("problem", "recommendation")
         .rows()
     )
@@ -141,7 +143,7 @@ def expert(*ranges: tuple[str, int, int, int], names: list[str], gpus: int = 1, 
     made = launches(*calls)
     made["kernels"] = made["kernels"].with_columns(name=pl.Series(names), short_name=pl.Series(names))
     frames = declared(nvtx_ranges=nvtx(*ranges), devices=devices, **made)
-    return tables(Rollup.from_frames(frames, tensor_cores=mode))["expert_systems_feedback"]  # type: ignore[arg-type]
+    return build_tables(Rollup.from_frames(frames, tensor_cores=mode))["expert_systems_feedback"]  # type: ignore[arg-type]
 
 
 def about_precision(found: pl.DataFrame) -> list[str]:
@@ -163,7 +165,9 @@ def test_ops_that_use_tensor_cores_are_not_bad() -> None:
     names = pl.Series(["ampere_s16816gemm_fp16_64x64", "sgemm"])
     made["kernels"] = made["kernels"].with_columns(name=names, short_name=names)
     frames = declared(nvtx_ranges=nvtx(*ranges), **made)
-    bad = {mode: tables(Rollup.from_frames(frames, tensor_cores=mode))["op_nodes"] for mode in ("extended", "dlprof")}
+    bad = {
+        mode: build_tables(Rollup.from_frames(frames, tensor_cores=mode))["op_nodes"] for mode in ("extended", "dlprof")
+    }
     columns = ["using_tc", "is_bad_data_type"]
     assert sorted(bad["extended"].select(columns).rows()) == [(0, 1), (1, 0)]
     assert sorted(bad["dlprof"].select(columns).rows()) == [(0, 1), (1, 1)]
@@ -176,8 +180,8 @@ def test_idle_gpus_do_not_hide_that_the_used_one_is_idle() -> None:
         devices=pl.DataFrame({"device_id": [0, 1], "name": ["GPU"] * 2}),
         **launches((1, 1, 40, 0)),
     )
-    made = tables(Rollup.from_frames(frames))
-    as_dlprof = tables(Rollup.from_frames(frames, tensor_cores="dlprof"))
+    made = build_tables(Rollup.from_frames(frames))
+    as_dlprof = build_tables(Rollup.from_frames(frames, tensor_cores="dlprof"))
     used = 100 * 39 / 500
     assert made["model_summary"]["gpu_utilization"][0] == round(used, 6)
     assert as_dlprof["model_summary"]["gpu_utilization"][0] == round(used / 2, 6)
@@ -193,7 +197,7 @@ def test_ops_are_not_to_move_to_a_gpu_that_waits_for_launches() -> None:
     device = pl.DataFrame({"device_id": [0], "name": ["GPU"]})
     frames = declared(nvtx_ranges=nvtx(*ranges), devices=device, **calls)
     for mode, expected in (("extended", "Reduce the number of launches"), ("dlprof", "Move ops that run on the CPU")):
-        found = tables(Rollup.from_frames(frames, tensor_cores=mode))["expert_systems_feedback"]
+        found = build_tables(Rollup.from_frames(frames, tensor_cores=mode))["expert_systems_feedback"]
         (advice,) = found.filter(pl.col("exp_sys_id") == "underutilized_gpu_detector")["recommendation"]
         assert expected in advice
 
@@ -219,7 +223,7 @@ def test_a_finding_that_a_detector_made_is_not_made_again() -> None:
     ranges += [(BACKWARD, 1, n * 100 + 60, n * 100 + 90) for n in range(4)]
     frames = declared(nvtx_ranges=nvtx(*ranges), **launches(*[(1, n * 100 + 61, n * 100 + 80, 0) for n in range(4)]))
     rolled = Rollup.from_frames(frames)
-    found = tables(rolled)["expert_systems_feedback"]["exp_sys_id"].to_list()
+    found = build_tables(rolled)["expert_systems_feedback"]["exp_sys_id"].to_list()
     assert "data_loading" in advise(rolled)["rule"]
     assert "data_loading" not in found
     assert found.count("dataloader_detector") == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tracekit.core.ops.calls import COLUMNS, AttributedCalls, launching_calls
+from tracekit.core.ops.calls import COLUMNS, AttributedCalls, pair_calls_with_activities
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 
@@ -15,7 +15,7 @@ FIXTURES = Path(__file__).parents[3] / "fixtures"
 @pytest.mark.parametrize("name", ["train_amp.sqlite", "ddp2.sqlite", "jax_mlp.sqlite", "empty.sqlite"])
 def test_gathered_columns(name: str) -> None:
     with tk.load(FIXTURES / name) as trace:
-        paired = launching_calls(trace.frame).with_columns(instance=pl.int_range(pl.len()) // 2)
+        paired = pair_calls_with_activities(trace.frame).with_columns(instance=pl.int_range(pl.len()) // 2)
         calls = AttributedCalls.from_rows(trace.frame, paired)
         assert calls.stored.estimated_size() < paired.estimated_size() / 3 or paired.is_empty()
         every = [*COLUMNS, "instance"]

@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.ops import DIALECTS, Ops, find_dialect, markers
-from tracekit.core.ops.dialect import INSTANCE, op_paths
+from tracekit.core.ops.dialect import INSTANCE, build_op_paths
 from tracekit.errors import TracekitWarning, UnknownFormatError
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -58,7 +58,7 @@ def test_fixtures_are_recognized_and_no_kernel_is_lost(capture: str, name: str) 
 def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
     parent = pl.Series([None, 0, 1, None, None, None, 5], dtype=pl.Int64)
     names = ["Batch 0", "step=3", "layer 1", "layer1", "x 1 y", "Batch 1", "step=4"]
-    _, made = op_paths(parent, pl.Series(names, dtype=pl.Categorical))
+    _, made = build_op_paths(parent, pl.Series(names, dtype=pl.Categorical))
     assert made["label"].to_list() == ["Batch *", "step *", "layer 1", "layer1", "x 1 y", "Batch *", "step *"]
     assert made["path"].cast(pl.String).to_list()[2] == "Batch */step */layer 1"
 
@@ -66,7 +66,7 @@ def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
 def test_a_number_that_is_there_once_counts_no_steps() -> None:
     parent = pl.Series([None, 0, 0, None, None], dtype=pl.Int64)
     texts = pl.Series(["epoch 0", "step 1", "step 2", "GPU 0", "GPU 0"], dtype=pl.Categorical)
-    _, made = op_paths(parent, texts)
+    _, made = build_op_paths(parent, texts)
     assert made["path"].cast(pl.String).to_list() == ["epoch 0", "epoch 0/step *", "epoch 0/step *", "GPU 0", "GPU 0"]
 
 

@@ -175,7 +175,7 @@ def test_ops_hang_below_the_innermost_range_that_is_none(steps: list[tuple[str |
         now += 1
         ranges[row] = (*ranges[row][:3], now)
     capture = Capture(captured(*ranges).frames)
-    texts = domains.domain_texts(capture, "D")
+    texts = domains.read_domain_texts(capture, "D")
     parsed = texts.select("text", label="text", scope=pl.lit(None, pl.String), type="text")
-    made = domains.domain_timeline(capture, "D", parsed).instances
+    made = domains.build_domain_timeline(capture, "D", parsed).instances
     assert made["op_name"].cast(pl.String).to_list() == paths

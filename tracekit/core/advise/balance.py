@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.advise.iteration_activity import DURATION, Finding, format_duration, longest_interval, total_duration
+from tracekit.core.advise.iteration_activity import (
+    DURATION,
+    Finding,
+    find_longest_interval,
+    format_duration,
+    sum_durations,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,11 +61,11 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
         return
     by, devices = ["device_id"], activity.busy_times_by_device["device_id"].n_unique()
     within, busy = (
-        total_duration(intervals.merge_intervals(exchange, by=by)),
-        total_duration(activity.busy_times_by_device),
+        sum_durations(intervals.merge_intervals(exchange, by=by)),
+        sum_durations(activity.busy_times_by_device),
     )
-    hidden = total_duration(
-        intervals.intersection_of_unions(exchange.select(*by, *_TIMES), compute.select(*by, *_TIMES), by=by)
+    hidden = sum_durations(
+        intervals.intersect_unions(exchange.select(*by, *_TIMES), compute.select(*by, *_TIMES), by=by)
     )
     exposed = within - hidden
     time = exposed // devices
@@ -76,7 +82,7 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
     )
     figures = {"nccl_kernels": exchange.height, "nccl_ns": within, "overlapped_ns": hidden, "busy_ns": busy}
     figures |= {"devices": devices, "length_ns": activity.duration_ns}
-    problem, where = "GPUs exchange data without computing at the same time", longest_interval(exchange)
+    problem, where = "GPUs exchange data without computing at the same time", find_longest_interval(exchange)
     yield Finding(
         "communication", problem, evidence, advice, time, activity.share(time), exchange.height, *where, figures
     )

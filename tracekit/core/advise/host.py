@@ -10,10 +10,10 @@ from tracekit.core import idle, intervals
 from tracekit.core.advise.iteration_activity import (
     DURATION,
     Finding,
+    find_longest_interval,
     format_duration,
-    longest_interval,
     shorten_name,
-    total_duration,
+    sum_durations,
 )
 from tracekit.core.idle import MODULE_LOAD_PATTERN, WAIT_PATTERN
 from tracekit.core.rollup import breakdown
@@ -43,7 +43,7 @@ _ADVICE = {
 _GRAPHS = "CUDA graphs, "
 
 
-def launch_advice(activity: IterationActivity) -> str:
+def format_launch_advice(activity: IterationActivity) -> str:
     """Return advice on how to launch fewer activities. It mentions CUDA graphs unless the program already uses them."""
     return f"{'' if activity.has_cuda_graphs else _GRAPHS}torch.compile, larger batches, fewer and fused ops"
 
@@ -57,14 +57,14 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     merged = intervals.merge_intervals(loads, by=[])
     if not merged.height:
         return
-    lost = intervals.intersection_of_unions(merged, activity.idle_times_of_all_devices, by=[])
-    time = total_duration(lost)
+    lost = intervals.intersect_unions(merged, activity.idle_times_of_all_devices, by=[])
+    time = sum_durations(lost)
     if activity.share(time) < MIN_LOADING:
         return
     count = activity.iteration_count
     iteration_ns = activity.duration_ns / count
     summary = (
-        f"loading data takes {format_duration(total_duration(merged) / count)} per iteration of "
+        f"loading data takes {format_duration(sum_durations(merged) / count)} per iteration of "
         f"{format_duration(iteration_ns)}"
     )
     evidence = (
@@ -73,12 +73,12 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     )
     advice = "Load data in other processes, in advance: num_workers, prefetch_factor, pin_memory; cache decoded data."
     figures = {
-        "loading_ns": total_duration(merged),
+        "loading_ns": sum_durations(merged),
         "idle_loading_ns": time,
         "iterations": count,
         "length_ns": activity.duration_ns,
     }
-    problem, where = "The GPUs wait for data", longest_interval(lost)
+    problem, where = "The GPUs wait for data", find_longest_interval(lost)
     yield Finding("data_loading", problem, evidence, advice, time, activity.share(time), loads.height, *where, figures)
 
 
@@ -91,8 +91,8 @@ def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
 def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> Iterator[Finding]:
     """Report the idle time of one device. ``causes`` maps each cause, a key of ``_CAUSES``, to a duration in ns."""
     busy = activity.busy_times_by_device.filter(pl.col("device_id") == device)
-    gaps = activity.uncovered_times(busy)
-    time = total_duration(gaps)
+    gaps = activity.find_uncovered_times(busy)
+    time = sum_durations(gaps)
     if activity.share(time) < MIN_IDLE or not busy.height:
         return
     launches = activity.launches.filter(
@@ -100,13 +100,13 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
     ).height
     main = max(causes, key=lambda c: causes[c])
     parts = ", ".join(f"{_CAUSES[c]} for {format_duration(t)}" for c, t in causes.items() if t)
-    where = longest_interval(gaps)
+    where = find_longest_interval(gaps)
     gaps_of_device = gaps.with_columns(device_id=pl.lit(device, pl.Int32))
     idle_times = idle.sum_idle_times(activity.rollup.measures.ops.frames, gaps_of_device)
     problem = f"GPU {device} is idle for {activity.share(time):.0f} % of the time"
     longest = format_duration(where[1] - where[0])
     evidence = f"{parts}; {_describe_main_cause(idle_times)}; {launches} launches; the longest gap took {longest}"
-    advice = _ADVICE.get(main) or cpu_advice(activity, causes["cpu"], launches)
+    advice = _ADVICE.get(main) or format_cpu_advice(activity, causes["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
     figures |= {"length_ns": activity.duration_ns, **{f"{c}_ns": t for c, t in causes.items()}}
     figures |= {f"idle_{cause}_ns": time_ns for cause, time_ns in idle_times.totals.iter_rows()}
@@ -120,7 +120,7 @@ def _describe_main_cause(idle_times: idle.IdleTimeTotals) -> str:
     return f"the main cause is {cause.replace('_', ' ')}{inside} with {format_duration(time)}"
 
 
-def cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
+def format_cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
     """Return advice for a GPU that is idle while ops run on the CPU.
 
     Args:
@@ -129,34 +129,34 @@ def cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
         launches: Number of launches on the GPU.
     """
     if cpu_ns <= MAX_LAUNCHING_NS * launches:
-        return f"Reduce the number of launches: {launch_advice(activity)}."
+        return f"Reduce the number of launches: {format_launch_advice(activity)}."
     return "Find out what the ops do on the CPU between launches: load modules earlier, or compute in other threads."
 
 
 def late_launches(activity: IterationActivity) -> Iterator[Finding]:
     """Report gaps in which a device had finished all activities while the CPU was still launching the next one."""
-    previous_end = intervals.latest_end_before("device_id")
+    previous_end = intervals.latest_end_before_expr("device_id")
     ordered = activity.gpu_activities.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)
     gaps = first.filter((pl.col("start_ns") > pl.col("previous_end")) & (pl.col("api_end_ns") > pl.col("previous_end")))
     gaps = activity.clip_to_windows(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
     devices = max(1, activity.busy_times_by_device["device_id"].n_unique())
-    time = total_duration(gaps) // devices
+    time = sum_durations(gaps) // devices
     if activity.share(time) < MIN_LATE:
         return
     evidence = (
         f"there are {gaps.height} gaps before {activity.describe_largest_ops(gaps, DURATION)}; "
         f"half of them are longer than {format_duration(gaps.select(DURATION.median()).item())}"
     )
-    advice = f"Reduce the time that launches take: {launch_advice(activity)}."
+    advice = f"Reduce the time that launches take: {format_launch_advice(activity)}."
     problem = "The CPU launches too late: the GPU has no work left when the next kernel is launched"
     figures = {
         "gaps": gaps.height,
-        "gap_ns": total_duration(gaps),
+        "gap_ns": sum_durations(gaps),
         "devices": devices,
         "length_ns": activity.duration_ns,
     }
-    where = longest_interval(gaps)
+    where = find_longest_interval(gaps)
     yield Finding("late_launches", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
 
 
@@ -165,7 +165,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     calls = activity.rollup.measures.select_calls("call", "op", "name", "start_ns", "end_ns")
     calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
     waits = activity.clip_to_windows(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
-    time = total_duration(intervals.merge_intervals(waits, by=[]))
+    time = sum_durations(intervals.merge_intervals(waits, by=[]))
     if not waits.height or activity.share(time) < MIN_WAITING:
         return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
@@ -174,7 +174,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
         f"{waits.height / activity.iteration_count:.3g} per iteration"
     )
     advice = "Avoid .item(), .cpu(), print and comparisons of tensors in the iteration; synchronize only to measure."
-    problem, where = "The CPU waits for the GPU within the iteration", longest_interval(waits)
+    problem, where = "The CPU waits for the GPU within the iteration", find_longest_interval(waits)
     figures = {
         "calls": waits.height,
         "wait_ns": time,
@@ -193,7 +193,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     """
     calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
     loads = activity.clip_to_windows(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
-    time = total_duration(intervals.merge_intervals(loads, by=[]))
+    time = sum_durations(intervals.merge_intervals(loads, by=[]))
     if not loads.height or activity.share(time) < MIN_MODULE_LOADING:
         return
     by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
@@ -206,11 +206,11 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     problem = "Code is loaded onto the GPU within the iterations"
     figures = {
         "calls": loads.height,
-        "call_ns": total_duration(loads),
+        "call_ns": sum_durations(loads),
         "loading_ns": time,
         "length_ns": activity.duration_ns,
     }
-    where = longest_interval(loads)
+    where = find_longest_interval(loads)
     yield Finding(
         "module_loading", problem, evidence, advice, time, activity.share(time), loads.height, *where, figures
     )
@@ -246,7 +246,7 @@ def _report_copies_in_direction(
     """
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
-    time, moved = total_duration(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())
+    time, moved = sum_durations(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())
     count = activity.iteration_count
     waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= count > 1
     if activity.share(time) < MIN_COPYING and not (waits or unpinned):
@@ -257,5 +257,5 @@ def _report_copies_in_direction(
     )
     figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
     figures |= {"iterations": count, "length_ns": activity.duration_ns}
-    where = longest_interval(rows)
+    where = find_longest_interval(rows)
     yield Finding("copies", problem, evidence, advice, time, activity.share(time), rows.height, *where, figures)

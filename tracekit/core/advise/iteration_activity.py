@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.intervals.axis import null_unless
+from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.rollup import breakdown
 
@@ -67,7 +67,7 @@ class IterationActivity:
     @functools.cached_property
     def duration_ns(self) -> int:
         """Total duration of the time windows of the aggregated iterations, in ns."""
-        return total_duration(self.windows)
+        return sum_durations(self.windows)
 
     @property
     def iteration_count(self) -> int:
@@ -91,7 +91,7 @@ class IterationActivity:
         gpu_rows = self.clip_to_windows(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
         is_kernel = gpu_rows["kind"] == "kernel"
         nodes = measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
-        kernel_row = null_unless(is_kernel, gpu_rows["activity"])
+        kernel_row = replace_with_null_unless(is_kernel, gpu_rows["activity"])
         return gpu_rows.with_columns(graph=nodes.gather(kernel_row).is_not_null() | (gpu_rows["kind"] == "graph"))
 
     @functools.cached_property
@@ -130,7 +130,7 @@ class IterationActivity:
     @functools.cached_property
     def idle_times_of_all_devices(self) -> pl.DataFrame:
         """The intervals within the aggregated iterations in which all devices are idle: ``start_ns``, ``end_ns``."""
-        return self.uncovered_times(self.busy_times_of_any_device)
+        return self.find_uncovered_times(self.busy_times_of_any_device)
 
     @functools.cached_property
     def time_by_part(self) -> pl.DataFrame:
@@ -139,7 +139,7 @@ class IterationActivity:
         The columns are ``device_id`` and one column of ns for each part in ``breakdown.PARTS``.
         """
         rollup, aggregated = self.rollup, self.rollup.iterations.aggregated
-        if self.duration_ns == total_duration(aggregated):
+        if self.duration_ns == sum_durations(aggregated):
             parts = rollup.breakdown.join(aggregated.select("iteration"), on="iteration", how="semi")
             return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
         windows = self.windows.with_columns(iteration=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -147,13 +147,13 @@ class IterationActivity:
         parts = breakdown.divide_iteration_times(rollup.measures, iterations, rollup.used_devices)
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 
-    def uncovered_times(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def find_uncovered_times(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the times within the windows that no interval of ``rows`` covers: ``start_ns``, ``end_ns``."""
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
         # With intervals of 1 ns before and after all windows, the times before and after all rows are gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
-        gaps = intervals.gaps_between(pl.concat([rows.select("start_ns", "end_ns"), *borders]), by=[])
-        return intervals.intersection_of_unions(gaps, self.windows, by=[])
+        gaps = intervals.find_gaps(pl.concat([rows.select("start_ns", "end_ns"), *borders]), by=[])
+        return intervals.intersect_unions(gaps, self.windows, by=[])
 
     def clip_to_windows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Clip intervals to the time windows of the aggregated iterations.
@@ -175,7 +175,7 @@ class IterationActivity:
         """Return a duration as a percentage of the total duration of the aggregated iterations."""
         return 100 * time_ns / self.duration_ns
 
-    def op_name(self, op: int) -> str:
+    def format_op_name(self, op: int) -> str:
         """Return the name of an op. The beginning of a long name is replaced with an ellipsis."""
         return shorten_name(str(self.rollup.ops["op_name"][op]))
 
@@ -189,7 +189,7 @@ class IterationActivity:
         )
         total = totals["weight"].sum() or 1
         largest = totals.head(count).iter_rows()
-        return ", ".join(f"{self.op_name(op)} ({100 * w / total:.0f} %)" for op, w in largest)
+        return ", ".join(f"{self.format_op_name(op)} ({100 * w / total:.0f} %)" for op, w in largest)
 
 
 def shorten_name(name: str) -> str:
@@ -197,12 +197,12 @@ def shorten_name(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
-def total_duration(rows: pl.DataFrame) -> int:
+def sum_durations(rows: pl.DataFrame) -> int:
     """Return the sum of the durations of the intervals, in ns."""
     return int(rows.select(DURATION.sum()).item())
 
 
-def longest_interval(rows: pl.DataFrame) -> tuple[int, int]:
+def find_longest_interval(rows: pl.DataFrame) -> tuple[int, int]:
     """Return the start and end of the longest interval. If several are equally long, the first one is returned."""
     row = rows.select(DURATION.arg_max()).item()
     return int(rows["start_ns"][row]), int(rows["end_ns"][row])

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import tensor_cores
-from tracekit.core.advise.iteration_activity import DURATION, Finding, format_duration, longest_interval, total_duration
+from tracekit.core.advise.iteration_activity import (
+    DURATION,
+    Finding,
+    find_longest_interval,
+    format_duration,
+    sum_durations,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +49,7 @@ def small_kernels(activity: IterationActivity) -> Iterator[Finding]:
     advice = f"Fuse or batch kernels: torch.compile, foreach or fused optimizers, larger batches{graphs}."
     figures = {"small_kernels": small.height, "launched_kernels": kernels.height, "call_ns": time}
     figures |= {"graph_kernels": activity.kernels.height - kernels.height, "length_ns": activity.duration_ns}
-    problem, where = "Most kernels are very short", longest_interval(small)
+    problem, where = "Most kernels are very short", find_longest_interval(small)
     yield Finding("small_kernels", problem, evidence, advice, time, activity.share(time), small.height, *where, figures)
 
 
@@ -57,7 +63,7 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
     unknown |= kernels["tc_unknown"]
     multiply = names.str.contains(PRODUCT_PATTERN) & ~names.str.contains(GENERATED_PATTERN) & ~unknown
     without = kernels.filter(is_eligible & ~uses & multiply)
-    kernel_time, time = total_duration(kernels), total_duration(without)
+    kernel_time, time = sum_durations(kernels), sum_durations(without)
     if not kernel_time or 100 * time < MIN_SLOW_PERCENT * kernel_time:
         return
     most = without.group_by("name").agg(DURATION.sum().alias("time")).sort("time", descending=True)["name"][0]
@@ -77,5 +83,5 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
         "kernel_ns": kernel_time,
         "length_ns": activity.duration_ns,
     }
-    problem, where = "Ops that are eligible for Tensor Cores run without them", longest_interval(without)
+    problem, where = "Ops that are eligible for Tensor Cores run without them", find_longest_interval(without)
     yield Finding("precision", problem, evidence, advice, time, activity.share(time), without.height, *where, figures)

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from tracekit.core.analyze.rule import Option, Request, Rule
-from tracekit.core.select import row_condition
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.core.select import row_condition_expr
+from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,7 +53,7 @@ def find_rule(name: str) -> Rule:
         UnknownFormatError: No rule has this name.
     """
     if name not in ALL_RULES:
-        raise UnknownFormatError(f"unknown rule {name!r}", hint=choices_hint("rules", ALL_RULES, name))
+        raise UnknownFormatError(f"unknown rule {name!r}", hint=create_choices_hint("rules", ALL_RULES, name))
     return cast("Rule", getattr(import_module(f"{__name__}.{ALL_RULES[name]}"), name))
 
 
@@ -84,8 +84,8 @@ def apply_rule(frames: Frames, name: str, prefetch: Prefetch | None = None) -> R
     defaults = {option: declared.default for option, declared in rule.options.items()}
     request = Request(frames, {**defaults, **values})
     if prefetch is not None:
-        prefetch(lambda tables: rule(replace(request, frames=_frames_in_window(tables, window))))
-    rows = rule(replace(request, frames=_frames_in_window(frames, window)))
+        prefetch(lambda tables: rule(replace(request, frames=_restrict_frames_to_window(tables, window))))
+    rows = rule(replace(request, frames=_restrict_frames_to_window(frames, window)))
     return replace(rows, standard_quotes=base in EXTRA_RULES)
 
 
@@ -93,7 +93,7 @@ def _parse_option(rule: Rule, text: str) -> tuple[str, int]:
     """Parse an option ``NAME=VALUE`` of a rule, and return the name and the value of the option."""
     name, equals, value = text.partition("=")
     if name not in rule.options and name not in TIME_OPTIONS:
-        hint = choices_hint("options", [*rule.options, *TIME_OPTIONS], name)
+        hint = create_choices_hint("options", [*rule.options, *TIME_OPTIONS], name)
         raise UnknownFormatError(f"rule {rule.name!r} has no option {name!r}", hint=hint)
     option = rule.options.get(name, Option(0, "", maximum=_MAX_TIME))
     if not equals or not re.fullmatch(r"-?[0-9]{1,19}", value) or not _is_valid_value(option, int(value)):
@@ -109,14 +109,14 @@ def _is_valid_value(option: Option, value: int) -> bool:
     return option.minimum <= value <= (_MAX_TIME if option.maximum is None else option.maximum)
 
 
-def _frames_in_window(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
+def _restrict_frames_to_window(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
     """Return a function like ``frames`` whose tables contain only the rows that overlap a time window."""
     if window == (None, None):
         return frames
 
     def read_table_in_window(name: str) -> pl.LazyFrame:
         rows = frames(name)
-        condition = row_condition(rows.collect_schema().names(), time=window)
+        condition = row_condition_expr(rows.collect_schema().names(), time=window)
         return rows if condition is None else rows.filter(condition)
 
     return read_table_in_window

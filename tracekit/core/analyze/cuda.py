@@ -42,7 +42,7 @@ _COPY_KINDS = ("src_memory_kind", "dst_memory_kind", "copy_kind")
 @rule(*_COPY_COLUMNS)
 def cuda_memcpy_async(request: Request) -> pl.DataFrame:
     """Asynchronous copies from or to pageable memory, which block the CPU like synchronous ones."""
-    copies = _operations_of_calls(request, "memcpys", _COPY_KINDS, name_matches_expr(_ASYNC_COPY))
+    copies = _read_operations_of_calls(request, "memcpys", _COPY_KINDS, name_matches_expr(_ASYNC_COPY))
     is_pageable = pl.any_horizontal(pl.col(c).cast(pl.String) == "Pageable" for c in _COPY_KINDS[:2])
     return sort_longest_first(copies.filter(is_pageable).collect())
 
@@ -50,7 +50,7 @@ def cuda_memcpy_async(request: Request) -> pl.DataFrame:
 @rule(*_COPY_COLUMNS)
 def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
     """Synchronous copies, except copies of at most 64 kB to the device."""
-    copies = _operations_of_calls(
+    copies = _read_operations_of_calls(
         request, "memcpys", _COPY_KINDS, name_matches_expr(_SYNC_COPY) & ~name_matches_expr(_ASYNC)
     )
     is_buffered = (pl.col("copy_kind").cast(pl.String) == _HOST_TO_DEVICE) & (pl.col("bytes") <= _MAX_BUFFERED_BYTES)
@@ -66,7 +66,7 @@ def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
 )
 def cuda_memset_sync(request: Request) -> pl.DataFrame:
     """Synchronous memory sets of pinned or managed memory."""
-    sets = _operations_of_calls(
+    sets = _read_operations_of_calls(
         request, "memsets", ("memory_kind",), name_matches_expr(_SYNC_SET) & ~name_matches_expr(_ASYNC)
     )
     return sort_longest_first(sets.filter(pl.col("memory_kind").cast(pl.String).is_in(_BLOCKING_KINDS)).collect())
@@ -94,7 +94,7 @@ def name_matches_expr(pattern: str) -> pl.Expr:
     return match_categories(pl.col("name"), lambda names: names.str.contains(f"(?i){pattern}"))
 
 
-def _operations_of_calls(
+def _read_operations_of_calls(
     request: Request, table: str, columns: tuple[str, ...], call_condition: pl.Expr
 ) -> pl.LazyFrame:
     """Return the memory operations that selected API calls launched, with the name of the call as ``api_name``.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.analyze.rule import Option, Request, rule, sort_longest_first
-from tracekit.core.intervals import latest_end_before
-from tracekit.core.reports.numbers import quotient, round_to_tenths
+from tracekit.core.intervals import latest_end_before_expr
+from tracekit.core.reports.numbers import divide_exactly_rounded, round_to_tenths
 from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column
 
 OPERATIONS = ("kernels", "memcpys", "memsets")
@@ -41,8 +41,8 @@ _CHUNKS = Option(
 )
 def gpu_gaps(request: Request) -> pl.DataFrame:
     """Periods of more than 500 ms in which a GPU is idle, between its first and last activity."""
-    ordered = _gpu_activities(request).sort(*_DEVICE, "start_ns", maintain_order=True)
-    previous_end, before = latest_end_before(_DEVICE).alias("previous_end"), pl.col("context_id").shift(1)
+    ordered = _read_gpu_activities(request).sort(*_DEVICE, "start_ns", maintain_order=True)
+    previous_end, before = latest_end_before_expr(_DEVICE).alias("previous_end"), pl.col("context_id").shift(1)
     ordered = ordered.with_columns(previous_end)
     # The context of the activity with the latest end so far, in the row after that activity.
     latest = pl.when((pl.col("end_ns") > pl.col("previous_end")).fill_null(value=True)).then("context_id")
@@ -68,7 +68,7 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
     utilization is the sum of the durations of all activities, so activities that run at the same time count twice.
     Rows are sorted by the printed utilization and then by duration.
     """
-    chunks = _chunk_utilization(_gpu_activities(request), request.values["chunks"])
+    chunks = _compute_chunk_utilization(_read_gpu_activities(request), request.values["chunks"])
     below = pl.col("busy_ns") * 100.0 < request.values["threshold"] * pl.col("duration_ns").cast(pl.Float64)
     runs = chunks.with_columns(below.alias("below")).with_columns(run=pl.struct(*_DEVICE, "below").rle_id())
     rows = (
@@ -76,17 +76,17 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
         .group_by("run", maintain_order=True)
         .agg(pl.col(*_DEVICE, "context_id", "start_ns").first(), pl.col("duration_ns", "busy_ns").sum())
     )
-    share = quotient(pl.col("busy_ns") * 100.0, pl.col("duration_ns").cast(pl.Float64)).alias("share")
+    share = divide_exactly_rounded(pl.col("busy_ns") * 100.0, pl.col("duration_ns").cast(pl.Float64)).alias("share")
     return rows.with_columns(share).sort(round_to_tenths(pl.col("share")), "duration_ns", "run")
 
 
-def _gpu_activities(request: Request) -> pl.DataFrame:
+def _read_gpu_activities(request: Request) -> pl.DataFrame:
     """Return the kernels, memory copies and memory sets of all devices, with only the columns that the rules need."""
     columns = (*_DEVICE, "context_id", "start_ns", "end_ns")
     return pl.concat([request.frames(table).select(columns) for table in OPERATIONS]).collect()
 
 
-def _chunk_utilization(operations: pl.DataFrame, chunk_count: int) -> pl.DataFrame:
+def _compute_chunk_utilization(operations: pl.DataFrame, chunk_count: int) -> pl.DataFrame:
     """Divide the time of each device into chunks, and compute how long activities run in each chunk.
 
     Args:
@@ -108,12 +108,12 @@ def _chunk_utilization(operations: pl.DataFrame, chunk_count: int) -> pl.DataFra
     chunks = spans.with_columns(chunk=pl.int_ranges(number)).explode("chunk")
     start = pl.col("first") + pl.col("chunk") * pl.col("size")
     chunks = chunks.with_columns(start_ns=start, end_ns=pl.min_horizontal(start + pl.col("size"), "last"))
-    busy = _busy_time_per_chunk(operations.join(spans, on=_DEVICE, how="inner", nulls_equal=True), chunks)
+    busy = _sum_busy_time_per_chunk(operations.join(spans, on=_DEVICE, how="inner", nulls_equal=True), chunks)
     duration = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
     return chunks.select(*_DEVICE, "context_id", "start_ns", duration, busy_ns=busy)
 
 
-def _busy_time_per_chunk(operations: pl.DataFrame, chunks: pl.DataFrame) -> pl.Series:
+def _sum_busy_time_per_chunk(operations: pl.DataFrame, chunks: pl.DataFrame) -> pl.Series:
     """Return the total time in ns for which activities run in each chunk.
 
     Args:

@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.core import idle
 from tracekit.core.analyze.rule import Request, rule, sort_longest_first
-from tracekit.core.reports.numbers import quotient
+from tracekit.core.reports.numbers import divide_exactly_rounded
 from tracekit.core.reports.summary import DURATION
 from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column, text_column
 
@@ -31,7 +31,7 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
     The times of all causes of a GPU add up to its idle time. ``Max`` is the longest time of the cause in one gap, and
     ``Start`` is the start of this gap.
     """
-    idle_times = _idle_times_by_cause(request)
+    idle_times = _read_idle_times_by_cause(request)
     by = ["device_id", "cause"]
     in_gap = idle_times.group_by(*_INTERVAL, "cause").agg(DURATION.sum())
     in_gap = in_gap.sort("duration_ns", "interval_start_ns", descending=[True, False])
@@ -41,8 +41,10 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
         longest_ns=pl.col("duration_ns").first(),
         start_ns=pl.col("interval_start_ns").first(),
     )
-    share = quotient(pl.col("total_ns") * 100.0, pl.col("total_ns").sum().over("device_id").cast(pl.Float64))
-    causes = causes.with_columns(share=share).join(_names_with_most_time(idle_times, by), on=by, how="left")
+    share = divide_exactly_rounded(
+        pl.col("total_ns") * 100.0, pl.col("total_ns").sum().over("device_id").cast(pl.Float64)
+    )
+    causes = causes.with_columns(share=share).join(_find_names_with_most_time(idle_times, by), on=by, how="left")
     causes = causes.sort("device_id", "total_ns", "cause", descending=[False, True, False])
     return causes.with_columns(pl.col("cause").cast(pl.String))
 
@@ -61,25 +63,25 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
 )
 def gpu_idle_gaps(request: Request) -> pl.DataFrame:
     """Longest gaps between the activities of a GPU, with the launching thread, and the main cause and its time."""
-    idle_times = _idle_times_by_cause(request)
+    idle_times = _read_idle_times_by_cause(request)
     by = [*_INTERVAL, "cause"]
     causes = idle_times.group_by(by).agg(pl.col("process_id", "thread_id").first(), cause_ns=DURATION.sum())
     whole = pl.col("cause_ns").sum().over(_INTERVAL).alias("duration_ns")
-    causes = causes.with_columns(whole).join(_names_with_most_time(idle_times, by), on=by, how="left")
+    causes = causes.with_columns(whole).join(_find_names_with_most_time(idle_times, by), on=by, how="left")
     main = causes.sort("cause_ns", "cause", descending=[True, False]).unique(_INTERVAL, keep="first")
     main = main.rename({"interval_start_ns": "start_ns"}).with_columns(pl.col("cause").cast(pl.String))
     return sort_longest_first(main, "device_id")
 
 
-def _idle_times_by_cause(request: Request) -> pl.DataFrame:
+def _read_idle_times_by_cause(request: Request) -> pl.DataFrame:
     """Return the idle intervals of all devices, each with its cause and the start of the gap that contains it."""
-    gaps = idle.idle_times(request.frames)
+    gaps = idle.find_idle_times(request.frames)
     starts = gaps.select("device_id", "start_ns", interval_start_ns="start_ns").sort("start_ns")
     idle_times = idle.divide_idle_times_by_cause(request.frames, gaps).sort("start_ns")
     return idle_times.join_asof(starts, on="start_ns", by="device_id", strategy="backward", check_sortedness=False)
 
 
-def _names_with_most_time(idle_times: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+def _find_names_with_most_time(idle_times: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Return the event name with the longest total time in each group, and this time in ``name_ns``."""
     names = idle_times.drop_nulls("name").group_by(*by, "name").agg(name_ns=DURATION.sum())
     names = names.with_columns(pl.col("name").cast(pl.String))

@@ -7,16 +7,16 @@ combines all of these.
 """
 
 from tracekit.core.communication.analysis import Communication, read_call_tables, read_rank_tables
-from tracekit.core.communication.calls import communication_calls
+from tracekit.core.communication.calls import read_communication_calls
 from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
 from tracekit.core.communication.matching import match_calls
 
 __all__ = [
     "Communication",
     "align_clocks",
-    "communication_calls",
     "convert_to_common_clock",
     "match_calls",
     "read_call_tables",
+    "read_communication_calls",
     "read_rank_tables",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.communication import operations, stragglers
-from tracekit.core.communication.calls import communication_calls
+from tracekit.core.communication.calls import read_communication_calls
 from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
 from tracekit.core.communication.iterations import ITERATION_COLUMNS, PHASE_COLUMNS, read_iterations_and_phases
 from tracekit.core.communication.matching import match_calls
@@ -33,11 +33,11 @@ def read_rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
     Args:
         frames: Function that returns the declared table with a given name.
     """
-    linked = _correlated_frames(frames)
+    linked = _correlate_frames(frames)
     iterations, phases = read_iterations_and_phases(linked)
     return {
-        CALLS: communication_calls(linked),
-        ORIGINS: _utc_origin_table(frames),
+        CALLS: read_communication_calls(linked),
+        ORIGINS: _build_utc_origin_table(frames),
         ITERATIONS: iterations,
         PHASES: phases,
     }
@@ -49,10 +49,10 @@ def read_call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
     Args:
         frames: Function that returns the declared table with a given name.
     """
-    return {CALLS: communication_calls(_correlated_frames(frames)), ORIGINS: _utc_origin_table(frames)}
+    return {CALLS: read_communication_calls(_correlate_frames(frames)), ORIGINS: _build_utc_origin_table(frames)}
 
 
-def _correlated_frames(frames: Frames) -> Frames:
+def _correlate_frames(frames: Frames) -> Frames:
     """Return a function like ``frames`` whose kernels and NVTX ranges also have columns that correlation adds."""
     correlation = Correlation(frames)
 
@@ -69,7 +69,7 @@ def _correlated_frames(frames: Frames) -> Frames:
     return read_table
 
 
-def _utc_origin_table(frames: Frames) -> pl.DataFrame:
+def _build_utc_origin_table(frames: Frames) -> pl.DataFrame:
     """Return a table with one value, ``origin_utc_ns``: time 0 of a trace in UTC, or null if it was not recorded."""
     values = frames("capture_info").filter(pl.col("name") == "origin_utc_ns").select("value").collect()["value"]
     text = next(iter(values.drop_nulls()), "")
@@ -113,7 +113,7 @@ class Communication:
     @functools.cached_property
     def rank_operations(self) -> pl.DataFrame:
         """The times for which each rank waits and transfers data in each operation."""
-        return operations.operation_times_by_rank(self.calls)
+        return operations.compute_operation_times_by_rank(self.calls)
 
     @functools.cached_property
     def operations(self) -> pl.DataFrame:
@@ -152,7 +152,7 @@ class Communication:
             rows.join(ranks, on=who, maintain_order="left").drop(who) for rows in (iterations, phases)
         )
         iterations = iterations.drop_nulls("start_ns")
-        shifts = stragglers.iteration_shifts(iterations, self.rank_operations)
+        shifts = stragglers.find_iteration_shifts(iterations, self.rank_operations)
         shift = pl.col("rank").replace_strict(shifts, default=0, return_dtype=pl.Int64)
         iterations, phases = (rows.with_columns(pl.col("iteration") + shift) for rows in (iterations, phases))
         return iterations, phases
@@ -160,7 +160,7 @@ class Communication:
     @functools.cached_property
     def iterations(self) -> pl.DataFrame:
         """One row per iteration, with the differences between the ranks and the straggler."""
-        return stragglers.iteration_spread(*self._aligned_iterations, self.rank_operations)
+        return stragglers.compute_iteration_spread(*self._aligned_iterations, self.rank_operations)
 
     @functools.cached_property
     def stragglers(self) -> pl.DataFrame:

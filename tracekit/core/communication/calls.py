@@ -8,7 +8,7 @@ kernel. Kernels without a range, such as those of CUDA graphs, are calls whose k
 The name of a kernel contains the data type of a reduction. It does not reliably identify the protocol, because NCCL
 names its kernels after one of the functions that they contain.
 
-The profiler of PyTorch records the calls of its process groups (see ``torch_calls``).
+The profiler of PyTorch records the calls of its process groups (see ``read_torch_calls``).
 
 Sources: NCCL User Guide, "Group Calls"; the NVTX ranges of NCCL 2.18 and later.
 """
@@ -21,9 +21,9 @@ import polars as pl
 
 from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories
-from tracekit.core.communication.coverage import covered_time_before
+from tracekit.core.communication.coverage import compute_covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
-from tracekit.core.communication.torch_calls import add_launching_ranges, launching_ranges, torch_calls
+from tracekit.core.communication.torch_calls import add_launching_ranges, read_launching_ranges, read_torch_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ COLUMNS: dict[str, type[pl.DataType]] = {
     "end_ns": pl.Int64,
     "hidden_ns": pl.Int64,
 }
-"""Columns of ``communication_calls``."""
+"""Columns of ``read_communication_calls``."""
 
 _NCCL_KINDS = {
     "ncclAllReduce": "all_reduce",
@@ -149,7 +149,7 @@ def is_nccl_kernel_expr() -> pl.Expr:
     return map_categories(text, lambda s: s.str.contains(r"(?i)^nccl").cast(pl.String)).cast(pl.String) == "true"
 
 
-def communication_calls(frames: Frames) -> pl.DataFrame:
+def read_communication_calls(frames: Frames) -> pl.DataFrame:
     """Return the communication calls of one trace in order of start.
 
     Args:
@@ -162,7 +162,7 @@ def communication_calls(frames: Frames) -> pl.DataFrame:
         call if it has no kernel. ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the
         time of the kernel in which other kernels ran on the same GPU.
     """
-    calls = pl.concat([_nccl_calls(frames), _mpi_calls(frames)])
+    calls = pl.concat([_read_nccl_calls(frames), _read_mpi_calls(frames)])
     single = calls.drop_nulls("device_id").group_by("process_id").agg(pl.col("device_id").unique())
     single = single.filter(pl.col("device_id").list.len() == 1).select(
         "process_id", only=pl.col("device_id").list.first()
@@ -177,15 +177,17 @@ def _select_declared_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(missing).select([pl.col(n).cast(kind) for n, kind in COLUMNS.items()])
 
 
-def _nccl_calls(frames: Frames) -> pl.DataFrame:
+def _read_nccl_calls(frames: Frames) -> pl.DataFrame:
     """Return the calls that NCCL or PyTorch recorded with their kernels, and the NCCL kernels outside of all calls."""
     columns = ("range_id", "start_ns", "end_ns", *_THREAD, "name", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
     calls = _add_launching_ranges(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
     calls = calls.drop_nulls("kind").with_columns(_payload_field_exprs(), executed=_kernel_kind_expr())
-    kernels, launching = _nccl_kernels(frames), launching_ranges(frames)
-    torch = add_launching_ranges(torch_calls(frames), launching, kernels).with_columns(executed=_kernel_kind_expr())
+    kernels, launching = _read_nccl_kernels(frames), read_launching_ranges(frames)
+    torch = add_launching_ranges(read_torch_calls(frames), launching, kernels).with_columns(
+        executed=_kernel_kind_expr()
+    )
     combined = launching.filter("is_combined")
     units = [r.select("range_id", unit="range_id") for r in (ranges, torch, combined)]
     inner = launching.filter(~pl.col("is_combined")).join(torch, left_on="parent_id", right_on="range_id", how="semi")
@@ -204,7 +206,7 @@ def _nccl_calls(frames: Frames) -> pl.DataFrame:
         start_ns=pl.coalesce("kernel_start_ns", "call_start_ns"),
         end_ns=pl.coalesce("kernel_end_ns", "call_end_ns"),
     )
-    return _add_hidden_times(_join_communicators(calls, _initialized_communicators(ranges)), frames)
+    return _add_hidden_times(_join_communicators(calls, _find_initialized_communicators(ranges)), frames)
 
 
 def _payload_integer_expr(key: str) -> pl.Expr:
@@ -243,7 +245,7 @@ def _add_launching_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _nccl_kernels(frames: Frames) -> pl.DataFrame:
+def _read_nccl_kernels(frames: Frames) -> pl.DataFrame:
     """Return the NCCL kernels in order of launch, with the kind and data type that their names contain."""
     columns = ["kernel_id", "start_ns", "end_ns", *_DEVICE, "thread_id", "stream_id", "range_id", "name", "short_name"]
     kernels = frames("kernels").filter(is_nccl_kernel_expr()).select(*columns, "api_start_ns").collect()
@@ -304,7 +306,7 @@ def _merge_kernels_exprs() -> list[pl.Expr]:
     return [pl.col("kernel_id").first(), pl.col("kernel_start_ns").min(), pl.col("kernel_end_ns").max(), *same]
 
 
-def _initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
+def _find_initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the size of each communicator whose initialization was recorded, and the rank of the process in it."""
     numbers = {"size": "No. of ranks", "own": "Rank"}
     rows = ranges.select(
@@ -338,20 +340,20 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     known = rows.drop_nulls(["kernel_id", "device_id"])
     for (process, device), of_device in known.group_by(_DEVICE):
         times = busy.filter(pl.col("process_id").eq_missing(pl.lit(process, pl.Int64)), pl.col("device_id") == device)
-        hidden = covered_time_before(times, of_device["kernel_end_ns"]) - covered_time_before(
+        hidden = compute_covered_time_before(times, of_device["kernel_end_ns"]) - compute_covered_time_before(
             times, of_device["kernel_start_ns"]
         )
         parts.append(of_device.select("row", hidden_ns=pl.Series(hidden, dtype=pl.Int64)))
     return calls.with_columns(pl.concat(parts).sort("row")["hidden_ns"])
 
 
-def _mpi_calls(frames: Frames) -> pl.DataFrame:
+def _read_mpi_calls(frames: Frames) -> pl.DataFrame:
     """Return the MPI calls that transfer messages or execute collectives.
 
     A nonblocking call ends when the call that waits for it ends.
     """
     more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
-    calls = mpi.calls_with_communicators(frames).join(
+    calls = mpi.read_calls_with_communicators(frames).join(
         frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"
     )
     name = pl.col("name").str.strip_prefix("MPI_").str.to_lowercase()

@@ -71,12 +71,12 @@ def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None])
     if not ranks:
         return pl.DataFrame(schema=CLOCKS)
     reference = ranks[0]
-    utc = {rank: _utc_origin_difference(origins[rank], origins[reference]) for rank in ranks}
+    utc = {rank: _subtract_utc_origins(origins[rank], origins[reference]) for rank in ranks}
     rows: dict[int, tuple[object, ...]] = {reference: (reference, REFERENCE, 0, 0, 0.0, 0, None, None)}
-    remaining = _collective_ends(matched_calls)
+    remaining = _collect_collective_ends(matched_calls)
     common = remaining.filter(trace_rank=reference).select("collective_id", common="end_ns")
     remaining = remaining.filter(pl.col("trace_rank") != reference)
-    while (pairs := _ends_shared_with_aligned_traces(remaining, common)).height:
+    while (pairs := _select_traces_to_align(remaining, common)).height:
         lines = []
         for (rank,), of_rank in pairs.group_by("trace_rank", maintain_order=True):
             fit = _fit_clock(of_rank)
@@ -99,11 +99,11 @@ def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None])
     return pl.DataFrame([rows[rank] for rank in ranks], schema=CLOCKS, orient="row")
 
 
-def _utc_origin_difference(utc: int | None, reference: int | None) -> int | None:
+def _subtract_utc_origins(utc: int | None, reference: int | None) -> int | None:
     return None if utc is None or reference is None else utc - reference
 
 
-def _collective_ends(matched_calls: pl.DataFrame) -> pl.DataFrame:
+def _collect_collective_ends(matched_calls: pl.DataFrame) -> pl.DataFrame:
     """Return, for each trace, the end of each complete collective that synchronizes all ranks.
 
     If a trace contains several ranks, the end is that of the last rank. Collectives that only one trace contains are
@@ -117,7 +117,7 @@ def _collective_ends(matched_calls: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by(of).agg(pl.col("end_ns").max()).sort(of)
 
 
-def _ends_shared_with_aligned_traces(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
+def _select_traces_to_align(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
     """Select the traces to align next, and return the ends of the collectives that they share with aligned traces.
 
     A trace is selected if it shares at least half as many collectives as the trace that shares the most. Other traces

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def covered_time_before(intervals: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
+def compute_covered_time_before(intervals: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
     """Return, for each of the given times, the total time in ns that intervals cover before it.
 
     Args:

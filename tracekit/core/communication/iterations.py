@@ -19,7 +19,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.communication.calls import is_nccl_kernel_expr
-from tracekit.core.communication.coverage import covered_time_before
+from tracekit.core.communication.coverage import compute_covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
@@ -67,22 +67,22 @@ def read_iterations_and_phases(frames: Frames) -> tuple[pl.DataFrame, pl.DataFra
     iterations = find_iterations(Ops(frames, None)).by_process.select(*ITERATION_COLUMNS).drop_nulls("process_id")
     if not iterations.height:
         return iterations, pl.DataFrame(schema=PHASE_COLUMNS)
-    ranges = _ranges_in_iterations(frames, iterations)
-    waits = _waiting_times(frames)
-    launches = _kernel_launches(frames)
+    ranges = _read_ranges_in_iterations(frames, iterations)
+    waits = _find_waiting_times(frames)
+    launches = _read_kernel_launches(frames)
     phases = [pl.DataFrame(schema=PHASE_COLUMNS)]
     for (process, thread), of_thread in ranges.group_by(_THREAD, maintain_order=True):
         waiting = waits.filter(process_id=process, thread_id=thread)
         launched = launches.filter(process_id=process)
-        cpu = _increases_during(of_thread, functools.partial(covered_time_before, waiting))
-        gpu = _increases_during(of_thread, functools.partial(_kernel_time_launched_before, launched))
+        cpu = _compute_increases_during(of_thread, functools.partial(compute_covered_time_before, waiting))
+        gpu = _compute_increases_during(of_thread, functools.partial(_compute_kernel_time_launched_before, launched))
         own = of_thread["end_ns"] - of_thread["start_ns"] - pl.Series(cpu)
         phases.append(of_thread.select(*_ITERATION, "path", cpu_ns=own, gpu_ns=pl.Series(gpu)))
     totals = pl.concat(phases).group_by(*_ITERATION, "path", maintain_order=True)
     return iterations, totals.agg(pl.col("cpu_ns", "gpu_ns").sum())
 
 
-def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
+def _read_ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges within iterations on the thread of the loop, and the iterations themselves.
 
     The columns are ``process_id``, ``thread_id``, ``iteration``, ``start_ns``, ``end_ns`` and ``path``, which is
@@ -93,7 +93,7 @@ def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFr
     is_library = pl.col("domain").cast(pl.String).is_in([NCCL, MPI]).fill_null(value=False)
     is_range = (pl.col("kind").cast(pl.String) == "push_pop") & ~is_library
     ranges = frames("nvtx_ranges").filter(is_range).select(columns).collect().drop_nulls(["process_id", "end_ns"])
-    ranges = rows_in_iterations(ranges, iterations, key_column="process_id")
+    ranges = select_rows_in_iterations(ranges, iterations, key_column="process_id")
     ranges = ranges.filter(pl.col("end_ns") <= pl.col("_end"))
     outermost = pl.col("depth") == pl.col("depth").min().over(*_ITERATION, "thread_id")
     open_for = (pl.col("end_ns") - pl.col("start_ns")).filter(outermost).sum().over(_THREAD)
@@ -116,7 +116,7 @@ def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFr
     return pl.concat([whole, phases])
 
 
-def rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, key_column: str) -> pl.DataFrame:
+def select_rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, key_column: str) -> pl.DataFrame:
     """Return the rows that start in an iteration, with ``iteration`` and its bounds ``_start`` and ``_end``.
 
     Iterations with the same value in the column ``key_column`` must not overlap.
@@ -128,7 +128,7 @@ def rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, key_colu
     return joined.filter(pl.col("start_ns") < pl.col("_end"))
 
 
-def _waiting_times(frames: Frames) -> pl.DataFrame:
+def _find_waiting_times(frames: Frames) -> pl.DataFrame:
     """Return the disjoint intervals in which each thread waits for the GPU or for other ranks."""
     name = pl.col("name").cast(pl.String)
     is_wait = name.str.contains("Synchronize") | (name.str.contains("emcpy") & ~name.str.contains("Async"))
@@ -138,7 +138,7 @@ def _waiting_times(frames: Frames) -> pl.DataFrame:
     return intervals.merge_intervals(waits, by=_THREAD)
 
 
-def _kernel_launches(frames: Frames) -> pl.DataFrame:
+def _read_kernel_launches(frames: Frames) -> pl.DataFrame:
     """Return the process, the launch time and the duration of all kernels except NCCL kernels."""
     kernels = frames("kernels").filter(~is_nccl_kernel_expr().fill_null(value=False))
     duration = pl.col("end_ns") - pl.col("start_ns")
@@ -146,13 +146,13 @@ def _kernel_launches(frames: Frames) -> pl.DataFrame:
     return launches.collect().sort("start_ns")
 
 
-def _kernel_time_launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
+def _compute_kernel_time_launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
     """Return, for each of the given times, the total duration in ns of the kernels that were launched before it."""
     total = np.concatenate([[0], launches["duration"].cum_sum().to_numpy()])
     return total[np.searchsorted(launches["start_ns"].to_numpy(), times.to_numpy(), side="left")]
 
 
-def _increases_during(
+def _compute_increases_during(
     intervals: pl.DataFrame, total_before: Callable[[pl.Series], NDArray[np.int64]]
 ) -> NDArray[np.int64]:
     """Return by how much a running total increases during each interval.

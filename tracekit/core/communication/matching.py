@@ -42,7 +42,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
     """Match the communication calls of several traces.
 
     Args:
-        calls: The rows of ``communication_calls`` of all traces, with the column ``rank``: the rank of the trace.
+        calls: The rows of ``read_communication_calls`` of all traces, with the column ``rank``: the rank of the trace.
         origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
 
     Returns:
@@ -55,7 +55,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
         present, otherwise incomplete), and ``bytes`` (the size of the data as nccl-tests defines it).
     """
     times = pl.col("end_ns") + pl.col("trace_rank").replace_strict(
-        _utc_origin_differences(origins), default=0, return_dtype=pl.Int64
+        _subtract_utc_origins(origins), default=0, return_dtype=pl.Int64
     )
     rows = _replace_trace_ranks(calls).with_row_index("row").with_columns(_utc=times, _token=_collective_token_expr())
     rows = _fill_communicator_sizes(
@@ -64,7 +64,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
     rows = _add_channels(rows)
     rows = rows.with_columns(nth=pl.int_range(pl.len()).over(_CHANNEL, "side"))
     channels = rows.drop_nulls(_CHANNEL).partition_by(_CHANNEL, maintain_order=True)
-    shifts = [shift for channel in channels for shift in _channel_shifts(channel)]
+    shifts = [shift for channel in channels for shift in _find_channel_shifts(channel)]
     schema = {_CHANNEL: pl.String, "side": pl.Int64, "shift": pl.Int64}
     rows = rows.join(
         pl.DataFrame(shifts, schema, orient="row"), on=[_CHANNEL, "side"], how="left", maintain_order="left"
@@ -74,7 +74,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
     return _add_match_columns(rows)
 
 
-def _utc_origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
+def _subtract_utc_origins(origins: Mapping[int, int | None]) -> dict[int, int]:
     """Return, for each rank, its origin minus the first known origin, in ns. It is 0 for an unknown origin."""
     known = [origins[rank] for rank in sorted(origins) if origins[rank] is not None]
     return {rank: 0 if utc is None else utc - (known[0] or 0) for rank, utc in origins.items()}
@@ -100,20 +100,20 @@ def _fill_communicators_by_stream(rows: pl.DataFrame) -> pl.DataFrame:
     by = pl.when(is_known).then(pl.lit("payload")).when(by_stream.is_not_null()).then(pl.lit("stream"))
     rows = rows.with_columns(communicator_by=by, communicator=pl.coalesce("communicator", by_stream))
     streams = rows.filter(communicator_by="stream").partition_by("communicator", maintain_order=True)
-    names = [(stream["communicator"][0], *name) for stream in streams for name in _communicators_of_stream(stream)]
+    names = [(stream["communicator"][0], *name) for stream in streams for name in _find_communicators_of_stream(stream)]
     schema = {"communicator": pl.String, "rank": pl.Int64, "_name": pl.String}
     named = pl.DataFrame(names, schema, orient="row").with_columns(communicator_by=pl.lit("stream"))
     rows = rows.join(named, on=["communicator", "rank", "communicator_by"], how="left", maintain_order="left")
     return rows.with_columns(communicator=pl.coalesce("_name", "communicator")).drop("_name")
 
 
-def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
+def _find_communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
     """Yield each rank that uses a stream, and the name of its communicator.
 
     The name contains the stream and, if several communicators use the stream, also the ranks.
     """
     by_rank = stream.partition_by("rank", as_dict=True, maintain_order=True)
-    remaining = {rank[0]: _tokens_and_times(rows) for rank, rows in by_rank.items()}
+    remaining = {rank[0]: _compute_tokens_and_times(rows) for rank, rows in by_rank.items()}
     groups = []
     while remaining:
         first = min(remaining, key=lambda rank: (-len(remaining[rank][0]), rank))
@@ -121,7 +121,7 @@ def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
         others = [
             r
             for r, calls in remaining.items()
-            if best_sequence_shift(reference, calls, communicator_is_inferred=True) is not None
+            if find_best_shift(reference, calls, communicator_is_inferred=True) is not None
         ]
         groups.append(sorted([first, *others]))
         remaining = {rank: calls for rank, calls in remaining.items() if rank not in others}
@@ -183,7 +183,7 @@ def _collective_token_expr() -> pl.Expr:
     return pl.struct(f.alias(str(n)) for n, f in enumerate(facts)).hash().reinterpret(signed=True)
 
 
-def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
+def _find_channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
     """Yield by how many positions the calls of each side of a channel are shifted, so that the n-th calls match.
 
     A channel is a communicator, whose sides are its ranks, or the messages from one rank to another. The side with the
@@ -195,20 +195,22 @@ def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | Non
     sides = channel.partition_by("side", as_dict=True, maintain_order=True)
     name = channel[_CHANNEL][0]
     first = min(sides, key=lambda side: (-sides[side].height, side))
-    reference, is_exact = _tokens_and_times(sides[first]), bool(channel["kernel_id"].is_not_null().all())
+    reference, is_exact = _compute_tokens_and_times(sides[first]), bool(channel["kernel_id"].is_not_null().all())
     for side, rows in sides.items():
         shift = (
-            0 if side == first else best_sequence_shift(reference, _tokens_and_times(rows), times_are_exact=is_exact)
+            0
+            if side == first
+            else find_best_shift(reference, _compute_tokens_and_times(rows), times_are_exact=is_exact)
         )
         yield name, side[0], shift
 
 
-def _tokens_and_times(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
+def _compute_tokens_and_times(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
     """Return the token of each call, which is equal for calls that may match, and the end of each call in UTC."""
     return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
 
 
-def best_sequence_shift(
+def find_best_shift(
     reference: tuple[Numbers, Numbers],
     other: tuple[Numbers, Numbers],
     *,
@@ -229,32 +231,32 @@ def best_sequence_shift(
         The number to add to the positions of the other rank's calls, or None if the times contradict each other.
     """
     n, m = len(reference[0]), len(other[0])
-    unshifted = _end_differences(reference, other, 0) if n == m else None
+    unshifted = _compare_end_times(reference, other, 0) if n == m else None
     if unshifted is None or (times_are_exact and unshifted[0] > SIMULTANEOUS_NS):
         distance = _NEAR_BY_STREAM if communicator_is_inferred else _NEAR
         near = int(np.searchsorted(reference[1], other[1][0]))
         tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-distance, distance + 1)})
-        rated = {shift: d for shift in tried if (d := _end_differences(reference, other, shift)) is not None}
+        rated = {shift: d for shift in tried if (d := _compare_end_times(reference, other, shift)) is not None}
         least = min((variation for variation, _ in rated.values()), default=0.0)
         if rated and (unshifted is None or _BETTER * least < unshifted[0]):
             similar = [s for s, (variation, _) in rated.items() if variation <= max(2 * least, SIMULTANEOUS_NS)]
-            return _confirmed_shift(
+            return _confirm_shift(
                 min(similar, key=lambda s: (rated[s][1], abs(s))),
                 least,
                 communicator_is_inferred=communicator_is_inferred,
             )
-    return _confirmed_shift(
+    return _confirm_shift(
         0, None if unshifted is None else unshifted[0], communicator_is_inferred=communicator_is_inferred
     )
 
 
-def _confirmed_shift(shift: int, variation: float | None, *, communicator_is_inferred: bool) -> int | None:
+def _confirm_shift(shift: int, variation: float | None, *, communicator_is_inferred: bool) -> int | None:
     """Return a shift, or None if the communicator is inferred from a stream and the times do not confirm the shift."""
     contradicts = variation is None or variation > MAX_STREAM_VARIATION_NS
     return None if communicator_is_inferred and contradicts else shift
 
 
-def _end_differences(
+def _compare_end_times(
     reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
 ) -> tuple[float, float] | None:
     """Return the variation of the differences between the end times of matching calls, and their absolute median.

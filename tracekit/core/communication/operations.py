@@ -32,7 +32,7 @@ _SUMMED = ("wait_ns", "transfer_ns", "hidden_ns", "exposed_ns")
 _GROUP = ("library", "kind", "communicator", "rank_count", "bytes")
 
 
-def operation_times_by_rank(matched_calls: pl.DataFrame) -> pl.DataFrame:
+def compute_operation_times_by_rank(matched_calls: pl.DataFrame) -> pl.DataFrame:
     """Return the times for which each rank waits and transfers data in each operation.
 
     Args:
@@ -112,7 +112,7 @@ def aggregate_operations(operation_times: pl.DataFrame) -> pl.DataFrame:
     """Return the duration and bandwidth of each operation.
 
     Args:
-        operation_times: The result of ``operation_times_by_rank``.
+        operation_times: The result of ``compute_operation_times_by_rank``.
 
     Returns:
         One row per operation, in order of start: ``operation_id``, ``library``, ``kind``, ``communicator``,
@@ -184,7 +184,7 @@ def summarize_arrivals(
     """Return statistics of the delays with which each rank starts its operations.
 
     Args:
-        operation_times: The result of ``operation_times_by_rank``.
+        operation_times: The result of ``compute_operation_times_by_rank``.
         by: Columns to group by in addition to the rank.
 
     Returns:

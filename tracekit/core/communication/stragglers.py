@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from tracekit.core.communication.iterations import rows_in_iterations
+from tracekit.core.communication.iterations import select_rows_in_iterations
 
 MIN_LOST_SHARE = 0.1
 """Smallest time that a straggler loses, as a share of the median duration of an iteration."""
@@ -26,16 +26,16 @@ _NORMAL = 1.4826
 _PHASE = ("iteration", "path")
 
 
-def iteration_shifts(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> dict[int, int]:
+def find_iteration_shifts(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> dict[int, int]:
     """Return, for each rank, the number to add to its iteration numbers so that they agree across ranks.
 
     Captures may begin in different iterations. Iterations of two ranks correspond if they contain the same operations.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
-        operation_times: The result of ``operation_times_by_rank``.
+        operation_times: The result of ``compute_operation_times_by_rank``.
     """
-    numbered = operations_in_iterations(iterations, operation_times).select("operation_id", "rank", "iteration")
+    numbered = select_operations_in_iterations(iterations, operation_times).select("operation_id", "rank", "iteration")
     order = iterations["rank"].unique().sort().to_list()
     shifts = dict.fromkeys(order, 0)
     if order:
@@ -46,24 +46,24 @@ def iteration_shifts(iterations: pl.DataFrame, operation_times: pl.DataFrame) ->
     return shifts
 
 
-def operations_in_iterations(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> pl.DataFrame:
+def select_operations_in_iterations(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> pl.DataFrame:
     """Return the operations that each rank started during an iteration, with the number of the iteration.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
-        operation_times: The result of ``operation_times_by_rank``.
+        operation_times: The result of ``compute_operation_times_by_rank``.
 
     Returns:
         One row per operation and rank: ``operation_id``, ``rank``, ``delay_ns``, ``wait_ns``, ``start_ns`` (start of
-        the call), and the columns that ``rows_in_iterations`` adds.
+        the call), and the columns that ``select_rows_in_iterations`` adds.
     """
     calls = operation_times.select("operation_id", "rank", "delay_ns", "wait_ns", start_ns="call_start_ns").drop_nulls(
         "start_ns"
     )
-    return rows_in_iterations(calls, iterations, key_column="rank")
+    return select_rows_in_iterations(calls, iterations, key_column="rank")
 
 
-def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
+def compute_lost_times(phases: pl.DataFrame) -> pl.DataFrame:
     """Return how much longer each rank takes than the other ranks in each phase of each iteration.
 
     Args:
@@ -80,12 +80,12 @@ def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
         position = pl.int_range(pl.len()).over(_PHASE) + pl.col("_ranks") - pl.len().over(_PHASE).cast(pl.Int64)
         rows = rows.with_columns(_position=position, _row=pl.int_range(pl.len()))
         rows = rows.with_columns(
-            (pl.col(f"{column}_ns") - _median_of_other_ranks(rows, f"{column}_ns")).alias(f"{column}_lost_ns")
+            (pl.col(f"{column}_ns") - _compute_median_of_other_ranks(rows, f"{column}_ns")).alias(f"{column}_lost_ns")
         )
     return rows.drop("_ranks", "_position", "_row")
 
 
-def _median_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
+def _compute_median_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
     """Return, for each row, the median of a column over the other ranks. The rows are sorted by phase and value.
 
     Ranks without the phase have the value 0. The column ``_position`` is the position of a row among the values of all
@@ -113,8 +113,8 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, operation_ti
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
         phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``.
-        operation_times: The result of ``operation_times_by_rank``. In iterations without operations, it is unknown
-            whether other ranks waited, so only the lost time is considered.
+        operation_times: The result of ``compute_operation_times_by_rank``. In iterations without operations, it is
+            unknown whether other ranks waited, so only the lost time is considered.
 
     Returns:
         One row per iteration with a straggler: ``iteration``, ``straggler`` (its rank), ``phase`` (the path),
@@ -123,11 +123,13 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, operation_ti
     """
     typical = iterations.select((pl.col("end_ns") - pl.col("start_ns")).median()).item() or 0
     lost = pl.max_horizontal("cpu_lost_ns", "gpu_lost_ns")
-    rows = lost_times(phases).with_columns(lost_ns=lost, lost_on=_lost_on_cpu_or_gpu_expr()).drop_nulls("lost_ns")
+    rows = (
+        compute_lost_times(phases).with_columns(lost_ns=lost, lost_on=_lost_on_cpu_or_gpu_expr()).drop_nulls("lost_ns")
+    )
     of = ["rank", "path"]
     deviation = (pl.col("lost_ns") - pl.col("lost_ns").median().over(of)).abs().median().over(of) * _NORMAL
     delays = (
-        operations_in_iterations(iterations, operation_times)
+        select_operations_in_iterations(iterations, operation_times)
         .group_by("rank", "iteration")
         .agg(pl.col("delay_ns").sum())
     )
@@ -157,13 +159,15 @@ def _lost_on_cpu_or_gpu_expr() -> pl.Expr:
     return pl.when(pl.col("gpu_lost_ns") > pl.col("cpu_lost_ns")).then(pl.lit("GPU")).otherwise(pl.lit("CPU"))
 
 
-def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, operation_times: pl.DataFrame) -> pl.DataFrame:
+def compute_iteration_spread(
+    iterations: pl.DataFrame, phases: pl.DataFrame, operation_times: pl.DataFrame
+) -> pl.DataFrame:
     """Return the differences between the ranks in each iteration, and the straggler.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
         phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``.
-        operation_times: The result of ``operation_times_by_rank``.
+        operation_times: The result of ``compute_operation_times_by_rank``.
 
     Returns:
         One row per iteration: ``iteration``, ``rank_count``, ``start_ns`` (of the first rank), ``end_ns`` (of the last
@@ -173,7 +177,9 @@ def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, operation_t
         which are null in iterations without a straggler.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
-    waits = operations_in_iterations(iterations, operation_times).group_by("iteration").agg(pl.col("wait_ns").sum())
+    waits = (
+        select_operations_in_iterations(iterations, operation_times).group_by("iteration").agg(pl.col("wait_ns").sum())
+    )
     rows = (
         iterations.with_columns(_duration=duration).sort("iteration", "rank").group_by("iteration", maintain_order=True)
     )

@@ -53,7 +53,7 @@ _LISTED = 60
 """Maximum number of characters of the list of ranks that is part of the name of a communicator."""
 
 
-def torch_calls(frames: Frames) -> pl.DataFrame:
+def read_torch_calls(frames: Frames) -> pl.DataFrame:
     """Return the communication calls of PyTorch.
 
     Args:
@@ -63,7 +63,7 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
         One row per call in order of start: ``range_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``,
         ``library`` (NCCL, or the backend of PyTorch), ``kind``, ``name``, ``communicator``, ``communicator_size``,
         ``communicator_rank``, ``peer``, ``root``, ``recorded_type`` and ``message_bytes``, which is defined as
-        in the calls that NCCL records (see ``communication_calls``).
+        in the calls that NCCL records (see ``read_communication_calls``).
     """
     columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()
@@ -85,7 +85,7 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
     return (
         ranges.drop_nulls("kind")
         .with_columns(
-            library=pl.lit(_library_name(frames)),
+            library=pl.lit(_choose_library_name(frames)),
             communicator=pl.when(group.is_not_null()).then(pl.concat_str(name, separator=" ", ignore_nulls=True)),
             communicator_size=size,
             peer=pl.when(kind == "send")
@@ -105,14 +105,14 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
     )
 
 
-def _library_name(frames: Frames) -> str:
+def _choose_library_name(frames: Frames) -> str:
     """Return the name of the library that executes the calls: NCCL, or another PyTorch backend."""
     info = frames("capture_info").filter(pl.col("name") == "distributed_backend").select("value").collect()["value"]
     backend = next(iter(info.drop_nulls()), NCCL)
     return NCCL if NCCL.lower() in backend.lower() else backend
 
 
-def launching_ranges(frames: Frames) -> pl.DataFrame:
+def read_launching_ranges(frames: Frames) -> pl.DataFrame:
     """Return the ranges in which PyTorch launches kernels.
 
     Returns:
@@ -132,8 +132,8 @@ def add_launching_ranges(calls: pl.DataFrame, launching: pl.DataFrame, kernels: 
     launches the kernels of combined calls.
 
     Args:
-        calls: The result of ``torch_calls``.
-        launching: The result of ``launching_ranges``.
+        calls: The result of ``read_torch_calls``.
+        launching: The result of ``read_launching_ranges``.
         kernels: The kernels of NCCL, with the ``range_id`` in which they are launched.
     """
     launched = kernels.select("range_id").unique()

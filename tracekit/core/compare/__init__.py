@@ -16,7 +16,7 @@ from tracekit.core.compare.summary import (
     SAMPLES,
     Source,
     Summary,
-    capture_facts,
+    collect_capture_facts,
     combine_summaries,
     summarize,
 )
@@ -34,8 +34,8 @@ __all__ = [
     "Diff",
     "Source",
     "Summary",
-    "capture_facts",
     "check_kinds",
+    "collect_capture_facts",
     "combine_summaries",
     "compare",
     "parse_condition",

@@ -54,7 +54,7 @@ def from_json(value: object) -> Summary:
         )
     version = value.get("version")
     if not _is_integer(version) or version < 1:
-        raise _damaged_baseline_error('"version" in the baseline must be a positive integer')
+        raise _create_damaged_baseline_error('"version" in the baseline must be a positive integer')
     if version > VERSION:
         message = f"the baseline has version {version}, but only version {VERSION} is supported"
         raise UnsupportedVersionError(message, hint="use a newer version of tracekit")
@@ -63,17 +63,19 @@ def from_json(value: object) -> Summary:
     return Summary(samples, units, _parse_facts(value.get("facts")))
 
 
-def _damaged_baseline_error(message: str) -> CorruptTraceError:
+def _create_damaged_baseline_error(message: str) -> CorruptTraceError:
     return CorruptTraceError(message, hint="save the baseline again with tracekit diff --save")
 
 
 def _parse_facts(value: object) -> dict[str, str]:
     """Parse and check the facts about a capture in a baseline, whose keys and values must be short strings."""
     if not isinstance(value, dict) or len(value) > _MAX_FACTS:
-        raise _damaged_baseline_error(f'"facts" in the baseline must be an object with at most {_MAX_FACTS} members')
+        raise _create_damaged_baseline_error(
+            f'"facts" in the baseline must be an object with at most {_MAX_FACTS} members'
+        )
     for text in (*value, *value.values()):
         if not isinstance(text, str) or len(text) > _MAX_FACT or not _is_valid_unicode(text):
-            raise _damaged_baseline_error(
+            raise _create_damaged_baseline_error(
                 f'each key and value of "facts" in the baseline must be a string of at most {_MAX_FACT:,} characters'
             )
     return value
@@ -82,9 +84,9 @@ def _parse_facts(value: object) -> dict[str, str]:
 def _parse_units(value: object) -> tuple[int, ...]:
     """Parse and check the member ``units`` of a baseline: the numbers of iterations that were combined into units."""
     if not isinstance(value, list) or len(value) > MAX_UNITS:
-        raise _damaged_baseline_error(f'"units" in the baseline must be a list of at most {MAX_UNITS} integers')
+        raise _create_damaged_baseline_error(f'"units" in the baseline must be a list of at most {MAX_UNITS} integers')
     if not all(_is_integer(n) and 0 < n < _MAX_TOTAL // MAX_UNITS for n in value):
-        raise _damaged_baseline_error(
+        raise _create_damaged_baseline_error(
             'each value in "units" of the baseline must be a positive integer: the number of iterations in the unit'
         )
     return tuple(value)
@@ -100,12 +102,12 @@ def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFr
     columns = {name: _parse_column(value, name, len(row), limit) for name, limit in limits.items()}
     samples = names.select(pl.all().gather(row)).with_columns(columns.values()).select(list(SAMPLES))
     if samples.select("kind", "name", "unit").is_duplicated().any():
-        raise _damaged_baseline_error(
+        raise _create_damaged_baseline_error(
             'two entries of the baseline have the same "row" (kind and name) and the same "unit"'
         )
     for name in ("count", "time_ns", "bytes"):
         if sum(samples[name].drop_nulls().to_list()) >= _MAX_TOTAL:
-            raise _damaged_baseline_error(
+            raise _create_damaged_baseline_error(
                 f'the sum of the values in "{name}" of the baseline must be below {_MAX_TOTAL:,}'
             )
     return samples
@@ -114,14 +116,14 @@ def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFr
 def _parse_names(value: object) -> pl.DataFrame:
     """Parse and check the names of a baseline, and return one row per pair of a kind and a name."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004
-        raise _damaged_baseline_error('"names" in the baseline must be a list of pairs of a kind and a name')
+        raise _create_damaged_baseline_error('"names" in the baseline must be a list of pairs of a kind and a name')
     kinds, names = [pair[0] for pair in value], [pair[1] for pair in value]
     if not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
-        raise _damaged_baseline_error(
+        raise _create_damaged_baseline_error(
             f'the first value of each pair in "names" of the baseline must be a kind: {", ".join(KINDS)}'
         )
     if not all(name is None or (isinstance(name, str) and _is_valid_unicode(name)) for name in names):
-        raise _damaged_baseline_error(
+        raise _create_damaged_baseline_error(
             'the second value of each pair in "names" of the baseline must be a string or null'
         )
     return pl.DataFrame({"kind": kinds, "name": names}, schema={"kind": pl.String, "name": pl.String})
@@ -131,12 +133,12 @@ def _parse_column(value: dict[str, Any], name: str, length: int | None, limit: i
     """Parse and check a column of a baseline. Its values must be integers of at least 0 and below a limit, or null."""
     numbers = value.get(name)
     if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
-        raise _damaged_baseline_error(
+        raise _create_damaged_baseline_error(
             f'"{name}" in the baseline must be a list with one integer per row, as long as the list "row"'
         )
     if not _are_valid_numbers(numbers, limit, nullable=name in _NULLABLE):
         expected = "null or an integer" if name in _NULLABLE else "an integer"
-        raise _damaged_baseline_error(
+        raise _create_damaged_baseline_error(
             f'each value in "{name}" of the baseline must be {expected} of at least 0 and below {limit:,}'
         )
     return pl.Series(name, numbers, dtype=pl.Int64)

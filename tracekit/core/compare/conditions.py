@@ -24,7 +24,7 @@ import polars as pl
 
 from tracekit.core.compare.diff import is_per_iteration
 from tracekit.core.compare.summary import DURATION, KINDS
-from tracekit.errors import MissingTableError, UnknownFormatError, choices_hint
+from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ class Condition:
     def _is_metric(self) -> bool:
         return self.metric in METRICS
 
-    def observed_value(self, diff: Diff) -> Number:
+    def compute_observed_value(self, diff: Diff) -> Number:
         """Return the number to compare with the limit, which is a change or a number of rows.
 
         Raises:
@@ -121,7 +121,7 @@ class Condition:
         """
         if self.pattern is None and not self._is_metric:
             return Fraction(diff.significant().filter(pl.col("status") == self.metric).height)
-        rows_a, rows_b = self._rows_of_side(diff.a, "A"), self._rows_of_side(diff.b, "B")
+        rows_a, rows_b = self._select_rows_of_side(diff.a, "A"), self._select_rows_of_side(diff.b, "B")
         if self.pattern is not None and rows_a.is_empty() and rows_b.is_empty():
             hint = f"list the names with tracekit diff A B --by {self.metric} --format csv"
             raise MissingTableError(f"no name of A or B matches the pattern in {self.text!r}", hint=hint)
@@ -139,14 +139,14 @@ class Condition:
         Raises:
             MissingTableError: A side has no data for the metric, or no name on either side matches the pattern.
         """
-        return _COMPARISONS[self.comparison](self.observed_value(diff), self.limit)
+        return _COMPARISONS[self.comparison](self.compute_observed_value(diff), self.limit)
 
     @property
     def _summed_metric(self) -> Metric:
         """The metric that is computed for each side. With a pattern, it is the time of all rows of a kind."""
         return Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
 
-    def _rows_of_side(self, side: Summary, name: str) -> pl.DataFrame:
+    def _select_rows_of_side(self, side: Summary, name: str) -> pl.DataFrame:
         """Return the samples of one side, A or B, that are summed: none if no name matches the pattern."""
         metric = self._summed_metric
         rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
@@ -157,7 +157,7 @@ class Condition:
             return rows.filter(pl.col("name") == metric.name)
         if self.pattern is None:
             return rows
-        pattern = _glob_to_regex(self.pattern)
+        pattern = _convert_glob_to_regex(self.pattern)
         return rows.filter(
             pl.col("name").is_in([n for n in rows["name"].drop_nulls().unique() if pattern.fullmatch(n)])
         )
@@ -168,7 +168,7 @@ class Condition:
         return Fraction(int(summed[self._summed_metric.column].sum() or 0), iterations or 1)
 
 
-def _glob_to_regex(pattern: str) -> re.Pattern[str]:
+def _convert_glob_to_regex(pattern: str) -> re.Pattern[str]:
     """Return a regular expression for a pattern in which ``*`` matches any characters and ``?`` one character."""
     return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
@@ -188,7 +188,9 @@ def parse_condition(text: str) -> Condition:
     known = [*METRICS, *ROW_COUNTS] if pattern is None else list(KINDS)
     if metric not in known:
         what = "metric" if pattern is None else "kind"
-        raise UnknownFormatError(f"unknown {what} {metric!r} in {text!r}", hint=choices_hint(f"{what}s", known, metric))
+        raise UnknownFormatError(
+            f"unknown {what} {metric!r} in {text!r}", hint=create_choices_hint(f"{what}s", known, metric)
+        )
     is_time = pattern is not None or (metric in METRICS and METRICS[metric].column == "time_ns")
     allowed = ["%", *_UNITS] if is_time else ["", "%"] if metric in METRICS else [""]
     if unit not in allowed:

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.compare import changes, permutation
-from tracekit.core.compare.notes import comparability_notes
-from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, with_equal_units
-from tracekit.errors import TracekitError, UnknownFormatError, choices_hint
+from tracekit.core.compare.notes import list_comparability_notes
+from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, merge_into_equal_units
+from tracekit.errors import TracekitError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -135,10 +135,10 @@ def compare(
     if min_percent is not None and not 0 <= min_percent < math.inf:
         raise TracekitError(f"min_percent is {min_percent}, but it must be 0 or more")
     per_iteration = is_per_iteration(a, b)
-    tables = {kind: _changes_of_kind(a, b, kind, per_iteration=per_iteration) for kind in kinds}
-    merged_a, merged_b = with_equal_units([a, b])
+    tables = {kind: _compute_changes_of_kind(a, b, kind, per_iteration=per_iteration) for kind in kinds}
+    merged_a, merged_b = merge_into_equal_units([a, b])
     tested = _add_evidence(merged_a, merged_b, tables, alpha, min_percent)
-    notes = comparability_notes(a, b, can_test=_have_enough_iterations(merged_a, merged_b, alpha))
+    notes = list_comparability_notes(a, b, can_test=_have_enough_iterations(merged_a, merged_b, alpha))
     return Diff(a, b, tuple(kinds), alpha, tested, notes)
 
 
@@ -150,7 +150,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
     """
     for kind in kinds:
         if kind not in KINDS:
-            raise UnknownFormatError(f"{kind!r} cannot be compared", hint=choices_hint("kinds", KINDS, kind))
+            raise UnknownFormatError(f"{kind!r} cannot be compared", hint=create_choices_hint("kinds", KINDS, kind))
 
 
 def is_per_iteration(a: Summary, b: Summary) -> bool:
@@ -161,9 +161,9 @@ def is_per_iteration(a: Summary, b: Summary) -> bool:
     return min(a.iterations, b.iterations) > 0 and a.iterations != b.iterations
 
 
-def _changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) -> pl.DataFrame:
+def _compute_changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) -> pl.DataFrame:
     """Return the totals of one kind with their changes, the largest changes first."""
-    joined = changes.join_totals(*(_totals_by_name(side, kind) for side in (a, b)))
+    joined = changes.join_totals(*(_sum_by_name(side, kind) for side in (a, b)))
     shown = pl.col("change_ns")
     if per_iteration:
         shown = pl.col("iteration_b_ns") - pl.col("iteration_a_ns")
@@ -178,7 +178,7 @@ def _changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) 
     return rows.sort(shown.abs(), "name", descending=[True, False], nulls_last=True).select(columns)
 
 
-def _totals_by_name(side: Summary, kind: str) -> pl.DataFrame:
+def _sum_by_name(side: Summary, kind: str) -> pl.DataFrame:
     """Return the count, bytes and time of the events of one kind by name.
 
     Returns:
@@ -186,16 +186,18 @@ def _totals_by_name(side: Summary, kind: str) -> pl.DataFrame:
         events outside of all iterations).
     """
     inside = pl.col("time_ns").filter(pl.col("unit").is_not_null()).sum()
-    totals = side.samples_of_kind(kind).group_by("name").agg(pl.col("count", "bytes", "time_ns").sum(), inside=inside)
+    totals = (
+        side.select_samples_of_kind(kind).group_by("name").agg(pl.col("count", "bytes", "time_ns").sum(), inside=inside)
+    )
     return totals.with_columns(iteration_ns=pl.col("inside") / max(side.iterations, 1)).drop("inside")
 
 
 def _have_enough_iterations(a: Summary, b: Summary, alpha: float) -> bool:
     """Return whether both sides have enough iterations for a two-sided test to reach the level ``alpha``."""
-    return _number_of_tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
+    return _count_tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
 
 
-def _number_of_tests(a: Summary, b: Summary) -> int:
+def _count_tests(a: Summary, b: Summary) -> int:
     """Return the number of statistical tests by which p-values are multiplied (Bonferroni correction).
 
     It is two if the iterations of both sides can also be compared in pairs, otherwise one.
@@ -210,20 +212,22 @@ def _add_evidence(
     if not _have_enough_iterations(a, b, alpha):
         return {kind: _mark_as_untested(rows) for kind, rows in tables.items()}
     quantities = {
-        kind: [_tested_quantities(side, kind, rows["name"]) for side in (a, b)] for kind, rows in tables.items()
+        kind: [_build_tested_quantities(side, kind, rows["name"]) for side in (a, b)] for kind, rows in tables.items()
     }
     before, after = (np.concatenate([sides[i] for sides in quantities.values()], axis=1) for i in (0, 1))
-    p_values = permutation.adjusted_p_values(before, after)
-    if _number_of_tests(a, b) > 1:
-        paired = permutation.paired_p_values(before, after)
-        p_values = np.minimum(_number_of_tests(a, b) * np.minimum(p_values, paired), 1)
+    p_values = permutation.compute_adjusted_p_values(before, after)
+    if _count_tests(a, b) > 1:
+        paired = permutation.compute_paired_p_values(before, after)
+        p_values = np.minimum(_count_tests(a, b) * np.minimum(p_values, paired), 1)
     tested, start = {}, 0
     for kind, rows in tables.items():
         p = p_values[start : start + _QUANTITIES * rows.height].reshape(_QUANTITIES, -1)
         start += _QUANTITIES * rows.height
         least = KINDS[kind].min_percent if min_percent is None else min_percent
-        ratios = _log_ratios(*quantities[kind]).reshape(_QUANTITIES, -1)
-        tested[kind] = _add_test_results(rows, p, ratios, alpha, np.log1p(_min_percent_by_row(kind, rows, least) / 100))
+        ratios = _compute_log_ratios(*quantities[kind]).reshape(_QUANTITIES, -1)
+        tested[kind] = _add_test_results(
+            rows, p, ratios, alpha, np.log1p(_choose_min_percent_by_row(kind, rows, least) / 100)
+        )
     return tested
 
 
@@ -235,7 +239,7 @@ def _mark_as_untested(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _min_percent_by_row(kind: str, rows: pl.DataFrame, min_percent: float) -> Matrix:
+def _choose_min_percent_by_row(kind: str, rows: pl.DataFrame, min_percent: float) -> Matrix:
     """Return, for each row, the smallest increase in per cent that is marked as ``is_significant``.
 
     In an iteration, the busy time of the GPU is almost the same in all runs of a program, but the remaining time is
@@ -291,7 +295,7 @@ def _add_test_results(
     ).cast({"evidence": pl.Enum(list(EVIDENCE))})
 
 
-def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
+def _build_tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
     """Return the quantities to test: time per iteration, time per event, number of events, and longest event.
 
     They are computed for each *unit*, which consists of one or more consecutive iterations.
@@ -304,7 +308,7 @@ def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
         name has no events in a unit. The longest event is also NaN for all kinds except kernels.
     """
     units = len(side.units)
-    rows = side.samples_of_kind(kind).drop_nulls("unit")
+    rows = side.select_samples_of_kind(kind).drop_nulls("unit")
     column = pl.DataFrame({"name": names, "column": pl.int_range(len(names), eager=True)})
     cells = rows.join(column, on="name", how="inner", nulls_equal=True)
     at = cells["unit"].to_numpy(), cells["column"].to_numpy()
@@ -317,15 +321,15 @@ def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
     return np.concatenate([time / iterations, mean, count / iterations, longest], axis=1)
 
 
-def _log_ratios(a: Matrix, b: Matrix) -> Matrix:
+def _compute_log_ratios(a: Matrix, b: Matrix) -> Matrix:
     """Return the logarithm of the ratio between the midmeans of each column. It is infinite if a midmean is 0."""
-    before, after = _midmeans(a), _midmeans(b)
+    before, after = _compute_midmeans(a), _compute_midmeans(b)
     first, second = (np.log(m, out=np.full(m.shape, -np.inf), where=m > 0) for m in (before, after))
     ratios: Matrix = np.subtract(second, first, out=np.zeros(before.shape), where=before != after)
     return ratios
 
 
-def _midmeans(values: Matrix) -> Matrix:
+def _compute_midmeans(values: Matrix) -> Matrix:
     """Return the midmean of each column: the mean of the values between the quartiles. NaN is ignored.
 
     The result is 0 for a column without values.

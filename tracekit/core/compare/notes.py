@@ -21,7 +21,7 @@ _TITLES = {
 }
 
 
-def comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str, ...]:
+def list_comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str, ...]:
     """Return sentences that describe why two sides are not fully comparable.
 
     Args:
@@ -39,7 +39,7 @@ def _generate_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
     if a.facts.get("names") != b.facts.get("names"):
         yield "names were normalized on one side only, so the same events may have different names"
     for side, other, name, other_name in ((a, b, "A", "B"), (b, a, "B", "A")):
-        extra = [t for t in _recorded_data(side) if t not in _recorded_data(other)]
+        extra = [t for t in _list_recorded_data(side) if t not in _list_recorded_data(other)]
         if extra:
             missing = f"{name} recorded {', '.join(extra)}, but {other_name} did not"
             yield f"{missing}, so the captures may have been recorded with different options"
@@ -53,7 +53,7 @@ def _generate_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
         yield f"{counts} iterations are too few to test whether differences are significant{remedy}"
 
 
-def _recorded_data(side: Summary) -> list[str]:
+def _list_recorded_data(side: Summary) -> list[str]:
     """Return the names of the data that a side recorded, such as ``CUDA``, or an empty list if they are unknown."""
     recorded = side.facts.get("recorded", "")
     return recorded.split(", ") if recorded else []

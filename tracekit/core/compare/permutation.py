@@ -42,7 +42,7 @@ _TOLERANCE = 1e-4
 """Relative difference below which two statistics are equal. Sums of ranks are computed as 32-bit floats."""
 
 
-def adjusted_p_values(a: Matrix, b: Matrix) -> Matrix:
+def compute_adjusted_p_values(a: Matrix, b: Matrix) -> Matrix:
     """Return the p-value of the difference between two sides for each quantity, adjusted for all quantities.
 
     Args:
@@ -55,15 +55,15 @@ def adjusted_p_values(a: Matrix, b: Matrix) -> Matrix:
     quantities = a.shape[1]
     if not (len(a) and len(b) and quantities):
         return np.ones(quantities)
-    ranks = centered_ranks(np.concatenate([a, b]))
-    scale = _standard_deviations(ranks, len(a), len(b))
+    ranks = compute_centered_ranks(np.concatenate([a, b]))
+    scale = _compute_standard_deviations(ranks, len(a), len(b))
     observed = np.abs(ranks[len(a) :].sum(axis=0)) / scale
-    observed /= np.sqrt(autocorrelation_times(ranks[: len(a)], ranks[len(a) :]))
-    largest = _largest_statistics(ranks / scale, len(b))
-    return _p_values(largest, observed)
+    observed /= np.sqrt(compute_autocorrelation_times(ranks[: len(a)], ranks[len(a) :]))
+    largest = _compute_largest_statistics(ranks / scale, len(b))
+    return _compute_p_values(largest, observed)
 
 
-def paired_p_values(a: Matrix, b: Matrix) -> Matrix:
+def compute_paired_p_values(a: Matrix, b: Matrix) -> Matrix:
     """Return the p-value of the difference between pairs of iterations for each quantity, adjusted for all quantities.
 
     Args:
@@ -78,16 +78,18 @@ def paired_p_values(a: Matrix, b: Matrix) -> Matrix:
     change = b - a
     size = np.where((change == 0) | np.isnan(change), np.nan, np.abs(change))
     valid = ~np.isnan(size)
-    ranks = np.where(valid, centered_ranks(size) + (valid.sum(axis=0) + 1) / 2, 0.0) * np.where(change < 0, -1, 1)
+    ranks = np.where(valid, compute_centered_ranks(size) + (valid.sum(axis=0) + 1) / 2, 0.0) * np.where(
+        change < 0, -1, 1
+    )
     variance = (ranks**2).sum(axis=0)
     scale = np.where(variance > 0, np.sqrt(variance), np.inf)
-    observed = np.abs(ranks.sum(axis=0)) / scale / np.sqrt(autocorrelation_times(ranks))
+    observed = np.abs(ranks.sum(axis=0)) / scale / np.sqrt(compute_autocorrelation_times(ranks))
     narrow = (ranks / scale).astype(np.float32)
-    largest = np.concatenate([np.abs(signs @ narrow).max(axis=1) for signs in _sign_batches(len(ranks))])
-    return _p_values(largest, observed)
+    largest = np.concatenate([np.abs(signs @ narrow).max(axis=1) for signs in _generate_sign_batches(len(ranks))])
+    return _compute_p_values(largest, observed)
 
 
-def centered_ranks(values: Matrix) -> Matrix:
+def compute_centered_ranks(values: Matrix) -> Matrix:
     """Return the rank of each value in its column minus the mean rank. Equal values have the mean of their ranks.
 
     NaN values have the mean rank of their column, so that they do not affect the difference between the sides.
@@ -108,7 +110,7 @@ def centered_ranks(values: Matrix) -> Matrix:
     return np.where(valid, ranks - mean, 0.0)
 
 
-def autocorrelation_times(*sides: Matrix) -> Matrix:
+def compute_autocorrelation_times(*sides: Matrix) -> Matrix:
     """Return the integrated autocorrelation time of each column, at least 1.
 
     The autocorrelations are summed over increasing lags until one does not exceed its standard error. The mean of each
@@ -132,7 +134,7 @@ def autocorrelation_times(*sides: Matrix) -> Matrix:
     return times
 
 
-def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
+def _compute_standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
     """Return, for each column, the standard deviation of the second side's rank sum over random divisions.
 
     A standard deviation of 0 is replaced with infinity, so that a statistic that is divided by it becomes 0.
@@ -147,7 +149,7 @@ def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
     return np.where(variance > 0, np.sqrt(variance), np.inf)
 
 
-def _largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
+def _compute_largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
     """Return, for each division of the iterations into two sides, the largest absolute rank sum of all columns.
 
     Args:
@@ -165,10 +167,10 @@ def _largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
             np.argsort(generator.random((count, rows)), axis=1)[:, :second_side_size]
             for count in np.diff(np.append(np.arange(0, MAX_DIVISIONS, _BATCH), MAX_DIVISIONS))
         ]
-    return np.concatenate([np.abs(_membership_matrix(batch, rows) @ narrow).max(axis=1) for batch in batches])
+    return np.concatenate([np.abs(_build_membership_matrix(batch, rows) @ narrow).max(axis=1) for batch in batches])
 
 
-def _sign_batches(pairs: int) -> Iterator[NDArray[np.float32]]:
+def _generate_sign_batches(pairs: int) -> Iterator[NDArray[np.float32]]:
     """Yield matrices of signs, with one row per permutation and one column per pair of iterations.
 
     The sign is -1 if a permutation exchanges the sides of the pair. If there are fewer than ``MAX_DIVISIONS``
@@ -187,16 +189,16 @@ def _sign_batches(pairs: int) -> Iterator[NDArray[np.float32]]:
         yield (1 - 2 * generator.integers(0, 2, size=(count, pairs))).astype(np.float32)
 
 
-def _p_values(largest: Matrix, observed: Matrix) -> Matrix:
+def _compute_p_values(largest: Matrix, observed: Matrix) -> Matrix:
     """Return the share of the largest statistics that are at least as large as each observed statistic.
 
     ``MAX_DIVISIONS`` statistics are those of random divisions, to which the observed division is added.
     """
-    shares = _shares_at_or_above(largest, observed)
+    shares = _compute_shares_at_or_above(largest, observed)
     return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)
 
 
-def _membership_matrix(members: NDArray[np.int64], iterations: int) -> NDArray[np.float32]:
+def _build_membership_matrix(members: NDArray[np.int64], iterations: int) -> NDArray[np.float32]:
     """Return a matrix that states which iterations each division assigns to the second side.
 
     Args:
@@ -212,7 +214,7 @@ def _membership_matrix(members: NDArray[np.int64], iterations: int) -> NDArray[n
     return matrix
 
 
-def _shares_at_or_above(largest: Matrix, observed: Matrix) -> Matrix:
+def _compute_shares_at_or_above(largest: Matrix, observed: Matrix) -> Matrix:
     """Return the share of the values of ``largest`` that are at least as large as each observed value."""
     ordered = np.sort(largest)
     smaller = np.searchsorted(ordered, observed * (1 - _TOLERANCE), side="left")

@@ -20,7 +20,7 @@ FILES = "files"
 _NAME, _RANK = "Name", "Rank"
 
 
-def diff_tables(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def subtract_statistics(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Subtract the statistics of the second job from those of the first one, by name and rank.
 
     A name that only one job has counts as 0 in the other one.
@@ -43,7 +43,7 @@ def diff_tables(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) ->
             "the outputs have neither rank_stats nor all_stats in common", hint="compare outputs of the same recipe"
         )
     if FILES in a and FILES in b:
-        tables[FILES] = _file_names(a[FILES], b[FILES])
+        tables[FILES] = _list_file_names(a[FILES], b[FILES])
     return tables
 
 
@@ -71,7 +71,7 @@ def _subtract_tables(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFra
     )
 
 
-def _file_names(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+def _list_file_names(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the names of the captures of both jobs, one row per rank."""
     names = [f.to_series(0).cast(pl.String).alias(f"File{i}") for i, f in enumerate((a, b), start=1)]
     return pl.concat([n.to_frame() for n in names], how="horizontal")

@@ -144,7 +144,7 @@ class Summary:
         """Number of iterations."""
         return sum(self.units)
 
-    def samples_of_kind(self, kind: str) -> pl.DataFrame:
+    def select_samples_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the samples of one kind."""
         return self.samples.filter(pl.col("kind") == kind).drop("kind")
 
@@ -183,7 +183,7 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     """
     if len(summaries) == 1:
         return summaries[0]
-    merged = with_equal_units(summaries)
+    merged = merge_into_equal_units(summaries)
     by_unit = zip(*(s.units for s in merged), strict=False)
     units = tuple(sizes[0] for sizes in itertools.takewhile(lambda sizes: len({*sizes}) == 1, by_unit))
     unit = pl.when(pl.col("unit") < len(units)).then("unit")
@@ -193,7 +193,7 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     return Summary(_sum_samples(rows), units, facts)
 
 
-def with_equal_units(summaries: Sequence[Summary]) -> list[Summary]:
+def merge_into_equal_units(summaries: Sequence[Summary]) -> list[Summary]:
     """Merge consecutive units of summaries, so that all units except the last ones have equally many iterations.
 
     All units of each given summary except the last one must have equally many iterations.
@@ -209,7 +209,7 @@ def _merge_units(summary: Summary, count: int) -> Summary:
     return replace(summary, samples=_sum_samples(summary.samples.with_columns(pl.col("unit") // count)), units=units)
 
 
-def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
+def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
     """Return the facts about a capture that determine whether it is comparable with other captures.
 
     Args:
@@ -219,7 +219,7 @@ def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, 
     """
     iterations = source.iterations
     facts = {name: info[name] for name in CAPTURE_FACTS if name in info}
-    gpus = [f"{count} × {name}" for name, count in _used_gpus(source)]
+    gpus = [f"{count} × {name}" for name, count in _list_used_gpus(source)]
     recorded = [what for what, tables in RECORDED.items() if any(counts[table] for table in tables)]
     facts |= {"gpus": ", ".join(gpus)} if gpus else {}
     facts |= {"names": "as recorded"} if source.exact_names else {}
@@ -227,7 +227,7 @@ def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, 
     return facts | {"recorded": ", ".join(recorded)}
 
 
-def _used_gpus(source: Source) -> list[tuple[str, int]]:
+def _list_used_gpus(source: Source) -> list[tuple[str, int]]:
     """Return the sorted names of all GPUs with activities, and the number of such GPUs with each name."""
     used = source.rollup.used_devices
     devices = source.frames("devices").filter(pl.col("device_id").is_in(used.implode()))
@@ -263,7 +263,7 @@ def _sum_by_name_and_iteration(
     return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))
 
 
-def _kernel_samples(source: Source) -> pl.DataFrame:
+def _sample_kernels(source: Source) -> pl.DataFrame:
     """Return the count and time of kernels by name, and of all CUDA graphs that were recorded as a whole."""
     names = {
         "kernels": source.normalized_name_expr("name", "kernel"),
@@ -279,7 +279,7 @@ def _kernel_samples(source: Source) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def _op_samples(source: Source) -> pl.DataFrame:
+def _sample_ops(source: Source) -> pl.DataFrame:
     """Return the count and GPU time of ops by name and direction."""
     ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
@@ -307,25 +307,25 @@ def _append_directions(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(name, "iteration", "count", "time_ns", bytes=pl.lit(None, pl.Int64))
 
 
-def _range_samples(source: Source) -> pl.DataFrame:
+def _sample_ranges(source: Source) -> pl.DataFrame:
     """Return the count and duration of NVTX ranges by path."""
-    return _sum_by_name_and_iteration(_add_end_iterations(source, _ranges_with_paths(source)))
+    return _sum_by_name_and_iteration(_add_end_iterations(source, _read_ranges_with_paths(source)))
 
 
-def _projected_range_samples(source: Source) -> pl.DataFrame:
+def _sample_projected_ranges(source: Source) -> pl.DataFrame:
     """Return the count of NVTX ranges by path, and the time of the GPU activities that were launched in them."""
     return _sum_by_name_and_iteration(
-        _add_end_iterations(source, _ranges_with_paths(source)), time=pl.col("gpu_time_ns")
+        _add_end_iterations(source, _read_ranges_with_paths(source)), time=pl.col("gpu_time_ns")
     )
 
 
-def _ranges_with_paths(source: Source) -> pl.LazyFrame:
+def _read_ranges_with_paths(source: Source) -> pl.LazyFrame:
     path = pl.coalesce(source.normalized_name_expr("path", "range"), source.normalized_name_expr("name", "range"))
     ranges = source.frames("nvtx_ranges").filter(pl.col("end_ns").is_not_null())
     return ranges.select("process_id", "start_ns", "end_ns", "gpu_time_ns", name=path)
 
 
-def _api_call_samples(source: Source) -> pl.DataFrame:
+def _sample_api_calls(source: Source) -> pl.DataFrame:
     """Return the count and duration of API calls by name."""
     calls = source.frames("api_calls").select(
         "process_id", "start_ns", "end_ns", name=source.normalized_name_expr("name", "call")
@@ -345,15 +345,15 @@ def _copy_samples(source: Source) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def _idle_time_samples(source: Source) -> pl.DataFrame:
+def _sample_idle_times(source: Source) -> pl.DataFrame:
     """Return the idle time of GPUs by cause."""
-    idle_times = idle.divide_idle_times_by_cause(source.frames, idle.idle_times(source.frames))
+    idle_times = idle.divide_idle_times_by_cause(source.frames, idle.find_idle_times(source.frames))
     return _sum_by_name_and_iteration(
         _add_end_iterations(source, idle_times.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
     )
 
 
-def _iteration_samples(source: Source) -> pl.DataFrame:
+def _sample_iterations(source: Source) -> pl.DataFrame:
     """Return the duration of each iteration, and the time of each type of activity, such as kernels or file access."""
     rows = source.frames("iterations").filter("is_aggregated").collect()
     parts = {DURATION: _DURATION} | {name: pl.col(column) for name, column in _PARTS.items()}
@@ -382,22 +382,22 @@ _PARTS = {
 def _add_end_iterations(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
     """Add the column ``iteration``: the aggregated iteration in which each event ended, or null."""
     rows = events.collect()
-    return rows.with_columns(iteration=source.iterations.instance_iterations(rows)).lazy()
+    return rows.with_columns(iteration=source.iterations.find_instance_iterations(rows)).lazy()
 
 
 KINDS: dict[str, Kind] = {
-    "kernels": Kind("Kernels", "duration", KERNEL_PERCENT, _kernel_samples),
-    "ops": Kind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _op_samples),
+    "kernels": Kind("Kernels", "duration", KERNEL_PERCENT, _sample_kernels),
+    "ops": Kind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _sample_ops),
     "groups": Kind(
         "Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _group_samples, "(all ops)"
     ),
     "nvtx_gpu": Kind(
-        "NVTX ranges on the GPU", "sum of the durations of GPU activities", GPU_PERCENT, _projected_range_samples, None
+        "NVTX ranges on the GPU", "sum of the durations of GPU activities", GPU_PERCENT, _sample_projected_ranges, None
     ),
-    "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _range_samples, None),
-    "api": Kind("API calls", "duration", CPU_PERCENT, _api_call_samples),
+    "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _sample_ranges, None),
+    "api": Kind("API calls", "duration", CPU_PERCENT, _sample_api_calls),
     "copies": Kind("Memory copies and sets", "duration", COPY_PERCENT, _copy_samples),
-    "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _idle_time_samples),
-    "iterations": Kind("Iterations", "duration", CPU_PERCENT, _iteration_samples, DURATION),
+    "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _sample_idle_times),
+    "iterations": Kind("Iterations", "duration", CPU_PERCENT, _sample_iterations, DURATION),
 }
 """The kinds of rows that can be compared, keyed by name."""

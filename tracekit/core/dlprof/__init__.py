@@ -57,17 +57,17 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
 """The columns of events that the database is computed from, keyed by table. They include those of the roll-up."""
 
 
-def tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
+def build_tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
     """Build every table of the database.
 
     Returns:
         The tables, keyed by name, in the order in which DLProf writes the first row of each. Empty tables are last. The
         tables have no id column, because the id of a row is its row number plus 1.
     """
-    return dict(sorted(tables_in_background(rollup).items(), key=lambda table: table[1].is_empty()))
+    return dict(sorted(build_tables_in_background(rollup).items(), key=lambda table: table[1].is_empty()))
 
 
-def tables_in_background(rollup: Rollup) -> Mapping[str, pl.DataFrame]:
+def build_tables_in_background(rollup: Rollup) -> Mapping[str, pl.DataFrame]:
     """Build every table of the database. The findings are computed in a separate thread.
 
     Returns:
@@ -88,7 +88,7 @@ class _TablesInBackground(Mapping[str, pl.DataFrame]):
         pool = ThreadPoolExecutor(1, "tracekit")
         self._findings = pool.submit(lambda: database.expert_systems_feedback)
         pool.shutdown(wait=False)
-        self._names = database.table_names()
+        self._names = database.list_table_names()
         self._tables = {n: getattr(database, n) for n in self._names if n != _FINDINGS}
 
     def __getitem__(self, name: str) -> pl.DataFrame:
@@ -108,9 +108,9 @@ class DlprofDatabase(AggregatedTables):
         rollup: The roll-up from which the tables are computed.
     """
 
-    def table_names(self) -> list[str]:
+    def list_table_names(self) -> list[str]:
         """Return the names of the tables in the order in which DLProf writes their first rows, if they have any."""
-        return [*_TABLES_BEFORE_OPS, *self._op_table_names(), *_TABLES_AFTER_OPS]
+        return [*_TABLES_BEFORE_OPS, *self._list_op_table_names(), *_TABLES_AFTER_OPS]
 
     def compute_shared_frames(self) -> None:
         """Compute the cached frames that both the findings and other tables need.
@@ -119,7 +119,7 @@ class DlprofDatabase(AggregatedTables):
         """
         _ = self.rollup.ops, self.rollup.breakdown
 
-    def _op_table_names(self) -> list[str]:
+    def _list_op_table_names(self) -> list[str]:
         """Return the names of the tables that DLProf writes op by op, in the order of their first rows."""
         first = (
             self.rollup.select_calls("kind").with_row_index("row").group_by("kind").agg(pl.col("row").min()).sort("row")

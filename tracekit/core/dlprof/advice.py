@@ -58,7 +58,7 @@ class ExpertFinding(NamedTuple):
     arguments: str = ""
 
 
-def findings(model: ModelSummary) -> list[ExpertFinding]:
+def compute_findings(model: ModelSummary) -> list[ExpertFinding]:
     """Return the findings of DLProf's detectors, in the order in which DLProf reports them.
 
     Except in DLProf's mode, the findings of ``advise`` follow.
@@ -84,7 +84,7 @@ def _advise_findings(model: ModelSummary, reporting: set[str]) -> Iterator[Exper
             yield ExpertFinding(rule, problem, f"{evidence}. {recommendation}")
 
 
-def integer_setting(settings: Mapping[str, Any], name: str) -> int:
+def read_integer_setting(settings: Mapping[str, Any], name: str) -> int:
     """Return a setting of the profiled program as an integer.
 
     The result is 0 if the setting is missing, is not a number, or is too large.
@@ -93,7 +93,7 @@ def integer_setting(settings: Mapping[str, Any], name: str) -> int:
     return int(value) if isinstance(value, int | float) and abs(value) < 1 << 31 else 0
 
 
-def _program_settings(model: ModelSummary) -> Mapping[str, Any]:
+def _read_program_settings(model: ModelSummary) -> Mapping[str, Any]:
     return model.rollup.measures.ops.timeline.config
 
 
@@ -105,7 +105,7 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
     ops = model.rollup.ops
     eligible = ops.filter(pl.col("eligible") & (pl.col("count") > 0))
     bad = int(ops["bad_type"].sum())
-    if not _is_pytorch(model) or _program_settings(model).get("amp_enabled") or not bad or eligible["half"].any():
+    if not _is_pytorch(model) or _read_program_settings(model).get("amp_enabled") or not bad or eligible["half"].any():
         return
     types = eligible["data_type"].cast(pl.String).fill_null("")
     unknown = bool((types == "").all())
@@ -151,20 +151,20 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
         most = max(PARTS[2:], key=lambda p: model.percentages[p])
         name, advice = _HOST_PARTS[most]
         if most == "cpu" and not _is_dlprof_mode(model):
-            advice = _cpu_time_advice(model)
+            advice = _format_cpu_time_advice(model)
         problem = f"Kernels ran on the GPU for only {model.gpu_utilization:.1f}% of the time"
         recommendation = f"{name} took most of the rest, {model.percentages[most]:.1f}%. {advice}"
         yield ExpertFinding("underutilized_gpu_detector", problem, recommendation)
 
 
-def _cpu_time_advice(model: ModelSummary) -> str:
+def _format_cpu_time_advice(model: ModelSummary) -> str:
     """Return the advice for time spent on the CPU.
 
     It differs from DLProf's advice to move ops to the GPU, because few programs have ops that could be moved.
     """
     activity = IterationActivity(model.rollup)
     cpu_ns = activity.time_by_part["cpu"].max()
-    return host.cpu_advice(activity, cpu_ns if isinstance(cpu_ns, int) else 0, activity.launches.height)
+    return host.format_cpu_advice(activity, cpu_ns if isinstance(cpu_ns, int) else 0, activity.launches.height)
 
 
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
@@ -172,12 +172,16 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
     loads = breakdown.loads_data(model.rollup.measures).gather(instances["op"])
     has_dali = bool((model.rollup.ops["op_type"].cast(pl.String) == "DALI").any())
     loading = instances.filter(loads).select("start_ns", "end_ns")
-    share = model.percentage_of_iteration_time(_exposed_loading_ns(loading, model)) if loading.height else 0.0
+    share = (
+        model.compute_percentage_of_iteration_time(_compute_exposed_loading_time(loading, model))
+        if loading.height
+        else 0.0
+    )
     if share > _LOADER_PERCENT:
         lines = ["The GPU waits for data: find out whether reading, preprocessing or copying the data is slow."]
-        if not _program_settings(model).get("num_workers", 0):
+        if not _read_program_settings(model).get("num_workers", 0):
             lines.append("Set num_workers > 0 so that the data loader prepares batches in advance.")
-        if not _program_settings(model).get("pin_memory", True):
+        if not _read_program_settings(model).get("pin_memory", True):
             lines.append("Set pin_memory=True so that copies to the GPU are faster.")
         recommendation = "\n".join([*lines, "" if has_dali else _DALI])
         problem = f"{share:.1f}% of the time was spent loading data while no GPU was busy"
@@ -186,15 +190,15 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
         yield ExpertFinding("dataloader_detector", NO_DALI, _DALI)
 
 
-def _exposed_loading_ns(loading: pl.DataFrame, model: ModelSummary) -> int:
+def _compute_exposed_loading_time(loading: pl.DataFrame, model: ModelSummary) -> int:
     """Return the time in ns in which data was loaded while no op instance in an aggregated iteration used a GPU."""
     rollup = model.rollup
     activities = rollup.measures.gpu_activities
     active = rollup.iteration.gather(activities["instance"]).is_not_null()
     gpu_times = activities.filter(active).select("start_ns", "end_ns")
-    both = intervals.intersection_of_unions(loading, gpu_times, by=[]) if gpu_times.height else gpu_times
+    both = intervals.intersect_unions(loading, gpu_times, by=[]) if gpu_times.height else gpu_times
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
-    return int(intervals.union_duration(loading, by=[]).item() or 0) - shared
+    return int(intervals.compute_union_duration(loading, by=[]).item() or 0) - shared
 
 
 def _detect_unsteady_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
@@ -202,9 +206,9 @@ def _detect_unsteady_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
     durations = model.iteration_durations
     if len(durations) < 2 or not mean or deviation / mean <= _MAX_VARIATION:  # noqa: PLR2004 - one cannot vary
         return
-    start, stop = _longest_steady_sequence(durations)
+    start, stop = _find_longest_steady_sequence(durations)
     run = durations[start:stop]
-    if len(run) < _MIN_STEADY_RUN or _coefficient_of_variation(run) > _MAX_VARIATION:
+    if len(run) < _MIN_STEADY_RUN or _compute_coefficient_of_variation(run) > _MAX_VARIATION:
         return
     its = model.rollup.iterations
     first, last = its.first + start, its.first + stop - 1
@@ -214,12 +218,12 @@ def _detect_unsteady_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
     yield ExpertFinding("bad_iteration_range_detector", problem, recommendation, "ShowBadIterationRange", ideal)
 
 
-def _coefficient_of_variation(durations: list[int]) -> float:
+def _compute_coefficient_of_variation(durations: list[int]) -> float:
     mean = sum(durations) / len(durations)
     return float((sum((n - mean) ** 2 for n in durations) / len(durations)) ** 0.5 / mean)
 
 
-def _longest_steady_sequence(durations: list[int]) -> tuple[int, int]:
+def _find_longest_steady_sequence(durations: list[int]) -> tuple[int, int]:
     """Return the first index and the index after the last one of the longest sequence of iterations without outliers.
 
     An outlier is more than 1.5 interquartile ranges below the first or above the third quartile of the durations. If
@@ -246,14 +250,14 @@ def _detect_missing_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _detect_disabled_cudnn_benchmark(model: ModelSummary) -> Iterator[ExpertFinding]:
-    if _program_settings(model).get("cudnn_benchmark_disabled"):
+    if _read_program_settings(model).get("cudnn_benchmark_disabled"):
         problem = "Convolutions ran without torch.backends.cudnn.benchmark"
         recommendation = "Set torch.backends.cudnn.benchmark = True if input shapes rarely change."
         yield ExpertFinding("cudnn_benchmark_detector", problem, recommendation)
 
 
 def _detect_debugging_functions(model: ModelSummary) -> Iterator[ExpertFinding]:
-    enabled = [label for name, label in _DEBUGGING.items() if _program_settings(model).get(name)]
+    enabled = [label for name, label in _DEBUGGING.items() if _read_program_settings(model).get(name)]
     if enabled:
         recommendation = "".join(f"Use {label} for debugging only.\n" for label in enabled)
         yield ExpertFinding(
@@ -262,7 +266,7 @@ def _detect_debugging_functions(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _detect_missing_emit_nvtx(model: ModelSummary) -> Iterator[ExpertFinding]:
-    if model.rollup.measures.ops.dialect.name == "pyprof" and not _program_settings(model).get("emit_nvtx"):
+    if model.rollup.measures.ops.dialect.name == "pyprof" and not _read_program_settings(model).get("emit_nvtx"):
         problem = "The ranges of torch.autograd.profiler.emit_nvtx were not found"
         recommendation = "Run the loop inside emit_nvtx() to attribute kernels of the backward pass to their ops."
         yield ExpertFinding("emit_nvtx_detector", problem, recommendation)

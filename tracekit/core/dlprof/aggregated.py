@@ -44,7 +44,7 @@ class AggregatedTables(RecordedTables):
     def expert_systems_feedback(self) -> pl.DataFrame:
         """One row per finding of the expert systems."""
         names = ("exp_sys_id", "problem", "recommendation", "javascript_function", "javascript_args")
-        rows = [(1, *f) for f in advice.findings(self.model)]
+        rows = [(1, *f) for f in advice.compute_findings(self.model)]
         schema = {"aggr_id": pl.Int64(), **dict.fromkeys(names, pl.String())}
         return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -114,13 +114,16 @@ class AggregatedTables(RecordedTables):
         names = ("cpu_time", "gpu_time", "api_time", "cpu_overhead_time", "gpu_idle_time")
         columns = list(zip(names, METRICS, strict=True))
         return pl.concat(
-            [pl.DataFrame({f"{n}_metric_id": self.metrics.metric_ids(f, m) for n, m in columns}) for f in frames]
+            [
+                pl.DataFrame({f"{n}_metric_id": self.metrics.look_up_metric_ids(f, m) for n, m in columns})
+                for f in frames
+            ]
         )
 
     @property
     def kernel_time_metrics(self) -> pl.DataFrame:
         """One row per op in order of ``op_id``, with the ids of the API time and GPU time metrics of its kernels."""
-        ids = {m: self.metrics.metric_ids(self._ops_by_id, m) for m in KERNEL_METRICS}
+        ids = {m: self.metrics.look_up_metric_ids(self._ops_by_id, m) for m in KERNEL_METRICS}
         return pl.DataFrame({"api_time_metric_id": ids["kernel_api"], "gpu_time_metric_id": ids["kernel_gpu"]})
 
     @property
@@ -142,7 +145,7 @@ class AggregatedTables(RecordedTables):
     @property
     def group_ops(self) -> pl.DataFrame:
         """The group nodes, followed by the ops in order of ``op_id``. The ops are the leaves of the group tree."""
-        path, name = self.strings.string_ids(self._groups["path"]), self._ops_by_id["op_name"].cast(pl.String)
+        path, name = self.strings.look_up_string_ids(self._groups["path"]), self._ops_by_id["op_name"].cast(pl.String)
         nodes = self._groups.select(
             _AGGREGATION_IDS,
             row_type=1,
@@ -156,8 +159,8 @@ class AggregatedTables(RecordedTables):
         leaves = self._ops_by_id.select(
             _AGGREGATION_IDS,
             row_type=2,
-            group_op_full_id_id=self.strings.string_ids(self._ops_by_id["op_id"]),
-            group_op_full_name_id=self.strings.string_ids(name),
+            group_op_full_id_id=self.strings.look_up_string_ids(self._ops_by_id["op_id"]),
+            group_op_full_name_id=self.strings.look_up_string_ids(name),
             level=name.str.count_matches("/", literal=True).cast(pl.Int64) + 1,
             num_op_instances="count",
             num_supported_leaf_ops=pl.col("eligible").cast(pl.Int64),
@@ -173,9 +176,9 @@ class AggregatedTables(RecordedTables):
         return rows.select(
             _AGGREGATION_IDS,
             read_only_ops_id=pl.col("op") + 1,
-            kernel_name_id=self.strings.string_ids(rows["name"]),
-            api_time_metric_id=self.metrics.metric_ids(rows, "kernel_api"),
-            gpu_time_metric_id=self.metrics.metric_ids(rows, "kernel_gpu"),
+            kernel_name_id=self.strings.look_up_string_ids(rows["name"]),
+            api_time_metric_id=self.metrics.look_up_metric_ids(rows, "kernel_api"),
+            gpu_time_metric_id=self.metrics.look_up_metric_ids(rows, "kernel_gpu"),
             uses_tc=pl.col("uses_tc").cast(pl.Int8),
         ).unnest("ids")
 
@@ -212,7 +215,7 @@ class AggregatedTables(RecordedTables):
         preceding = 2 * self._ops_by_id.height + self._groups.height
         return self._op_types.select(
             _AGGREGATION_IDS,
-            op_node_type_id=self.strings.string_ids(self._op_types["op_type"]),
+            op_node_type_id=self.strings.look_up_string_ids(self._op_types["op_type"]),
             op_type_metrics_id=pl.int_range(1, pl.len() + 1) + preceding,
             num_nodes="op_count",
             num_calls="count",

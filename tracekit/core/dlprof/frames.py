@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.core.dlprof.metrics import MetricTable
 from tracekit.core.dlprof.model import ModelSummary
-from tracekit.core.dlprof.strings import StringDictionary, first_use_positions
+from tracekit.core.dlprof.strings import StringDictionary, find_first_use_positions
 from tracekit.core.rollup import KERNEL_METRICS, METRICS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DatabaseFrames:
         key, ops = pl.Series([self.rollup.iterations.key]), self._ops_by_id
         names = ops.select(pl.concat_list(pl.col("op_id"), pl.col("op_name").cast(pl.String)).alias("string"))
         last = [key, self._groups["path"], names.explode("string")["string"]]
-        return StringDictionary.build(DOMAIN, self._string_uses(), last)
+        return StringDictionary.build(DOMAIN, self._iterate_string_uses(), last)
 
     @functools.cached_property
     def metrics(self) -> MetricTable:
@@ -100,16 +100,20 @@ class DatabaseFrames:
     def _calls(self) -> pl.DataFrame:
         """The API calls of ops in the order in which DLProf writes them, with ``name_id``."""
         rows = self.rollup.calls.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
-        ids = self.strings.string_ids(rows["name"]) if rows.height else pl.lit(0)
+        ids = self.strings.look_up_string_ids(rows["name"]) if rows.height else pl.lit(0)
         return rows.with_columns(name_id=ids)
 
     @functools.cached_property
     def _kernels(self) -> pl.DataFrame:
         """The kernels of ops in the order in which DLProf writes them, with grid, block and ``long_name_id``."""
-        rows, sizes = self._calls_of_kind("kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES])
-        return rows.hstack(sizes).with_columns(long_name_id=self.strings.string_ids(_null_to_empty(rows["long_name"])))
+        rows, sizes = self._select_calls_of_kind(
+            "kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES]
+        )
+        return rows.hstack(sizes).with_columns(
+            long_name_id=self.strings.look_up_string_ids(_replace_nulls_with_empty_strings(rows["long_name"]))
+        )
 
-    def _calls_of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _select_calls_of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the API calls of one kind, and columns of the activity that each of them launched.
 
         Both frames have one row per call, in the same order.
@@ -120,18 +124,20 @@ class DatabaseFrames:
 
     @property
     def _key_op_name_id(self) -> int:
-        return int(self.strings.string_ids(pl.Series([self.rollup.iterations.key]))[0])
+        return int(self.strings.look_up_string_ids(pl.Series([self.rollup.iterations.key]))[0])
 
-    def _string_uses(self) -> Iterator[pl.DataFrame]:
+    def _iterate_string_uses(self) -> Iterator[pl.DataFrame]:
         """Yield the distinct strings of ops, op instances and API calls, with the position of their first use."""
         for slot, c in enumerate(OP_STRINGS):
-            yield first_use_positions(self._ops[c], self._ops["op"], 0, slot)
+            yield find_first_use_positions(self._ops[c], self._ops["op"], 0, slot)
         for slot, c in enumerate(INSTANCE_STRINGS):
-            yield first_use_positions(self._instances[c], self._instances["op"], 1, slot)
+            yield find_first_use_positions(self._instances[c], self._instances["op"], 1, slot)
         calls = self.rollup.select_calls("name", "op", "kind", "long_name")
-        yield first_use_positions(_null_to_empty(calls["name"]), calls["op"], 2, 0)
-        long = _null_to_empty(calls["long_name"]).zip_with(calls["kind"] == "kernel", _null_series(calls.height))
-        yield first_use_positions(long, calls["op"], 2, 1)
+        yield find_first_use_positions(_replace_nulls_with_empty_strings(calls["name"]), calls["op"], 2, 0)
+        long = _replace_nulls_with_empty_strings(calls["long_name"]).zip_with(
+            calls["kind"] == "kernel", _create_null_series(calls.height)
+        )
+        yield find_first_use_positions(long, calls["op"], 2, 1)
 
 
 def _append_line_breaks(values: pl.Series) -> pl.Series:
@@ -142,10 +148,10 @@ def _append_line_breaks(values: pl.Series) -> pl.Series:
     return joined["line"]
 
 
-def _null_to_empty(values: pl.Series) -> pl.Series:
+def _replace_nulls_with_empty_strings(values: pl.Series) -> pl.Series:
     """Replace nulls in a column with empty strings. The result is Categorical."""
     return values.to_frame("v").select(pl.col("v").fill_null(pl.lit("", pl.Categorical))).to_series()
 
 
-def _null_series(count: int) -> pl.Series:
+def _create_null_series(count: int) -> pl.Series:
     return pl.repeat(None, count, dtype=pl.Categorical(), eager=True)

@@ -53,11 +53,11 @@ class MetricTable:
             uses: Pairs of a frame and the names of the metrics that its rows have, in the order in which DLProf writes
                 them.
         """
-        stacked = [_stack_metrics(frame, metrics) for frame, metrics in uses]
+        stacked = [_convert_metrics_to_rows(frame, metrics) for frame, metrics in uses]
         distinct = pl.concat(stacked).unique(_KEY, keep="first", maintain_order=True)
         return cls(distinct.with_columns(avg=round_to_six_decimals(distinct.select(average_expr()).to_series())))
 
-    def metric_ids(self, frame: pl.DataFrame, metric: str) -> pl.Series:
+    def look_up_metric_ids(self, frame: pl.DataFrame, metric: str) -> pl.Series:
         """Return the ids, in the table ``metric`` of the database, of the values of one metric in the rows of a frame.
 
         Args:
@@ -69,7 +69,7 @@ class MetricTable:
         return values.join(entries, on=_KEY, how="left", maintain_order="left")["id"]
 
 
-def _stack_metrics(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
+def _convert_metrics_to_rows(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     """Return one row for each row of a frame and each metric, in the order of the rows and then of ``metrics``."""
     row = pl.int_range(pl.len())
     slots = [

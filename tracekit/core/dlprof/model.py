@@ -48,7 +48,7 @@ class ModelSummary:
     @functools.cached_property
     def percentages(self) -> dict[str, float]:
         """Total time of each part of ``part_times``, as a percentage of the time of the aggregated iterations."""
-        return {p: self.percentage_of_iteration_time(sum(self.part_times[p].to_list())) for p in PARTS}
+        return {p: self.compute_percentage_of_iteration_time(sum(self.part_times[p].to_list())) for p in PARTS}
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:
@@ -58,7 +58,7 @@ class ModelSummary:
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()
         rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen)).group_by("device_id").agg(ns=kernels)
         kernel_ns = dict(rows.select("device_id", "ns").iter_rows())
-        return {d: self.percentage_of_iteration_time(kernel_ns.get(d, 0)) for d in listed}
+        return {d: self.compute_percentage_of_iteration_time(kernel_ns.get(d, 0)) for d in listed}
 
     @functools.cached_property
     def gpu_utilization(self) -> float:
@@ -100,14 +100,14 @@ class ModelSummary:
         instances, and for kernels and memory operations the number of distinct names.
         """
         eligible, used = pl.col("eligible"), pl.col("uses_tc")
-        ops = [self._op_category_row(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
+        ops = [self._sum_op_category(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
         activities = self.rollup.select_kernels("name", "uses_tc")
-        with_tc, without_tc = (_activity_category_row(activities.filter(w)) for w in (used, ~used))
+        with_tc, without_tc = (_sum_activity_category(activities.filter(w)) for w in (used, ~used))
         kernels = tuple(a + b for a, b in zip(with_tc, without_tc, strict=True))
-        rows = [*ops, kernels, with_tc, without_tc, _activity_category_row(self.rollup.memory)]
+        rows = [*ops, kernels, with_tc, without_tc, _sum_activity_category(self.rollup.memory)]
         return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY_COLUMNS, pl.Int64), orient="row")
 
-    def percentage_of_iteration_time(self, ns: float) -> float:
+    def compute_percentage_of_iteration_time(self, ns: float) -> float:
         """Return a time as a percentage of the summed durations of the aggregated iterations, as DLProf does.
 
         The sum is larger than the wall time if iterations overlap.
@@ -115,14 +115,14 @@ class ModelSummary:
         total = sum(self.iteration_durations)
         return 100 * ns / total if total else 0.0
 
-    def _op_category_row(self, condition: pl.Expr) -> tuple[int, ...]:
+    def _sum_op_category(self, condition: pl.Expr) -> tuple[int, ...]:
         """Return the row of ``categories`` for the ops that satisfy a condition."""
         sums = [pl.col(f"{m}_sum").sum() for m in ("cpu", "gpu", "overhead", "idle")]
         row = self.rollup.ops.filter(condition).select(*sums, (pl.col("count") > 0).sum().cast(pl.Int64))
         return tuple(row.row(0))
 
 
-def _activity_category_row(calls: pl.DataFrame) -> tuple[int, ...]:
+def _sum_activity_category(calls: pl.DataFrame) -> tuple[int, ...]:
     """Return the row of ``categories`` for the kernels or memory operations that the given calls launched."""
     names = calls["name"].cast(pl.String).n_unique() if calls.height else 0
     return int(calls["kernel_api"].sum()), int(calls["kernel_gpu"].sum()), 0, 0, names

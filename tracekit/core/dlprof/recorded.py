@@ -92,7 +92,7 @@ class RecordedTables(DatabaseFrames):
     def read_only_system_config(self) -> pl.DataFrame:
         """The machine on which the capture was recorded, in one row. Unknown properties are ``UNKNOWN``."""
         number, mode = DIALECT_MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
-        metadata = self._machine_metadata()
+        metadata = self._read_machine_metadata()
         valid = any(metadata.get(s) is not None for s in SYSTEM_METADATA)
         names = ("num_gpus", *SYSTEM_METADATA[1:])
         row = {"is_valid": int(valid)} | {
@@ -101,7 +101,7 @@ class RecordedTables(DatabaseFrames):
         rest = {"dlprof_version": "v1.8.0", "dlprof_build": "", "profile_name": "", "mode_enum": number}
         return pl.DataFrame([{**row, **rest, "mode_string": mode, "original_command": UNKNOWN}])
 
-    def _machine_metadata(self) -> dict[str, str]:
+    def _read_machine_metadata(self) -> dict[str, str]:
         """Return metadata of the machine by name. That in ``capture_info`` takes precedence over derived metadata."""
         metadata = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
         if "nsys_version" in metadata or "tool_version" not in metadata:
@@ -120,7 +120,7 @@ class RecordedTables(DatabaseFrames):
     def read_only_model_config(self) -> pl.DataFrame:
         """The settings of the profiled program that the capture recorded, in one row."""
         settings = self.rollup.measures.ops.timeline.config
-        row = {"num_workers": advice.integer_setting(settings, "num_workers")}
+        row = {"num_workers": advice.read_integer_setting(settings, "num_workers")}
         row["pin_memory"] = int(bool(settings.get("pin_memory", True)))
         return pl.DataFrame([row | {f: int(bool(settings.get(f))) for f in FLAGS}])
 
@@ -132,7 +132,7 @@ class RecordedTables(DatabaseFrames):
     @functools.cached_property
     def read_only_ops(self) -> pl.DataFrame:
         """The table of this name in DLProf's databases: one row per op, in order of name and id."""
-        ids = {f"{c}_id": self.strings.string_ids(self._ops[c]) for c in OP_STRINGS}
+        ids = {f"{c}_id": self.strings.look_up_string_ids(self._ops[c]) for c in OP_STRINGS}
         return self._ops.select(
             pl.lit(1).alias("domain_id"),
             op_id_id=ids["op_id_id"],
@@ -154,7 +154,7 @@ class RecordedTables(DatabaseFrames):
             cpu_start="start_ns",
             cpu_stop="end_ns",
             **_THREAD,
-            **{f"{c}_id": self.strings.string_ids(self._instances[c]) for c in INSTANCE_STRINGS},
+            **{f"{c}_id": self.strings.look_up_string_ids(self._instances[c]) for c in INSTANCE_STRINGS},
         )
 
     @property
@@ -196,7 +196,7 @@ class RecordedTables(DatabaseFrames):
     @functools.cached_property
     def read_only_memsets(self) -> pl.DataFrame:
         """DLProf's table of this name: one row per memory set, in order of op, name and start of the call."""
-        rows, activities = self._calls_of_kind("memset", "memsets", ["bytes"])
+        rows, activities = self._select_calls_of_kind("memset", "memsets", ["bytes"])
         return rows.select(
             *_INSTANCE, "name_id", **_API_TIMES, **_GPU_TIMES, num_bytes=activities["bytes"], **_DEVICE_AND_THREAD
         )
@@ -204,7 +204,7 @@ class RecordedTables(DatabaseFrames):
     @functools.cached_property
     def read_only_memcpys(self) -> pl.DataFrame:
         """DLProf's table of this name: one row per memory copy, in order of op, name and start of the call."""
-        rows, activities = self._calls_of_kind("memcpy", "memcpys", ["bytes", "copy_kind"])
+        rows, activities = self._select_calls_of_kind("memcpy", "memcpys", ["bytes", "copy_kind"])
         kind = activities["copy_kind"].cast(pl.String).replace_strict(_COPY_KINDS, range(len(_COPY_KINDS)), default=0)
         return rows.select(
             *_INSTANCE,
@@ -219,7 +219,7 @@ class RecordedTables(DatabaseFrames):
     @functools.cached_property
     def read_only_cuda_syncs(self) -> pl.DataFrame:
         """DLProf's table of this name: one row per synchronization, in order of op, name and start of the call."""
-        rows, activities = self._calls_of_kind("sync", "syncs", ["sync_type", "event_id"])
+        rows, activities = self._select_calls_of_kind("sync", "syncs", ["sync_type", "event_id"])
         kind = activities["sync_type"].cast(pl.String).replace_strict(_SYNC_TYPES, range(len(_SYNC_TYPES)), default=0)
         no_gpu_times = {"gpu_start": pl.lit(0, pl.Int64), "gpu_stop": pl.lit(0, pl.Int64)}
         event = activities["event_id"].fill_null(_NO_EVENT)

@@ -14,7 +14,7 @@ import polars as pl
 from tracekit.core.dlprof import DlprofDatabase
 from tracekit.core.dlprof.model import ModelSummary
 from tracekit.core.dlprof.shapes import format_shapes
-from tracekit.core.dlprof.summary import TABLE_SECTIONS, summary_rows
+from tracekit.core.dlprof.summary import TABLE_SECTIONS, build_summary_rows
 from tracekit.core.rollup import METRICS
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _format_sections(rows: pl.DataFrame) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
 
 
-def _statistic_columns(titles: Mapping[str, str], average: str = "Avg.") -> tuple[PrintedColumn, ...]:
+def _declare_statistic_columns(titles: Mapping[str, str], average: str = "Avg.") -> tuple[PrintedColumn, ...]:
     """Return the printed columns for the total, average, minimum and maximum of each metric."""
     return tuple(
         PrintedColumn(f"{word} {title} (ns)", f"{metric}_{statistic}", "tenths" if statistic == "avg" else "plain")
@@ -129,11 +129,11 @@ def _add_averages(rows: pl.DataFrame, metrics: tuple[str, ...]) -> pl.DataFrame:
     return rows.with_columns(average.alias(f"{m}_avg") for m, average in averages.items())
 
 
-def _detailed_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_detailed_rows(model: ModelSummary) -> pl.DataFrame:
     return _add_averages(model.rollup.ops.sort("op_id"), METRICS)
 
 
-def _op_type_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_op_type_rows(model: ModelSummary) -> pl.DataFrame:
     return _add_averages(model.rollup.op_types, METRICS)
 
 
@@ -145,13 +145,13 @@ def _group_rows(model: ModelSummary) -> pl.DataFrame:
     return _add_averages(rows.sort(is_root, maintain_order=True), METRICS)
 
 
-def _kernel_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_kernel_rows(model: ModelSummary) -> pl.DataFrame:
     ops = model.rollup.ops.select("op", "op_id", "op_name", "direction")
     rows = model.rollup.kernel_summaries.join(ops, on="op", how="left", maintain_order="left")
     return _add_averages(rows.sort("op", "name"), tuple(_KERNEL_TITLES))
 
 
-def _iteration_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_iteration_rows(model: ModelSummary) -> pl.DataFrame:
     rollup = model.rollup
     rows = rollup.kernels.sort("iteration", maintain_order=True)
     ops = rollup.ops.select("op_id", "op_name", "op_type", "direction", "data_type", "data_format", "output_format")
@@ -168,10 +168,10 @@ def _iteration_rows(model: ModelSummary) -> pl.DataFrame:
     return rows.with_columns(inputs=inputs, outputs=outputs, parameters=pl.lit(""))
 
 
-def _tensor_core_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_tensor_core_rows(model: ModelSummary) -> pl.DataFrame:
     used, names = pl.col("uses_tc"), pl.col("name").cast(pl.String)
 
-    def name_list(condition: pl.Expr) -> pl.Expr:
+    def join_names(condition: pl.Expr) -> pl.Expr:
         return names.filter(condition).unique().sort().str.join(", ")
 
     kernels = (
@@ -183,8 +183,8 @@ def _tensor_core_rows(model: ModelSummary) -> pl.DataFrame:
             kernels=names.n_unique(),
             tc_kernels=names.filter("uses_tc").n_unique(),
             other_kernels=names.filter(~used).n_unique(),
-            tc_names=name_list(used),
-            other_names=name_list(~used),
+            tc_names=join_names(used),
+            other_names=join_names(~used),
         )
     )
     numbers = ["total", "tc_total", "kernels", "tc_kernels", "other_kernels"]
@@ -194,7 +194,7 @@ def _tensor_core_rows(model: ModelSummary) -> pl.DataFrame:
     return rows.with_columns(other_total=pl.col("total") - pl.col("tc_total"), share=share)
 
 
-def _expert_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_expert_rows(model: ModelSummary) -> pl.DataFrame:
     return DlprofDatabase(model.rollup).expert_systems_feedback
 
 
@@ -219,7 +219,7 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
     SUMMARY: (
         "System Config",
         (PrintedColumn("Section", "section"), PrintedColumn("Name", "label"), PrintedColumn("Value", "value")),
-        summary_rows,
+        build_summary_rows,
     ),
     "detailed": (
         "All Iterations",
@@ -229,11 +229,11 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
             PrintedColumn("No. Calls", "count"),
             PrintedColumn("TC Eligible", "eligible", "yes"),
             PrintedColumn("Using TC", "uses_tc", "yes"),
-            *_statistic_columns(_METRIC_TITLES),
+            *_declare_statistic_columns(_METRIC_TITLES),
             PrintedColumn("Data Type", "data_type"),
             PrintedColumn("Stack Trace", "stack_trace", "quoted"),
         ),
-        _detailed_rows,
+        _build_detailed_rows,
     ),
     "iteration": (
         "Iteration Report",
@@ -255,7 +255,7 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
             PrintedColumn("Output Shapes", "outputs", "quoted"),
             PrintedColumn("Long Kernel Name", "long_name", "quoted"),
         ),
-        _iteration_rows,
+        _build_iteration_rows,
     ),
     "kernel": (
         "Kernel Report",
@@ -263,9 +263,9 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
             PrintedColumn("Kernel Name", "name", "quoted"),
             *_ID_COLUMNS,
             PrintedColumn("Uses TC", "uses_tc", "yes"),
-            *_statistic_columns(_KERNEL_TITLES, "Avg"),
+            *_declare_statistic_columns(_KERNEL_TITLES, "Avg"),
         ),
-        _kernel_rows,
+        _build_kernel_rows,
     ),
     "tensor-core": (
         "Tensor Core Report",
@@ -283,7 +283,7 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
             PrintedColumn("Non-TC Kernel Count", "other_kernels"),
             PrintedColumn("Non-TC Kernel Names", "other_names", "quoted"),
         ),
-        _tensor_core_rows,
+        _build_tensor_core_rows,
     ),
     "op-type": (
         "Op Type Summary Report",
@@ -291,9 +291,9 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
             _TYPE_COLUMN,
             PrintedColumn("# Ops", "op_count"),
             PrintedColumn("# Calls", "count"),
-            *_statistic_columns(_METRIC_TITLES),
+            *_declare_statistic_columns(_METRIC_TITLES),
         ),
-        _op_type_rows,
+        _build_op_type_rows,
     ),
     "group-op": (
         "Group Op Report",
@@ -302,14 +302,14 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
             PrintedColumn("Num Calls Aggregated", "instance_count"),
             PrintedColumn("Num TC Eligible Ops", "eligible_count"),
             PrintedColumn("Num Ops Using TC", "uses_tc_count"),
-            *_statistic_columns(_METRIC_TITLES),
+            *_declare_statistic_columns(_METRIC_TITLES),
         ),
         _group_rows,
     ),
     "expert-systems": (
         "Expert Systems Feedback",
         (PrintedColumn("Problem", "problem", "quoted"), PrintedColumn("Recommendation", "recommendation", "quoted")),
-        _expert_rows,
+        _build_expert_rows,
     ),
 }
 """The title and printed columns of each report, and the function that computes its rows."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
-def first_use_positions(values: pl.Series, op: pl.Series, section: int, index_in_row: int) -> pl.DataFrame:
+def find_first_use_positions(values: pl.Series, op: pl.Series, section: int, index_in_row: int) -> pl.DataFrame:
     """Return the position of each distinct string's first use in the order in which DLProf writes strings.
 
     Args:
@@ -48,8 +48,8 @@ class StringDictionary:
 
         Args:
             first: The string with id 1.
-            uses: Strings with the positions of their first uses, as returned by ``first_use_positions``. They follow
-                ``first``.
+            uses: Strings with the positions of their first uses, as returned by ``find_first_use_positions``. They
+                follow ``first``.
             last: Strings that follow the strings of ``uses``, in order.
         """
         by_position = pl.concat(list(uses)).sort("position")["string"].drop_nulls()
@@ -57,7 +57,7 @@ class StringDictionary:
         start = pl.Series([first], dtype=pl.String)
         return cls(pl.concat([start, by_position, *rest]).unique(maintain_order=True).alias("string"))
 
-    def string_ids(self, values: pl.Series) -> pl.Series:
+    def look_up_string_ids(self, values: pl.Series) -> pl.Series:
         """Return the id, in the table ``dictionary`` of the database, of each string in a column.
 
         The id of a null is null.

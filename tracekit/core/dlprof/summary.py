@@ -31,7 +31,7 @@ _SYSTEM = {
 _PARTS = ("Tensor Core Kernel", "Non-Tensor Core Kernel", "Memory", "Dataloader", "IO", "CPU", "Other")
 
 
-def summary_rows(model: ModelSummary) -> pl.DataFrame:
+def build_summary_rows(model: ModelSummary) -> pl.DataFrame:
     """Return the rows of the summary report.
 
     Returns:
@@ -39,11 +39,11 @@ def summary_rows(model: ModelSummary) -> pl.DataFrame:
         ``value``. The label of a table cell is its name followed by the title of its column.
     """
     sections = {
-        "System Config": _system_values(model),
-        "Summary Report": _time_values(model),
-        "Iterations": _iteration_values(model),
-        "All Ops": _op_cells(model),
-        "All Kernels": _kernel_cells(model),
+        "System Config": _build_system_values(model),
+        "Summary Report": _build_time_values(model),
+        "Iterations": _build_iteration_values(model),
+        "All Ops": _format_op_cells(model),
+        "All Kernels": _format_kernel_cells(model),
     }
     rows = [
         (section, name, name if title is None else f"{name}: {title}", value)
@@ -53,7 +53,7 @@ def summary_rows(model: ModelSummary) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(("section", "name", "label", "value"), pl.String), orient="row")
 
 
-def _system_values(model: ModelSummary) -> list[tuple[str, str]]:
+def _build_system_values(model: ModelSummary) -> list[tuple[str, str]]:
     database = DlprofDatabase(model.rollup)
     config = database.read_only_system_config.row(0, named=True)
     names = database.read_only_gpu_infos["gpu_name"].to_list()
@@ -61,7 +61,7 @@ def _system_values(model: ModelSummary) -> list[tuple[str, str]]:
     return [*first, *((n, config[c]) for n, c in _SYSTEM.items() if c != "cudnn_version" or config[c])]
 
 
-def _time_values(model: ModelSummary) -> list[tuple[str, str]]:
+def _build_time_values(model: ModelSummary) -> list[tuple[str, str]]:
     rates = {
         "Tensor Core Kernel Utilization %": round(model.tc_utilization, 6),
         "GPU Utilization %": round(model.gpu_utilization, 6),
@@ -70,7 +70,7 @@ def _time_values(model: ModelSummary) -> list[tuple[str, str]]:
     return [("Wall Clock Time (ns)", str(model.wall_ns)), *((n, f"{v:.1f}") for n, v in rates.items())]
 
 
-def _iteration_values(model: ModelSummary) -> list[tuple[str, str]]:
+def _build_iteration_values(model: ModelSummary) -> list[tuple[str, str]]:
     its = model.rollup.iterations
     mean, deviation = model.iteration_ns
     counts = {
@@ -83,19 +83,21 @@ def _iteration_values(model: ModelSummary) -> list[tuple[str, str]]:
     return [*((n, str(v)) for n, v in counts.items()), *((n, f"{round(v, 6):.1f}") for n, v in durations.items())]
 
 
-def _op_cells(model: ModelSummary) -> list[tuple[str, str]]:
+def _format_op_cells(model: ModelSummary) -> list[tuple[str, str]]:
     names = {"All ops": 0, "Ops using TC": 2, "Ops eligible for TC but not using": 1, "All other ops": 3}
     return [
-        cell for name, row in names.items() for cell in _category_cells(name, model.categories.row(row, named=True))
+        cell
+        for name, row in names.items()
+        for cell in _format_category_cells(name, model.categories.row(row, named=True))
     ]
 
 
-def _kernel_cells(model: ModelSummary) -> list[tuple[str, str]]:
+def _format_kernel_cells(model: ModelSummary) -> list[tuple[str, str]]:
     kernels, with_tc, without_tc, memory = (model.categories.row(i, named=True) for i in range(4, 8))
     total = {c: kernels[c] + memory[c] for c in kernels}  # DLProf counts memory operations as kernels here
     rows = {"All kernels": total, "Kernels using TC": with_tc, "Memory": memory, "All other kernels": without_tc}
-    return [cell for name, row in rows.items() for cell in _category_cells(name, row)]
+    return [cell for name, row in rows.items() for cell in _format_category_cells(name, row)]
 
 
-def _category_cells(name: str, row: dict[str, int]) -> list[tuple[str, str]]:
+def _format_category_cells(name: str, row: dict[str, int]) -> list[tuple[str, str]]:
     return [(name, str(row[c])) for c in ("gpu_time", "cpu_time", "count")]

@@ -35,7 +35,7 @@ def has_data(rollup: Rollup) -> bool:
     return bool(rollup.measures.ops.ops.height or rollup.measures.gpu_activities.height)
 
 
-def device_utilization(rollup: Rollup) -> pl.DataFrame:
+def compute_device_utilization(rollup: Rollup) -> pl.DataFrame:
     """Return the time in which each GPU ran kernels, as a share of the duration of the aggregated iterations.
 
     Returns:
@@ -55,20 +55,20 @@ def device_utilization(rollup: Rollup) -> pl.DataFrame:
     return filled.with_columns(percent=share).sort("device_id")
 
 
-def time_breakdown(rollup: Rollup) -> pl.DataFrame:
+def compute_time_breakdown(rollup: Rollup) -> pl.DataFrame:
     """Return how the time of the aggregated iterations is divided into parts, averaged over the used GPUs.
 
     Returns:
         One row per part, in the order of ``PART_COLUMNS``: ``part``, ``time_ns`` (the sum of the part's column in the
         table ``iterations``) and ``percent`` of the duration of the iterations.
     """
-    sums = tables.iterations(rollup).filter(_AGGREGATED).select(PART_COLUMNS.values()).sum().row(0)
+    sums = tables.build_iterations(rollup).filter(_AGGREGATED).select(PART_COLUMNS.values()).sum().row(0)
     percentages = ModelSummary(rollup).percentages
     columns = {"part": list(PART_COLUMNS), "time_ns": sums, "percent": [percentages[p] for p in PART_COLUMNS]}
     return pl.DataFrame(columns, schema={"part": pl.String, "time_ns": pl.Int64, "percent": pl.Float64})
 
 
-def activity_times_by_kind(rollup: Rollup) -> pl.DataFrame:
+def sum_activity_times_by_kind(rollup: Rollup) -> pl.DataFrame:
     """Return the summed durations of GPU activities in the aggregated iterations, by kind.
 
     Returns:
@@ -92,7 +92,7 @@ def activity_times_by_kind(rollup: Rollup) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def iteration_bins(iterations: pl.DataFrame, limit: int) -> pl.DataFrame:
+def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataFrame:
     """Reduce iterations to a limited number of bars by merging consecutive iterations.
 
     Args:

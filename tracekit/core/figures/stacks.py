@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.callstacks import batches_of_call_stack_frames
-from tracekit.core.figures.trees import largest_nodes
+from tracekit.callstacks import iterate_frame_batches
+from tracekit.core.figures.trees import select_largest_nodes
 
 if TYPE_CHECKING:
     from tracekit.callstacks import Int64Array
@@ -35,7 +35,7 @@ class Calls(NamedTuple):
     functions: pl.DataFrame
 
 
-def call_tree(calls: Calls, limit: int) -> pl.DataFrame:
+def build_call_tree(calls: Calls, limit: int) -> pl.DataFrame:
     """Return the heaviest nodes of a tree of calls.
 
     Args:
@@ -43,26 +43,26 @@ def call_tree(calls: Calls, limit: int) -> pl.DataFrame:
         limit: Maximum number of nodes to return.
 
     Returns:
-        The nodes as ``trees.largest_nodes`` returns them, with the columns ``name`` and ``module``, which are null for
-        the root, and ``count``, the weight of the stacks that end at the node.
+        The nodes as ``trees.select_largest_nodes`` returns them, with the columns ``name`` and ``module``, which are
+        null for the root, and ``count``, the weight of the stacks that end at the node.
     """
     nodes = pl.DataFrame(
         {
             "node": np.arange(len(calls.parents)),
             "parent": calls.parents,
             "label": calls.labels,
-            "value": _subtree_weights(calls),
+            "value": _sum_subtree_weights(calls),
             "count": calls.own,
         }
     )
     is_root = pl.col("node") == 0
     hidden = [pl.when(~is_root).then(pl.col(c)).alias(c) for c in ("parent", "label")]
     functions = calls.functions.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("label"), "name", "module")
-    largest = largest_nodes(nodes.with_columns(hidden), limit)
+    largest = select_largest_nodes(nodes.with_columns(hidden), limit)
     return largest.join(functions, on="label", how="left", maintain_order="left").drop("label")
 
 
-def function_totals(calls: Calls) -> pl.DataFrame:
+def compute_function_totals(calls: Calls) -> pl.DataFrame:
     """Return the weight of each function.
 
     Returns:
@@ -73,7 +73,7 @@ def function_totals(calls: Calls) -> pl.DataFrame:
     own, total = np.zeros(width, np.int64), np.zeros(width, np.int64)
     nodes = np.flatnonzero(calls.own[1:]) + 1
     np.add.at(own, calls.labels[nodes], calls.own[nodes])
-    for rows, edges, frames in batches_of_call_stack_frames(calls.parents, calls.depths, nodes):
+    for rows, edges, frames in iterate_frame_batches(calls.parents, calls.depths, nodes):
         weights = calls.own[nodes[rows]]
         row = np.repeat(np.arange(len(weights)), np.diff(edges))
         pairs = np.unique(row * width + calls.labels[frames])
@@ -84,7 +84,7 @@ def function_totals(calls: Calls) -> pl.DataFrame:
     return sums.filter(pl.col("total") > 0).sort("self", "total", "name", descending=[True, True, False])
 
 
-def _subtree_weights(calls: Calls) -> Int64Array:
+def _sum_subtree_weights(calls: Calls) -> Int64Array:
     """Return the weight of the stacks that end at each node or at a node below it."""
     totals = calls.own.copy()
     bounds = np.searchsorted(calls.depths, np.arange(int(calls.depths.max(initial=0)) + 2))

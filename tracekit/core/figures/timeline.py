@@ -18,7 +18,7 @@ _TIMES = ["start_ns", "end_ns"]
 _BUSY = {"device_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "busy_ns": pl.Int64}
 
 
-def gpu_activities(frames: Frames, device: int | None = None) -> pl.DataFrame:
+def read_gpu_activities(frames: Frames, device: int | None = None) -> pl.DataFrame:
     """Return the start and end of each activity on one GPU, or on all GPUs if ``device`` is None.
 
     The columns are ``device_id``, ``start_ns`` and ``end_ns``.
@@ -27,7 +27,7 @@ def gpu_activities(frames: Frames, device: int | None = None) -> pl.DataFrame:
     return (rows if device is None else rows.filter(pl.col("device_id") == device)).collect()
 
 
-def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
+def compute_busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
     """Return how long each GPU was busy in each bin of time.
 
     A GPU is busy while at least one activity runs on it. Times are exact: the busy times of all bins add up to the
@@ -50,13 +50,13 @@ def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
     devices = busy.partition_by("device_id", maintain_order=True)
     rows = []
     for device in devices:
-        times = _busy_time_before(device, edges).diff().slice(1)
+        times = _compute_busy_time_before(device, edges).diff().slice(1)
         cells = pl.DataFrame({"start_ns": edges.slice(0, count), "end_ns": edges.slice(1), "busy_ns": times})
         rows.append(cells.select(pl.lit(device["device_id"][0]).alias("device_id"), pl.all()))
     return pl.concat(rows).cast(_BUSY)  # type: ignore[arg-type]
 
 
-def _busy_time_before(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
+def _compute_busy_time_before(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return how long one GPU was busy before each of the given times, in ns.
 
     Args:
@@ -71,7 +71,7 @@ def _busy_time_before(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
     return rows.select((pl.col("total") - remaining).fill_null(0)).to_series()
 
 
-def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value_column: str, bins: int) -> pl.DataFrame:
+def reduce_samples(samples: pl.DataFrame, *, by: Sequence[str], value_column: str, bins: int) -> pl.DataFrame:
     """Reduce samples to the smallest, the largest and the last sample of each series in each bin of time.
 
     Args:
@@ -98,7 +98,9 @@ def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value_column: s
     return samples[rows]
 
 
-def memory_changes(frames: Frames, points: int, window: tuple[int | None, int | None] = (None, None)) -> pl.DataFrame:
+def read_memory_changes(
+    frames: Frames, points: int, window: tuple[int | None, int | None] = (None, None)
+) -> pl.DataFrame:
     """Return the memory in use by device and kind after each change, reduced to about ``points`` rows.
 
     Args:
@@ -111,22 +113,22 @@ def memory_changes(frames: Frames, points: int, window: tuple[int | None, int | 
     Returns:
         The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
     """
-    usage = memory.memory_usage(memory.pair_allocations(frames("memory_events").select(memory.READ).collect()))
-    changes = memory.memory_changes_in_window(usage, window)
+    usage = memory.compute_memory_usage(memory.pair_allocations(frames("memory_events").select(memory.READ).collect()))
+    changes = memory.select_memory_changes_in_window(usage, window)
     if window[0] is not None:
         changes = changes.with_columns(pl.col("timestamp_ns").clip(lower_bound=window[0]))
     series = max(changes.select(memory.GROUP).n_unique(), 1)
-    rows = sample_extremes(changes, by=memory.GROUP, value_column="used_bytes", bins=max(1, points // (3 * series)))
+    rows = reduce_samples(changes, by=memory.GROUP, value_column="used_bytes", bins=max(1, points // (3 * series)))
     return rows.select("timestamp_ns", *memory.GROUP, "used_bytes")
 
 
-def metric_names(frames: Frames) -> list[str]:
+def list_metric_names(frames: Frames) -> list[str]:
     """Return the names of the GPU metrics of a capture, in order of their first sample."""
     names = frames("gpu_metrics").select(pl.col("metric").unique(maintain_order=True).cast(pl.String)).collect()
     return names["metric"].drop_nulls().to_list()
 
 
-def highest_metrics(frames: Frames, limit: int) -> list[str]:
+def find_highest_metrics(frames: Frames, limit: int) -> list[str]:
     """Return the names of the GPU metrics in percent that reach the highest values, highest first.
 
     If no metric is in percent, all metrics are considered.
@@ -137,7 +139,7 @@ def highest_metrics(frames: Frames, limit: int) -> list[str]:
     return (percent if percent.height else names)["metric"].head(limit).to_list()
 
 
-def metric_samples(frames: Frames, names: Sequence[str], points: int) -> pl.DataFrame:
+def read_metric_samples(frames: Frames, names: Sequence[str], points: int) -> pl.DataFrame:
     """Return the samples of GPU metrics, reduced to about ``points`` rows.
 
     Returns:
@@ -147,4 +149,4 @@ def metric_samples(frames: Frames, names: Sequence[str], points: int) -> pl.Data
     samples = metrics.filter(pl.col("metric").is_in(names)).collect().sort("timestamp_ns", maintain_order=True)
     series = ["device_id", "metric"]
     count = max(samples.select(series).n_unique(), 1)
-    return sample_extremes(samples, by=series, value_column="value", bins=max(1, points // (3 * count)))
+    return reduce_samples(samples, by=series, value_column="value", bins=max(1, points // (3 * count)))

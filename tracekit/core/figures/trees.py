@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.categorical import map_categories
-from tracekit.core.forests import depths
+from tracekit.core.forests import compute_depths
 from tracekit.core.rollup import tables
 from tracekit.core.trees import Tree
 
@@ -41,8 +41,8 @@ def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -
         limit: Maximum number of nodes to return.
 
     Returns:
-        The nodes as ``largest_nodes`` returns them, with the columns ``path``, ``name`` (the last part of the path),
-        ``direction``, ``op_id`` (null for groups) and ``count`` (number of op instances).
+        The nodes as ``select_largest_nodes`` returns them, with the columns ``path``, ``name`` (the last part of the
+        path), ``direction``, ``op_id`` (null for groups) and ``count`` (number of op instances).
     """
     groups = tables.group_nodes(rollup).select(
         node="group_node_id",
@@ -56,21 +56,21 @@ def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -
     upper = groups.select(parent="node", prefix=pl.col("path").str.len_chars())
     groups = groups.join(upper, on="parent", how="left", maintain_order="left")
     name = pl.col("path").str.slice(pl.col("prefix").fill_null(0)).str.strip_suffix("/")
-    nodes = pl.concat([groups.with_columns(name=name).select(_GROUP), _op_leaves(rollup, groups, metric)])
+    nodes = pl.concat([groups.with_columns(name=name).select(_GROUP), _build_op_leaves(rollup, groups, metric)])
     if direction is not None:
         nodes = nodes.filter((pl.col("direction") == direction) | pl.col("parent").is_null())
         nodes = _set_root_totals(nodes)
-    return largest_nodes(nodes, limit)
+    return select_largest_nodes(nodes, limit)
 
 
-def _op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.DataFrame:
+def _build_op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Return one node per op, below the node of its group."""
-    keys = tables.op_groups(rollup).select(upper="group_path", group_direction="group_direction")
+    keys = tables.build_op_groups(rollup).select(upper="group_path", group_direction="group_direction")
     parents = groups.select(upper="path", group_direction="direction", parent="node")
     parents = parents.unique(["upper", "group_direction"], keep="first", maintain_order=True)
     known = ["upper", "group_direction"]
     parent = keys.join(parents, on=known, how="left", maintain_order="left", nulls_equal=True)
-    ops = tables.ops(rollup).hstack(parent)
+    ops = tables.build_ops(rollup).hstack(parent)
     return ops.select(
         node=pl.int_range(pl.len(), dtype=pl.Int64) + groups.height,
         parent=pl.col("parent").fill_null(0),
@@ -83,7 +83,7 @@ def _op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.DataFram
     )
 
 
-def range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
+def build_largest_range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
     """Return the largest paths of push/pop ranges, as a tree below a root with an empty path.
 
     Suffixes that PyTorch appends to the name of an op, such as ``, seq = 42``, are removed, so that the calls of an
@@ -95,27 +95,27 @@ def range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
         limit: Maximum number of nodes.
 
     Returns:
-        The metric, and the nodes as ``largest_nodes`` returns them, with the columns ``path``, ``name``, ``direction``
-        (null) and ``count`` (number of ranges). The metric is ``gpu_time_ns``, or ``duration_ns`` if no activity was
-        launched inside any range.
+        The metric, and the nodes as ``select_largest_nodes`` returns them, with the columns ``path``, ``name``,
+        ``direction`` (null) and ``count`` (number of ranges). The metric is ``gpu_time_ns``, or ``duration_ns`` if no
+        activity was launched inside any range.
     """
     duration = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0).alias("duration_ns")
     name = map_categories(pl.col("name"), lambda names: names.str.replace(_APPENDED_PATTERN, ""))
     columns = ("range_id", "parent_id", "depth", name.cast(pl.String).fill_null("").alias("name"))
     rows = ranges.select(*columns, "gpu_time_ns", duration).filter(pl.col("depth") <= MAX_DEPTH).collect()
     metric = "gpu_time_ns" if rows.select((pl.col("gpu_time_ns") > 0).any()).item() else "duration_ns"
-    tree, node = _tree_of_ranges(rows)
+    tree, node = _build_range_tree(rows)
     totals = pl.DataFrame({"node": node, "value": rows[metric]}).group_by("node")
     values = totals.agg(pl.col("value").sum(), pl.len().cast(pl.Int64).alias("count"))
     nodes = tree.nodes.select(node=pl.int_range(pl.len(), dtype=pl.Int64), parent="up", name="part")
     nodes = nodes.join(values, on="node", how="left", maintain_order="left")
     nodes = nodes.with_columns(pl.col("value", "count").fill_null(0), direction=pl.lit(None, pl.String))
-    largest = largest_nodes(_set_root_totals(nodes), limit)
+    largest = select_largest_nodes(_set_root_totals(nodes), limit)
     paths = tree.paths(nodes=largest["node"]).gather(largest["node"])
     return metric, largest.with_columns(paths.alias("path"))
 
 
-def _tree_of_ranges(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:
+def _build_range_tree(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:
     """Return the tree of the names of ranges, and the node of each range.
 
     Args:
@@ -123,12 +123,12 @@ def _tree_of_ranges(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:
     """
     numbers = rows.select(parent_id="range_id", up=pl.int_range(pl.len(), dtype=pl.Int64))
     parents = rows.join(numbers, on="parent_id", how="left", maintain_order="left")["up"]
-    tree, nodes = Tree.root(), pl.zeros(rows.height, pl.Int64, eager=True)
+    tree, nodes = Tree.create_root(), pl.zeros(rows.height, pl.Int64, eager=True)
     levels = rows.select("depth", row=pl.int_range(pl.len())).partition_by("depth", as_dict=True, include_key=False)
     for depth in sorted(levels):
         level = levels[depth]["row"]
         above = nodes.gather(parents.gather(level)).fill_null(0)
-        tree, children = tree.with_children(pl.DataFrame({"up": above, "part": rows["name"].gather(level)}))
+        tree, children = tree.add_children(pl.DataFrame({"up": above, "part": rows["name"].gather(level)}))
         nodes = nodes.scatter(level, children)
     return tree, nodes
 
@@ -143,7 +143,7 @@ def _set_root_totals(nodes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def largest_nodes(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
+def select_largest_nodes(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
     """Reduce a tree to its largest nodes.
 
     Args:
@@ -157,7 +157,9 @@ def largest_nodes(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
     """
     row = nodes.select(parent="node", up=pl.int_range(pl.len()))
     rows = nodes.join(row, on="parent", how="left", maintain_order="left")
-    rows = rows.with_columns(depth=depths(rows["up"]), number=pl.int_range(pl.len()), width=pl.col("value").clip(0))
+    rows = rows.with_columns(
+        depth=compute_depths(rows["up"]), number=pl.int_range(pl.len()), width=pl.col("value").clip(0)
+    )
     levels = rows.select("number", "up", "width", "depth").partition_by("depth", as_dict=True, include_key=False)
     below, widths = pl.DataFrame(schema={"number": pl.Int64, "children": pl.Int64}), []
     for depth in sorted((d for (d,) in levels if d is not None), reverse=True):

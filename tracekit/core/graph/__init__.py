@@ -20,14 +20,15 @@ def build_graph_tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
     """Build the tables of the graph of a roll-up.
 
     Returns:
-        The tables, keyed by name: ``nodes`` (see ``nodes.op_nodes``), ``inputs`` (``nodes.node_inputs``), ``stats``
-        (``stats.node_stats``), ``scalars`` (``stats.iteration_scalars``) and ``texts`` (``texts.markdown_tables``).
+        The tables, keyed by name: ``nodes`` (see ``nodes.op_nodes``), ``inputs`` (``nodes.build_node_inputs``),
+        ``stats`` (``stats.node_stats``), ``scalars`` (``stats.compute_iteration_scalars``) and ``texts``
+        (``texts.build_markdown_tables``).
     """
-    op_nodes = nodes.op_nodes(rollup)
+    op_nodes = nodes.build_op_nodes(rollup)
     return {
         "nodes": op_nodes,
-        "inputs": nodes.node_inputs(rollup, op_nodes),
-        "stats": stats.node_stats(rollup, op_nodes),
-        "scalars": stats.iteration_scalars(rollup),
-        "texts": texts.markdown_tables(rollup),
+        "inputs": nodes.build_node_inputs(rollup, op_nodes),
+        "stats": stats.compute_node_stats(rollup, op_nodes),
+        "scalars": stats.compute_iteration_scalars(rollup),
+        "texts": texts.build_markdown_tables(rollup),
     }

@@ -53,18 +53,18 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     normalized = named.with_columns(names.normalize_node_names(named["name"])).unique(
         "name", keep="first", maintain_order=True
     )
-    path = names.legal_node_names(ops["op_name"])
-    rows = ops.select(name=pl.col("op_name").cast(pl.String), node_name=names.op_node_names(ops), path=path)
+    path = names.convert_to_legal_node_names(ops["op_name"])
+    rows = ops.select(name=pl.col("op_name").cast(pl.String), node_name=names.choose_op_node_names(ops), path=path)
     rows = rows.with_row_index("row").cast({"row": pl.Int64})
     matches = [rows.clear().select("row", node=pl.lit(0, pl.Int64), scope=pl.lit(""), match=pl.lit(""))]
-    for kind, step in _candidate_matches(rows, named, normalized):
+    for kind, step in _find_candidate_matches(rows, named, normalized):
         matched = pl.concat(matches)["row"]
         new = step.filter(~pl.col("row").is_in(matched.implode())).with_columns(match=pl.lit(kind))
         matches.append(new.select(matches[0].columns))
     return rows.select("row").join(pl.concat(matches), on="row", how="left", maintain_order="left").drop("row")
 
 
-def _candidate_matches(
+def _find_candidate_matches(
     rows: pl.DataFrame, nodes_by_name: pl.DataFrame, nodes_by_normalized_name: pl.DataFrame
 ) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield the candidate matches of each step, in order of precedence.
@@ -80,28 +80,28 @@ def _candidate_matches(
         yield "name", candidates.join(nodes_by_name, on="name").with_columns(no_scope)
         yield "spelling", rows.join(nodes_by_normalized_name, left_on=column, right_on="name").with_columns(no_scope)
     for step in (
-        _node_suffix_matches(rows, nodes_by_normalized_name),
-        _op_suffix_matches(rows, nodes_by_normalized_name),
+        _match_by_node_suffix(rows, nodes_by_normalized_name),
+        _match_by_op_suffix(rows, nodes_by_normalized_name),
     ):
         yield "suffix", step.with_columns(no_scope)
-    scopes = _scope_paths(nodes_by_normalized_name)
-    yield "scope", _longest_suffix_matches(rows, scopes)
-    yield "scope", _prefix_matches(rows, nodes_by_normalized_name, scopes)
+    scopes = _list_scope_paths(nodes_by_normalized_name)
+    yield "scope", _match_by_longest_suffix(rows, scopes)
+    yield "scope", _match_by_prefix(rows, nodes_by_normalized_name, scopes)
 
 
-def _node_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
+def _match_by_node_suffix(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
     """Match ops whose path is a suffix of the name of exactly one node."""
-    suffixes = _sub_paths(normalized, "name", from_end=True).filter(pl.col("sub_path") != pl.col("name"))
+    suffixes = _list_sub_paths(normalized, "name", from_end=True).filter(pl.col("sub_path") != pl.col("name"))
     unambiguous = suffixes.filter(pl.col("count") >= MIN_PARTS).filter(pl.len().over("sub_path") == 1)
     return rows.select("row", "path").join(unambiguous.select("node", "sub_path"), left_on="path", right_on="sub_path")
 
 
-def _op_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
+def _match_by_op_suffix(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
     """Match ops to the node with the longest name that is a suffix of their path."""
-    return _longest_suffix_matches(rows, normalized.rename({"name": "sub_path"}))
+    return _match_by_longest_suffix(rows, normalized.rename({"name": "sub_path"}))
 
 
-def _longest_suffix_matches(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+def _match_by_longest_suffix(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Match ops to the node or scope whose path is the longest suffix of their path.
 
     Suffixes with fewer than ``MIN_PARTS`` parts are ignored.
@@ -110,29 +110,29 @@ def _longest_suffix_matches(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.
         rows: One row per op, with the column ``path``.
         candidates: Nodes or scopes, with their paths in the column ``sub_path``.
     """
-    suffixes = _sub_paths(rows, "path", from_end=True).filter(pl.col("count") >= MIN_PARTS)
+    suffixes = _list_sub_paths(rows, "path", from_end=True).filter(pl.col("count") >= MIN_PARTS)
     matches = suffixes.join(candidates, on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
-def _scope_paths(normalized: pl.DataFrame) -> pl.DataFrame:
+def _list_scope_paths(normalized: pl.DataFrame) -> pl.DataFrame:
     """Return the paths of all scopes except those that are also nodes: ``sub_path``, ``node`` (null), ``scope``."""
-    ancestors = _sub_paths(normalized, "name", from_end=False).filter(pl.col("sub_path") != pl.col("name"))
+    ancestors = _list_sub_paths(normalized, "name", from_end=False).filter(pl.col("sub_path") != pl.col("name"))
     scopes = ancestors.select("sub_path", node=pl.lit(None, pl.Int64), scope="sub_path").unique("sub_path")
     return scopes.join(normalized.select(sub_path="name"), on="sub_path", how="anti")
 
 
-def _prefix_matches(rows: pl.DataFrame, normalized: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
+def _match_by_prefix(rows: pl.DataFrame, normalized: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
     """Match ops to the deepest node or scope whose name is a prefix of their path.
 
     If a node and a scope are equally deep, the node is used.
     """
     nodes = normalized.select(sub_path="name", node="node", scope=pl.lit(None, pl.String))
-    matches = _sub_paths(rows, "path", from_end=False).join(pl.concat([nodes, scopes]), on="sub_path")
+    matches = _list_sub_paths(rows, "path", from_end=False).join(pl.concat([nodes, scopes]), on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
-def _sub_paths(rows: pl.DataFrame, column: str, *, from_end: bool) -> pl.DataFrame:
+def _list_sub_paths(rows: pl.DataFrame, column: str, *, from_end: bool) -> pl.DataFrame:
     """Return the prefixes or suffixes of each path, with up to ``MAX_PARTS`` parts.
 
     Returns:
@@ -148,7 +148,7 @@ def _sub_paths(rows: pl.DataFrame, column: str, *, from_end: bool) -> pl.DataFra
     return pairs.with_columns(lists.list.join("/").alias("sub_path")).drop("part")
 
 
-def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+def compute_node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the columns that a join adds to nodes: the matching op, counts, times and the use of Tensor Cores.
 
     Args:
@@ -158,11 +158,11 @@ def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     Returns:
         One row per node, in the same order, with the columns that ``schemas/arrow/_graph_join.toml`` declares.
     """
-    return _node_columns_of_matches(ops.hstack(match_ops(ops, nodes)), nodes)
+    return _compute_node_columns_of_matches(ops.hstack(match_ops(ops, nodes)), nodes)
 
 
-def _node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the result of ``node_columns`` for ops that have already been matched by ``match_ops``."""
+def _compute_node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return the result of ``compute_node_columns`` for ops that have already been matched by ``match_ops``."""
     rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_tensor_core_support_code_expr())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
     rows = rows.drop_nulls("node").sort(rank, -pl.col("gpu_time_ns"), "op_id")
@@ -176,7 +176,7 @@ def _node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.D
     rows = nodes.select("op").with_row_index("node").cast({"node": pl.Int64})
     rows = rows.join(by_node, on="node", how="left", maintain_order="left")
     kind = pl.col("op").cast(pl.String)
-    by_type = [tensor_cores.support_status(kind, framework="tensorflow"), tensor_cores.support_status(kind)]
+    by_type = [tensor_cores.find_support_status(kind, framework="tensorflow"), tensor_cores.find_support_status(kind)]
     code = pl.coalesce("support", pl.min_horizontal(by_type).cast(pl.Int8))
     return rows.select(
         "op_id",
@@ -209,7 +209,7 @@ def match_counts(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     return counts.sort(rank).with_columns(share=pl.col("gpu_time_ns") / total)
 
 
-def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+def summarize_scopes(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """Count the nodes of each scope, and sum the executions and GPU times of the ops that match them.
 
     Returns:
@@ -220,7 +220,7 @@ def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
     matched = ops.hstack(match_ops(ops, nodes))
-    joined = nodes.select(pl.col("name").cast(pl.String)).hstack(_node_columns_of_matches(matched, nodes))
+    joined = nodes.select(pl.col("name").cast(pl.String)).hstack(_compute_node_columns_of_matches(matched, nodes))
     scope = names.normalize_node_names(joined["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
     counts = {
         "node_count": pl.lit(1, pl.Int64),
@@ -234,7 +234,7 @@ def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     terms = pl.concat([by_node, in_scope], how="diagonal").with_columns(pl.exclude("scope").fill_null(0))
     summed = terms.group_by("scope").agg(pl.all().sum())
     ancestors = (
-        _sub_paths(summed, "scope", from_end=False)
+        _list_sub_paths(summed, "scope", from_end=False)
         .filter(pl.col("sub_path") != "")
         .with_columns(path=pl.col("sub_path") + "/")
     )

@@ -12,7 +12,7 @@ _MODULE = r"\b[A-Za-z_]\w*\[([^\[\]/]+)\]"
 _ILLEGAL = r"[^A-Za-z0-9_.\-]+"
 
 
-def op_node_names(ops: pl.DataFrame) -> pl.Series:
+def choose_op_node_names(ops: pl.DataFrame) -> pl.Series:
     """Return a distinct node name for each op.
 
     A backward op has the name of its forward op with the suffix ``_bprop``. If several names are equal, all but the
@@ -26,14 +26,14 @@ def op_node_names(ops: pl.DataFrame) -> pl.Series:
     is_backward = ids.str.ends_with(BACKWARD_SUFFIX) & forward.is_in(ids.implode())
     number = pl.col("id").str.extract(r"_(\d{1,18})(?:_BPROP)?$").cast(pl.Int64)
     rows = pl.DataFrame(
-        {"name": legal_node_names(ops["op_name"]), "id": ids, "is_backward": is_backward}
+        {"name": convert_to_legal_node_names(ops["op_name"]), "id": ids, "is_backward": is_backward}
     ).with_row_index("row")
     rows = rows.with_columns(name=pl.col("name") + pl.when("is_backward").then(pl.lit(BACKWARD)).otherwise(pl.lit("")))
     rows = rows.sort(number, "id")
     return rows.with_columns(name=number_duplicates(rows["name"])).sort("row")["name"]
 
 
-def legal_node_names(names: pl.Series) -> pl.Series:
+def convert_to_legal_node_names(names: pl.Series) -> pl.Series:
     """Convert each op name to a legal TensorFlow node name.
 
     In each part of a path, a sequence of characters other than letters, digits, ``_``, ``.`` and ``-`` is replaced with
@@ -56,7 +56,7 @@ def normalize_node_names(names: pl.Series) -> pl.Series:
     PyTorch writes the class of a module before its name. The class is removed: ``Net/Conv2d[conv1]`` becomes
     ``Net/conv1``.
     """
-    return legal_node_names(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
+    return convert_to_legal_node_names(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
 
 
 def number_duplicates(names: pl.Series) -> pl.Series:

@@ -33,7 +33,7 @@ _LIMIT = 1 << 62
 _SHAPES = pl.List(pl.List(pl.Int64))
 
 
-def op_nodes(rollup: Rollup) -> pl.DataFrame:
+def build_op_nodes(rollup: Rollup) -> pl.DataFrame:
     """Build the node of each op.
 
     Returns:
@@ -44,14 +44,14 @@ def op_nodes(rollup: Rollup) -> pl.DataFrame:
     """
     instances = rollup.measures.instances.with_columns(rollup.measures.formats["output_shapes"])
     first = instances.with_row_index("instance").filter(pl.col("index") == 0).sort("op")
-    ops = tables.ops(rollup).select(*(pl.col(c).cast(pl.String) for c in _OP_COLUMNS), "uses_tensor_cores")
+    ops = tables.build_ops(rollup).select(*(pl.col(c).cast(pl.String) for c in _OP_COLUMNS), "uses_tensor_cores")
     rows = ops.hstack(first.select("op", "start_ns", "input_shapes", "output_shapes"))
-    rows = rows.with_columns(name=names.op_node_names(ops)).sort("start_ns", "op")
-    rows = rows.join(_main_devices(rollup), on="op", how="left", maintain_order="left")
-    return rows.with_columns(_output_shape_columns(rows)).drop("start_ns")
+    rows = rows.with_columns(name=names.choose_op_node_names(ops)).sort("start_ns", "op")
+    rows = rows.join(_find_main_devices(rollup), on="op", how="left", maintain_order="left")
+    return rows.with_columns(_build_output_shape_columns(rows)).drop("start_ns")
 
 
-def node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
+def build_node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the inputs of nodes.
 
     Returns:
@@ -69,7 +69,7 @@ def node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(both).filter(pl.col("node") != pl.col("input")).sort("node", "is_control")
 
 
-def _main_devices(rollup: Rollup) -> pl.DataFrame:
+def _find_main_devices(rollup: Rollup) -> pl.DataFrame:
     """Return the GPU on which each op spent the most time: ``op``, ``device_id``."""
     busy = rollup.measures.gpu_busy
     times = busy.select("device_id", op=rollup.measures.instances["op"].gather(busy["instance"]), ns=_DURATION)
@@ -77,12 +77,14 @@ def _main_devices(rollup: Rollup) -> pl.DataFrame:
     return spent.unique("op", keep="first", maintain_order=True).select("op", "device_id")
 
 
-def _output_shape_columns(rows: pl.DataFrame) -> pl.DataFrame:
+def _build_output_shape_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the columns ``output_shapes`` (lists) and ``output_bytes``, which is null if the data type is unknown."""
     described = rows.select(pl.col("output_shapes", "data_type").cast(pl.String))
     distinct = described.filter(pl.col("output_shapes").is_not_null()).unique(maintain_order=True)
     shapes = [parse_shapes(string) for string in distinct["output_shapes"]]
-    sizes = [_total_bytes(s, ELEMENT_BYTES.get(kind)) for s, kind in zip(shapes, distinct["data_type"], strict=True)]
+    sizes = [
+        _compute_total_bytes(s, ELEMENT_BYTES.get(kind)) for s, kind in zip(shapes, distinct["data_type"], strict=True)
+    ]
     parsed = {"shapes": pl.Series(shapes, dtype=_SHAPES), "output_bytes": pl.Series(sizes, dtype=pl.Int64)}
     joined = described.join(
         distinct.with_columns(**parsed), on=described.columns, how="left", maintain_order="left", nulls_equal=True
@@ -90,7 +92,7 @@ def _output_shape_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return joined.select("output_bytes", output_shapes="shapes")
 
 
-def _total_bytes(shapes: list[list[int]], element_bytes: int | None) -> int | None:
+def _compute_total_bytes(shapes: list[list[int]], element_bytes: int | None) -> int | None:
     """Return the total size of tensors in bytes, or None if it is 0, too large or unknown."""
     total = sum(math.prod(s) for s in shapes) * (element_bytes or 0)
     return total if 0 < total < _LIMIT else None

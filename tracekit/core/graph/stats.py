@@ -17,7 +17,7 @@ _ON_GPU = ("in_tensor_core_kernels_ns", "in_other_kernels_ns", "in_memory_ops_ns
 _PARTS = (*_ON_GPU, "in_dataloader_ns", "in_io_ns", "in_cpu_ns", "in_nothing_ns")
 
 
-def node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
+def compute_node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the CPU and GPU time of each node in each aggregated iteration.
 
     Returns:
@@ -40,14 +40,14 @@ def node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     return rows.select("iteration", "node", "device_id", "gpu_ns", cpu_ns=cpu)
 
 
-def iteration_scalars(rollup: Rollup) -> pl.DataFrame:
+def compute_iteration_scalars(rollup: Rollup) -> pl.DataFrame:
     """Return statistics of each aggregated iteration.
 
     Returns:
         One row per iteration and statistic: ``iteration``, ``start_ns``, ``end_ns``, ``tag`` (name of the statistic),
         ``value`` (Float64).
     """
-    rows = tables.iterations(rollup).filter("is_aggregated")
+    rows = tables.build_iterations(rollup).filter("is_aggregated")
     busy, share = pl.sum_horizontal(_ON_GPU), pl.col("tensor_core_kernel_time_ns") / pl.col("kernel_time_ns")
     figures = {
         "iteration/time_ms": _DURATION / _MS,

@@ -16,7 +16,7 @@ _MS = 1e6
 _PERCENT = 100.0
 
 
-def markdown_tables(rollup: Rollup) -> pl.DataFrame:
+def build_markdown_tables(rollup: Rollup) -> pl.DataFrame:
     """Return Markdown tables that summarize a roll-up.
 
     Returns:
@@ -25,17 +25,17 @@ def markdown_tables(rollup: Rollup) -> pl.DataFrame:
     """
     model = ModelSummary(rollup)
     tables = {
-        "summary/model": _markdown_table(_model_statistics(model)),
-        "summary/devices": _markdown_table(_device_rows(model)),
-        "tables/ops": _largest_rows_table(_op_rows(rollup)),
-        "tables/groups": _largest_rows_table(_group_rows(rollup)),
-        "tables/op_types": _largest_rows_table(_op_type_rows(rollup)),
-        "tables/kernels": _largest_rows_table(_kernel_rows(rollup)),
+        "summary/model": _format_markdown_table(_build_model_statistics(model)),
+        "summary/devices": _format_markdown_table(_build_device_rows(model)),
+        "tables/ops": _format_largest_rows(_build_op_rows(rollup)),
+        "tables/groups": _format_largest_rows(_group_rows(rollup)),
+        "tables/op_types": _format_largest_rows(_build_op_type_rows(rollup)),
+        "tables/kernels": _format_largest_rows(_build_kernel_rows(rollup)),
     }
     return pl.DataFrame({"tag": tables.keys(), "text": tables.values()}, schema={"tag": pl.String, "text": pl.String})
 
 
-def _model_statistics(model: ModelSummary) -> pl.DataFrame:
+def _build_model_statistics(model: ModelSummary) -> pl.DataFrame:
     ops, its = model.rollup.ops.filter(pl.col("count") > 0), model.rollup.iterations
     kinds = {
         "All ops": pl.lit(value=True),
@@ -64,7 +64,7 @@ def _format_count_and_share(row: tuple[int, ...], total: int) -> tuple[str, str]
     return str(count), f"{_PERCENT * ns / total:.1f} %"
 
 
-def _device_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_device_rows(model: ModelSummary) -> pl.DataFrame:
     devices = model.rollup.devices
     names = devices["name"] if "name" in devices.columns else pl.repeat("", devices.height, dtype=pl.String, eager=True)
     busy = [f"{model.device_utilization.get(d, 0.0):.1f} %" for d in devices["device_id"]]
@@ -72,7 +72,7 @@ def _device_rows(model: ModelSummary) -> pl.DataFrame:
     return pl.DataFrame({"Device": number, "Name": names.fill_null(""), "Time in kernels": busy})
 
 
-def _op_rows(rollup: Rollup) -> pl.DataFrame:
+def _build_op_rows(rollup: Rollup) -> pl.DataFrame:
     return rollup.ops.filter(pl.col("count") > 0).select(
         gpu="gpu_sum",
         **{
@@ -106,13 +106,13 @@ def _group_rows(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def _op_type_rows(rollup: Rollup) -> pl.DataFrame:
+def _build_op_type_rows(rollup: Rollup) -> pl.DataFrame:
     labels = {"Type": _code_span_expr("op_type"), "Ops": pl.col("op_count"), "Calls": pl.col("count")}
     times = {"GPU ms": _format_milliseconds_expr("gpu_sum"), "CPU ms": _format_milliseconds_expr("cpu_sum")}
     return rollup.op_types.select(gpu="gpu_sum", **labels, **times)
 
 
-def _kernel_rows(rollup: Rollup) -> pl.DataFrame:
+def _build_kernel_rows(rollup: Rollup) -> pl.DataFrame:
     kernels = rollup.select_kernels("name", "uses_tc")
     by_name = kernels.group_by(pl.col("name").cast(pl.String).alias("kernel")).agg(
         pl.col("kernel_gpu").sum(), pl.len(), pl.col("uses_tc").any()
@@ -128,14 +128,14 @@ def _kernel_rows(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def _largest_rows_table(rows: pl.DataFrame) -> str:
+def _format_largest_rows(rows: pl.DataFrame) -> str:
     """Return a Markdown table of the rows with the largest ``gpu`` (GPU time), and the number of omitted rows."""
     shown = rows.sort("gpu", descending=True, maintain_order=True).head(MAX_ROWS).drop("gpu")
     more = rows.height - shown.height
-    return _markdown_table(shown) + (f"\n\nand {more} more rows" if more else "")
+    return _format_markdown_table(shown) + (f"\n\nand {more} more rows" if more else "")
 
 
-def _markdown_table(rows: pl.DataFrame) -> str:
+def _format_markdown_table(rows: pl.DataFrame) -> str:
     header = [f"| {' | '.join(rows.columns)} |", f"|{'---|' * rows.width}"]
     cells = rows.select(pl.concat_str(pl.all().cast(pl.String).fill_null(""), separator=" | "))
     return "\n".join([*header, *(f"| {line} |" for line in cells.to_series())])

@@ -9,27 +9,27 @@ innermost intervals and parents of intervals that nest like NVTX ranges. ``conta
 which, with both bounds included. ``maximum_tree`` finds the last row before a given row whose value is at least a given
 minimum.
 
-All functions except ``latest_end_before`` work on eager frames, because they need whole sorted columns.
+All functions except ``latest_end_before_expr`` work on eager frames, because they need whole sorted columns.
 """
 
 from tracekit.core.intervals.axis import Axis, map_in_threads, search_sorted
 from tracekit.core.intervals.nesting import NestingIndex
 from tracekit.core.intervals.unions import (
-    gaps_between,
-    intersection_of_unions,
-    latest_end_before,
+    compute_union_duration,
+    find_gaps,
+    intersect_unions,
+    latest_end_before_expr,
     merge_intervals,
-    union_duration,
 )
 
 __all__ = [
     "Axis",
     "NestingIndex",
-    "gaps_between",
-    "intersection_of_unions",
-    "latest_end_before",
+    "compute_union_duration",
+    "find_gaps",
+    "intersect_unions",
+    "latest_end_before_expr",
     "map_in_threads",
     "merge_intervals",
     "search_sorted",
-    "union_duration",
 ]

@@ -56,7 +56,7 @@ class Axis(NamedTuple):
             by: Columns that identify the track of an interval, such as its thread or its GPU.
         """
         times = [f[c] for f in frames for c in _TIMES]
-        first, last = _extent(times)
+        first, last = _find_extent(times)
         width = last - first + 2
         integers = _IntegerTracks.from_intervals(frames, by)
         if integers and integers.count * width < LIMIT:
@@ -67,16 +67,16 @@ class Axis(NamedTuple):
         ranked = pl.concat(times).drop_nulls().unique().sort()
         return cls(listed, first, last, len(ranked) + 1, ranked)
 
-    def positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
+    def compute_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
         """Return the positions of intervals, in the same order.
 
         Returns:
             One row per interval: ``row`` (UInt32, row number in ``intervals``), ``track`` (number of the track),
             ``start``, ``end`` (positions). Intervals with a null track or time are omitted.
         """
-        return self._positions(intervals, None)
+        return self._compute_positions(intervals, None)
 
-    def nonempty_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
+    def compute_nonempty_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
         """Return the positions of the intervals that are not empty, in the same order.
 
         Intervals without an end extend to the last position of their track.
@@ -84,9 +84,9 @@ class Axis(NamedTuple):
         Returns:
             The columns of ``positions``. Intervals that end at or before their start are omitted.
         """
-        return self._positions(intervals, self.width - 1).filter(pl.col("start") < pl.col("end"))
+        return self._compute_positions(intervals, self.width - 1).filter(pl.col("start") < pl.col("end"))
 
-    def point_positions(self, points: pl.DataFrame, time: str) -> pl.Series:
+    def compute_point_positions(self, points: pl.DataFrame, time: str) -> pl.Series:
         """Return the position on the axis of each point in time.
 
         Args:
@@ -98,18 +98,18 @@ class Axis(NamedTuple):
             the last end have the same position.
         """
         times = points[time].clip(upper_bound=self.last)
-        times = null_unless(times >= self.first, times)
+        times = replace_with_null_unless(times >= self.first, times)
         if self.ranked_times is None:
             offset = times - self.first
         else:
-            offset = null_unless(times.is_not_null(), search_sorted(self.ranked_times, times, "right") - 1)
-        return self.tracks.with_track(points)["track"] * self.width + offset
+            offset = replace_with_null_unless(times.is_not_null(), search_sorted(self.ranked_times, times, "right") - 1)
+        return self.tracks.add_track_number(points)["track"] * self.width + offset
 
-    def track_numbers(self, positions: pl.Series) -> pl.Series:
+    def find_track_numbers(self, positions: pl.Series) -> pl.Series:
         """Return the number of the track to which each position belongs."""
         return positions // self.width
 
-    def intervals(self, positions: pl.DataFrame) -> pl.DataFrame:
+    def convert_to_intervals(self, positions: pl.DataFrame) -> pl.DataFrame:
         """Convert the positions of intervals back to tracks and times, in the same order.
 
         Args:
@@ -123,9 +123,9 @@ class Axis(NamedTuple):
             times = times.select(pl.col(_TIMES) + self.first)
         else:
             times = times.select(pl.lit(self.ranked_times).gather(pl.col(c)).alias(c) for c in _TIMES)
-        return pl.DataFrame([*self.tracks.keys(self.track_numbers(positions["start"])), *times])
+        return pl.DataFrame([*self.tracks.keys(self.find_track_numbers(positions["start"])), *times])
 
-    def _positions(self, intervals: pl.DataFrame, open_end: int | None) -> pl.DataFrame:
+    def _compute_positions(self, intervals: pl.DataFrame, open_end: int | None) -> pl.DataFrame:
         """Return the positions of the start and end of each interval on the axis.
 
         Intervals without an end get the end ``open_end``, relative to the start of their track. If ``open_end``
@@ -134,11 +134,13 @@ class Axis(NamedTuple):
         first = self.first
         if self.ranked_times is not None:
             ranks = [search_sorted(self.ranked_times, intervals[c], "left").alias(c) for c in _TIMES]
-            ranks = [null_unless(intervals[c].is_not_null(), r) for c, r in zip(_TIMES, ranks, strict=True)]
+            ranks = [
+                replace_with_null_unless(intervals[c].is_not_null(), r) for c, r in zip(_TIMES, ranks, strict=True)
+            ]
             intervals, first = intervals.with_columns(ranks), 0
         origin = pl.col("track") * self.width
         return (
-            self.tracks.with_track(intervals)
+            self.tracks.add_track_number(intervals)
             .select(
                 "track",
                 row=pl.int_range(pl.len(), dtype=pl.UInt32),
@@ -173,7 +175,7 @@ class _IntegerTracks:
         for key in by:
             if any(f.schema[key] not in _INTEGERS for f in frames):
                 return None
-            lows[key], high = _extent([f[key] for f in frames])
+            lows[key], high = _find_extent([f[key] for f in frames])
             sizes[key] = high - lows[key] + 1
         return cls(lows, sizes, {key: frames[0].schema[key] for key in by})
 
@@ -185,7 +187,7 @@ class _IntegerTracks:
             product *= size
         return product
 
-    def with_track(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def add_track_number(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add the column ``track``, the number of each row's track. It is null if a key is outside the bounds."""
         number = pl.lit(0, pl.Int64)
         for key, low in self.lows.items():
@@ -224,7 +226,7 @@ class _ListedTracks:
         """Number of tracks."""
         return self.numbers.height
 
-    def with_track(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def add_track_number(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add the column ``track``, the number of each row's track. It is null if the track is not listed."""
         keys = self.numbers.columns[:-1]
         if not keys:
@@ -236,7 +238,7 @@ class _ListedTracks:
         return [key.gather(tracks) for key in self.numbers.drop("track")]
 
 
-def _extent(columns: Sequence[pl.Series]) -> tuple[int, int]:
+def _find_extent(columns: Sequence[pl.Series]) -> tuple[int, int]:
     """Return the smallest and the largest integer in several columns, or zeros if all values are null."""
     bounds = []
     for column in columns:
@@ -268,6 +270,6 @@ def map_in_threads(function: Callable[[Rows], pl.Series], rows: Rows) -> pl.Seri
     return pl.concat(results)
 
 
-def null_unless(condition: pl.Series, values: pl.Series) -> pl.Series:
+def replace_with_null_unless(condition: pl.Series, values: pl.Series) -> pl.Series:
     """Return each value for which the condition is true, and null where the condition is false or null."""
     return values.zip_with(condition.fill_null(False), pl.repeat(None, len(values), dtype=values.dtype, eager=True))  # noqa: FBT003

@@ -4,11 +4,11 @@ Of two intervals on one track, ``p`` *contains* ``c`` if ``p.start_ns <= c.start
 bounds are included, as in Nsight Systems. An interval with a null time contains nothing and is not contained in
 anything. An interval *encloses* a point in time ``t`` if ``start_ns <= t < end_ns``.
 
-All tracks are placed on one axis (``axis_positions``). Intervals are split into *chains*, in which starts and ends are
-both ascending. The intervals of a chain that are contained in a given interval are therefore a contiguous *slice* of
-the chain, whose bounds are found by binary search. ``slice_minima`` and ``covering_maxima`` take log n steps over whole
-columns. Nested intervals form one chain per level of nesting. CUDA calls of one thread do not nest, so they form one
-chain.
+All tracks are placed on one axis (``compute_axis_positions``). Intervals are split into *chains*, in which starts and
+ends are both ascending. The intervals of a chain that are contained in a given interval are therefore a contiguous
+*slice* of the chain, whose bounds are found by binary search. ``compute_slice_minima`` and ``compute_covering_maxima``
+take log n steps over whole columns. Nested intervals form one chain per level of nesting. CUDA calls of one thread do
+not nest, so they form one chain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
-from tracekit.sorting import series_from_array
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ _IS_TWIN = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in ("start", 
 _FIRST_TWIN = pl.when(~_IS_TWIN).then("row").forward_fill()
 
 
-def axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.DataFrame]:
+def compute_axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.DataFrame]:
     """Return the positions of the intervals of several frames on one common axis.
 
     Args:
@@ -44,7 +44,7 @@ def axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.DataFram
         For each frame, the result of ``Axis.positions``.
     """
     axis = Axis.from_intervals(*frames, by=by)
-    return [axis.positions(frame) for frame in frames]
+    return [axis.compute_positions(frame) for frame in frames]
 
 
 def split_into_chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -63,11 +63,11 @@ def split_into_chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
             return
 
 
-def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+def find_contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Return the slice of a chain that each interval contains.
 
     Args:
-        positions: The intervals, as ``axis_positions`` returns them.
+        positions: The intervals, as ``compute_axis_positions`` returns them.
         chain: A chain, as ``split_into_chains`` yields it.
 
     Returns:
@@ -81,11 +81,11 @@ def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFra
     return slices.filter(pl.col("first") < pl.col("stop"))
 
 
-def contained_pairs(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+def list_contained_pairs(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of an interval and an interval of the chain that it contains.
 
     Args:
-        slices: Slices of the chain, as ``contained_slices`` returns them.
+        slices: Slices of the chain, as ``find_contained_slices`` returns them.
         chain: A chain, as ``split_into_chains`` yields it.
 
     Returns:
@@ -96,7 +96,7 @@ def contained_pairs(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     return pairs.select("row", chain["row"].gather(pairs["position"]).alias("member"))
 
 
-def slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
+def compute_slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
     """Return the minimum of each slice of a column.
 
     Args:
@@ -115,10 +115,10 @@ def slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
         least = np.minimum(least[:-half], least[half:])
         here = np.flatnonzero(powers == power)
         minima[here] = np.minimum(least[first[here]], least[stop[here] - (1 << power)])
-    return series_from_array(minima).cast(values.dtype)
+    return create_series(minima).cast(values.dtype)
 
 
-def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:
+def compute_covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:
     """Return, for each row, the largest value of the slices that cover the row.
 
     Args:
@@ -131,7 +131,7 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
     """
     pending = slices.select("first", "stop", values.alias("value"), power=_POWER)
     maxima = pl.repeat(None, length, dtype=values.dtype, eager=True)
-    for power in range(_largest_power(pending), -1, -1):
+    for power in range(_find_largest_power(pending), -1, -1):
         here = pending.filter(power=power)
         ends = pl.concat([here.select("value", at="first"), here.select("value", at=pl.col("stop") - (1 << power))])
         maxima = _update_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
@@ -140,7 +140,7 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
     return maxima
 
 
-def _largest_power(slices: pl.DataFrame) -> int:
+def _find_largest_power(slices: pl.DataFrame) -> int:
     """Return the largest exponent in the column ``power``, or -1 if there are no slices."""
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
@@ -156,7 +156,9 @@ def _update_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
     return maxima.scatter(values["at"], higher.to_series())
 
 
-def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl.Series | None = None) -> pl.Series:
+def find_shortest_containers(
+    intervals: pl.DataFrame, *, by: Sequence[str], among: pl.Series | None = None
+) -> pl.Series:
     """Return the parent of each interval: the shortest other interval that contains it.
 
     If several are equally short, the first one is the parent. Intervals with equal bounds are parents of each other,
@@ -170,21 +172,21 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl
     Returns:
         One row number per interval (UInt32). It is null if no other interval contains the interval.
     """
-    (positions,) = axis_positions(intervals, by=by)
+    (positions,) = compute_axis_positions(intervals, by=by)
     if among is not None and not among.all():
-        rows = _parents_of_overlapping_intervals(positions, intervals, among)
+        rows = _find_parents_of_overlapping_intervals(positions, intervals, among)
         return pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True).scatter(rows["row"], rows["parent"])
     ordered = positions.sort("start", "end", "row", descending=[False, True, False])
-    nested = _parents_assuming_nesting(ordered)
+    nested = _find_parents_assuming_nesting(ordered)
     irregular = nested.filter(~pl.col("is_regular")).select("track").unique()
-    crossing = _parents_of_overlapping_intervals(positions.join(irregular, on="track", how="semi"), intervals)
+    crossing = _find_parents_of_overlapping_intervals(positions.join(irregular, on="track", how="semi"), intervals)
     parents = pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True)
-    for rows in (nested, crossing, _parents_of_equal_intervals(ordered)):
+    for rows in (nested, crossing, _find_parents_of_equal_intervals(ordered)):
         parents = parents.scatter(rows["row"], rows["parent"])
     return parents
 
 
-def _parents_assuming_nesting(ordered: pl.DataFrame) -> pl.DataFrame:
+def _find_parents_assuming_nesting(ordered: pl.DataFrame) -> pl.DataFrame:
     """Return the parent of each interval under the assumption that intervals of a track never cross.
 
     The assumed parent is the last earlier interval whose depth is smaller by one. ``is_regular`` is true if it contains
@@ -207,7 +209,7 @@ def _parents_assuming_nesting(ordered: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _parents_of_overlapping_intervals(
+def _find_parents_of_overlapping_intervals(
     positions: pl.DataFrame, intervals: pl.DataFrame, among: pl.Series | None = None
 ) -> pl.DataFrame:
     """Return ``row`` and ``parent`` of each interval. The intervals may overlap without being nested."""
@@ -219,13 +221,13 @@ def _parents_of_overlapping_intervals(
     containers = ranked if among is None else ranked.filter(among.gather(rows))
     parents = []
     for chain in split_into_chains(ranked):
-        others = _slices_without_self(contained_slices(containers, chain), chain)
-        last = covering_maxima(others["row"], others, chain.height)
+        others = _remove_self_from_slices(find_contained_slices(containers, chain), chain)
+        last = compute_covering_maxima(others["row"], others, chain.height)
         parents.append(pl.DataFrame({"row": rows.gather(chain["row"]), "parent": rows.gather(last)}))
     return pl.concat(parents)
 
 
-def _slices_without_self(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+def _remove_self_from_slices(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Remove each interval from its own slice, which divides the slice into at most two slices."""
     own = chain.select("row", pl.int_range(pl.len()).alias("own"))
     slices = slices.join(own, on="row", how="left")
@@ -234,13 +236,13 @@ def _slices_without_self(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFr
     return pl.concat([before, after]).filter(pl.col("first") < pl.col("stop"))
 
 
-def _parents_of_equal_intervals(ordered: pl.DataFrame) -> pl.DataFrame:
+def _find_parents_of_equal_intervals(ordered: pl.DataFrame) -> pl.DataFrame:
     """Return ``row`` and ``parent`` of the intervals that have the same bounds as another interval."""
     parent = pl.when(_IS_TWIN).then(_FIRST_TWIN).when(_IS_TWIN.shift(-1)).then(pl.col("row").shift(-1))
     return ordered.select("row", parent.alias("parent")).drop_nulls()
 
 
-def latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, time: str, by: Sequence[str]) -> pl.LazyFrame:
+def find_latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, time: str, by: Sequence[str]) -> pl.LazyFrame:
     """Add to each point the id of the range that encloses it and started last.
 
     If several of the enclosing ranges started last, the one with the largest id is used. Both frames are collected.
@@ -260,9 +262,9 @@ def latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, time: str, b
     ordered = ranges.filter(solid).select(*by, "start_ns", "end_ns", "range_id").sort("start_ns", "range_id").collect()
     closed = ordered.with_columns((pl.col("end_ns") - 1).fill_null(pl.lit(rows[time].max(), pl.Int64)))
     instants = rows.select(*by, pl.col(time).alias("start_ns"), pl.col(time).alias("end_ns"))
-    positions, instant_positions = axis_positions(closed, instants, by=by)
+    positions, instant_positions = compute_axis_positions(closed, instants, by=by)
     chain = instant_positions.sort("start")
-    slices = contained_slices(positions, chain)
-    latest = ordered["range_id"].gather(covering_maxima(slices["row"], slices, chain.height))
+    slices = find_contained_slices(positions, chain)
+    latest = ordered["range_id"].gather(compute_covering_maxima(slices["row"], slices, chain.height))
     ids = pl.repeat(None, rows.height, dtype=latest.dtype, eager=True).scatter(chain["row"], latest)
     return rows.with_columns(ids.alias("range_id")).lazy()

@@ -33,7 +33,7 @@ class MaximumTree(NamedTuple):
             levels.append(np.append(pairs, below[-1]) if len(below) % 2 else pairs)
         return cls(levels)
 
-    def last_at_least(self, minimum: pl.Series, *, before: pl.Series) -> pl.Series:
+    def find_last_at_least(self, minimum: pl.Series, *, before: pl.Series) -> pl.Series:
         """Find the last row before a given row whose value is at least a given minimum.
 
         Args:

@@ -20,10 +20,10 @@ import numpy as np
 import polars as pl
 
 from tracekit import memory
-from tracekit.core.intervals.axis import Axis, map_in_threads, null_unless, search_sorted
+from tracekit.core.intervals.axis import Axis, map_in_threads, replace_with_null_unless, search_sorted
 from tracekit.core.intervals.maximum_tree import MaximumTree
-from tracekit.core.series import nullable_series
-from tracekit.sorting import group_rows, map_blocks, row_blocks, series_from_array, sort_in_place, sort_rows, take
+from tracekit.core.series import create_nullable_series
+from tracekit.sorting import create_series, group_rows, iterate_row_blocks, map_blocks, sort_in_place, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +67,8 @@ class NestingIndex(NamedTuple):
             by: Columns that identify the track of an interval, such as its thread or its GPU.
         """
         axis = Axis.from_intervals(intervals, by=by)
-        frame, ends, rows_by_depth = _nesting_order(intervals, axis)
-        crossing = _non_nested_tracks(frame)
+        frame, ends, rows_by_depth = _compute_nesting_order(intervals, axis)
+        crossing = _find_non_nested_tracks(frame)
         end_tree = MaximumTree.from_values(frame["end"] if len(crossing) else ends.clear())
         return cls(intervals, axis, frame, ends, rows_by_depth, crossing, end_tree)
 
@@ -90,28 +90,28 @@ class NestingIndex(NamedTuple):
         if not self.frame.height or not points.height:
             return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
         innermost = map_in_threads(
-            lambda batch: self._innermost_assuming_nesting(self.axis.point_positions(batch, time)), points
+            lambda batch: self._find_innermost_assuming_nesting(self.axis.compute_point_positions(batch, time)), points
         )
         if not self.has_crossings:
             return innermost
-        at = self.axis.point_positions(points, time).alias("at").to_frame().with_row_index("point")
-        at = at.filter(self.axis.track_numbers(at["at"]).is_in(self.crossing_tracks.implode()))
+        at = self.axis.compute_point_positions(points, time).alias("at").to_frame().with_row_index("point")
+        at = at.filter(self.axis.find_track_numbers(at["at"]).is_in(self.crossing_tracks.implode()))
         started = search_sorted(self.frame["start"], at["at"], "right")
-        last_open = self.end_tree.last_at_least(at["at"] + 1, before=started)
+        last_open = self.end_tree.find_last_at_least(at["at"] + 1, before=started)
         return innermost.scatter(at["point"], self.frame["row"].gather(last_open))
 
-    def enclosing_counts(self, points: pl.DataFrame, time: str) -> pl.Series:
+    def count_enclosing(self, points: pl.DataFrame, time: str) -> pl.Series:
         """Count the intervals that enclose each point.
 
         Args:
             points: The columns ``by`` and ``time``.
             time: Name of a column of times (ns).
         """
-        at = self.axis.point_positions(points, time)
+        at = self.axis.compute_point_positions(points, time)
         started, ended = search_sorted(self.frame["start"], at, "right"), search_sorted(self.ends, at, "right")
-        return null_unless(at.is_not_null(), started - ended).fill_null(0)
+        return replace_with_null_unless(at.is_not_null(), started - ended).fill_null(0)
 
-    def next_enclosing(self, points: pl.DataFrame, time: str, rows: pl.Series) -> pl.Series:
+    def find_next_enclosing(self, points: pl.DataFrame, time: str, rows: pl.Series) -> pl.Series:
         """Return the next interval that encloses each point, outwards from a given interval.
 
         Args:
@@ -126,10 +126,10 @@ class NestingIndex(NamedTuple):
         frame_row = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
         frame_row = frame_row.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
         end_tree = self.end_tree if self.has_crossings else MaximumTree.from_values(self.frame["end"])
-        later = self.axis.point_positions(points, time) + 1
-        return self.frame["row"].gather(end_tree.last_at_least(later, before=frame_row.gather(rows)))
+        later = self.axis.compute_point_positions(points, time) + 1
+        return self.frame["row"].gather(end_tree.find_last_at_least(later, before=frame_row.gather(rows)))
 
-    def nth_enclosing(self, points: pl.DataFrame, time: str, number: int) -> pl.Series:
+    def find_nth_enclosing(self, points: pl.DataFrame, time: str, number: int) -> pl.Series:
         """Return the interval with a given number among those that enclose each point, in nesting order.
 
         Args:
@@ -140,15 +140,15 @@ class NestingIndex(NamedTuple):
         Returns:
             One row number of ``intervals`` per point.
         """
-        at = self.axis.point_positions(points, time)
+        at = self.axis.compute_point_positions(points, time)
         reversed_ends = MaximumTree.from_values(self.frame["end"].reverse())
-        track_starts = self.axis.track_numbers(at) * self.axis.width
+        track_starts = self.axis.find_track_numbers(at) * self.axis.width
         reversed_row = self.frame.height - search_sorted(self.frame["start"], track_starts, "left")
         for _ in range(number):
-            reversed_row = reversed_ends.last_at_least(at + 1, before=reversed_row)
+            reversed_row = reversed_ends.find_last_at_least(at + 1, before=reversed_row)
         return self.frame["row"].gather(self.frame.height - 1 - reversed_row)
 
-    def parents(self) -> pl.Series:
+    def find_parents(self) -> pl.Series:
         """Return the parent of each interval.
 
         Returns:
@@ -156,27 +156,27 @@ class NestingIndex(NamedTuple):
             the innermost interval at its start.
         """
         row, parent = self.frame["row"], self.frame["parent"]
-        numbers = memory.zeros(self.intervals.height, np.int64)
-        for block in row_blocks(self.intervals.height):
+        numbers = memory.allocate_zeros(self.intervals.height, np.int64)
+        for block in iterate_row_blocks(self.intervals.height):
             numbers[block] = -1
-        for block in row_blocks(self.frame.height):
+        for block in iterate_row_blocks(self.frame.height):
             numbers[row[block].to_numpy()] = row.gather(parent[block]).fill_null(-1).to_numpy()
-        parents = nullable_series(numbers)
+        parents = create_nullable_series(numbers)
         if self.has_crossings:
             crossing = self.frame["track"].is_in(self.crossing_tracks.implode()).arg_true().cast(pl.Int64)
-            outer = self.end_tree.last_at_least(self.frame["end"].gather(crossing), before=crossing)
+            outer = self.end_tree.find_last_at_least(self.frame["end"].gather(crossing), before=crossing)
             parents = parents.scatter(row.gather(crossing), row.gather(outer))
         empty = self.intervals.with_columns(row=pl.int_range(pl.len())).filter(pl.col("end_ns") <= pl.col("start_ns"))
         return parents.scatter(empty["row"], self.innermost(empty, "start_ns")) if empty.height else parents
 
-    def _innermost_assuming_nesting(self, at: pl.Series) -> pl.Series:
+    def _find_innermost_assuming_nesting(self, at: pl.Series) -> pl.Series:
         """Return the innermost interval at each position, assuming that all tracks are nested.
 
         For each position, the interval that started last and its nearest ancestors are tried first, because one of them
         usually encloses it. For the remaining positions, the innermost interval is found by its depth.
         """
         started = search_sorted(self.frame["start"], at, "right")
-        row = null_unless(started > 0, started - 1)
+        row = replace_with_null_unless(started > 0, started - 1)
         ends, parents = self.frame["end"], self.frame["parent"]
         left = pl.DataFrame({"at": at, "row": row}).with_row_index("point").filter(ends.gather(row) <= at)
         row = row.clone()
@@ -188,13 +188,13 @@ class NestingIndex(NamedTuple):
             left = left.filter((ends.gather(left["row"]) <= left["at"]).fill_null(False))  # noqa: FBT003
         started = search_sorted(self.frame["start"], left["at"], "right")
         depth = started - search_sorted(self.ends, left["at"], "right") - 1
-        row = row.scatter(left["point"], _last_at_depth(self.rows_by_depth, depth, started))
+        row = row.scatter(left["point"], _find_last_at_depth(self.rows_by_depth, depth, started))
         return self.frame["row"].gather(row)
 
 
-def _nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
+def _compute_nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
     """Return the attributes ``frame``, ``ends`` and ``rows_by_depth`` of ``NestingIndex``."""
-    row, start, end = _nonempty_positions(intervals, axis)
+    row, start, end = _select_nonempty_positions(intervals, axis)
     count = len(row)
     order, (start, end) = sort_rows(start, end)
     if order is not None:
@@ -204,31 +204,31 @@ def _nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.DataFrame, p
     sort_in_place(ends)
     memory.release_pages()
     depth = map_blocks(
-        lambda block: _numbers(block) - np.searchsorted(ends, start[block], side="right"), count, np.int64
+        lambda block: _number_rows(block) - np.searchsorted(ends, start[block], side="right"), count, np.int64
     )
-    rows_by_depth = _rows_by_depth(depth)
+    rows_by_depth = _sort_rows_by_depth(depth)
     memory.release_pages()
-    by_depth = series_from_array(rows_by_depth)
+    by_depth = create_series(rows_by_depth)
     columns = {
-        "row": series_from_array(row),
-        "track": series_from_array(map_blocks(lambda block: start[block] // axis.width, count, np.int64)),
-        "start": series_from_array(start),
-        "end": series_from_array(end),
-        "depth": series_from_array(depth),
-        "parent": nullable_series(_parents(rows_by_depth)),
+        "row": create_series(row),
+        "track": create_series(map_blocks(lambda block: start[block] // axis.width, count, np.int64)),
+        "start": create_series(start),
+        "end": create_series(end),
+        "depth": create_series(depth),
+        "parent": create_nullable_series(_find_parents(rows_by_depth)),
     }
-    return pl.DataFrame(columns), series_from_array(ends), by_depth
+    return pl.DataFrame(columns), create_series(ends), by_depth
 
 
-def _nonempty_positions(
+def _select_nonempty_positions(
     intervals: pl.DataFrame, axis: Axis
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the row number, the start and the negated end of the intervals that are not empty, as positions."""
-    columns = tuple(memory.zeros(intervals.height, np.int64) for _ in range(3))
+    columns = tuple(memory.allocate_zeros(intervals.height, np.int64) for _ in range(3))
     count = 0
     memory.drop_mapped_pages()
-    for block in row_blocks(intervals.height):
-        positions = axis.nonempty_positions(intervals[block])
+    for block in iterate_row_blocks(intervals.height):
+        positions = axis.compute_nonempty_positions(intervals[block])
         values = positions.select(pl.col("row").cast(pl.Int64) + block.start, "start", -pl.col("end"))
         for column, here in zip(columns, values.iter_columns(), strict=True):
             column[count : count + positions.height] = here.to_numpy()
@@ -237,50 +237,52 @@ def _nonempty_positions(
     return row, start, end
 
 
-def _rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _sort_rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return ``depth * count + row`` of each interval in ascending order, given the depths in nesting order.
 
     Intervals are grouped by depth, which is faster than sorting but needs memory for each depth.
     """
     count = len(depth)
-    deepest = max((int(depth[block].max()) for block in row_blocks(count)), default=0)
+    deepest = max((int(depth[block].max()) for block in iterate_row_blocks(count)), default=0)
     if deepest > _MAX_GROUPED_DEPTH:
-        rows_by_depth = map_blocks(lambda block: depth[block] * count + _numbers(block), count, np.int64)
+        rows_by_depth = map_blocks(lambda block: depth[block] * count + _number_rows(block), count, np.int64)
         sort_in_place(rows_by_depth)
         return rows_by_depth
     rows, _ = group_rows(lambda block: depth[block].astype(np.uint16), count, deepest + 1)
     return map_blocks(lambda block: depth[rows[block]] * count + rows[block], count, np.int64)
 
 
-def _parents(rows_by_depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _find_parents(rows_by_depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the last earlier interval whose depth is smaller by one. It is -1 for intervals with depth 0.
 
     The intervals are searched in the order of ``rows_by_depth``, because ascending values are found fastest.
     """
     count = len(rows_by_depth)
-    parents = memory.zeros(count, np.int64)
-    for block in row_blocks(count):
+    parents = memory.allocate_zeros(count, np.int64)
+    for block in iterate_row_blocks(count):
         depth, rows = np.divmod(rows_by_depth[block], count)
         outer = rows_by_depth[np.searchsorted(rows_by_depth, rows_by_depth[block] - count) - 1] % count
         parents[rows] = np.where(depth > 0, outer, -1)
     return parents
 
 
-def _numbers(block: slice) -> npt.NDArray[np.int64]:
+def _number_rows(block: slice) -> npt.NDArray[np.int64]:
     """Return the numbers of the rows in a block."""
     return np.arange(block.start, block.stop)
 
 
-def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
+def _find_last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
     """Return the last row before a given row that has a given depth.
 
     The result is null if the depth is null or negative. If it is neither, an earlier row must have that depth.
     """
     index = search_sorted(rows_by_depth, depth * len(rows_by_depth) + before, "left") - 1
-    return rows_by_depth.gather(null_unless((depth >= 0) & (index >= 0), index)) % max(len(rows_by_depth), 1)
+    return rows_by_depth.gather(replace_with_null_unless((depth >= 0) & (index >= 0), index)) % max(
+        len(rows_by_depth), 1
+    )
 
 
-def _non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
+def _find_non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
     """Return the numbers of the tracks on which some intervals overlap and neither contains the other.
 
     On a nested track, each interval with a depth above 0 is contained in the last earlier interval whose depth is

@@ -23,23 +23,25 @@ def merge_intervals(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFra
         One row per merged interval, sorted by track and start, with the columns ``by``, ``start_ns`` and ``end_ns``.
     """
     axis = Axis.from_intervals(intervals, by=by)
-    ordered = axis.positions(intervals).filter(pl.col("start") < pl.col("end")).select("start", "end").sort("start")
+    ordered = (
+        axis.compute_positions(intervals).filter(pl.col("start") < pl.col("end")).select("start", "end").sort("start")
+    )
     running_end = ordered["end"].cum_max()
     is_first = (ordered["start"] > running_end.shift(1)).fill_null(value=True)
     first = is_first.arg_true().cast(pl.Int64)
     last = (first - 1).shift(-1, fill_value=ordered.height - 1)
     merged = pl.DataFrame({"start": ordered["start"].gather(first), "end": running_end.gather(last)})
-    return axis.intervals(merged)
+    return axis.convert_to_intervals(merged)
 
 
-def union_duration(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+def compute_union_duration(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Return the duration of the union of the intervals of each track: ``by``, ``duration_ns``."""
     duration = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("duration_ns")
     merged = merge_intervals(intervals, by=by)
     return merged.group_by(list(by), maintain_order=True).agg(duration) if by else merged.select(duration)
 
 
-def gaps_between(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+def find_gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Return the gaps between the intervals of each track.
 
     Args:
@@ -58,7 +60,7 @@ def gaps_between(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def intersection_of_unions(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+def intersect_unions(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Return the intersection of the unions of two frames: the times in which intervals of both frames are open.
 
     Args:
@@ -80,7 +82,7 @@ def intersection_of_unions(left: pl.DataFrame, right: pl.DataFrame, *, by: Seque
     )
 
 
-def latest_end_before(by: str | Sequence[str]) -> pl.Expr:
+def latest_end_before_expr(by: str | Sequence[str]) -> pl.Expr:
     """Return an expression for the latest end of the earlier rows of the same track. It is null for the first row.
 
     Args:

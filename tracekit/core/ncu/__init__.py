@@ -1,5 +1,5 @@
 """Analyze Nsight Compute results: metrics as columns, the roofline, and the join to kernels of another capture."""
 
-from tracekit.core.ncu.wide import wide_metrics
+from tracekit.core.ncu.wide import add_metric_columns
 
-__all__ = ["wide_metrics"]
+__all__ = ["add_metric_columns"]

@@ -173,12 +173,12 @@ def _match_kernels_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.Da
     for example, several threads launch kernels or only some ranges were profiled. The remaining launches are paired by
     shape alone.
     """
-    pairs, kernels_by_location = [_empty_pairs()], rows.partition_by("location", as_dict=True)
+    pairs, kernels_by_location = [_create_empty_pairs()], rows.partition_by("location", as_dict=True)
     for location, results in launches.partition_by("location", as_dict=True, maintain_order=True).items():
         kernels = kernels_by_location.get(location, rows.clear())
         by_range = _pair_by_occurrence(kernels, results.filter("ranged"), ["shape", "path"], RANGE)
-        start = _matching_sequence_start(kernels, results)
-        by_row = _empty_pairs() if start is None else _pair_by_row(kernels.slice(start, results.height), results)
+        start = _find_matching_sequence(kernels, results)
+        by_row = _create_empty_pairs() if start is None else _pair_by_row(kernels.slice(start, results.height), results)
         if start is not None and by_row.filter(pl.col("ncu_match") == RANGE).height >= by_range.height:
             pairs.append(by_row)
             continue
@@ -188,7 +188,7 @@ def _match_kernels_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.Da
     return pl.concat(pairs)
 
 
-def _empty_pairs() -> pl.DataFrame:
+def _create_empty_pairs() -> pl.DataFrame:
     return pl.DataFrame(schema={"row": pl.UInt32, "ncu_launch_id": pl.Int64, "ncu_match": pl.String})
 
 
@@ -206,17 +206,17 @@ def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list
     return pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(match).alias("ncu_match"))
 
 
-def _matching_sequence_start(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
+def _find_matching_sequence(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
     """Return the row at which a sequence of kernels begins that has the same shapes as the sequence of all launches.
 
     If there are several such rows, the range paths of a sample of the launches are compared, and the row with the most
     equal paths is returned. The result is None if there is no such row.
     """
-    shapes, result_shapes = (_integer_codes(frame["shape"]) for frame in (kernels, results))
-    starts = _sequence_positions(shapes, result_shapes)
+    shapes, result_shapes = (_convert_to_integer_codes(frame["shape"]) for frame in (kernels, results))
+    starts = _find_sequence(shapes, result_shapes)
     if not len(starts):
         return None
-    paths, result_paths = _integer_codes(kernels["path"]), _integer_codes(results["path"])
+    paths, result_paths = _convert_to_integer_codes(kernels["path"]), _convert_to_integer_codes(results["path"])
     agreeing = np.zeros(len(starts), np.int64)
     for sample in np.unique(np.linspace(0, len(result_paths) - 1, _SAMPLES).astype(np.int64)):
         agreeing += paths[starts + sample] == result_paths[sample]
@@ -226,13 +226,13 @@ def _matching_sequence_start(kernels: pl.DataFrame, results: pl.DataFrame) -> in
     return start if same else None
 
 
-def _integer_codes(column: pl.Series) -> Codes:
+def _convert_to_integer_codes(column: pl.Series) -> Codes:
     """Return an integer column as a numpy array, in which -1 replaces nulls."""
     codes: Codes = column.cast(pl.Int64).fill_null(-1).to_numpy()
     return codes
 
 
-def _sequence_positions(codes: Codes, sequence: Codes) -> Codes:
+def _find_sequence(codes: Codes, sequence: Codes) -> Codes:
     """Return the positions at which a sequence occurs in an array.
 
     The sequence is searched by a rolling hash modulo 2**64, so a different sequence with an equal hash may be found.
@@ -256,7 +256,7 @@ def _match_kernels_to_groups(kernels: pl.DataFrame, launches: pl.DataFrame) -> p
 
     In a summary by range, the range paths must be equal as well.
     """
-    matched = [_empty_pairs()]
+    matched = [_create_empty_pairs()]
     for keys, groups in (
         (["shape", "path"], launches.filter("ranged")),
         (["shape"], launches.filter(~pl.col("ranged"))),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.ncu.wide import most_precise_values, pivot_values
+from tracekit.core.ncu.wide import pivot_values, select_most_precise_values
 from tracekit.errors import MissingTableError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ _SUMS = (
 """The quantities that are summed over launches: times, operations, bytes, capacities, and times at peak rates."""
 
 
-def launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
+def compute_launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
     """Compute the roofline of each launch.
 
     Args:
@@ -78,21 +78,21 @@ def launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFra
     Raises:
         MissingTableError: No launch has any metric that a roofline uses.
     """
-    rows = _launch_roofline_quantities(_disjoint_results(launches.collect(), by_range=False), metrics)
+    rows = _compute_launch_quantities(_select_disjoint_results(launches.collect(), by_range=False), metrics)
     return derive_limits(rows.rename({"invocations": "launches"}))
 
 
-def kernel_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
-    """Compute the roofline of each kernel name, with the columns of ``launch_roofline``.
+def compute_kernel_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
+    """Compute the roofline of each kernel name, with the columns of ``compute_launch_roofline``.
 
     ``launch_id`` is the id of the first launch with the name.
     """
     return _sum_groups(
-        _launch_roofline_quantities(_disjoint_results(launches.collect(), by_range=False), metrics), ["name"]
+        _compute_launch_quantities(_select_disjoint_results(launches.collect(), by_range=False), metrics), ["name"]
     )
 
 
-def range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges: pl.LazyFrame) -> pl.DataFrame:
+def compute_range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges: pl.LazyFrame) -> pl.DataFrame:
     """Compute the roofline of each NVTX range, including everything that was launched in nested ranges.
 
     Args:
@@ -101,12 +101,12 @@ def range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges: pl.Laz
         ranges: The table ``ncu_nvtx_ranges``.
 
     Returns:
-        One row per path of push/pop ranges, with the columns of ``launch_roofline`` and the path in ``name``. Launches
-        outside all ranges have one row with a null name.
+        One row per path of push/pop ranges, with the columns of ``compute_launch_roofline`` and the path in ``name``.
+        Launches outside all ranges have one row with a null name.
     """
-    rows = _launch_roofline_quantities(_disjoint_results(launches.collect(), by_range=True), metrics)
+    rows = _compute_launch_quantities(_select_disjoint_results(launches.collect(), by_range=True), metrics)
     inside = rows.drop("name").join(
-        _enclosing_range_paths(ranges), "launch_id", how="left", maintain_order="left_right"
+        _find_enclosing_range_paths(ranges), "launch_id", how="left", maintain_order="left_right"
     )
     return _sum_groups(inside, ["name"])
 
@@ -149,7 +149,7 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame:
+def _select_disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame:
     """Return results of which no two describe the same launch.
 
     Single launches are returned if there are any. Otherwise, the groups of the summary by range are returned if
@@ -165,7 +165,7 @@ def _disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame
     return groups if groups.height else launches
 
 
-def _launch_roofline_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
+def _compute_launch_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
     """Compute the time, counted operations, bytes, busy times and capacities of each launch from its metrics.
 
     Returns:
@@ -175,7 +175,9 @@ def _launch_roofline_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -
     Raises:
         MissingTableError: No launch has any metric that a roofline uses.
     """
-    selected = most_precise_values(metrics.filter(pl.col("metric").cast(pl.String).str.contains(_METRIC_PATTERN)))
+    selected = select_most_precise_values(
+        metrics.filter(pl.col("metric").cast(pl.String).str.contains(_METRIC_PATTERN))
+    )
     valid = pl.when(pl.col("value").is_finite() & pl.col("value").is_between(0, _MAX_VALUE)).then(pl.col("value"))
     values = pivot_values(selected.with_columns(valid.alias("value")).drop_nulls("value"), "value")
     rows = launches.select("launch_id", "name", "invocations", "duration_ns")
@@ -257,7 +259,7 @@ class _MetricColumns:
         The busy time is the time that the operations need at their peak rates, which depend on the type of the
         operands. If operations were not counted, it is the time in which the pipe was busy.
         """
-        counts = {leaf: self.count_expr(leaf, cycles) for leaf in self._leaf_counters()}
+        counts = {leaf: self.count_expr(leaf, cycles) for leaf in self._list_leaf_counters()}
         busy = [
             pl.when(count == 0).then(0.0).otherwise(count / (self[f"{leaf}.sum.peak_sustained"] * cycles))
             for leaf, count in counts.items()
@@ -277,7 +279,7 @@ class _MetricColumns:
         both, read, written = (self.count_expr(name) for name in _DRAM_BYTES)
         return pl.coalesce(both, read + written)
 
-    def _leaf_counters(self) -> list[str]:
+    def _list_leaf_counters(self) -> list[str]:
         """Return the counters of tensor operations whose sum counts each operation once.
 
         Counters that include other counters are omitted. For each operand type, the counters by instruction are used if
@@ -308,7 +310,7 @@ def _sum_groups(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     return derive_limits(grouped).sort("time_ns", descending=True, nulls_last=True, maintain_order=True)
 
 
-def _enclosing_range_paths(ranges: pl.LazyFrame) -> pl.DataFrame:
+def _find_enclosing_range_paths(ranges: pl.LazyFrame) -> pl.DataFrame:
     """Return the path of each push/pop range that encloses each launch.
 
     There is one row per launch and enclosing range: ``launch_id`` and ``name`` (the path).

@@ -11,7 +11,7 @@ FREE_CELLS, CELLS_PER_VALUE = 1 << 22, 64
 _COLUMNS = ("launch_id", "metric", "label", "section", "value", "text", "resolution")
 
 
-def wide_metrics(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
+def add_metric_columns(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
     """Add one column per metric to the table of launches.
 
     Args:
@@ -27,7 +27,7 @@ def wide_metrics(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
     Raises:
         TracekitError: The table would have too many empty cells, because most launches have only few of the metrics.
     """
-    rows, best = launches.collect(), most_precise_values(metrics)
+    rows, best = launches.collect(), select_most_precise_values(metrics)
     kinds = best.group_by("column", maintain_order=True).agg(pl.col("value").is_not_null().any())
     _check_table_size(rows.height, kinds.height, best.height)
     for values, columns in (("value", kinds.filter("value")), ("text", kinds.filter(~pl.col("value")))):
@@ -45,7 +45,7 @@ def _check_table_size(launches: int, columns: int, values: int) -> None:
         )
 
 
-def most_precise_values(metrics: pl.LazyFrame) -> pl.DataFrame:
+def select_most_precise_values(metrics: pl.LazyFrame) -> pl.DataFrame:
     """Return the most precise value of each metric of each launch.
 
     Args:

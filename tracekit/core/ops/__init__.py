@@ -15,9 +15,9 @@ import polars as pl
 
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
 from tracekit.core.ops.attach import attribute_calls
-from tracekit.core.ops.calls import COLUMNS, AttributedCalls, launching_calls
+from tracekit.core.ops.calls import COLUMNS, AttributedCalls, pair_calls_with_activities
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
@@ -40,7 +40,9 @@ def find_dialect(name: str) -> Dialect:
     try:
         return DIALECTS[name]
     except KeyError:
-        raise UnknownFormatError(f"unknown dialect {name!r}", hint=choices_hint("dialects", DIALECTS, name)) from None
+        raise UnknownFormatError(
+            f"unknown dialect {name!r}", hint=create_choices_hint("dialects", DIALECTS, name)
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class Ops:
     def calls(self) -> pl.DataFrame:
         """The API calls that are attributed to an op instance.
 
-        The columns are those of ``calls.launching_calls``, and ``instance``, the row number of the op instance. They
-        are not cached. If only some of them are needed, call ``select_calls``.
+        The columns are those of ``calls.pair_calls_with_activities``, and ``instance``, the row number of the op
+        instance. They are not cached. If only some of them are needed, call ``select_calls``.
         """
         return self.select_calls(*COLUMNS, "instance")
 
@@ -117,7 +119,7 @@ class Ops:
     def _tables(self) -> _Tables:
         """The ops, their instances and their calls. The data from which they are derived is freed."""
         dialect, timeline = self._find_instances()
-        instances, calls = _attribute(launching_calls(self.frames), timeline.instances)
+        instances, calls = _attribute(pair_calls_with_activities(self.frames), timeline.instances)
         instances, ops = _number_ops(instances, timeline.folding)
         stored = AttributedCalls.from_rows(self.frames, calls)
         return _Tables(dialect, replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
@@ -148,7 +150,7 @@ def _attribute(calls: pl.DataFrame, timeline: pl.DataFrame) -> tuple[pl.DataFram
     The instances that represent API calls outside of all ops are last.
 
     Args:
-        calls: The API calls, as ``launching_calls`` returns them.
+        calls: The API calls, as ``pair_calls_with_activities`` returns them.
         timeline: The op instances of the timeline.
     """
     api_calls = calls.unique("call", keep="first", maintain_order=True)
@@ -160,7 +162,7 @@ def _attribute(calls: pl.DataFrame, timeline: pl.DataFrame) -> tuple[pl.DataFram
     numbers = numbers.scatter(roots["call"], pl.int_range(roots.height, eager=True) + first)
     unassociated = numbers.gather(owner["root_call"]).alias("unassociated")
     instance = owner.select(pl.coalesce("instance", unassociated)).to_series()
-    instances = pl.concat([timeline, _unassociated_instances(roots)])
+    instances = pl.concat([timeline, _build_unassociated_instances(roots)])
     with_instance = calls.with_columns(instance=instance.gather(calls["call"])).drop_nulls("instance")
     return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
 
@@ -183,7 +185,7 @@ def _number_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.DataFrame, pl
     return indexed, ops.drop("op")
 
 
-def _unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:
+def _build_unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:
     """Return one op instance, with the columns ``INSTANCE``, for each root call: an API call outside of all ops."""
     name = pl.col("name").cast(pl.String).fill_null("")
     values = {

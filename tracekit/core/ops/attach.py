@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals import containment
-from tracekit.core.intervals.axis import null_unless
+from tracekit.core.intervals.axis import replace_with_null_unless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
+def find_last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
     """Return, for each item, the last interval in the order of rows that contains it, bounds included.
 
     Args:
@@ -33,15 +33,17 @@ def last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame, *, b
     containers = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
     if not items.height or not intervals.height:
         return containers
-    interval_positions, item_positions = containment.axis_positions(intervals, _without_backward_ends(items), by=by)
+    interval_positions, item_positions = containment.compute_axis_positions(
+        intervals, _replace_backward_ends_with_null(items), by=by
+    )
     for chain in containment.split_into_chains(item_positions):
-        slices = containment.contained_slices(interval_positions, chain)
-        last = containment.covering_maxima(slices["row"], slices, chain.height)
+        slices = containment.find_contained_slices(interval_positions, chain)
+        last = containment.compute_covering_maxima(slices["row"], slices, chain.height)
         containers = containers.scatter(chain["row"], last.cast(pl.Int64))
     return containers
 
 
-def _without_backward_ends(items: pl.DataFrame) -> pl.DataFrame:
+def _replace_backward_ends_with_null(items: pl.DataFrame) -> pl.DataFrame:
     """Replace each end that is earlier than its start with null."""
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
@@ -58,13 +60,13 @@ def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFram
         One row per call: ``instance`` (row number in ``instances``) and ``root_call`` (row number of the call that is
         the root of its unassociated instance, possibly the call itself). At most one of them is not null.
     """
-    own = last_containing_intervals(calls, instances, by=["process_id", "thread_id"])
+    own = find_last_containing_intervals(calls, instances, by=["process_id", "thread_id"])
     left = calls.with_row_index("row").filter(own.is_null())
-    shared = last_containing_intervals(left, instances, by=["process_id"])
+    shared = find_last_containing_intervals(left, instances, by=["process_id"])
     outside = left.filter(shared.is_null() & left["has_work"])
-    roots = outside.filter(_latest_root_with_larger_id(outside, outside).is_null())
+    roots = outside.filter(_find_latest_root_with_larger_id(outside, outside).is_null())
     is_root = left.select(pl.col("row").is_in(roots["row"].implode())).to_series()
-    root = roots["row"].gather(_latest_root_with_larger_id(left, roots)).cast(pl.Int64)
+    root = roots["row"].gather(_find_latest_root_with_larger_id(left, roots)).cast(pl.Int64)
     starts = pl.DataFrame({"op": instances["start_ns"].gather(shared), "root": calls["start_ns"].gather(root)})
     in_root = starts.select((pl.col("root") >= pl.col("op")).fill_null(pl.col("root").is_not_null())).to_series()
     rows = left["row"].cast(pl.Int64)
@@ -82,7 +84,7 @@ def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFram
     )
 
 
-def _latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
+def _find_latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
     """Return, for each API call, the root call that contains it and started last, among those with a larger id.
 
     Calls are attributed from the last to the first, so all roots that exist when a call is attributed have larger ids.
@@ -95,11 +97,13 @@ def _latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.
     if not calls.height or not roots.height:
         return best["root"]
     by = ["process_id"]
-    root_positions, call_positions = containment.axis_positions(_without_backward_ends(roots), calls, by=by)
+    root_positions, call_positions = containment.compute_axis_positions(
+        _replace_backward_ends_with_null(roots), calls, by=by
+    )
     for chain in containment.split_into_chains(root_positions):
         ids = roots["call_id"].gather(chain["row"])
-        containing = _enclosing_slices(call_positions, chain)
-        last = _last_rows_above_limit(ids, containing, calls["call_id"].gather(call_positions["row"]))
+        containing = _find_enclosing_slices(call_positions, chain)
+        last = _find_last_rows_above_limit(ids, containing, calls["call_id"].gather(call_positions["row"]))
         candidates = pl.DataFrame(
             {
                 "row": call_positions["row"],
@@ -112,7 +116,7 @@ def _latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.
     return best["root"]
 
 
-def _enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+def _find_enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Return, for each interval, the slice of a chain whose intervals contain it, bounds included.
 
     The columns are ``first`` and ``stop``.
@@ -122,7 +126,7 @@ def _enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFr
     return pl.DataFrame({"first": first, "stop": stop})
 
 
-def _last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
+def _find_last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
     """Return the last row of each slice whose value is larger than the limit of the slice, or null if there is none.
 
     The search starts at the end of the slice. In each step, it skips a block of rows if no value in the block is larger
@@ -136,7 +140,7 @@ def _last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.S
     for power in range(len(maxima) - 1, -1, -1):
         start = stop - (1 << power)
         inside = start >= first
-        largest = maxima[power].gather(null_unless(inside, start))
+        largest = maxima[power].gather(replace_with_null_unless(inside, start))
         stop = start.zip_with((inside & (largest <= limits)).fill_null(False), stop)  # noqa: FBT003
     return pl.select(pl.when(stop > first).then(stop - 1)).to_series()
 

@@ -42,11 +42,11 @@ class AttributedCalls(NamedTuple):
 
     @classmethod
     def from_rows(cls, frames: Frames, calls: pl.DataFrame) -> Self:
-        """Store the rows of ``launching_calls``, which have the additional column ``instance``."""
+        """Store the rows of ``pair_calls_with_activities``, which have the additional column ``instance``."""
         return cls(frames, calls.select(pl.col(_ROW_NUMBERS).cast(pl.UInt32), "kind", "name"))
 
     def select(self, columns: Sequence[str], rows: pl.Series | None = None) -> pl.DataFrame:
-        """Return columns of ``launching_calls``, or the column ``instance``.
+        """Return columns of ``pair_calls_with_activities``, or the column ``instance``.
 
         Args:
             columns: Names of the columns.
@@ -58,16 +58,16 @@ class AttributedCalls(NamedTuple):
         stored = self.stored.select(c for c in self.stored.columns if c in needed)
         stored = stored if rows is None else stored.select(pl.all().gather(rows))
         parts = [stored.with_columns(pl.col(c).cast(pl.Int64) for c in _ROW_NUMBERS if c in columns)]
-        parts += [self._columns_of_calls(stored["call"], of_calls)] if of_calls else []
-        parts += [self._columns_of_activities(stored, of_activities)] if of_activities else []
+        parts += [self._gather_call_columns(stored["call"], of_calls)] if of_calls else []
+        parts += [self._gather_activity_columns(stored, of_activities)] if of_activities else []
         return pl.concat(parts, how="horizontal").select(columns)
 
-    def _columns_of_calls(self, call: pl.Series, columns: Sequence[str]) -> pl.DataFrame:
+    def _gather_call_columns(self, call: pl.Series, columns: Sequence[str]) -> pl.DataFrame:
         """Return columns of API calls, whose row numbers are given."""
         api_calls = self.frames("api_calls").select(**{c: _OF_CALLS[c] for c in columns}).collect()
         return api_calls.select(pl.all().gather(call))
 
-    def _columns_of_activities(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    def _gather_activity_columns(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         """Return columns of activities, whose kinds and row numbers are given."""
         used = stored["kind"].unique().to_list()
         kinds = [kind for kind in TABLES if kind in used]
@@ -80,7 +80,7 @@ class AttributedCalls(NamedTuple):
         return pl.concat(tables).select(pl.all().gather(stored["activity"] + first))
 
 
-def launching_calls(frames: Frames) -> pl.DataFrame:
+def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
     """Pair every API call with each activity that it launched.
 
     A synchronization is paired with a call only if the call launched no activity. The kind of the row is then ``sync``.
@@ -97,7 +97,7 @@ def launching_calls(frames: Frames) -> pl.DataFrame:
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
     api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
     keys = api_calls.select(CALL)
-    launched = pl.concat([_activities_of_calls(frames, kind, keys) for kind in TABLES])
+    launched = pl.concat([_read_activities_of_calls(frames, kind, keys) for kind in TABLES])
     non_sync = launched.filter(pl.col("kind") != "sync")
     waits = launched.filter(pl.col("kind") == "sync").unique("call", keep="first", maintain_order=True)
     launched = pl.concat([non_sync, waits.join(non_sync.select("call").unique(), on="call", how="anti")])
@@ -112,7 +112,7 @@ def launching_calls(frames: Frames) -> pl.DataFrame:
     )
 
 
-def _activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
+def _read_activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
     """Return the activities of one kind that API calls launched, with their times, devices and kernel names."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
     numbers = pl.lit(kind, KINDS).alias("kind"), pl.int_range(pl.len()).alias("activity")

@@ -9,9 +9,9 @@ To write a dialect:
 
 1. Write ``matches``, which takes the distinct names of the ranges in the capture and returns whether they follow this
    dialect.
-2. Write ``timeline``, which takes the ``Capture`` and returns a ``Timeline``. ``timeline_instances`` adds missing
+2. Write ``timeline``, which takes the ``Capture`` and returns a ``Timeline``. ``build_timeline_instances`` adds missing
    columns of ``INSTANCE`` as nulls and sorts the rows.
-3. Parse each distinct name once (``with_parsed_names``), not once per range, and never evaluate a name as code.
+3. Parse each distinct name once (``add_parsed_names``), not once per range, and never evaluate a name as code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import polars as pl
 
 from tracekit.core import trees
 from tracekit.core.correlate import THREAD, Ranges
-from tracekit.core.forests import any_ancestor, depths
+from tracekit.core.forests import compute_depths, has_flagged_ancestor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,7 +123,7 @@ class Capture:
         last = pl.concat([e.collect().to_series().alias("end") for e in ends]).max()
         return last if isinstance(last, int) else 0
 
-    def ranges_named(self, names: pl.Series) -> pl.DataFrame:
+    def select_ranges_by_name(self, names: pl.Series) -> pl.DataFrame:
         """Return the push/pop ranges with the given names, in order of start, the longest first if starts are equal."""
         ranges = self.ranges.filter(pl.col("text").is_in(names.cast(pl.Categorical).implode()))
         return ranges.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
@@ -152,7 +152,7 @@ class Dialect(NamedTuple):
     key_op: Literal["backward", "repeats"] = "repeats"
 
 
-def timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
+def build_timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
     """Convert op instances to the form that ``Timeline.instances`` requires.
 
     Missing columns of ``INSTANCE`` are added as nulls. Rows are sorted by start, the longest first if starts are equal.
@@ -176,7 +176,7 @@ def timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
     return ordered.with_columns(new_row.gather(ordered[c]).alias(c) for c in ("parent", "forward"))
 
 
-def with_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
+def add_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
     """Add to each range the columns that were parsed from its name. The order of the ranges does not change.
 
     Args:
@@ -191,7 +191,7 @@ _NUMBERED = r"^(.*[^\s:=#\[(])[\s:=#\[(]+\d+[\])]?$"
 _STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
 
 
-def op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
+def build_op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
     """Return the op names of nested ranges, where all steps of a loop have the same name.
 
     An outermost range whose name ends in a number, such as ``Batch 7``, is a step. A range inside a step is also a step
@@ -210,11 +210,11 @@ def op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFr
     step = pl.col("text").cast(pl.String).str.extract(_NUMBERED)
     labels = names.to_frame("text").join(distinct.with_columns(step=step), on="text", how="left", maintain_order="left")
     inner = parent.is_not_null() & ~labels["step"].str.contains(_STEP).fill_null(False)  # noqa: FBT003
-    is_layer = any_ancestor(parent, labels["step"].is_null() | inner)
+    is_layer = has_flagged_ancestor(parent, labels["step"].is_null() | inner)
     counts = labels.filter(~is_layer).group_by("step").agg(several=pl.col("text").n_unique() > 1)
     labels = labels.join(counts, on="step", how="left", maintain_order="left")
     is_step = pl.col("several").fill_null(value=False) & ~is_layer
     label = pl.when(is_step).then(pl.col("step") + " *").otherwise(pl.col("text").cast(pl.String).fill_null(""))
     paths = labels.select(label=label)
-    tree, nodes = trees.range_tree(parent, depths(parent), paths["label"].cast(pl.Categorical))
+    tree, nodes = trees.build_range_tree(parent, compute_depths(parent), paths["label"].cast(pl.Categorical))
     return tree, paths.with_columns(path=tree.paths().cast(pl.Categorical).gather(nodes), node=nodes)

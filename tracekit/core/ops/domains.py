@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.forests import nearest_ancestors
-from tracekit.core.ops.dialect import Capture, Timeline, op_paths, timeline_instances
+from tracekit.core.forests import find_nearest_ancestors
+from tracekit.core.ops.dialect import Capture, Timeline, build_op_paths, build_timeline_instances
 
 KEY = ["domain", "text"]
 
 
-def domain_texts(capture: Capture, domain: str) -> pl.DataFrame:
+def read_domain_texts(capture: Capture, domain: str) -> pl.DataFrame:
     """Return the distinct names of the ranges in one domain, in the column ``text`` (String)."""
     return capture.texts.filter(pl.col("domain") == domain).select("text").drop_nulls()
 
 
-def domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: bool = True) -> Timeline:
+def build_domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: bool = True) -> Timeline:
     """Return a timeline with one op instance per push/pop range.
 
     Args:
@@ -34,9 +34,9 @@ def domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, root
     parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")
     parent, is_op = capture.nested_ranges.parent, ranges["label"].is_not_null()
-    outer = nearest_ancestors(parent, ~is_op).gather(parent)
+    outer = find_nearest_ancestors(parent, ~is_op).gather(parent)
     scope_names = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
-    tree, scopes = op_paths(outer, scope_names)
+    tree, scopes = build_op_paths(outer, scope_names)
     root = scopes["path"].cast(pl.String).gather(outer).alias("root")
     path = pl.concat_str(root, "label", separator="/", ignore_nulls=True) if rooted else pl.col("label")
     named = ranges.select(
@@ -44,9 +44,9 @@ def domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, root
         op_type=pl.when(is_op).then(pl.col("type")).otherwise(scopes["label"].str.strip_suffix(" *")),
     )
     base = (scopes["node"] if rooted else pl.zeros(len(is_op), pl.Int64, eager=True)).gather(outer).fill_null(0)
-    tree, nodes = tree.with_names(base.filter(is_op), ranges["label"].filter(is_op))
+    tree, nodes = tree.add_names(base.filter(is_op), ranges["label"].filter(is_op))
     named = named.with_columns(node=scopes["node"].scatter(is_op.arg_true(), nodes))
     optional = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]
     times = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
     rows = ranges.select(*times, *optional).with_columns(parent=parent).hstack(named)
-    return Timeline(timeline_instances(rows), tree=tree)
+    return Timeline(build_timeline_instances(rows), tree=tree)

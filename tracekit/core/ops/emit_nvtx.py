@@ -15,9 +15,16 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.categorical import map_categories
-from tracekit.core.forests import roots
-from tracekit.core.intervals.axis import null_unless
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, op_paths, timeline_instances, with_parsed_names
+from tracekit.core.forests import find_roots
+from tracekit.core.intervals.axis import replace_with_null_unless
+from tracekit.core.ops.dialect import (
+    Capture,
+    Dialect,
+    Timeline,
+    add_parsed_names,
+    build_op_paths,
+    build_timeline_instances,
+)
 
 _OP_NAME = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
 _EVALUATES = "autograd::engine::evaluate_function: "
@@ -37,14 +44,14 @@ def _has_ranges_of_emit_nvtx(ranges: pl.DataFrame) -> bool:
     return bool(ranges.select((pl.col("domain").is_null() & is_emitted).any()).item())
 
 
-def _timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: Capture) -> Timeline:
     names = capture.ranges["text"].drop_nulls().unique()
-    ranges = with_parsed_names(capture.ranges, _parse_names(names))
+    ranges = add_parsed_names(capture.ranges, _parse_names(names))
     parent = capture.nested_ranges.parent
     flags = ranges.select(pl.col("has_op_name", "may_have_op_name").fill_null(value=False))
     ranges = ranges.with_columns(is_framework_op=_are_framework_ops(parent, *flags))
-    op = _outermost_framework_ops(parent, ranges["is_framework_op"])
-    tree, named = op_paths(parent, ranges["label"])
+    op = _find_outermost_framework_ops(parent, ranges["is_framework_op"])
+    tree, named = build_op_paths(parent, ranges["label"])
     ranges = ranges.with_columns(
         op_name=named["path"],
         label=named["label"],
@@ -56,9 +63,9 @@ def _timeline(capture: Capture) -> Timeline:
     ops = ranges.filter(pl.col("op") == pl.col("row"))
     op_row = pl.repeat(None, ranges.height, dtype=pl.Int64, eager=True)
     op_row = op_row.scatter(ops["row"], pl.int_range(ops.height, eager=True))
-    forward = op_row.gather(_rows_of_forward_ops(ranges, ops))
+    forward = op_row.gather(_find_forward_op_rows(ranges, ops))
     ops = ops.with_columns(parent=op_row.gather(ops["parent"]), forward=forward)
-    return Timeline(timeline_instances(_add_names_and_directions(ops)), tree=tree)
+    return Timeline(build_timeline_instances(_add_names_and_directions(ops)), tree=tree)
 
 
 def _parse_names(texts: pl.Series) -> pl.DataFrame:
@@ -142,10 +149,10 @@ def _are_framework_ops(parent: pl.Series, has_op_name: pl.Series, may_have_op_na
             ``detach`` inside ``aten::detach``. A range with an ambiguous name is an op if its nearest ancestor with an
             unambiguous name is an op.
     """
-    return has_op_name.gather(roots(null_unless(may_have_op_name & ~has_op_name, parent)))
+    return has_op_name.gather(find_roots(replace_with_null_unless(may_have_op_name & ~has_op_name, parent)))
 
 
-def _outermost_framework_ops(parent: pl.Series, is_framework_op: pl.Series) -> pl.Series:
+def _find_outermost_framework_ops(parent: pl.Series, is_framework_op: pl.Series) -> pl.Series:
     """Return the op of each range.
 
     The op of a range that is an op of the framework is the outermost enclosing op of the framework that is separated
@@ -155,10 +162,10 @@ def _outermost_framework_ops(parent: pl.Series, is_framework_op: pl.Series) -> p
         parent: Row number of the parent of each range, or null.
         is_framework_op: Whether each range is an op of the framework.
     """
-    return roots(null_unless(is_framework_op & is_framework_op.gather(parent), parent))
+    return find_roots(replace_with_null_unless(is_framework_op & is_framework_op.gather(parent), parent))
 
 
-def _rows_of_forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+def _find_forward_op_rows(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """Return the forward op of each backward op as a row number of ``ranges``, found by sequence number.
 
     The row number is null for all other ops.
@@ -194,5 +201,5 @@ DIALECT = Dialect(
     "emit-nvtx",
     "PyTorch ops, recorded by emit_nvtx, inside ranges of the program.",
     _has_ranges_of_emit_nvtx,
-    _timeline,
+    _build_timeline,
 )

@@ -29,12 +29,12 @@ def group_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
         ops), and ``op_id`` (String).
     """
     rows = instances.with_row_index("row").with_columns(pl.col("op_type").cast(pl.String).str.to_uppercase())
-    forward = _forward_ops(rows.filter(pl.col("forward").is_null()), folding)
-    backward = _backward_ops(rows.filter(pl.col("forward").is_not_null()), forward)
+    forward = _assign_forward_ops(rows.filter(pl.col("forward").is_null()), folding)
+    backward = _group_backward_ops(rows.filter(pl.col("forward").is_not_null()), forward)
     return pl.concat([forward, backward]).sort("row").select("op", "op_id")
 
 
-def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
+def _assign_forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
     """Assign each instance to an op, except instances that are the backward pass of another instance.
 
     Returns:
@@ -63,7 +63,7 @@ def _number_occurrences(by_start: pl.DataFrame) -> pl.DataFrame:
     return by_start.with_columns(iteration).with_columns(occurrence=pl.when(~pl.col("ends_iteration")).then(counted))
 
 
-def _backward_ops(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
+def _group_backward_ops(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
     """Group the backward passes of each forward op into one op: ``row``, ``op``, ``op_id``."""
     pairs = rows.select("row", pl.col("forward").cast(pl.UInt32)).join(
         forward.rename({"row": "forward"}), on="forward", maintain_order="left"

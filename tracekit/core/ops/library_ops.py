@@ -18,26 +18,28 @@ _DALI = {
 _COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_name", "op_type")
 
 
-def library_ops(capture: Capture) -> pl.DataFrame:
+def read_library_ops(capture: Capture) -> pl.DataFrame:
     """Return the file reads and writes, the DALI steps and the NCCL calls in a capture.
 
     Returns:
         One row per op: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id`` (null for file calls),
         ``op_name`` (``IO/fread``, ``DALI/RunCPU``, ``NCCL/ncclAllReduce``), ``op_type`` (``IO``, ``DALI``, ``NCCL``).
     """
-    dali = _ranges_of_domain(capture, "DALI").with_columns(op_name=pl.col("text").replace_strict(_DALI, default=None))
-    nccl = _ranges_of_domain(capture, "NCCL").with_columns(op_name="NCCL/" + pl.col("text"))
+    dali = _select_ranges_of_domain(capture, "DALI").with_columns(
+        op_name=pl.col("text").replace_strict(_DALI, default=None)
+    )
+    nccl = _select_ranges_of_domain(capture, "NCCL").with_columns(op_name="NCCL/" + pl.col("text"))
     named = [f.drop_nulls("op_name").select(_COLUMNS) for f in (nccl, dali)]
-    return pl.concat([*named, _file_access_calls(capture)])
+    return pl.concat([*named, _read_file_access_calls(capture)])
 
 
-def _ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
+def _select_ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
     """Return the push/pop ranges of one domain. Their ``op_type`` is the name of the domain."""
     ranges = capture.ranges.filter(pl.col("domain") == domain)
     return ranges.with_columns(pl.col("text").cast(pl.String), op_type=pl.lit(domain))
 
 
-def _file_access_calls(capture: Capture) -> pl.DataFrame:
+def _read_file_access_calls(capture: Capture) -> pl.DataFrame:
     """Return the operating system calls that read or write files."""
     columns = ["start_ns", "end_ns", "process_id", "thread_id"]
     calls = capture.frames("osrt_calls").filter(pl.col("name").cast(pl.String).is_in(_IO))

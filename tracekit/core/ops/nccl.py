@@ -18,12 +18,12 @@ def _has_nccl_ranges(texts: pl.DataFrame) -> bool:
     return texts.height > 0 and bool(texts.select((pl.col("domain") == DOMAIN).fill_null(value=False).all()).item())
 
 
-def _timeline(capture: Capture) -> Timeline:
-    texts = domains.domain_texts(capture, DOMAIN)
+def _build_timeline(capture: Capture) -> Timeline:
+    texts = domains.read_domain_texts(capture, DOMAIN)
     parsed = texts.select(
         "text", label=f"{DOMAIN}/" + pl.col("text"), scope=pl.lit(None, pl.String), type=pl.lit(DOMAIN)
     )
-    timeline = domains.domain_timeline(capture, DOMAIN, parsed)
+    timeline = domains.build_domain_timeline(capture, DOMAIN, parsed)
     payloads = capture.frames("nvtx_ranges").filter(pl.col("domain") == DOMAIN)
     payloads = payloads.select("range_id", parameters=pl.col("payload_text").cast(pl.Categorical))
     instances = timeline.instances.drop("parameters")
@@ -31,4 +31,4 @@ def _timeline(capture: Capture) -> Timeline:
     return Timeline(instances.select(timeline.instances.columns), tree=timeline.tree)
 
 
-DIALECT = Dialect("nccl", "NCCL calls, with their payloads.", _has_nccl_ranges, _timeline)
+DIALECT = Dialect("nccl", "NCCL calls, with their payloads.", _has_nccl_ranges, _build_timeline)

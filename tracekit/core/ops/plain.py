@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, op_paths, timeline_instances
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline, build_op_paths, build_timeline_instances
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,9 +19,9 @@ def _accepts_any_ranges(_texts: pl.DataFrame) -> bool:
     return True
 
 
-def _timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: Capture) -> Timeline:
     parent = capture.nested_ranges.parent
-    tree, paths = op_paths(parent, capture.ranges["text"])
+    tree, paths = build_op_paths(parent, capture.ranges["text"])
     rows = capture.ranges.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id"],
         parent=parent,
@@ -29,9 +29,12 @@ def _timeline(capture: Capture) -> Timeline:
         op_type=paths["label"].str.strip_suffix(" *"),
         node=paths["node"],
     )
-    return Timeline(timeline_instances(rows), tree=tree)
+    return Timeline(build_timeline_instances(rows), tree=tree)
 
 
 DIALECT = Dialect(
-    "plain", "Nested ranges of any program. Each range is an op, named after its path.", _accepts_any_ranges, _timeline
+    "plain",
+    "Nested ranges of any program. Each range is an op, named after its path.",
+    _accepts_any_ranges,
+    _build_timeline,
 )

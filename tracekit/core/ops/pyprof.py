@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.intervals import latest_end_before
+from tracekit.core.intervals import latest_end_before_expr
 from tracekit.core.ops import markers
-from tracekit.core.ops.attach import last_containing_intervals
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, timeline_instances, with_parsed_names
-from tracekit.core.ops.library_ops import library_ops
+from tracekit.core.ops.attach import find_last_containing_intervals
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline, add_parsed_names, build_timeline_instances
+from tracekit.core.ops.library_ops import read_library_ops
 
 THREAD = ["process_id", "thread_id"]
 _OP = r"(?s)'mod'.*'op'"
@@ -28,20 +28,20 @@ def _has_pyprof_markers(texts: pl.DataFrame) -> bool:
     return bool(texts.select(is_marker.any()).item())
 
 
-def _timeline(capture: Capture) -> Timeline:
+def _build_timeline(capture: Capture) -> Timeline:
     texts = capture.texts["text"].drop_nulls().unique(maintain_order=True)
-    ops = _keep_outermost_ops(pl.concat([_marked_ops(capture, texts), _library_ops(capture)]))
-    backward = _backward_passes(capture, texts, ops)
+    ops = _keep_outermost_ops(pl.concat([_read_marked_ops(capture, texts), _read_library_ops(capture)]))
+    backward = _find_backward_passes(capture, texts, ops)
     rows = pl.concat([ops.with_columns(forward=pl.lit(None, pl.Int64)), backward], how="diagonal")
-    settings = capture.ranges_named(texts.filter(texts.str.contains("model_config", literal=True)))
+    settings = capture.select_ranges_by_name(texts.filter(texts.str.contains("model_config", literal=True)))
     config = markers.merge_configs(settings["text"].unique(maintain_order=True).cast(pl.String))
-    return Timeline(timeline_instances(rows), "occurrence", has_arguments=True, config=config)
+    return Timeline(build_timeline_instances(rows), "occurrence", has_arguments=True, config=config)
 
 
-def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
+def _read_marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
     """Return the op markers in order of time, with the columns ``_TIMES`` and the columns parsed from their names."""
     calls = markers.parse_calls(texts.filter(texts.str.contains(_OP)))
-    ops = with_parsed_names(capture.ranges_named(calls["text"]), calls)
+    ops = add_parsed_names(capture.select_ranges_by_name(calls["text"]), calls)
     return _add_locations(capture, texts, ops).select(
         *_TIMES,
         op_name=pl.coalesce("path", "op"),
@@ -61,16 +61,16 @@ def _add_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.
     If several trace markers of the process contain the op, the one that started last is used.
     """
     locations = markers.parse_locations(texts.filter(texts.str.contains("traceMarker", literal=True)))
-    ranges = with_parsed_names(capture.ranges_named(locations["text"]), locations)
+    ranges = add_parsed_names(capture.select_ranges_by_name(locations["text"]), locations)
     ranges = ranges.sort("start_ns", "end_ns", pl.col("text").cast(pl.String))
-    row = last_containing_intervals(ops, ranges, by=["process_id"])
+    row = find_last_containing_intervals(ops, ranges, by=["process_id"])
     return ops.with_columns(ranges[c].gather(row).alias(c) for c in ("path", "stack_trace"))
 
 
-def _library_ops(capture: Capture) -> pl.DataFrame:
-    """Return the file reads and writes, DALI steps and NCCL calls, with the columns of ``_marked_ops``."""
+def _read_library_ops(capture: Capture) -> pl.DataFrame:
+    """Return the file reads and writes, DALI steps and NCCL calls, with the columns of ``_read_marked_ops``."""
     constants = {"stack_trace": pl.lit(""), "data_type": pl.lit(""), **_UNKNOWN, "ends_iteration": pl.lit(value=False)}
-    return library_ops(capture).with_columns(**constants)
+    return read_library_ops(capture).with_columns(**constants)
 
 
 def _keep_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
@@ -79,12 +79,12 @@ def _keep_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
     The direction of each op is added.
     """
     ordered = ops.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
-    outer_end = latest_end_before(THREAD)
+    outer_end = latest_end_before_expr(THREAD)
     outermost = ordered.filter(outer_end.is_null() | (pl.col("end_ns") > outer_end))
     return outermost.with_columns(direction=pl.when("ends_iteration").then(pl.lit("bprop")).otherwise(pl.lit("fprop")))
 
 
-def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
+def _find_backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
     """Return the backward passes of ops.
 
     A backward pass has its own times and thread, and otherwise the properties of its forward op. The column ``forward``
@@ -93,8 +93,8 @@ def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> p
     numbered = pl.DataFrame({"text": texts}).with_columns(
         sequence_number=pl.col("text").str.extract(_SEQUENCE).cast(pl.Int64)
     )
-    ranges = with_parsed_names(capture.ranges_named(numbered.drop_nulls()["text"]), numbered)
-    ranges = ranges.with_columns(op=last_containing_intervals(ranges, ops, by=THREAD))
+    ranges = add_parsed_names(capture.select_ranges_by_name(numbered.drop_nulls()["text"]), numbered)
+    ranges = ranges.with_columns(op=find_last_containing_intervals(ranges, ops, by=THREAD))
     key = ["process_id", "sequence_number"]
     inside = ranges.drop_nulls("op").filter(pl.col("sequence_number") > 0)
     inside = inside.filter(~ops["ends_iteration"].gather(inside["op"]))
@@ -111,6 +111,6 @@ DIALECT = Dialect(
     "pyprof",
     "PyTorch annotated by PyProf or DLProf: markers with module, op and arguments.",
     _has_pyprof_markers,
-    _timeline,
+    _build_timeline,
     key_op="backward",
 )

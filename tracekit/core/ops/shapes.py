@@ -95,7 +95,9 @@ def infer_formats_and_output_shape(
     """
     try:
         if op_type in _CONVOLUTIONS:
-            return _CONVOLUTIONS[op_type], _convolution_shape(operands, int(op_type[4]), _parameter_values(parameters))
+            return _CONVOLUTIONS[op_type], _infer_convolution_shape(
+                operands, int(op_type[4]), _list_parameter_values(parameters)
+            )
         if op_type in _PRODUCTS:
             formats, dimensions = _PRODUCTS[op_type]
             enough = len(operands) > dimensions[-1][0]
@@ -106,7 +108,7 @@ def infer_formats_and_output_shape(
         return Formats(), None
 
 
-def _parameter_values(parameters: Sequence[Any]) -> list[list[Any]]:
+def _list_parameter_values(parameters: Sequence[Any]) -> list[list[Any]]:
     """Return the values of the parameters, in order.
 
     The result has an empty list for each parameter that has no recorded data type, because its value is not a number.
@@ -115,22 +117,26 @@ def _parameter_values(parameters: Sequence[Any]) -> list[list[Any]]:
     return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in objects]
 
 
-def _convolution_shape(operands: list[Shape], rank: int, geometry: list[list[Any]]) -> Shape | None:
+def _infer_convolution_shape(operands: list[Shape], rank: int, geometry: list[list[Any]]) -> Shape | None:
     """Return the shape of the result of a convolution. Missing dimensions count as 1."""
     if len(operands) < 2:  # noqa: PLR2004 - image and filter
         return None
     image, kernel = ((s + [1] * (rank + 2))[: rank + 2] for s in operands[:2])
 
-    def parameter(index: int, dimension: int, default: int) -> int:
+    def find_parameter(index: int, dimension: int, default: int) -> int:
         values = geometry[index] if index < len(geometry) else []
         value = values[dimension] if dimension < len(values) else default
         return value if isinstance(value, int) else default
 
-    def result_size(dimension: int) -> int:
-        stride, padding, dilation = parameter(0, dimension, 1), parameter(1, dimension, 0), parameter(2, dimension, 1)
+    def compute_result_size(dimension: int) -> int:
+        stride, padding, dilation = (
+            find_parameter(0, dimension, 1),
+            find_parameter(1, dimension, 0),
+            find_parameter(2, dimension, 1),
+        )
         return (image[2 + dimension] + 2 * padding - dilation * (kernel[2 + dimension] - 1) - 1) // max(stride, 1) + 1
 
-    return [image[0], kernel[0], *(result_size(d) for d in range(rank))]
+    return [image[0], kernel[0], *(compute_result_size(d) for d in range(rank))]
 
 
 def _infer_linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
@@ -147,12 +153,14 @@ def _infer_matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     left, right = [*operands, [0, 0], [0, 0]][:2]
     rank = max(len(left), len(right))
 
-    def batch_dimensions(count: int) -> str:
+    def infer_batch_dimensions(count: int) -> str:
         return "*," * (count - 2)
 
     names = "N" if len(left) == 1 else "N,M", "P" if len(right) == 1 else "M,P"
-    result = "P" if rank == 1 else batch_dimensions(rank) + "N,P"
-    formats = Formats(f"{batch_dimensions(len(left))}{names[0]};{batch_dimensions(len(right))}{names[1]}", result)
+    result = "P" if rank == 1 else infer_batch_dimensions(rank) + "N,P"
+    formats = Formats(
+        f"{infer_batch_dimensions(len(left))}{names[0]};{infer_batch_dimensions(len(right))}{names[1]}", result
+    )
     if len(operands) < 2:  # noqa: PLR2004 - both factors
         return formats, None
     if rank == 1:

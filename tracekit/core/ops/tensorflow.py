@@ -9,7 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ops import domains
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, timeline_instances
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline, build_timeline_instances
 
 DOMAIN = "tensorflow-core"
 CUSTOM = "CustomNVTX"
@@ -20,19 +20,19 @@ def _has_tensorflow_ranges(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
 
 
-def _timeline(capture: Capture) -> Timeline:
-    timeline = domains.domain_timeline(
-        capture, DOMAIN, _parse_names(domains.domain_texts(capture, DOMAIN)), rooted=False
+def _build_timeline(capture: Capture) -> Timeline:
+    timeline = domains.build_domain_timeline(
+        capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)), rooted=False
     )
     start_end = _start_end_ops(capture)
     if not start_end.height:
         return timeline
-    rows = pl.concat([timeline.instances, timeline_instances(start_end)])
-    return Timeline(timeline_instances(rows), tree=timeline.tree)
+    rows = pl.concat([timeline.instances, build_timeline_instances(start_end)])
+    return Timeline(build_timeline_instances(rows), tree=timeline.tree)
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse the name, scope and type of an op from each distinct range name, as ``domain_timeline`` requires them."""
+    """Parse the name, scope and type of an op from each range name, as ``build_domain_timeline`` requires them."""
     text = pl.col("text")
     return texts.select(
         "text",
@@ -64,4 +64,6 @@ def _start_end_ops(capture: Capture) -> pl.DataFrame:
     return named.select(*times, ends, op_name="label", op_type="type")
 
 
-DIALECT = Dialect("tensorflow", "TensorFlow ops in NVIDIA's builds of TensorFlow.", _has_tensorflow_ranges, _timeline)
+DIALECT = Dialect(
+    "tensorflow", "TensorFlow ops in NVIDIA's builds of TensorFlow.", _has_tensorflow_ranges, _build_timeline
+)

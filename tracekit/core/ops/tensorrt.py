@@ -23,12 +23,12 @@ def _has_tensorrt_ranges(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
 
 
-def _timeline(capture: Capture) -> Timeline:
-    return domains.domain_timeline(capture, DOMAIN, _parse_names(domains.domain_texts(capture, DOMAIN)))
+def _build_timeline(capture: Capture) -> Timeline:
+    return domains.build_domain_timeline(capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)))
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse the name, scope and type of an op from each distinct range name, as ``domain_timeline`` requires them."""
+    """Parse the name, scope and type of an op from each range name, as ``build_domain_timeline`` requires them."""
     text = pl.col("text")
     parts = text.str.replace_all("...", " ... ", literal=True)
     folder = parts.str.extract(_FOLDER).str.strip_chars("/")
@@ -43,4 +43,4 @@ def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-DIALECT = Dialect("tensorrt", "TensorRT layers in their execution context.", _has_tensorrt_ranges, _timeline)
+DIALECT = Dialect("tensorrt", "TensorRT layers in their execution context.", _has_tensorrt_ranges, _build_timeline)

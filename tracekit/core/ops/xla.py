@@ -27,12 +27,12 @@ def _has_xla_ranges(texts: pl.DataFrame) -> bool:
     return bool(texts.select(is_xla.any()).item())
 
 
-def _timeline(capture: Capture) -> Timeline:
-    return domains.domain_timeline(capture, DOMAIN, _parse_names(domains.domain_texts(capture, DOMAIN)))
+def _build_timeline(capture: Capture) -> Timeline:
+    return domains.build_domain_timeline(capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)))
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse the name, scope and type of an op from each distinct range name, as ``domain_timeline`` requires them."""
+    """Parse the name, scope and type of an op from each range name, as ``build_domain_timeline`` requires them."""
     text = pl.col("text")
     name, op = text.str.extract(_NAME).fill_null(""), text.str.extract(r"[#,]hlo_op=([^,#]+)")
     scope = name.str.replace(_ROOT, "")
@@ -52,4 +52,6 @@ def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-DIALECT = Dialect("xla", "XLA's ranges in JAX and TensorFlow: program, scopes, operation.", _has_xla_ranges, _timeline)
+DIALECT = Dialect(
+    "xla", "XLA's ranges in JAX and TensorFlow: program, scopes, operation.", _has_xla_ranges, _build_timeline
+)

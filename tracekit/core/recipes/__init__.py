@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from tracekit.core.recipes.recipe import UNNAMED_INDEX, Clock, Option, Output, RankRequest, Recipe, Tables, Value
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ __all__ = [
     "Tables",
     "Value",
     "find_recipe",
-    "option_values",
+    "resolve_option_values",
 ]
 
 RECIPES = {
@@ -80,11 +80,11 @@ def find_recipe(name: str) -> Recipe:
         UnknownFormatError: There is no such recipe.
     """
     if name not in RECIPES:
-        raise UnknownFormatError(f"unknown recipe {name!r}", hint=choices_hint("recipes", RECIPES, name))
+        raise UnknownFormatError(f"unknown recipe {name!r}", hint=create_choices_hint("recipes", RECIPES, name))
     return cast("Recipe", getattr(import_module(f"{__name__}.{RECIPES[name]}"), name))
 
 
-def option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Value]:
+def resolve_option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Value]:
     """Return the values of all options of a recipe: the given settings, which are checked, and default values.
 
     Raises:
@@ -92,7 +92,9 @@ def option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Va
     """
     for name, value in settings.items():
         if name not in recipe.options:
-            hint = choices_hint("options", recipe.options, name) if recipe.options else "the recipe has no options"
+            hint = (
+                create_choices_hint("options", recipe.options, name) if recipe.options else "the recipe has no options"
+            )
             raise UnknownFormatError(f"recipe {recipe.name!r} has no option {name!r}", hint=hint)
         recipe.options[name].check_value(recipe.name, name, value)
     values = {name: settings.get(name, option.default) for name, option in recipe.options.items()}

@@ -76,8 +76,8 @@ def gpu_time_breakdown(request: RankRequest) -> Tables:
 
     The time of a GPU extends from the start of its first activity to the end of its last one, over all streams.
     """
-    rows = _activities_of_steps(_read_activities(request), request)
-    combinations = _combination_times(rows)
+    rows = _select_activities_of_steps(_read_activities(request), request)
+    combinations = _sum_combination_times(rows)
     spans = rows.group_by("device_id").agg(total_ns=pl.col("end_ns").max() - pl.col("start_ns").min())
     both = _BITS[COMPUTATION] | _BITS[COMMUNICATION]
     has = {**{k: pl.col("kinds") & bit > 0 for k, bit in _BITS.items()}, "overlap": pl.col("kinds") & both == both}
@@ -91,12 +91,12 @@ def gpu_time_breakdown(request: RankRequest) -> Tables:
     return {
         _BUSY: busy.select("device_id", *(f"{name}_ns" for name in _SUMS), hidden, **percents),
         _OVERLAPS: _sum_overlaps(combinations.select("kinds", "time_ns")),
-        _ACTIVITIES: _sums_by_name(rows),
-        _IDLE: _stream_idle_times(request, rows),
+        _ACTIVITIES: _sum_by_name(rows),
+        _IDLE: _find_stream_idle_times(request, rows),
     }
 
 
-def _stream_idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
+def _find_stream_idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
     """Return how long each stream is idle between its activities, by cause.
 
     The cause is ``host_wait`` if the next activity was launched after the end of the previous one, ``kernel_wait`` if
@@ -104,10 +104,10 @@ def _stream_idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame
     """
     calls = request.frames("api_calls").select(*_CALL_KEY, launch_ns="start_ns").collect()
     rows = rows.join(calls.unique(_CALL_KEY, keep="first"), on=_CALL_KEY, how="left")
-    rows = rows.sort(*_STREAM, "start_ns").with_columns(previous_end=intervals.latest_end_before(_STREAM))
+    rows = rows.sort(*_STREAM, "start_ns").with_columns(previous_end=intervals.latest_end_before_expr(_STREAM))
     gaps = rows.with_columns(idle_ns=pl.col("start_ns") - pl.col("previous_end")).filter(pl.col("idle_ns") > 0)
     is_late = (pl.col("launch_ns") > pl.col("previous_end")).fill_null(value=False)
-    is_short = pl.col("idle_ns") < request.integer_option("delay") * _NS_PER_US
+    is_short = pl.col("idle_ns") < request.get_integer_option("delay") * _NS_PER_US
     cause = (
         pl.when(is_late).then(pl.lit("host_wait")).when(is_short).then(pl.lit("kernel_wait")).otherwise(pl.lit("other"))
     )
@@ -144,30 +144,30 @@ def _read_activities(request: RankRequest) -> pl.DataFrame:
     frames = request.frames
     rows = [
         read_kernels(request, *columns).with_columns(kind=kind),
-        _with_name_and_kind(frames("graph_launches"), pl.lit(_GRAPH), COMPUTATION),
-        _with_name_and_kind(frames("memcpys"), memcpy_label_expr(pl.col("copy_kind")), MEMORY),
-        _with_name_and_kind(frames("memsets"), memset_label_expr(), MEMORY),
+        _add_name_and_kind(frames("graph_launches"), pl.lit(_GRAPH), COMPUTATION),
+        _add_name_and_kind(frames("memcpys"), memcpy_label_expr(pl.col("copy_kind")), MEMORY),
+        _add_name_and_kind(frames("memsets"), memset_label_expr(), MEMORY),
     ]
     return pl.concat([r.select(*columns, "name", "kind") for r in rows]).collect()
 
 
-def _with_name_and_kind(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.LazyFrame:
+def _add_name_and_kind(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.LazyFrame:
     return rows.with_columns(name=name.cast(pl.Categorical), kind=pl.lit(kind, _KIND))
 
 
-def _activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
+def _select_activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
     """Return the GPU activities of the steps of the PyTorch profiler that the option ``steps`` selects.
 
     An activity is selected if the API call that launched it started before the end of these steps.
     """
-    limit = _launch_deadline_ns(request.frames, request.text_option("steps"))
+    limit = _compute_launch_deadline(request.frames, request.get_text_option("steps"))
     if limit is None:
         return rows
     calls = request.frames("api_calls").filter(pl.col("start_ns") < limit).select(_CALL_KEY).collect()
     return rows.join(calls.unique(), on=_CALL_KEY, how="semi")
 
 
-def _launch_deadline_ns(frames: Frames, steps: str) -> int | None:
+def _compute_launch_deadline(frames: Frames, steps: str) -> int | None:
     """Return the time in ns before which activities must have been launched to be counted, or None if all are counted.
 
     If the capture has at most one step, all activities are counted.
@@ -182,7 +182,7 @@ def _launch_deadline_ns(frames: Frames, steps: str) -> int | None:
     return ends + 1 if steps == "recorded" else int(step_ranges["start_ns"].max())  # type: ignore[arg-type]
 
 
-def _combination_times(rows: pl.DataFrame) -> pl.DataFrame:
+def _sum_combination_times(rows: pl.DataFrame) -> pl.DataFrame:
     """Return how long each combination of kinds of activity runs on each device.
 
     Returns:
@@ -200,7 +200,7 @@ def _combination_times(rows: pl.DataFrame) -> pl.DataFrame:
     return sweep.group_by("device_id", "kinds").agg(pl.col("time_ns").sum())
 
 
-def _sums_by_name(rows: pl.DataFrame) -> pl.DataFrame:
+def _sum_by_name(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the total durations of activities by name, the longest total of each kind first."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     sums = rows.group_by("kind", "name").agg(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
 
 
-def _analysis_recipe(name: str, doc: str, read_tables: Callable[..., Tables], *outputs: str) -> Recipe:
+def _declare_analysis_recipe(name: str, doc: str, read_tables: Callable[..., Tables], *outputs: str) -> Recipe:
     """Declare a recipe that returns tables of the communication analysis.
 
     Args:
@@ -41,25 +41,25 @@ def _round_decimals(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.col(c).round(_DECIMALS.get(c, 1)) for c, t in rows.schema.items() if t == pl.Float64)
 
 
-comm_sum = _analysis_recipe(
+comm_sum = _declare_analysis_recipe(
     "comm_sum",
     "Bandwidth, waits and overlap of collectives and messages, by kind, communicator and size.",
     read_call_tables,
     *("summary", "operations", "clocks"),
 )
-comm_skew = _analysis_recipe(
+comm_skew = _declare_analysis_recipe(
     "comm_skew",
     "How late each rank starts collectives and messages, and how long it waits in them.",
     read_call_tables,
     *("arrivals", "operations", "clocks"),
 )
-comm_trace = _analysis_recipe(
+comm_trace = _declare_analysis_recipe(
     "comm_trace",
     "Every collective and message of every rank, matched across ranks, on a common clock.",
     read_call_tables,
     *("calls", "clocks"),
 )
-iteration_spread = _analysis_recipe(
+iteration_spread = _declare_analysis_recipe(
     "iteration_spread",
     "How much the ranks differ in each iteration, and which rank lost time in which phase.",
     read_rank_tables,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.idle import ACTIVITIES
-from tracekit.core.intervals import intersection_of_unions, union_duration
+from tracekit.core.intervals import compute_union_duration, intersect_unions
 from tracekit.core.recipes.recipe import RANK, Output, RankRequest, Tables, Value, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr
 
@@ -39,24 +39,24 @@ def gpu_time_sum(request: RankRequest) -> Tables:
         for table in ACTIVITIES
     ]
     rows = pl.concat(activities).drop_nulls(_TIMES).collect()
-    return {_TABLE: _gpu_time_parts(rows)}
+    return {_TABLE: _compute_gpu_time_parts(rows)}
 
 
-def _gpu_time_parts(rows: pl.DataFrame) -> pl.DataFrame:
+def _compute_gpu_time_parts(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the times in which each GPU is busy, runs kernels, runs NCCL kernels or is idle, with one row per GPU.
 
     Args:
         rows: Activities: ``device_id``, ``start_ns``, ``end_ns``, ``is_kernel`` and ``is_nccl``.
     """
     kernels, nccl = rows.filter("is_kernel"), rows.filter("is_nccl")
-    hidden = intersection_of_unions(nccl, kernels.filter(~pl.col("is_nccl")), by=[_DEVICE])
+    hidden = intersect_unions(nccl, kernels.filter(~pl.col("is_nccl")), by=[_DEVICE])
     unions = {"busy": rows, "kernel": kernels, "nccl": nccl, "hidden_ns": hidden}
     duration = pl.col("end_ns") - pl.col("start_ns")
     times = rows.group_by(_DEVICE).agg(
         kernel_count=pl.col("is_kernel").sum().cast(pl.Int64), kernel_time_ns=duration.filter("is_kernel").sum()
     )
     for name, intervals in unions.items():
-        union = union_duration(intervals.select(_DEVICE, *_TIMES), by=[_DEVICE]).rename({"duration_ns": name})
+        union = compute_union_duration(intervals.select(_DEVICE, *_TIMES), by=[_DEVICE]).rename({"duration_ns": name})
         times = times.join(union, on=_DEVICE, how="left")
     times = times.with_columns(
         pl.col(*unions).fill_null(0).cast(pl.Int64),

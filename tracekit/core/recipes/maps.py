@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.intervals import intersection_of_unions
+from tracekit.core.intervals import intersect_unions
 from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.recipe import (
     ALIGN,
@@ -44,12 +44,12 @@ BusyIntervals = dict[str, pl.DataFrame]
 Split = Callable[[pl.DataFrame], BusyIntervals]
 
 
-def combine_map(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def concatenate_heat_maps(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     """Concatenate the heat maps of all ranks."""
     return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
-def _heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split_group: Split) -> Tables:
+def _build_heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split_group: Split) -> Tables:
     """Return the heat map of one rank, with the percentages of busy time in each bin for each group.
 
     Args:
@@ -61,14 +61,14 @@ def _heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split_g
     """
     bins = Bins.from_request(request)
     groups = rows.sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
-    maps = [_heat_map_of_group(bins, group, keys, split_group) for group in groups]
-    empty = _heat_map_of_group(bins, rows.clear(), keys, split_group).clear()
+    maps = [_build_heat_map_of_group(bins, group, keys, split_group) for group in groups]
+    empty = _build_heat_map_of_group(bins, rows.clear(), keys, split_group).clear()
     return {ANALYSIS: pl.concat([empty, *maps]).with_row_index(UNNAMED_INDEX)}
 
 
-def _heat_map_of_group(bins: Bins, group: pl.DataFrame, keys: list[str], split_group: Split) -> pl.DataFrame:
+def _build_heat_map_of_group(bins: Bins, group: pl.DataFrame, keys: list[str], split_group: Split) -> pl.DataFrame:
     """Return the heat map of one group: the percentages of busy time, with one row per bin."""
-    shares = {title: bins.busy_percentages(intervals) for title, intervals in split_group(group).items()}
+    shares = {title: bins.compute_busy_percentages(intervals) for title, intervals in split_group(group).items()}
     keyed = [pl.lit(group[key].first(), pl.Int64).alias(_TITLES[key]) for key in keys]
     return pl.DataFrame({"Duration": bins.starts, **shares}).with_columns(keyed)
 
@@ -93,33 +93,33 @@ class Bins:
     @classmethod
     def from_request(cls, request: RankRequest) -> Bins:
         """Return the bins of a rank. The option ``bins`` of the recipe determines the number of bins."""
-        return cls(request.integer_option("bins"), request.clock)
+        return cls(request.get_integer_option("bins"), request.clock)
 
-    def busy_percentages(self, intervals: pl.DataFrame) -> pl.Series:
+    def compute_busy_percentages(self, intervals: pl.DataFrame) -> pl.Series:
         """Return the percentage of each bin in which at least one interval runs, with one decimal.
 
         Only the recorded part of a bin counts, from the start to the end of the capture. The percentage is null if no
         part of the bin was recorded. As in nsys, the whole first bin counts if the common axis begins with the capture
         and the capture ends in the first bin.
         """
-        covered = np.diff(CoveredTime(intervals).covered_time_before(self._edges))
+        covered = np.diff(CoveredTime(intervals).compute_time_before(self._edges))
         shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)
         return shares.set(pl.Series(self._recorded == 0), None)
 
-    def bin_indices(self, times: pl.Expr) -> pl.Expr:
+    def find_bin_indices(self, times: pl.Expr) -> pl.Expr:
         """Return the index of the bin that contains each time."""
         return (times + self._offset_ns) // self._size
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
 def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which kernels run, by device."""
     keys = ["process_id", "device_id"]
     rows = request.frames("kernels").select(*keys, *_TIMES).collect()
-    return _heat_map(request, rows, keys, lambda group: {"Kernel": group})
+    return _build_heat_map(request, rows, keys, lambda group: {"Kernel": group})
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
 def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which NCCL kernels and other kernels run, by device, in ranks with NCCL."""
     keys = ["process_id", "device_id"]
@@ -128,24 +128,24 @@ def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
 
     def split_by_nccl(group: pl.DataFrame) -> BusyIntervals:
         nccl, compute = group.filter("is_nccl"), group.filter(~pl.col("is_nccl"))
-        return {"All": group, "NCCL": nccl, "Compute": compute, "Overlap": intersection_of_unions(nccl, compute, by=())}
+        return {"All": group, "NCCL": nccl, "Compute": compute, "Overlap": intersect_unions(nccl, compute, by=())}
 
-    return _heat_map(request, rows, keys, split_by_nccl)
+    return _build_heat_map(request, rows, keys, split_by_nccl)
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
 def mpi_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which kernels and MPI calls run, by process, in ranks with MPI calls."""
-    return _heat_map_of_calls(request, "mpi_calls", "MPI")
+    return _build_heat_map_of_calls(request, "mpi_calls", "MPI")
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
 def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which kernels and UCX calls run, by process, in ranks with UCX calls."""
-    return _heat_map_of_calls(request, "ucx_calls", "UCX")
+    return _build_heat_map_of_calls(request, "ucx_calls", "UCX")
 
 
-def _heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
+def _build_heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
     """Return the heat map of kernels and of the calls in a table, which is empty if a rank has no such calls."""
     columns = ("process_id", *_TIMES)
     sides = {
@@ -156,6 +156,6 @@ def _heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
 
     def split_by_side(group: pl.DataFrame) -> BusyIntervals:
         kernels, calls = (group.filter(side=side) for side in sides)
-        return {"Kernel": kernels, title: calls, "Overlap": intersection_of_unions(kernels, calls, by=())}
+        return {"Kernel": kernels, title: calls, "Overlap": intersect_unions(kernels, calls, by=())}
 
-    return _heat_map(request, rows, ["process_id"], split_by_side)
+    return _build_heat_map(request, rows, ["process_id"], split_by_side)

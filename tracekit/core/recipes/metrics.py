@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.maps import OPTIONS, OUTPUT, Bins, combine_map
+from tracekit.core.recipes.maps import OPTIONS, OUTPUT, Bins, concatenate_heat_maps
 from tracekit.core.recipes.recipe import (
     ANALYSIS,
     UNNAMED_INDEX,
@@ -21,7 +21,7 @@ from tracekit.core.recipes.recipe import (
     move_rank_to_end,
     recipe,
 )
-from tracekit.core.recipes.statistics import count_values, statistics_from_counts, sum_counts
+from tracekit.core.recipes.statistics import compute_statistics_from_counts, count_values, sum_counts
 from tracekit.core.recipes.sums import (
     DEVICE_ID,
     NAME,
@@ -72,7 +72,7 @@ def gpu_metric_util_sum(request: RankRequest) -> Tables:
     gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
     recorded = request.frames("gpu_metrics").filter(pl.col("timestamp_ns") >= 0)
     counts = count_values(recorded.select(gpu, name, pl.col("value").cast(pl.Float64)), [_GPU, _METRIC_NAME])
-    stats = statistics_from_counts(counts, [_GPU, _METRIC_NAME])
+    stats = compute_statistics_from_counts(counts, [_GPU, _METRIC_NAME])
     full = pl.col(_METRIC_NAME).cast(pl.String)
     plain = full.str.replace(_UNIT, "")
     is_plain = plain.is_in(_WITHOUT_UNIT) & _is_percentage_expr(full)
@@ -89,15 +89,18 @@ def nvlink_sum(request: RankRequest) -> Tables:
     """Statistics of the utilization of NVLink in percent, without samples of 0, by rank and metric."""
     samples = _read_percentages(request.frames).rename({NAME: _METRIC_NAME})
     rows = samples.filter(pl.col(_METRIC_NAME).str.contains("(?i)nvlink") & (pl.col("value") != 0))
-    labeled = rows.join(_gpu_labels(request.frames), on="device_id", how="left")
+    labeled = rows.join(_read_gpu_labels(request.frames), on="device_id", how="left")
     gpu = pl.coalesce(_GPU_LABEL, pl.col("device_id").cast(pl.String)).alias(_GPU_LABEL)
     keys = [_METRIC_NAME, _GPU_LABEL]
     counts = count_values(labeled.select(_METRIC_NAME, gpu, "value"), keys)
     totals = sum_counts(counts.drop(_GPU_LABEL))
-    return {_ALL_STATS: statistics_from_counts(totals, keys[:1]), _STATS_BY_GPU: statistics_from_counts(counts, keys)}
+    return {
+        _ALL_STATS: compute_statistics_from_counts(totals, keys[:1]),
+        _STATS_BY_GPU: compute_statistics_from_counts(counts, keys),
+    }
 
 
-def _gpu_labels(frames: Frames) -> pl.LazyFrame:
+def _read_gpu_labels(frames: Frames) -> pl.LazyFrame:
     """Read the bus location and the name of each GPU, as nsys prints them: ``device_id`` and ``GPU``."""
     parts = (pl.col(c).cast(pl.String) for c in ("bus_location", "name"))
     label = pl.concat_str(*parts, separator=" - ", ignore_nulls=True).replace("", None).alias(_GPU_LABEL)
@@ -119,7 +122,7 @@ def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
     The metric ``SM Active`` has two names. Its column has the name that the first rank recorded.
     """
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
-    return combine_map({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
+    return concatenate_heat_maps({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
 
 
 @recipe(OUTPUT, combine=_combine_utilization, options=OPTIONS, aligned=True)
@@ -131,7 +134,7 @@ def gpu_metric_util_map(request: RankRequest) -> Tables:
     rows = _read_percentages(request.frames).filter(pl.col("timestamp_ns") >= 0, is_sm | name.is_in(_UTILIZATION))
     plain = pl.when(is_sm).then(pl.lit(_SM)).otherwise(name)
     sampled = rows.with_columns(plain.alias(NAME), pl.when(is_sm).then(name).alias(_SM_NAME)).collect()
-    means = sampled.group_by("device_id", bins.bin_indices(pl.col("timestamp_ns")).alias("bin")).agg(
+    means = sampled.group_by("device_id", bins.find_bin_indices(pl.col("timestamp_ns")).alias("bin")).agg(
         *(pl.col("value").filter(name == metric).mean().round(1).alias(metric) for metric in _UTILIZATION),
         pl.col(_SM_NAME).max(),
     )

@@ -18,7 +18,13 @@ from tracekit.core.recipes.recipe import (
     recipe,
 )
 from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels, read_ranges
-from tracekit.core.recipes.statistics import VALUE, count_values, quartile_exprs, statistics_from_counts, sum_counts
+from tracekit.core.recipes.statistics import (
+    VALUE,
+    compute_statistics_from_counts,
+    count_values,
+    quartile_exprs,
+    sum_counts,
+)
 from tracekit.core.reports.nvtx import project_ranges
 from tracekit.core.reports.report import THREAD
 
@@ -52,7 +58,7 @@ def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str,
         name_title: Title of the column of names.
         time_dtype: Type of durations and ends. As in nsys, it is Float64 if ranges can be open.
     """
-    selected = rows.filter(pl.col("name").cast(pl.String) == request.text_option("name")).with_columns(
+    selected = rows.filter(pl.col("name").cast(pl.String) == request.get_text_option("name")).with_columns(
         pl.col("name").cast(pl.String).alias(name_title), pl.col("end_ns").cast(time_dtype)
     )
     ordered = selected.collect()
@@ -76,11 +82,11 @@ def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Table
     occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
     ranks = tables[_RANKS][RANK].to_list()
     key = values.columns[0]
-    stats = move_rank_to_end(statistics_from_counts(values, [key]), key)
+    stats = move_rank_to_end(compute_statistics_from_counts(values, [key]), key)
     return {
         _STATS: stats,
         **{f"pace_{p}": _pivot_by_rank(occurrences, p, ranks) for p in _PACES},
-        _DELTA_STATS: _time_delta_statistics(occurrences),
+        _DELTA_STATS: _compute_time_delta_statistics(occurrences),
     }
 
 
@@ -100,7 +106,7 @@ def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl
     return wide.with_columns(missing).select(columns)
 
 
-def _time_delta_statistics(occurrences: pl.DataFrame) -> pl.DataFrame:
+def _compute_time_delta_statistics(occurrences: pl.DataFrame) -> pl.DataFrame:
     """Return statistics over all ranks of the time since the previous occurrence, with one row per occurrence."""
     x = pl.col("delta").cast(pl.Float64)
     grouped = (

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.forests import concat_ancestor_strings, depths
-from tracekit.core.intervals.containment import shortest_containers
-from tracekit.core.reports.nvtx import CHILDREN, add_child_aggregates, range_gpu_extents, range_launch_pairs
+from tracekit.core.forests import compute_depths, concat_ancestor_strings
+from tracekit.core.intervals.containment import find_shortest_containers
+from tracekit.core.reports.nvtx import (
+    CHILDREN,
+    add_child_aggregates,
+    compute_range_gpu_extents,
+    pair_ranges_with_launches,
+)
 from tracekit.core.reports.report import CALL_KEY, THREAD
 from tracekit.core.reports.sources import read_attributable_ranges
 
@@ -48,15 +53,23 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
         null for the projection of the whole range).
     """
     ranges = read_attributable_ranges(frames).collect()
-    nodes = _node_creations(frames)
-    singles, outer = _node_projections(ranges, nodes)
-    sources = [_launching_calls(frames), _graph_creations(frames), _node_creations(frames, original=False)]
-    extents = pl.concat([_range_gpu_extents(ranges, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
+    nodes = _read_node_creations(frames)
+    singles, outer = _project_nodes(ranges, nodes)
+    sources = [
+        _read_launching_calls(frames),
+        _read_graph_creations(frames),
+        _read_node_creations(frames, original=False),
+    ]
+    extents = (
+        pl.concat([_compute_range_gpu_extents(ranges, pl.concat(sources)), outer])
+        .group_by("row")
+        .agg(*_BOUNDS_OF_EXTENT)
+    )
     rows = pl.concat([extents.with_columns(activity=pl.lit(None, pl.UInt32)), singles]).sort("row", maintain_order=True)
     return ranges[rows["row"]].hstack(rows)
 
 
-def _launching_calls(frames: Frames) -> pl.DataFrame:
+def _read_launching_calls(frames: Frames) -> pl.DataFrame:
     """Return the API calls that launched activities, with the extent of these activities."""
     times = (
         frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in (*_NODE_TABLES, _GRAPHS)
@@ -66,7 +79,7 @@ def _launching_calls(frames: Frames) -> pl.DataFrame:
     return calls.join(extents, on=CALL_KEY, how="inner").select(_COLUMNS).collect()
 
 
-def _graph_creations(frames: Frames) -> pl.DataFrame:
+def _read_graph_creations(frames: Frames) -> pl.DataFrame:
     """Return the launches of whole CUDA graphs with the times at which the graphs were created and instantiated.
 
     A launch has one row for the creation of its graph and one row for the instantiation.
@@ -91,25 +104,25 @@ def _graph_creations(frames: Frames) -> pl.DataFrame:
     return pl.concat(parts).collect()
 
 
-def _range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _compute_range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the first start, first end and last end of the activities of each range.
 
     The columns are ``row``, ``gpu_start_ns``, ``gpu_first_end_ns`` and ``gpu_end_ns``.
     """
-    whole = range_gpu_extents(ranges, launches)
-    ends = range_gpu_extents(ranges, launches.with_columns(gpu_start_ns="gpu_first_end_ns"))
+    whole = compute_range_gpu_extents(ranges, launches)
+    ends = compute_range_gpu_extents(ranges, launches.with_columns(gpu_start_ns="gpu_first_end_ns"))
     joined = whole.join(ends.select("row", first_end="low"), on="row", how="inner")
     return joined.select("row", gpu_start_ns="low", gpu_first_end_ns="first_end", gpu_end_ns="high")
 
 
-def _node_projections(ranges: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _project_nodes(ranges: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Pair the activities of graph nodes with the ranges in which the nodes were created.
 
     Returns:
         Two frames with one row per activity and range. The first has the ranges that contain no other range. Each of
         its rows is one projection. The second has the other ranges.
     """
-    pairs = range_launch_pairs(ranges, nodes)
+    pairs = pair_ranges_with_launches(ranges, nodes)
     times = nodes.select(_TIMES)[pairs["member"]]
     rows = pairs.rename({"member": "activity"}).hstack(times).with_columns(pl.col("activity").cast(pl.UInt32))
     is_single = _contains_no_range(ranges)[pairs["row"]]
@@ -130,7 +143,7 @@ def _contains_no_range(ranges: pl.DataFrame) -> pl.Series:
     return rows.select("row", is_free.alias("is_free")).sort("row")["is_free"]
 
 
-def _node_creations(frames: Frames, *, original: bool = True) -> pl.DataFrame:
+def _read_node_creations(frames: Frames, *, original: bool = True) -> pl.DataFrame:
     """Return the activities of nodes of CUDA graphs with the times at which the nodes were created.
 
     A node of an executable graph is a copy of the node that the program created.
@@ -144,7 +157,7 @@ def _node_creations(frames: Frames, *, original: bool = True) -> pl.DataFrame:
     if events.is_empty():
         return pl.DataFrame(schema=dict.fromkeys(_COLUMNS, pl.Int64))
     created = events.filter(pl.col("original_graph_node_id").is_null()).unique(_NODE_KEY, keep="first")
-    originals = _original_nodes(events) if original else created.select(*_NODE_KEY, original="graph_node_id")
+    originals = _find_original_nodes(events) if original else created.select(*_NODE_KEY, original="graph_node_id")
     nodes = originals.join(
         created.drop("original_graph_node_id"),
         left_on=["process_id", "original"],
@@ -157,7 +170,7 @@ def _node_creations(frames: Frames, *, original: bool = True) -> pl.DataFrame:
     return joined.with_columns(gpu_first_end_ns="gpu_end_ns").select(_COLUMNS).collect()
 
 
-def _original_nodes(events: pl.DataFrame) -> pl.DataFrame:
+def _find_original_nodes(events: pl.DataFrame) -> pl.DataFrame:
     """Return, for each graph node, the node from which it was copied: ``_NODE_KEY`` and ``original``.
 
     The result is the first node of a chain of copies. A node that is not a copy is its own original.
@@ -180,19 +193,21 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
     """
     order = [*THREAD, *_GPU_BOUNDS, *_BOUNDS, "range_id"]
     rows = rows.sort(order, descending=[c in ("gpu_end_ns", "end_ns") for c in order]).with_row_index("number")
-    parent = _shortest_containing_projections(rows)
+    parent = _find_shortest_containing_projections(rows)
     numbers = rows.select(":" + pl.col("number").cast(pl.String)).to_series()
     stack = concat_ancestor_strings(parent, numbers).str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
     number = pl.col("number").cast(pl.Int64)
     tree = rows.drop("row", "range_id").with_columns(
-        parent.alias("parent"), pl.col("number").alias("row"), (depths(parent).cast(pl.Int64) - 1).alias("level")
+        parent.alias("parent"),
+        pl.col("number").alias("row"),
+        (compute_depths(parent).cast(pl.Int64) - 1).alias("level"),
     )
     return add_child_aggregates(tree, CHILDREN).with_columns(
         number.alias("range_id"), pl.col("parent").cast(pl.Int64).alias("parent_id"), stack.alias("stack")
     )
 
 
-def _shortest_containing_projections(rows: pl.DataFrame) -> pl.Series:
+def _find_shortest_containing_projections(rows: pl.DataFrame) -> pl.Series:
     """Return, for each projection, the row number of the shortest projection that contains it, or null.
 
     Of several projections with equal bounds, each one contains the next one.
@@ -205,7 +220,7 @@ def _shortest_containing_projections(rows: pl.DataFrame) -> pl.Series:
     )
     firsts = twins.filter(pl.col("twin").is_null())
     intervals = firsts.select(*THREAD, start_ns="gpu_start_ns", end_ns="gpu_end_ns")
-    containers = shortest_containers(intervals, by=THREAD, among=firsts["container"].is_not_null())
+    containers = find_shortest_containers(intervals, by=THREAD, among=firsts["container"].is_not_null())
     parents = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
     parents = parents.scatter(firsts["at"], firsts["container"].gather(containers))
     return pl.select(pl.coalesce(twins["twin"], parents)).to_series()

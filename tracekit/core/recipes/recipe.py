@@ -118,11 +118,11 @@ class RankRequest:
     values: Mapping[str, Value]
     clock: Clock = Clock()
 
-    def integer_option(self, option: str) -> int:
+    def get_integer_option(self, option: str) -> int:
         """Return the value of the option with a given name, which must be an integer."""
         return cast("int", self.values[option])
 
-    def text_option(self, option: str) -> str:
+    def get_text_option(self, option: str) -> str:
         """Return the value of the option with a given name, which must be a string."""
         return cast("str", self.values[option])
 
@@ -162,7 +162,7 @@ class Recipe:
     reductions: Mapping[str, Reduction] = field(default_factory=dict)
     aligned: bool = False
 
-    def with_rank_column(self, tables: Tables, rank: int) -> Tables:
+    def add_rank_column(self, tables: Tables, rank: int) -> Tables:
         """Return the tables of one rank with the column ``rank``, except those that are aggregated over ranks."""
         number = pl.lit(rank, pl.Int64).alias(RANK)
         return {n: t if n in self.reductions else t.with_columns(number) for n, t in tables.items()}

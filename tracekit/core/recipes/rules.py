@@ -21,10 +21,10 @@ _OUTPUT = Output(ANALYSIS, (UNNAMED_INDEX,))
 _GREEN_CONTEXT = "Green Context ID"
 
 
-def _rule_recipe(name: str) -> Recipe:
+def _declare_rule_recipe(name: str) -> Recipe:
     """Return the recipe that lists all rows that a rule finds in each rank. Its options are those of the rule."""
     rule = analyze.find_rule(name)
-    options = {**{n: _recipe_option(o) for n, o in rule.options.items()}, "rows": _ROWS}
+    options = {**{n: _convert_to_recipe_option(o) for n, o in rule.options.items()}, "rows": _ROWS}
 
     def list_rule_rows(request: RankRequest) -> Tables:
         settings = "".join(f":{option}={request.values[option]}" for option in options)
@@ -34,7 +34,7 @@ def _rule_recipe(name: str) -> Recipe:
     return Recipe(name, rule.doc, (_OUTPUT,), list_rule_rows, _concat_ranks, options)
 
 
-def _recipe_option(option: analyze.Option) -> Option:
+def _convert_to_recipe_option(option: analyze.Option) -> Option:
     """Convert an option of a rule to an option of a recipe."""
     maximum = MAX_INTEGER if option.maximum is None else option.maximum
     return Option(option.default, option.doc, option.minimum, maximum)
@@ -60,9 +60,9 @@ def _concat_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables
     return {ANALYSIS: rows}
 
 
-cuda_api_sync = _rule_recipe("cuda_api_sync")
-cuda_memcpy_async = _rule_recipe("cuda_memcpy_async")
-cuda_memcpy_sync = _rule_recipe("cuda_memcpy_sync")
-cuda_memset_sync = _rule_recipe("cuda_memset_sync")
-gpu_gaps = _rule_recipe("gpu_gaps")
-gpu_time_util = _rule_recipe("gpu_time_util")
+cuda_api_sync = _declare_rule_recipe("cuda_api_sync")
+cuda_memcpy_async = _declare_rule_recipe("cuda_memcpy_async")
+cuda_memcpy_sync = _declare_rule_recipe("cuda_memcpy_sync")
+cuda_memset_sync = _declare_rule_recipe("cuda_memset_sync")
+gpu_gaps = _declare_rule_recipe("gpu_gaps")
+gpu_time_util = _declare_rule_recipe("gpu_time_util")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.sorting import series_from_array
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def sum_counts(counts: pl.DataFrame) -> pl.DataFrame:
     return counts.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
 
 
-def statistics_from_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def compute_statistics_from_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Return the statistics of each group, sorted by the keys.
 
     Args:
@@ -102,5 +102,5 @@ def _interpolate_quartiles(sorted_counts: pl.DataFrame, sizes: pl.Series) -> dic
             values[last.searchsorted(first + (position + rounding) // 4, side="right")].astype(np.float64)
             for rounding in (0, 3)
         )
-        quarters[name] = series_from_array(low + (high - low) * (position % 4) / 4)
+        quarters[name] = create_series(low + (high - low) * (position % 4) / 4)
     return quarters

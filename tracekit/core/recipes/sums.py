@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.core.recipes.projection import project_ranges_and_nodes
 from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, read_kernels, read_memory_operations, read_ranges
-from tracekit.core.recipes.statistics import count_values, statistics_from_counts, sum_counts
+from tracekit.core.recipes.statistics import compute_statistics_from_counts, count_values, sum_counts
 from tracekit.core.reports.nvtx import project_ranges
 from tracekit.core.reports.sources import read_osrt_calls
 from tracekit.core.reports.summary import DURATION
@@ -38,20 +38,20 @@ def combine_sums(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     """Compute the statistics over all ranks, and move the columns of the rank and the keys after all other columns."""
     values = tables.pop(_VALUES)
     key = values.columns[0]
-    all_ranks = statistics_from_counts(values, [key])
+    all_ranks = compute_statistics_from_counts(values, [key])
     if (cpu_times := tables.pop(_CPU_TIMES, None)) is not None:
         all_ranks = all_ranks.join(cpu_times, on=key, how="left", maintain_order="left")
     outputs = {_ALL: all_ranks, **tables}
     return {name: move_rank_to_end(rows, *(c for c in _KEYS if c in rows.columns)) for name, rows in outputs.items()}
 
 
-def _rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
+def _compute_rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
     """Return the statistics of one rank by ``key``.
 
     The counts of values are also returned. The statistics of all ranks are computed from them.
     """
     values = count_values(rows, [key])
-    return {_RANK: statistics_from_counts(values, [key]), _VALUES: values}
+    return {_RANK: compute_statistics_from_counts(values, [key]), _VALUES: values}
 
 
 def sum_by_device(rows: pl.LazyFrame) -> Tables:
@@ -60,29 +60,29 @@ def sum_by_device(rows: pl.LazyFrame) -> Tables:
     The counts of values are also returned. The statistics of all ranks are computed from them.
     """
     values = count_values(rows, [NAME, DEVICE_ID])
-    by_device = statistics_from_counts(values, [NAME, DEVICE_ID])
+    by_device = compute_statistics_from_counts(values, [NAME, DEVICE_ID])
     if by_device[DEVICE_ID].n_unique() == 1:
         return {_RANK: by_device.drop(DEVICE_ID), _BY_DEVICE: by_device, _VALUES: values.drop(DEVICE_ID)}
     totals = sum_counts(values.drop(DEVICE_ID))
-    return {_RANK: statistics_from_counts(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
+    return {_RANK: compute_statistics_from_counts(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
 
 
 @recipe(*_declare_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
 def cuda_api_sum(request: RankRequest) -> Tables:
     """CUDA API calls by function."""
-    return _rank_statistics(request.frames("api_calls").select(_VALUE, Name="name"), NAME)
+    return _compute_rank_statistics(request.frames("api_calls").select(_VALUE, Name="name"), NAME)
 
 
 @recipe(*_declare_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
 def osrt_sum(request: RankRequest) -> Tables:
     """Operating system runtime calls by function."""
-    return _rank_statistics(read_osrt_calls(request.frames).select(_VALUE, Name="name"), NAME)
+    return _compute_rank_statistics(read_osrt_calls(request.frames).select(_VALUE, Name="name"), NAME)
 
 
 @recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def mpi_sum(request: RankRequest) -> Tables:
     """MPI calls by function."""
-    return _rank_statistics(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
+    return _compute_rank_statistics(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
 
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, options={"kernel_name": KERNEL_NAMES}, reductions=REDUCTIONS)
@@ -120,7 +120,7 @@ def nccl_sum(request: RankRequest) -> Tables:
 
 
 def _sum_ranges(rows: pl.LazyFrame) -> Tables:
-    return _rank_statistics(rows.select(_VALUE.cast(pl.Float64), Text="name"), _TEXT)
+    return _compute_rank_statistics(rows.select(_VALUE.cast(pl.Float64), Text="name"), _TEXT)
 
 
 def _sum_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
@@ -132,7 +132,9 @@ def _sum_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
 def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges_and_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
-    tables = _rank_statistics(rows.lazy().select(_TEXT, value=pl.col("gpu_end_ns") - pl.col("gpu_start_ns")), _TEXT)
+    tables = _compute_rank_statistics(
+        rows.lazy().select(_TEXT, value=pl.col("gpu_end_ns") - pl.col("gpu_start_ns")), _TEXT
+    )
     text, duration = pl.col(_TEXT).cast(pl.String), DURATION.cast(pl.Float64)
     cpu_times = _sum_cpu_times(rows.unique("row").select(text, duration.alias(_CPU_SUM)))
     tables[_RANK] = tables[_RANK].join(cpu_times, on=_TEXT, how="left", maintain_order="left")
@@ -143,4 +145,4 @@ def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
 def nccl_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges of NCCL that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges(request.frames).filter(pl.col("domain") == NCCL_DOMAIN)
-    return _rank_statistics(rows.lazy().select(Text="name", value="gpu_ns"), _TEXT)
+    return _compute_rank_statistics(rows.lazy().select(Text="name", value="gpu_ns"), _TEXT)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.core.reports.report import Frames, Prefetch, Report, Request, Window, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -196,7 +196,7 @@ def compute_report(
         if parameter in report.parameters:
             parameters[parameter] = _parse_parameter_value(report, parameter, value)
         elif option not in report.options:
-            hint = choices_hint("options", [*report.options, *(f"{p}=N" for p in report.parameters)], option)
+            hint = create_choices_hint("options", [*report.options, *(f"{p}=N" for p in report.parameters)], option)
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(
@@ -228,28 +228,28 @@ def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
 
 def is_known_report(name: str) -> bool:
     """Return whether a report has the given name or old name. Options after colons are ignored."""
-    return _current_name(name) in {*REPORTS, *EXTRA_REPORTS}
+    return _find_current_name(name) in {*REPORTS, *EXTRA_REPORTS}
 
 
 def is_report_of_nsys(name: str) -> bool:
     """Return whether nsys has a report with the given name or old name. Options after colons are ignored."""
-    return _current_name(name) in REPORTS
+    return _find_current_name(name) in REPORTS
 
 
-def _current_name(name: str) -> str:
+def _find_current_name(name: str) -> str:
     """Return the current name of a report, without its options."""
     base = name.partition(":")[0]
     return ALIASES.get(base, base)
 
 
-def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
+def create_unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
     """Return the error for an unknown report.
 
     Args:
         name: The unknown name.
         others: Further names of reports, which other modules compute. They are also listed in the hint.
     """
-    hint = choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
+    hint = create_choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
     return UnknownFormatError(f"unknown report {name!r}", hint=hint)
 
 
@@ -258,4 +258,4 @@ def _find_report(name: str) -> Report:
     for reports in (REPORTS, EXTRA_REPORTS):
         if name in reports:
             return reports[name]
-    raise unknown_report_error(name)
+    raise create_unknown_report_error(name)

@@ -29,15 +29,15 @@ def advise(request: Request) -> pl.LazyFrame:
     """Performance problems of the program, with evidence and advice."""
     from tracekit.core.rollup import Rollup
 
-    return _advice_rows(Rollup.from_frames(request.frames)).lazy()
+    return _build_advice_rows(Rollup.from_frames(request.frames)).lazy()
 
 
 def compute_advise_report(rollup: Rollup) -> ReportTable:
     """Compute the report ``advise`` over the aggregated iterations of a roll-up."""
-    return ReportTable(advise.name, advise.columns, _advice_rows(rollup), standard_quotes=True)
+    return ReportTable(advise.name, advise.columns, _build_advice_rows(rollup), standard_quotes=True)
 
 
-def _advice_rows(rollup: Rollup) -> pl.DataFrame:
+def _build_advice_rows(rollup: Rollup) -> pl.DataFrame:
     from tracekit.core.advise import advise
 
     return advise(rollup)

@@ -11,8 +11,8 @@ from tracekit.core.reports.report import CALL_KEY, KERNEL_OPTIONS, THREAD, Reque
 from tracekit.core.reports.sources import join_thread_names, read_api_calls, read_kernels, read_osrt_calls
 from tracekit.core.reports.summary import (
     DURATION,
-    duration_statistics_columns,
-    duration_summary_columns,
+    declare_duration_statistics_columns,
+    declare_duration_summary_columns,
     sort_largest_total_first,
     statistics_exprs,
     summarize_groups,
@@ -24,7 +24,7 @@ _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls by function. Versions of a function have the same printed name, but separate rows."""
     grouped = _sum_durations_by_function(request.frames("api_calls"))
@@ -32,7 +32,7 @@ def cuda_api_sum(request: Request) -> pl.LazyFrame:
 
 
 @report(
-    *duration_summary_columns("Num Calls"),
+    *declare_duration_summary_columns("Num Calls"),
     text_column("Name", "name"),
 )
 def osrt_sum(request: Request) -> pl.LazyFrame:
@@ -40,7 +40,7 @@ def osrt_sum(request: Request) -> pl.LazyFrame:
     return _sum_durations_by_function(read_osrt_calls(request.frames))
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def syscall_sum(request: Request) -> pl.LazyFrame:
     """System calls by function."""
     return _sum_durations_by_function(request.frames("syscalls").filter(event_class=_SYSTEM_CALL))
@@ -64,9 +64,9 @@ def cuda_api_trace(request: Request) -> pl.LazyFrame:
     return rows.with_columns(DURATION, map_categories(pl.col("name"), strip_api_version))
 
 
-def _execution_phase_columns() -> list[ReportColumn]:
+def _declare_execution_phase_columns() -> list[ReportColumn]:
     """Return the printed columns for the total, call, queue and execution times of kernels."""
-    return [c for letter in _PHASES for c in duration_statistics_columns(prefix=f"{letter}_", title=letter)]
+    return [c for letter in _PHASES for c in declare_duration_statistics_columns(prefix=f"{letter}_", title=letter)]
 
 
 @report(
@@ -75,7 +75,7 @@ def _execution_phase_columns() -> list[ReportColumn]:
     integer_column("DevId", "device_id"),
     integer_column("Count", "count"),
     integer_column("QCount", "queued"),
-    *_execution_phase_columns(),
+    *_declare_execution_phase_columns(),
     text_column("API Name", "api_name"),
     text_column("Kernel Name", "name"),
     options=KERNEL_OPTIONS,
@@ -85,7 +85,7 @@ def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     keys = (*THREAD, "device_id", "api_name", "name")
     counts = (pl.len().alias("count"), pl.col("queue_ns").count().alias("queued"))
     spreads = [s for letter, column in _PHASES.items() for s in statistics_exprs(column, prefix=f"{letter}_")]
-    grouped = _kernel_executions(request, "device_id").group_by(keys).agg(*counts, *spreads)
+    grouped = _read_kernel_executions(request, "device_id").group_by(keys).agg(*counts, *spreads)
     printed = round_to_tenths(pl.col("T_mean"), legacy_rounding=request.legacy_rounding).alias("printed")
     order = [True] + [False] * len(keys)
     return grouped.with_columns(printed).sort("printed", *keys, descending=order, nulls_last=order)
@@ -110,7 +110,7 @@ def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_kern_exec_trace(request: Request) -> pl.LazyFrame:
     """Every kernel with the call that launched it, in order of the start of the call."""
-    rows = _kernel_executions(request, "device_id", *_SIZES).sort("call_start_ns", maintain_order=True)
+    rows = _read_kernel_executions(request, "device_id", *_SIZES).sort("call_start_ns", maintain_order=True)
     queue_start = pl.when(pl.col("queue_ns").is_not_null()).then("call_end_ns")
     return rows.with_columns(
         queue_start.alias("queue_start_ns"), format_dimensions_expr("grid"), format_dimensions_expr("block")
@@ -122,7 +122,7 @@ def _sum_durations_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
     return sort_largest_total_first(grouped, "name_id")
 
 
-def _kernel_executions(request: Request, *columns: str) -> pl.LazyFrame:
+def _read_kernel_executions(request: Request, *columns: str) -> pl.LazyFrame:
     """Join kernels to the API calls that launched them, with one row per pair in the order of kernels.
 
     Kernels without a call are omitted. The queue time of a kernel is the time from the end of the call to the start of

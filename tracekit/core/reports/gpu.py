@@ -8,7 +8,12 @@ from tracekit.core.categorical import map_categories
 from tracekit.core.reports.names import format_dimensions_expr, memcpy_label_expr, memset_label_expr, strip_api_version
 from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
 from tracekit.core.reports.sources import read_kernels, read_memory_ops
-from tracekit.core.reports.summary import DURATION, duration_summary_columns, sort_largest_total_first, summarize_groups
+from tracekit.core.reports.summary import (
+    DURATION,
+    declare_duration_summary_columns,
+    sort_largest_total_first,
+    summarize_groups,
+)
 from tracekit.core.reports.table import (
     integer_column,
     megabytes_column,
@@ -26,7 +31,7 @@ _MEMSET_ROW = ("start_ns", "correlation_id", *_STREAM, "bytes")
 _NS_PER_S = 1_000_000_000
 
 
-@report(*duration_summary_columns("Instances"), text_column("Name", "name"), options=KERNEL_OPTIONS)
+@report(*declare_duration_summary_columns("Instances"), text_column("Name", "name"), options=KERNEL_OPTIONS)
 def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns").select("name", DURATION)
@@ -34,7 +39,7 @@ def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
 
 
 @report(
-    *duration_summary_columns("Instances"),
+    *declare_duration_summary_columns("Instances"),
     text_column("GridXYZ", "grid"),
     text_column("BlockXYZ", "block"),
     text_column("Name", "name"),
@@ -48,18 +53,18 @@ def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
 
 
 @report(
-    *duration_summary_columns("Instances"),
+    *declare_duration_summary_columns("Instances"),
     text_column("Category", "category"),
     text_column("Operation", "name"),
     options=KERNEL_OPTIONS,
 )
 def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
     """Kernels and memory operations by name."""
-    return _sum_durations_by_name(*_gpu_activities(request))
+    return _sum_durations_by_name(*_read_gpu_activities(request))
 
 
 @report(
-    *duration_summary_columns("Instances"),
+    *declare_duration_summary_columns("Instances"),
     text_column("Category", "category"),
     text_column("Operation", "name"),
     options=KERNEL_OPTIONS,
@@ -68,10 +73,10 @@ def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
     name = map_categories(pl.col("name"), strip_api_version)
     calls = request.frames("api_calls").select(name, DURATION, category=pl.lit("CUDA_API"))
-    return _sum_durations_by_name(calls, *_gpu_activities(request))
+    return _sum_durations_by_name(calls, *_read_gpu_activities(request))
 
 
-@report(*duration_summary_columns("Count"), text_column("Operation", "name"))
+@report(*declare_duration_summary_columns("Count"), text_column("Operation", "name"))
 def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     """Time of memory copies and sets by kind."""
     return sort_largest_total_first(summarize_groups(read_memory_ops(request.frames), ["name"]), "name")
@@ -118,7 +123,7 @@ def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
     """Every kernel and memory operation in order of start. At equal starts, kernels precede copies and sets."""
-    rows = pl.concat([_kernel_rows(request), _memcpy_rows(request), _memset_rows(request)], how="diagonal")
+    rows = pl.concat([_read_kernels(request), _read_memcpys(request), _read_memsets(request)], how="diagonal")
     rows = rows.sort("start_ns", maintain_order=True)
     devices = request.frames("devices").select("device_id", device_name="name")
     rows = rows.join(devices, on="device_id", how="left", maintain_order="left_right")
@@ -127,17 +132,17 @@ def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
     return rows.with_columns(_throughput_expr(), device.alias("device"), *numbered)
 
 
-def _kernel_rows(request: Request) -> pl.LazyFrame:
+def _read_kernels(request: Request) -> pl.LazyFrame:
     return read_kernels(request, *_KERNEL_ROW, "end_ns").select(*_KERNEL_ROW, DURATION, "name")
 
 
-def _memcpy_rows(request: Request) -> pl.LazyFrame:
+def _read_memcpys(request: Request) -> pl.LazyFrame:
     return request.frames("memcpys").select(
         *_MEMCPY_ROW, DURATION, memcpy_label_expr(pl.col("copy_kind")).alias("name")
     )
 
 
-def _memset_rows(request: Request) -> pl.LazyFrame:
+def _read_memsets(request: Request) -> pl.LazyFrame:
     kind = pl.col("memory_kind").alias("src_memory_kind")
     return request.frames("memsets").select(*_MEMSET_ROW, kind, DURATION, name=memset_label_expr())
 
@@ -152,7 +157,7 @@ def _throughput_expr() -> pl.Expr:
     return (pl.col("bytes") * (_NS_PER_S // divisor)).alias("throughput")
 
 
-def _gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+def _read_gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Return the kernels and the memory operations with ``name``, ``duration_ns`` and ``category``."""
     activities = read_kernels(request, "start_ns", "end_ns").select("name", DURATION, category=pl.lit("CUDA_KERNEL"))
     memory = read_memory_ops(request.frames).select("name", "duration_ns", category=pl.lit("MEMORY_OPER"))

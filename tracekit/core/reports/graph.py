@@ -31,7 +31,7 @@ def graph_summary(request: Request) -> pl.LazyFrame:
             "report graph_summary needs a joined graph", hint="join one with --graph FILE or Trace.join_graph"
         )
     ops = request.frames("ops").select(join.OP_COLUMNS).collect()
-    rows = join.scope_summary(ops, nodes)
+    rows = join.summarize_scopes(ops, nodes)
     total = max(int(ops["gpu_time_ns"].sum()), 1)
     path = pl.when(pl.col("path") == "").then(pl.lit(ROOT_LABEL)).otherwise(pl.col("path").fill_null(OUTSIDE_LABEL))
     return rows.lazy().with_columns(share=100.0 * pl.col("gpu_time_ns") / total, path=path)

@@ -11,15 +11,20 @@ import polars as pl
 from tracekit.core.reports.names import strip_api_version
 from tracekit.core.reports.report import THREAD, Request, report
 from tracekit.core.reports.sources import join_thread_names, set_open_range_ends
-from tracekit.core.reports.summary import DURATION, duration_summary_columns, sort_largest_total_first, summarize_groups
+from tracekit.core.reports.summary import (
+    DURATION,
+    declare_duration_summary_columns,
+    sort_largest_total_first,
+    summarize_groups,
+)
 from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
 
 _VIDEO_APIS = {"video_encoder": "Encoder", "video_decoder": "Decoder", "jpeg": "JPEG"}
 _VULKAN_API_CLASS = 53
-_RANGES = (*duration_summary_columns("Instances"), text_column("Range", "text"))
+_RANGES = (*declare_duration_summary_columns("Instances"), text_column("Range", "text"))
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def openacc_sum(request: Request) -> pl.LazyFrame:
     """OpenACC events by name and source line."""
     name, file = (pl.col(c).cast(pl.String) for c in ("name", "source_file"))
@@ -28,10 +33,10 @@ def openacc_sum(request: Request) -> pl.LazyFrame:
     return sort_largest_total_first(summarize_groups(rows, ["name"]), "name")
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def vulkan_api_sum(request: Request) -> pl.LazyFrame:
     """Vulkan API calls by function. Calls that create objects are not counted, as in nsys."""
-    rows = _calls_of_kinds(request, "vulkan").filter(event_class_id=_VULKAN_API_CLASS)
+    rows = _read_calls_of_kinds(request, "vulkan").filter(event_class_id=_VULKAN_API_CLASS)
     names = strip_api_version(pl.col("name").cast(pl.String))
     return sort_largest_total_first(
         summarize_groups(rows.select("name_id", names, DURATION), ["name_id", "name"]), "name_id"
@@ -52,7 +57,7 @@ def vulkan_api_sum(request: Request) -> pl.LazyFrame:
 )
 def vulkan_api_trace(request: Request) -> pl.LazyFrame:
     """Every Vulkan API call in order of start. A call is repeated for each name of its thread."""
-    rows = _calls_of_kinds(request, "vulkan").sort("start_ns", maintain_order=True)
+    rows = _read_calls_of_kinds(request, "vulkan").sort("start_ns", maintain_order=True)
     return join_thread_names(rows, request.frames).with_columns(DURATION)
 
 
@@ -98,18 +103,18 @@ def dx12_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     return _sum_workloads(request, "dx12")
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Event Type", "api"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Num Calls"), text_column("Event Type", "api"), text_column("Name", "name"))
 def nvvideo_api_sum(request: Request) -> pl.LazyFrame:
     """Calls of the video encoder, video decoder and JPEG APIs by function."""
     kind = pl.col("kind").cast(pl.String)
     api, order = (kind.replace_strict(list(_VIDEO_APIS), values) for values in (list(_VIDEO_APIS.values()), range(3)))
-    rows = _calls_of_kinds(request, *_VIDEO_APIS).select(
+    rows = _read_calls_of_kinds(request, *_VIDEO_APIS).select(
         api.alias("api"), order.alias("order"), "name_id", strip_api_version(pl.col("name").cast(pl.String)), DURATION
     )
     return sort_largest_total_first(summarize_groups(rows, ["order", "api", "name_id", "name"]), "order", "name_id")
 
 
-def _calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
+def _read_calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
     return request.frames("graphics_calls").filter(pl.col("kind").is_in(list(kinds)))
 
 
@@ -119,7 +124,9 @@ def _sum_marked_ranges(request: Request, kind: str) -> pl.LazyFrame:
     The call that ends a range has no text. It has the thread and the correlation id of the call that begins the range.
     A range lasts from the end of the first call to the start of the second call.
     """
-    calls = _calls_of_kinds(request, kind).select(*THREAD, "correlation_id", "start_ns", "end_ns", "text_id", "text")
+    calls = _read_calls_of_kinds(request, kind).select(
+        *THREAD, "correlation_id", "start_ns", "end_ns", "text_id", "text"
+    )
     begins = calls.filter(pl.col("text_id").is_not_null()).select(pl.exclude("start_ns"))
     ends = calls.filter(pl.col("text_id").is_null()).select(*THREAD, "correlation_id", "start_ns")
     pairs = begins.join(ends, on=[*THREAD, "correlation_id"])

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.core import memory, stacks
 from tracekit.core.reports.names import format_hexadecimal
 from tracekit.core.reports.report import CALL_KEY, Request, has_rows, report
-from tracekit.core.reports.sources import last_started_ranges, read_api_calls, read_attributable_ranges
+from tracekit.core.reports.sources import find_last_started_ranges, read_api_calls, read_attributable_ranges
 from tracekit.core.reports.summary import DURATION
 from tracekit.core.reports.table import (
     integer_column,
@@ -41,8 +41,8 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
     If a time window is selected, memory that was allocated before the window is included. A peak that was reached
     before the window is printed with the start of the window.
     """
-    rows, peaks = _allocations_and_peaks(request)
-    at_peak = memory.allocations_at_peak(rows, peaks).group_by(memory.GROUP).agg(pl.len().alias("allocations"))
+    rows, peaks = _read_allocations_and_peaks(request)
+    at_peak = memory.select_allocations_at_peak(rows, peaks).group_by(memory.GROUP).agg(pl.len().alias("allocations"))
     low, high = request.window
     never_freed = (
         rows.filter(~pl.col("is_freed"))
@@ -72,7 +72,7 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
 )
 def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     """Allocations at the peak of each kind of memory, largest first, with their calls, NVTX ranges and call stacks."""
-    rows = memory.allocations_at_peak(*_allocations_and_peaks(request))
+    rows = memory.select_allocations_at_peak(*_read_allocations_and_peaks(request))
     named = _add_call_names(rows, request.unlimited or request.frames).with_columns(
         format_hexadecimal(pl.col("address")).alias("address_text")
     )
@@ -93,7 +93,7 @@ def gpu_memory_usage(request: Request) -> pl.LazyFrame:
     If a time window is selected, memory that was allocated before the window is included.
     """
     low, _ = request.window
-    rows = _memory_changes_in_window(request, _allocations_of_capture(request))
+    rows = _select_memory_changes_in_window(request, _read_allocations(request))
     return (rows if low is None else rows.filter(pl.col("timestamp_ns") >= low)).lazy()
 
 
@@ -108,7 +108,7 @@ def gpu_memory_usage(request: Request) -> pl.LazyFrame:
 )
 def um_sum(request: Request) -> pl.LazyFrame:
     """Migrations and page faults of unified memory by virtual address, with the highest throughput first."""
-    copies, on_cpu, on_gpu = _unified_memory_events(request)
+    copies, on_cpu, on_gpu = _read_unified_memory_events(request)
     migrations = copies.group_by("virtual_address").agg(
         *_migrated_bytes_exprs(),
         (pl.col("bytes").sum() * (1_000_000_000 // pl.col("duration_ns").sum())).alias("bytes_per_s"),
@@ -133,12 +133,12 @@ def um_sum(request: Request) -> pl.LazyFrame:
 )
 def um_total_sum(request: Request) -> pl.LazyFrame:
     """Totals of the migrations and page faults of unified memory."""
-    copies, on_cpu, on_gpu = _unified_memory_events(request)
+    copies, on_cpu, on_gpu = _read_unified_memory_events(request)
     address = pl.col("virtual_address")
     directions = [address.filter(pl.col("copy_kind") == kind) for kind in (_TO_DEVICE, _TO_HOST)]
     lows = [d.min().alias(f"low {nth}") for nth, d in enumerate(directions)]
     highs = [d.max().alias(f"high {nth}") for nth, d in enumerate(directions)]
-    faults = [pl.len().alias("cpu_page_faults"), _sum_or_null("page_faults").alias("gpu_page_faults")]
+    faults = [pl.len().alias("cpu_page_faults"), _sum_or_null_expr("page_faults").alias("gpu_page_faults")]
     totals = [copies.select(*_migrated_bytes_exprs(), *lows, *highs)]
     for nth, (rows, count) in enumerate(zip((on_cpu, on_gpu), faults, strict=True), 2):
         totals.append(rows.select(count, address.min().alias(f"low {nth}"), address.max().alias(f"high {nth}")))
@@ -166,7 +166,7 @@ def um_cpu_page_faults_sum(request: Request) -> pl.LazyFrame:
     return grouped.sort("count", "function_id", "source_file_id", "source_line", descending=order)
 
 
-def _allocations_of_capture(request: Request) -> pl.DataFrame:
+def _read_allocations(request: Request) -> pl.DataFrame:
     """Return the allocations of the whole capture.
 
     They are not limited to the time window, because memory that was allocated before the window may still be in use.
@@ -177,15 +177,15 @@ def _allocations_of_capture(request: Request) -> pl.DataFrame:
     return memory.pair_allocations(frames("memory_events").select(*columns, *more).collect())
 
 
-def _memory_changes_in_window(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
+def _select_memory_changes_in_window(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the changes of the memory in use within the time window, and the last changes before the window."""
-    return memory.memory_changes_in_window(memory.memory_usage(rows), request.window)
+    return memory.select_memory_changes_in_window(memory.compute_memory_usage(rows), request.window)
 
 
-def _allocations_and_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _read_allocations_and_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the allocations of a capture, and the peak of each kind of memory on each device in the time window."""
-    rows = _allocations_of_capture(request)
-    return rows, memory.memory_peaks(_memory_changes_in_window(request, rows))
+    rows = _read_allocations(request)
+    return rows, memory.find_memory_peaks(_select_memory_changes_in_window(request, rows))
 
 
 def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
@@ -193,22 +193,22 @@ def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     calls = read_api_calls(frames, "name").rename({"name": "function"}).unique(CALL_KEY, keep="first").collect()
     launches = rows.select("memory_event_id", *CALL_KEY).join(calls, on=CALL_KEY, how="inner")
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
-    last_started = last_started_ranges(ranges, launches, "memory_event_id")
+    last_started = find_last_started_ranges(ranges, launches, "memory_event_id")
     names = ranges["name"].cast(pl.String).gather(last_started["range"]).alias("range_name")
     added = launches.select("memory_event_id", "function").join(
         last_started.with_columns(names).drop("range"), on="memory_event_id", how="left"
     )
     known = frames("stacks").select(stacks.READ).collect()
-    paths = stacks.stack_paths(known, stacks.stack_ids_of_calls(rows.select(CALL_KEY), frames))
+    paths = stacks.build_stack_paths(known, stacks.read_stack_ids_of_calls(rows.select(CALL_KEY), frames))
     return rows.join(added, on="memory_event_id", how="left", maintain_order="left").with_columns(paths)
 
 
-def _sum_or_null(column: str) -> pl.Expr:
+def _sum_or_null_expr(column: str) -> pl.Expr:
     """Return an expression for the sum of a column. It is null if there are no rows."""
     return pl.when(pl.len() > 0).then(pl.col(column).sum())
 
 
-def _unified_memory_events(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.LazyFrame]:
+def _read_unified_memory_events(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.LazyFrame]:
     """Return the migrations, page faults on CPUs and page faults on GPUs.
 
     As in nsys, all of them are empty if the capture has no copies, or no page faults on CPUs or on GPUs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ncu import roofline
-from tracekit.core.reports.numbers import percent_of_sum
+from tracekit.core.reports.numbers import compute_percent_of_sum
 from tracekit.core.reports.report import Request, report
 from tracekit.core.reports.table import (
     integer_column,
@@ -45,7 +45,7 @@ _COUNTS = ("time_ns", "fp64_flop", "fp32_flop", "fp16_flop", "tensor_flop", "dra
 )
 def ncu_roofline(request: Request) -> pl.LazyFrame:
     """Operations, DRAM traffic, arithmetic intensity and peaks per kernel, or per launch or NVTX range."""
-    return _roofline_rows(request)
+    return _compute_roofline(request)
 
 
 @report(
@@ -65,12 +65,16 @@ def ncu_roofline(request: Request) -> pl.LazyFrame:
 )
 def ncu_limiter(request: Request) -> pl.LazyFrame:
     """What limits each kernel, launch or NVTX range, and the metrics from which the limit is derived."""
-    rows = _roofline_rows(request)
-    total = pl.lit(None, pl.Float64) if "range" in request.options else percent_of_sum(pl.col("time_ns").cast(pl.Int64))
+    rows = _compute_roofline(request)
+    total = (
+        pl.lit(None, pl.Float64)
+        if "range" in request.options
+        else compute_percent_of_sum(pl.col("time_ns").cast(pl.Int64))
+    )
     return rows.with_columns(total.alias("time_share"))
 
 
-def _roofline_rows(request: Request) -> pl.LazyFrame:
+def _compute_roofline(request: Request) -> pl.LazyFrame:
     """Return the roofline per kernel, launch or NVTX range, in the units in which it is printed.
 
     Rates are in 10**9 per second, shares are percentages, and counts are integers.
@@ -81,11 +85,11 @@ def _roofline_rows(request: Request) -> pl.LazyFrame:
             "options 'launch' and 'range' are mutually exclusive", hint="use either launch or range"
         )
     if "range" in request.options:
-        rows = roofline.range_roofline(launches, metrics, request.frames("ncu_nvtx_ranges"))
+        rows = roofline.compute_range_roofline(launches, metrics, request.frames("ncu_nvtx_ranges"))
     elif "launch" in request.options:
-        rows = roofline.launch_roofline(launches, metrics)
+        rows = roofline.compute_launch_roofline(launches, metrics)
     else:
-        rows = roofline.kernel_roofline(launches, metrics)
+        rows = roofline.compute_kernel_roofline(launches, metrics)
     return rows.lazy().with_columns(
         *(pl.col(c) / _GIGA for c in _RATES),
         *(pl.col(c) * 100 for c in _SHARES),

@@ -35,7 +35,7 @@ def network_congestion(request: Request) -> pl.LazyFrame:
     samples = request.frames("network_metrics").filter(pl.col("value") > request.parameters["ticks_threshold"])
     is_switch = (pl.col("kind").cast(pl.String) == "switch").alias("is_switch")
     waits = samples.join(names.select(*_METRIC, "metric"), on=_METRIC, how="inner").with_columns(is_switch)
-    devices = _network_cards(request)
+    devices = _read_network_cards(request)
     of_cards = waits.filter(~is_switch).join(devices, on="network_device_id", how="inner")
     of_switches = waits.filter(is_switch).with_columns(guid="network_device_id")
     rows = pl.concat([of_cards, of_switches], how="diagonal").sort(_ORDER, maintain_order=True)
@@ -51,7 +51,7 @@ def _lacks_network_cards(request: Request) -> bool:
     return not listed and not samples.select("kind").head(1).collect().is_empty()
 
 
-def _network_cards(request: Request) -> pl.LazyFrame:
+def _read_network_cards(request: Request) -> pl.LazyFrame:
     """Return the cards of a known type: ``network_device_id``, ``card`` (row of the card), ``guid``, ``card_type``."""
     cards = request.frames("network_cards").with_row_index("card").filter(pl.col("card_type").is_not_null())
     devices = request.frames("network_card_devices").select("nic_id", "network_device_id")

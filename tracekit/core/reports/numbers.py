@@ -33,16 +33,16 @@ def round_to_thousandths(values: pl.Expr) -> pl.Expr:
     return _round_expr(values, 1000, ties_to_even=True)
 
 
-def quotient(dividend: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
+def divide_exactly_rounded(dividend: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
     """Return the correctly rounded quotient of doubles."""
     # polars multiplies by the reciprocal if the divisor is a literal, but divides if it is an expression.
     return dividend / (dividend * 0.0 + divisor)
 
 
-def percent_of_sum(part: pl.Expr) -> pl.Expr:
+def compute_percent_of_sum(part: pl.Expr) -> pl.Expr:
     """Return each integer as a percentage of the sum of all integers. It is null if the sum is 0."""
     total = part.sum()
-    return pl.when(total != 0).then(quotient(part * 100.0, total.cast(pl.Float64)))
+    return pl.when(total != 0).then(divide_exactly_rounded(part * 100.0, total.cast(pl.Float64)))
 
 
 def _round_expr(values: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
@@ -55,7 +55,7 @@ def _round_expr(values: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
 def _round_column(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
     size = values.abs()
     integers = size.floor()
-    product, error = _exact_product(size - integers, float(scale))
+    product, error = _multiply_exactly(size - integers, float(scale))
     digits = product.floor()
     rest = product - digits
     tie = (rest == _HALF) & (error == 0)
@@ -65,7 +65,7 @@ def _round_column(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Se
     return scaled * (1 - 2 * (values < 0).cast(pl.Int64))
 
 
-def _exact_product(value: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
+def _multiply_exactly(value: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
     """Return the rounded product and its rounding error, computed with Dekker's algorithm."""
     product = value * factor
     x_high = value * _SPLITTER - (value * _SPLITTER - value)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import string_ranks
-from tracekit.core.forests import concat_ancestor_strings, depths
+from tracekit.core.categorical import rank_strings
+from tracekit.core.forests import compute_depths, concat_ancestor_strings
 from tracekit.core.intervals.containment import (
-    axis_positions,
-    contained_pairs,
-    contained_slices,
-    shortest_containers,
-    slice_minima,
+    compute_axis_positions,
+    compute_slice_minima,
+    find_contained_slices,
+    find_shortest_containers,
+    list_contained_pairs,
     split_into_chains,
 )
 from tracekit.core.reports.names import range_tag_expr
@@ -43,15 +43,15 @@ from tracekit.core.reports.sources import (
 )
 from tracekit.core.reports.summary import (
     DURATION,
-    duration_statistics_columns,
-    duration_summary_columns,
+    declare_duration_statistics_columns,
+    declare_duration_summary_columns,
     sort_largest_total_first,
     statistics_exprs,
     summarize_groups,
     weighted_statistics_exprs,
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
-from tracekit.sorting import series_from_array
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,14 +65,14 @@ _COPIES = pl.len().cast(pl.Int64)
 CHILDREN = pl.len().alias("children")
 
 
-@report(*duration_summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"))
+@report(*declare_duration_summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"))
 def nvtx_sum(request: Request) -> pl.LazyFrame:
     """NVTX ranges by name and style."""
     grouped = summarize_groups(_read_all_ranges(request.frames), ["tag", "kind"])
     return sort_largest_total_first(grouped.with_columns(_STYLE), "tag", "style")
 
 
-@report(*duration_summary_columns("Instances"), text_column("Range", "tag"))
+@report(*declare_duration_summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     """Push/pop ranges by name."""
     return sort_largest_total_first(
@@ -80,7 +80,7 @@ def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     )
 
 
-@report(*duration_summary_columns("Instances"), text_column("Range", "tag"))
+@report(*declare_duration_summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     """Start/end ranges by name."""
     return sort_largest_total_first(
@@ -124,7 +124,7 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     integer_column("NVTX Inst", "ranges"),
     integer_column("Kern Inst", "kernels"),
     nanoseconds_column("Total Time", "total"),
-    *duration_statistics_columns(),
+    *declare_duration_statistics_columns(),
     text_column("Kernel Name", "name"),
     options=KERNEL_NAME_OPTIONS,
     needs=LAUNCHES_IN_RANGES,
@@ -139,7 +139,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     sums = _sum_repeated_kernels if _has_repeated_calls(kernels, calls) else _sum_kernels
     grouped = pl.concat(sums(ranges, kernels, calls), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
-    order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), string_ranks(pl.col("name"))]
+    order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), rank_strings(pl.col("name"))]
     descending = [False, False, False, True, False, False]
     return grouped.with_columns(style.alias("style")).sort(*order, descending=descending, nulls_last=descending)
 
@@ -171,7 +171,7 @@ def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     nanoseconds_column("Total Proj Time", "total"),
     nanoseconds_column("Total Range Time", "range_ns"),
     integer_column("Range Instances", "count"),
-    *duration_statistics_columns(title="Proj "),
+    *declare_duration_statistics_columns(title="Proj "),
     integer_column("Total GPU Ops", "ops"),
     mean_column("Avg GPU Ops", "mean_ops"),
     mean_column("Avg Range Lvl", "mean_level"),
@@ -197,8 +197,8 @@ def _add_parents(rows: pl.DataFrame) -> pl.DataFrame:
 
     The level is 0 for a root. It is null for ranges with equal bounds, and for all ranges inside them.
     """
-    parent = shortest_containers(rows, by=THREAD)
-    level = depths(parent).cast(pl.Int64) - 1
+    parent = find_shortest_containers(rows, by=THREAD)
+    level = compute_depths(parent).cast(pl.Int64) - 1
     return rows.with_row_index("row").with_columns(parent.alias("parent"), level.alias("level"))
 
 
@@ -260,7 +260,7 @@ def _sum_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFram
     The first frame has the kernels in ranges by range, and the second frame the kernels outside all ranges by thread.
     """
     launches = _join_calls(kernels.with_row_index("kernel"), calls)
-    pairs = range_launch_pairs(ranges, launches)
+    pairs = pair_ranges_with_launches(ranges, launches)
     groups, group = _group_ranges(ranges, pairs["row"])
     owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
     owned = owned.with_columns(pairs["row"].alias("range"), group)
@@ -282,7 +282,7 @@ def _sum_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl
     launches = _join_calls(kernels, calls)
     launches = launches.with_columns(copies=pl.col("kernel_copies") * pl.col("call_copies").fill_null(1))
     launches = launches.sort("duration_ns")
-    pairs = range_launch_pairs(ranges, launches).sort("member")
+    pairs = pair_ranges_with_launches(ranges, launches).sort("member")
     groups, group = _group_ranges(ranges, pairs["row"])
     owned = launches.select("kernel", "name", "duration_ns", "kernel_copies", "copies")[pairs["member"]]
     owned = owned.with_columns(pairs["row"].alias("range"), group, ranges["range_copies"].gather(pairs["row"]))
@@ -316,23 +316,23 @@ def _group_ranges(ranges: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, 
     members = groups.select("group", "range").explode("range")
     group = np.zeros(ranges.height, np.uint32)
     group[members["range"]] = members["group"]
-    return groups.drop("range"), series_from_array(group[rows]).alias("group")
+    return groups.drop("range"), create_series(group[rows]).alias("group")
 
 
-def range_launch_pairs(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def pair_ranges_with_launches(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of a range and a launch that the range contains.
 
     The columns are ``row`` (row number of the range) and ``member`` (row number of the launch).
     """
-    range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
-    return _containment_pairs(range_positions, launch_positions)
+    range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
+    return _pair_ranges_with_launches(range_positions, launch_positions)
 
 
-def _containment_pairs(range_positions: pl.DataFrame, launch_positions: pl.DataFrame) -> pl.DataFrame:
+def _pair_ranges_with_launches(range_positions: pl.DataFrame, launch_positions: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of a range and a launch that the range contains, given their positions on a common axis."""
     return pl.concat(
         [
-            contained_pairs(contained_slices(range_positions, chain), chain)
+            list_contained_pairs(find_contained_slices(range_positions, chain), chain)
             for chain in split_into_chains(launch_positions)
         ]
     )
@@ -345,9 +345,9 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
     ``children`` is the number of child ranges that launched activities. These ranges form a tree, because a range that
     contains one of them also contains its launches.
     """
-    ranges, launches = read_attributable_ranges(frames).collect(), gpu_launches(frames)
-    range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
-    extents = _range_gpu_extents(range_positions, launch_positions, launches)
+    ranges, launches = read_attributable_ranges(frames).collect(), read_gpu_launches(frames)
+    range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
+    extents = _compute_range_gpu_extents(range_positions, launch_positions, launches)
     if launches["activity"].n_unique() < launches.height:
         extents = extents.drop("ops").join(
             _count_distinct_launches(range_positions, launch_positions, launches), on="row"
@@ -357,7 +357,7 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
     return add_child_aggregates(_add_parents(projected.hstack(extents.drop("row"))), CHILDREN)
 
 
-def gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.DataFrame:
+def read_gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.DataFrame:
     """Read the API calls that launched GPU activities, with the first start and last end of the activities.
 
     The columns ``activity``, ``gpu_start_ns`` and ``gpu_end_ns`` are added. Calls with the same correlation id have the
@@ -369,7 +369,7 @@ def gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.Data
     return read_api_calls(frames).join(extent.with_row_index("activity"), on=CALL_KEY, how="inner").collect()
 
 
-def range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def compute_range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the extent of the GPU activities that were launched in each range.
 
     Args:
@@ -380,24 +380,26 @@ def range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFr
         One row per range that contains launches, in the order of the ranges: ``row`` (of the range), ``low`` (first
         start), ``high`` (last end) and ``ops`` (number of launches).
     """
-    range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
-    return _range_gpu_extents(range_positions, launch_positions, launches).sort("row")
+    range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
+    return _compute_range_gpu_extents(range_positions, launch_positions, launches).sort("row")
 
 
-def _range_gpu_extents(
+def _compute_range_gpu_extents(
     range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame
 ) -> pl.DataFrame:
     by_chain = [
-        _gpu_extents_in_chain(range_positions, chain, launches) for chain in split_into_chains(launch_positions)
+        _compute_gpu_extents_in_chain(range_positions, chain, launches) for chain in split_into_chains(launch_positions)
     ]
     return pl.concat(by_chain).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
 
 
-def _gpu_extents_in_chain(range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _compute_gpu_extents_in_chain(
+    range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame
+) -> pl.DataFrame:
     """Return, for each range, the GPU extent and the number of those launches of a chain that the range contains."""
-    inside = contained_slices(range_positions, chain)
+    inside = find_contained_slices(range_positions, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
-    low, high = slice_minima(starts, inside), -slice_minima(-ends, inside)
+    low, high = compute_slice_minima(starts, inside), -compute_slice_minima(-ends, inside)
     return inside.select("row", low.alias("low"), high.alias("high"), (pl.col("stop") - pl.col("first")).alias("ops"))
 
 
@@ -408,7 +410,7 @@ def _count_distinct_launches(
     activity = launches["activity"].gather(launch_positions["row"]).alias("activity")
     distinct_launches = launch_positions.with_columns(activity).unique(["start", "end", "activity"])
     distinct_ranges = range_positions.unique(["start", "end"])
-    pairs = _containment_pairs(distinct_ranges, distinct_launches)
+    pairs = _pair_ranges_with_launches(distinct_ranges, distinct_launches)
     activity = launches["activity"].gather(pairs["member"]).alias("ops")
     counts = pairs.with_columns(activity).group_by("row").agg(pl.col("ops").n_unique().cast(pl.Int64))
     bounds = distinct_ranges.join(counts, on="row").select("start", "end", "ops")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import string_ranks
+from tracekit.core.categorical import rank_strings
 from tracekit.core.reports.report import THREAD, Request, report
-from tracekit.core.reports.summary import DURATION, duration_summary_columns, sort_largest_total_first, summarize_groups
+from tracekit.core.reports.summary import (
+    DURATION,
+    declare_duration_summary_columns,
+    sort_largest_total_first,
+    summarize_groups,
+)
 from tracekit.core.reports.table import (
     integer_column,
     mean_column,
@@ -16,7 +21,7 @@ from tracekit.core.reports.table import (
 )
 
 
-@report(*duration_summary_columns("Count"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Count"), text_column("Name", "name"))
 def openmp_sum(request: Request) -> pl.LazyFrame:
     """OpenMP events by kind and name."""
     first = pl.col("openmp_event_id").min().over("kind").alias("first")
@@ -25,7 +30,7 @@ def openmp_sum(request: Request) -> pl.LazyFrame:
     return sort_largest_total_first(grouped, "first", "name_id")
 
 
-@report(*duration_summary_columns("Instances"), text_column("Source", "kind"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Instances"), text_column("Source", "kind"), text_column("Name", "name"))
 def mpi_event_sum(request: Request) -> pl.LazyFrame:
     """MPI calls by kind and function."""
     rows = request.frames("mpi_calls").select("kind", "name_id", "name", DURATION)
@@ -75,19 +80,19 @@ def mpi_msg_size_sum(request: Request) -> pl.LazyFrame:
     """Sizes of MPI messages in bytes by direction and function, most frequent first."""
     calls = request.frames("mpi_calls")
     parts = [
-        _message_sizes(calls.filter(kind="p2p"), "size_bytes", "p2p"),
-        _message_sizes(calls.filter(_IS_COLLECTIVE), "size_bytes", "coll_send").drop_nulls("bytes"),
-        _message_sizes(calls.filter(_IS_COLLECTIVE), "receive_size_bytes", "coll_recv").drop_nulls("bytes"),
+        _read_message_sizes(calls.filter(kind="p2p"), "size_bytes", "p2p"),
+        _read_message_sizes(calls.filter(_IS_COLLECTIVE), "size_bytes", "coll_send").drop_nulls("bytes"),
+        _read_message_sizes(calls.filter(_IS_COLLECTIVE), "receive_size_bytes", "coll_recv").drop_nulls("bytes"),
     ]
     grouped = summarize_groups(pl.concat(parts), ["source", "name_id", "name"], "bytes")
-    keys = ("count", string_ranks(pl.col("source")), "name_id")
+    keys = ("count", rank_strings(pl.col("source")), "name_id")
     return grouped.sort(*keys, descending=[True, False, False])
 
 
 _IS_COLLECTIVE = pl.col("kind") == "collectives"
 
 
-def _message_sizes(calls: pl.LazyFrame, column: str, source: str) -> pl.LazyFrame:
+def _read_message_sizes(calls: pl.LazyFrame, column: str, source: str) -> pl.LazyFrame:
     """Return the sizes of MPI messages, which may be null: ``source``, ``name_id``, ``name`` and ``bytes``.
 
     Args:

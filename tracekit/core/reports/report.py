@@ -94,16 +94,18 @@ class Report:
     def __call__(self, request: Request) -> ReportTable:
         """Compute the report for a request. Parameters that the request does not set have their default values."""
         request = replace(request, parameters={**self.parameters, **request.parameters})
-        rows = self.build_rows(_request_with_empty_tables(request) if self._lacks_required_tables(request) else request)
+        rows = self.build_rows(
+            _create_request_with_empty_tables(request) if self._lacks_required_tables(request) else request
+        )
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
     def _lacks_required_tables(self, request: Request) -> bool:
         """Return whether the capture has kernels, but no rows of a table that the report requires."""
-        *needs, kernels = self._required_tables(request) or ("kernels",)
+        *needs, kernels = self._list_required_tables(request) or ("kernels",)
         frames = request.recorded or request.frames
         return any(not has_rows(frames, t) for t in needs) and has_rows(frames, kernels)
 
-    def _required_tables(self, request: Request) -> tuple[str, ...]:
+    def _list_required_tables(self, request: Request) -> tuple[str, ...]:
         """Return the tables that the report requires, followed by ``kernels``, or nothing if it requires no tables."""
         needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
         return (*needs, "kernels") if needs else ()
@@ -133,7 +135,7 @@ def has_rows(frames: Frames, table: str) -> bool:
     return not frames(table).select(pl.first()).head(1).collect().is_empty()
 
 
-def _request_with_empty_tables(request: Request) -> Request:
+def _create_request_with_empty_tables(request: Request) -> Request:
     return replace(request, frames=lambda table: request.frames(table).clear())
 
 

@@ -23,13 +23,13 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     NVTX range is prefixed to it.
     """
     if "nvtx-name" not in request.options:
-        return _named_kernels(request).select("name", *columns)
+        return _read_named_kernels(request).select("name", *columns)
     needed = dict.fromkeys([*CALL_KEY, *columns])
-    rows = _named_kernels(request).select("name", *needed)
+    rows = _read_named_kernels(request).select("name", *needed)
     return _add_range_name_prefixes(rows, request.launches or request.frames).select("name", *columns)
 
 
-def _named_kernels(request: Request) -> pl.LazyFrame:
+def _read_named_kernels(request: Request) -> pl.LazyFrame:
     rows = request.frames("kernels")
     if "base" in request.options:
         return rows.with_columns(pl.coalesce("short_name", "name").alias("name"))
@@ -99,13 +99,13 @@ def _add_range_name_prefixes(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
     launches = named.select("kernel", *CALL_KEY).join(read_api_calls(frames).collect(), on=CALL_KEY, how="inner")
-    innermost = last_started_ranges(ranges, launches, "kernel").group_by("kernel").agg(pl.col("range").max())
+    innermost = find_last_started_ranges(ranges, launches, "kernel").group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")
     named = named.with_columns(ranges["name"].gather(named["range"]).alias("range_name"))
     return _prepend_range_name(named.lazy())
 
 
-def last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame, key: str) -> pl.DataFrame:
+def find_last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame, key: str) -> pl.DataFrame:
     """Return, for each launch, the range that contains it and is last in the order of ``ranges``.
 
     Args:
@@ -117,17 +117,17 @@ def last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame, key: str) 
         One row per launch: ``key``, ``range`` (row number in ``ranges``, null if no range contains the launch).
     """
     from tracekit.core.intervals.containment import (
-        axis_positions,
-        contained_slices,
-        covering_maxima,
+        compute_axis_positions,
+        compute_covering_maxima,
+        find_contained_slices,
         split_into_chains,
     )
 
-    range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
+    range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
     frames = []
     for chain in split_into_chains(launch_positions):
-        inside = contained_slices(range_positions, chain)
-        last = covering_maxima(inside["row"], inside, chain.height)
+        inside = find_contained_slices(range_positions, chain)
+        last = compute_covering_maxima(inside["row"], inside, chain.height)
         frames.append(pl.DataFrame({key: launches[key].gather(chain["row"]), "range": last}))
     return pl.concat(frames)
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.core.categorical import map_categories
 from tracekit.core.reports import numbers
-from tracekit.core.reports.numbers import quotient, round_to_tenths
+from tracekit.core.reports.numbers import divide_exactly_rounded, round_to_tenths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ class ReportColumn(NamedTuple):
             case ColumnStyle.INTEGER:
                 value = x.cast(pl.Int64)
             case ColumnStyle.TENTHS:
-                value = quotient(
+                value = divide_exactly_rounded(
                     round_to_tenths(x.cast(pl.Float64), legacy_rounding=legacy_rounding).cast(pl.Float64), 10.0
                 )
             case ColumnStyle.THOUSANDTHS:
@@ -168,11 +168,11 @@ def megabytes_per_second_column(title: str, source: str) -> ReportColumn:
 
 
 def _round_to_three_decimals(values: pl.Expr) -> pl.Expr:
-    return quotient(numbers.round_to_thousandths(values).cast(pl.Float64), 1000.0)
+    return divide_exactly_rounded(numbers.round_to_thousandths(values).cast(pl.Float64), 1000.0)
 
 
 def _convert_to_millions(values: pl.Expr) -> pl.Expr:
-    return quotient(values.cast(pl.Float64), 1e6)
+    return divide_exactly_rounded(values.cast(pl.Float64), 1e6)
 
 
 def _format_tenths(tenths: pl.Expr) -> pl.Expr:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.intervals import union_duration
+from tracekit.core.intervals import compute_union_duration
 from tracekit.core.reports.names import format_hexadecimal
-from tracekit.core.reports.numbers import quotient, round_to_tenths
+from tracekit.core.reports.numbers import divide_exactly_rounded, round_to_tenths
 from tracekit.core.reports.report import Request, has_rows, report
-from tracekit.core.reports.summary import DURATION, duration_statistics_columns, statistics_exprs
+from tracekit.core.reports.summary import DURATION, declare_duration_statistics_columns, statistics_exprs
 from tracekit.core.reports.table import integer_column, percent_column, text_column
 
 _OTHER_ENGINE = 0
@@ -26,7 +26,7 @@ _QUEUE = ("process_id", "queue_type", "gpu", "context_id", "engine_type_id")
 @report(
     percent_column("Utilization", "share"),
     integer_column("Instances", "count"),
-    *duration_statistics_columns(),
+    *declare_duration_statistics_columns(),
     text_column("Name", "name"),
     integer_column("Q Type", "queue_type"),
     text_column("Q Name", "queue_name"),
@@ -38,7 +38,7 @@ _QUEUE = ("process_id", "queue_type", "gpu", "context_id", "engine_type_id")
 )
 def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     """Packets in each queue of the Windows display driver, and the share of time in which the queue was not empty."""
-    packets = pl.concat([_packet_intervals(request, *queue) for queue in _QUEUES]).collect()
+    packets = pl.concat([_find_packet_intervals(request, *queue) for queue in _QUEUES]).collect()
     if not has_rows(request.frames, "wddm_contexts"):
         packets = packets.clear()
     spans = packets.group_by("process_id").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())
@@ -47,10 +47,10 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
         .group_by(_QUEUE)
         .agg(*statistics_exprs("duration_ns"), pl.len().alias("count"), pl.col("engine_type", "queue_name").first())
     )
-    busy = union_duration(packets, by=_QUEUE)
+    busy = compute_union_duration(packets, by=_QUEUE)
     groups = groups.join(busy, on=_QUEUE, how="left").join(spans, on="process_id", how="left")
     span = pl.when(pl.col("span") > 0).then(pl.col("span").cast(pl.Float64))
-    groups = groups.with_columns(share=quotient(pl.col("duration_ns").fill_null(0) * 100.0, span))
+    groups = groups.with_columns(share=divide_exactly_rounded(pl.col("duration_ns").fill_null(0) * 100.0, span))
     contexts = request.frames("wddm_contexts").select("context_id", "node", pl.col("name").alias("engine_name"))
     rows = groups.lazy().join(contexts, on="context_id", how="left", maintain_order="left_right")
     engine = pl.col("engine_type").cast(pl.String)
@@ -64,7 +64,7 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     return rows.sort(order, descending=[True] + [False] * len(_QUEUE), nulls_last=True, maintain_order=True)
 
 
-def _packet_intervals(
+def _find_packet_intervals(
     request: Request, queue_number: int, queue_name: str, start_key: str, stop_key: str
 ) -> pl.LazyFrame:
     """Return the intervals from the start of each packet to each later stop of the packet, for one type of queue.

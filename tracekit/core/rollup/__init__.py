@@ -106,7 +106,7 @@ class Rollup:
     @functools.cached_property
     def iteration(self) -> pl.Series:
         """Number of the aggregated iteration of each op instance, null outside the aggregated iterations."""
-        return self.iterations.instance_iterations(self.measures.ops.instances)
+        return self.iterations.find_instance_iterations(self.measures.ops.instances)
 
     @property
     def calls(self) -> pl.DataFrame:
@@ -127,7 +127,7 @@ class Rollup:
     @property
     def memory(self) -> pl.DataFrame:
         """The memory copies and sets of the op instances in aggregated iterations, with the columns of ``kernels``."""
-        rows = self._rows_of_kinds("memset", "memcpy")
+        rows = self._find_rows_of_kinds("memset", "memcpy")
         return _add_durations(self._gather_calls(rows, CALL_COLUMNS))
 
     def select_instances(self, *columns: str) -> pl.DataFrame:
@@ -162,7 +162,7 @@ class Rollup:
         Returns:
             These columns, ``iteration``, ``kernel_gpu`` and ``kernel_api``, for the same rows as ``kernels``.
         """
-        rows = self._gather_calls(self._rows_of_kinds("kernel"), dict.fromkeys((*columns, *_TIMES)))
+        rows = self._gather_calls(self._find_rows_of_kinds("kernel"), dict.fromkeys((*columns, *_TIMES)))
         added = [c for c in _TIMES if c not in columns]
         return _add_durations(rows).drop(added)
 
@@ -171,7 +171,7 @@ class Rollup:
         calls = self.measures.select_calls(*dict.fromkeys((*columns, "instance")), rows=rows)
         return calls.with_columns(iteration=self.iteration.gather(calls["instance"])).select(*columns, "iteration")
 
-    def _rows_of_kinds(self, *kinds: str) -> pl.Series:
+    def _find_rows_of_kinds(self, *kinds: str) -> pl.Series:
         """Return the row numbers in ``Measures.calls`` of the activities of some kinds in aggregated iterations.
 
         The order is that of ``calls``.
@@ -252,7 +252,7 @@ class Rollup:
         A group contains the ops below one scope, such as a module of a network, in one direction. In DLProf's mode, the
         groups are instead formed from op names, whose parts are separated by "/", and have no direction.
         """
-        return self._groups_in_style(self.measures.mode)
+        return self._form_groups(self.measures.mode)
 
     @functools.cached_property
     def dlprof_groups(self) -> pl.DataFrame:
@@ -260,9 +260,9 @@ class Rollup:
 
         They have the columns of ``groups``. ``direction`` is null.
         """
-        return self.groups if self.measures.mode == "dlprof" else self._groups_in_style("dlprof")
+        return self.groups if self.measures.mode == "dlprof" else self._form_groups("dlprof")
 
-    def _groups_in_style(self, style: Style) -> pl.DataFrame:
+    def _form_groups(self, style: Style) -> pl.DataFrame:
         """Return the groups of ops, formed by the rules of DLProf if ``style`` is ``dlprof``, otherwise by scope."""
         devices, ops = self.devices["device_id"], self.ops.select("count", "eligible", "uses_tc")
         return groups.aggregate_groups(self.measures, self.iterations, devices, ops, style)

@@ -54,15 +54,16 @@ def divide_iteration_times(measures: Measures, iterations: Iterations, devices: 
         part, a time in ns.
     """
     cells = iterations.frame.select("iteration").join(pl.DataFrame({"device_id": devices}), how="cross")
-    host, gpu = _cpu_times_by_part(measures), _gpu_times_by_part(measures)
+    host, gpu = _compute_cpu_times_by_part(measures), _compute_gpu_times_by_part(measures)
     by_device = [
-        _time_by_part(pl.concat([gpu.filter(device_id=d).drop("device_id"), host]), iterations, d) for d in devices
+        _compute_time_by_part(pl.concat([gpu.filter(device_id=d).drop("device_id"), host]), iterations, d)
+        for d in devices
     ]
     times = pl.concat([*by_device, pl.DataFrame(schema=_SCHEMA)])
     return cells.join(times, on=["iteration", "device_id"], how="left", maintain_order="left")
 
 
-def _gpu_times_by_part(measures: Measures) -> pl.DataFrame:
+def _compute_gpu_times_by_part(measures: Measures) -> pl.DataFrame:
     """Return the times in which kernels or memory operations run on each device, as disjoint intervals per part.
 
     The columns are ``device_id``, ``part`` (number of the part), ``start_ns`` and ``end_ns``.
@@ -80,7 +81,7 @@ def loads_data(measures: Measures) -> pl.Series:
     return by_type | by_name if measures.mode == "extended" else by_type
 
 
-def _cpu_times_by_part(measures: Measures) -> pl.DataFrame:
+def _compute_cpu_times_by_part(measures: Measures) -> pl.DataFrame:
     """Return the times in which ops run on the CPU, as disjoint intervals per part.
 
     The columns are ``part`` (number of the part), ``start_ns`` and ``end_ns``.
@@ -96,7 +97,7 @@ def _cpu_times_by_part(measures: Measures) -> pl.DataFrame:
     return merged.select("part", "start_ns", "end_ns")
 
 
-def _time_by_part(parts: pl.DataFrame, iterations: Iterations, device: int) -> pl.DataFrame:
+def _compute_time_by_part(parts: pl.DataFrame, iterations: Iterations, device: int) -> pl.DataFrame:
     """Return the time of each part in each iteration on one device, with the columns of ``_SCHEMA``.
 
     Args:

@@ -39,7 +39,7 @@ _METRIC_KEY = [*_GROUP_KEY, "iteration"]
 """Columns that identify the value of a metric: a group, and an iteration."""
 _DIRECTIONS = {"fprop": 1, "bprop": 2}
 DIRECTION_NAMES = {0: None, 1: "fprop", 2: "bprop"}
-"""Names of the numbers of directions that ``op_groups`` returns."""
+"""Names of the numbers of directions that ``group_ops`` returns."""
 
 
 def aggregate_groups(
@@ -59,8 +59,8 @@ def aggregate_groups(
         ``path``, ``level``, ``direction``, ``parent`` (row number in this frame), ``op_count``, ``instance_count``,
         ``eligible_count``, ``uses_tc_count``, and the statistics of ``METRICS``.
     """
-    tree, group = op_groups(measures.ops, style, iterations.key)
-    iteration = iterations.instance_iterations(measures.ops.instances)
+    tree, group = group_ops(measures.ops, style, iterations.key)
+    iteration = iterations.find_instance_iterations(measures.ops.instances)
     counts = ops.select(
         op_count=pl.lit(1, pl.Int64),
         instance_count=pl.col("count"),
@@ -70,7 +70,9 @@ def aggregate_groups(
     counts = pl.concat(aggregate_with_descendants(tree, group.hstack(counts), _make_sum_function(_GROUP_KEY, _COUNTED)))
     instance_group = group.select(pl.all().gather(measures.instances["op"]))
     instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
-    metrics = statistics.summarize_metrics(instances.metrics_by_iteration(measures, devices), _GROUP_KEY, METRICS)
+    metrics = statistics.summarize_metrics(
+        instances.compute_metrics_by_iteration(measures, devices), _GROUP_KEY, METRICS
+    )
     rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(
         statistics.fill_missing_with_zero_exprs(METRICS)
     )
@@ -92,13 +94,13 @@ def group_times(
         One row per group and iteration in which it has instances: ``path``, ``direction`` (null if the group has
         none), ``iteration``, ``instance_count``, ``gpu``.
     """
-    tree, group = op_groups(measures.ops, style, iterations.key)
-    iteration = iterations.instance_iterations(measures.ops.instances)
+    tree, group = group_ops(measures.ops, style, iterations.key)
+    iteration = iterations.find_instance_iterations(measures.ops.instances)
     instance_group = group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
     summing = _make_sum_function(_METRIC_KEY, ("instance_count",))
     rows = instance_group.drop_nulls("iteration").with_columns(instance_count=pl.lit(1, pl.Int64))
     counts = pl.concat([rows.clear(), *aggregate_with_descendants(tree, summing(rows), summing)])
-    gpu = _GroupedInstances(tree, instance_group).union_durations(measures.gpu_busy, devices, "gpu")
+    gpu = _GroupedInstances(tree, instance_group).compute_union_durations(measures.gpu_busy, devices, "gpu")
     times = counts.join(gpu, on=_METRIC_KEY, how="left").with_columns(pl.col("gpu").fill_null(0))
     paths = pl.DataFrame({"path": tree.paths(nodes=times["node"]).gather(times["node"])})
     direction_names = {number: name for name, number in _DIRECTIONS.items()}
@@ -106,7 +108,7 @@ def group_times(
     return paths.hstack(times).select("path", direction, "iteration", "instance_count", "gpu")
 
 
-def op_groups(ops: Ops, style: Style, key_op_name: str) -> tuple[Tree, pl.DataFrame]:
+def group_ops(ops: Ops, style: Style, key_op_name: str) -> tuple[Tree, pl.DataFrame]:
     """Group ops into a tree, and return the tree and the group of each op.
 
     Args:
@@ -119,15 +121,15 @@ def op_groups(ops: Ops, style: Style, key_op_name: str) -> tuple[Tree, pl.DataFr
         The tree of groups, and one row per op: ``node`` (of its group) and ``direction`` (a number, 0 for no
         direction).
     """
-    rows, tree = ops.ops, Tree.root()
+    rows, tree = ops.ops, Tree.create_root()
     name = rows["op_name"].cast(pl.String)
     if style == "dlprof":
-        tree, node = tree.with_names(pl.zeros(rows.height, pl.Int64, eager=True), name)
+        tree, node = tree.add_names(pl.zeros(rows.height, pl.Int64, eager=True), name)
         direction = pl.zeros(rows.height, pl.Int64, eager=True)
     else:
         has_no_node = rows["node"].is_null()
         names = name.filter(has_no_node)
-        tree, nodes = (ops.timeline.tree or tree).with_names(pl.zeros(len(names), pl.Int64, eager=True), names)
+        tree, nodes = (ops.timeline.tree or tree).add_names(pl.zeros(len(names), pl.Int64, eager=True), names)
         tree, node = other_threads.move_ops_below_steps(
             ops, key_op_name, tree, rows["node"].scatter(has_no_node.arg_true(), nodes)
         )
@@ -196,7 +198,7 @@ class _GroupedInstances(NamedTuple):
     tree: Tree
     instances: pl.DataFrame
 
-    def metrics_by_iteration(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
+    def compute_metrics_by_iteration(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
         """Return the times of each group in each iteration.
 
         Returns:
@@ -206,13 +208,13 @@ class _GroupedInstances(NamedTuple):
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
         summing = _make_sum_function(_METRIC_KEY, _SUMMED)
         sums = pl.concat(aggregate_with_descendants(self.tree, summing(rows), summing))
-        gpu = self.union_durations(measures.gpu_busy, devices, "gpu")
-        extent = self.union_durations(measures.gpu_extents, devices, "extent")
+        gpu = self.compute_union_durations(measures.gpu_busy, devices, "gpu")
+        extent = self.compute_union_durations(measures.gpu_extents, devices, "extent")
         rows = sums.join(gpu, on=_METRIC_KEY, how="left").join(extent, on=_METRIC_KEY, how="left")
         rows = rows.with_columns(pl.col("gpu", "extent").fill_null(0))
         return rows.select(*_METRIC_KEY, *_SUMMED, "gpu", idle=pl.col("extent") - pl.col("gpu"))
 
-    def union_durations(self, gpu_intervals: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
+    def compute_union_durations(self, gpu_intervals: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
         """Return the duration of the union of intervals by group and iteration, summed over devices.
 
         Args:

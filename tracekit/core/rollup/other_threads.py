@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.forests import roots
-from tracekit.core.intervals.axis import null_unless
-from tracekit.core.ops.attach import last_containing_intervals
+from tracekit.core.forests import find_roots
+from tracekit.core.intervals.axis import replace_with_null_unless
+from tracekit.core.ops.attach import find_last_containing_intervals
 
 if TYPE_CHECKING:
     from tracekit.core.ops import Ops
@@ -39,13 +39,13 @@ def move_ops_below_steps(ops: Ops, key_op_name: str, tree: Tree, nodes: pl.Serie
     step = rows.filter((pl.col("op_name") == key_op_name) & pl.col("op_name").str.ends_with(STEP))["op"].to_list()
     if not step or tree.nodes["level"][nodes[step[0]]] != 1:
         return tree, nodes
-    moved = _ops_on_other_threads(ops, step[0])
-    moved = moved.filter(_outermost_ancestors(tree, nodes.gather(moved)) != nodes[step[0]])
+    moved = _find_ops_on_other_threads(ops, step[0])
+    moved = moved.filter(_find_outermost_ancestors(tree, nodes.gather(moved)) != nodes[step[0]])
     tree, copies = _copy_nodes_below(tree, nodes.gather(moved), nodes[step[0]])
     return tree, nodes.scatter(moved, copies)
 
 
-def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
+def _find_ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
     """Return the ops for which more than half of the instances ran on other threads during a step.
 
     An instance ran on another thread during a step if it started while a step was open in its process, on a thread that
@@ -54,7 +54,7 @@ def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
     instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
     steps = instances.filter(pl.col("op") == step)
     starts = instances.with_columns(end_ns="start_ns")
-    during_step = last_containing_intervals(starts, steps, by=_THREAD[:1]).is_not_null()
+    during_step = find_last_containing_intervals(starts, steps, by=_THREAD[:1]).is_not_null()
     same_thread = instances.select(_THREAD).with_row_index("row").join(steps, on=_THREAD, how="semi")["row"]
     inside = during_step & ~pl.int_range(pl.len()).is_in(same_thread.implode())
     return (
@@ -66,9 +66,9 @@ def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
     )
 
 
-def _outermost_ancestors(tree: Tree, nodes: pl.Series) -> pl.Series:
+def _find_outermost_ancestors(tree: Tree, nodes: pl.Series) -> pl.Series:
     """Return the ancestor of each node at the first level below the root."""
-    return roots(null_unless(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
+    return find_roots(replace_with_null_unless(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
 
 
 def _copy_nodes_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
@@ -82,6 +82,6 @@ def _copy_nodes_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, 
     for level in range(1, len(ancestors) + 1):
         at_level = pl.concat([a.filter(depth.gather(a["row"]) - step == level) for step, a in enumerate(ancestors)])
         part = tree.nodes["part"].gather(at_level["node"])
-        tree, children = tree.with_children(pl.DataFrame({"up": copies.gather(at_level["row"]), "part": part}))
+        tree, children = tree.add_children(pl.DataFrame({"up": copies.gather(at_level["row"]), "part": part}))
         copies = copies.scatter(at_level["row"], children)
     return tree, copies

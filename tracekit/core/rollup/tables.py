@@ -45,7 +45,7 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
 """The columns that a roll-up reads, keyed by table."""
 
 
-def ops(rollup: Rollup) -> pl.DataFrame:
+def build_ops(rollup: Rollup) -> pl.DataFrame:
     """Return the declared table ``ops``, with one row per op."""
     return rollup.ops.select(
         *["op_id", "op_name", "op_type", "direction"],
@@ -59,7 +59,7 @@ def ops(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def op_instances(rollup: Rollup) -> pl.DataFrame:
+def build_op_instances(rollup: Rollup) -> pl.DataFrame:
     """Return the declared table ``op_instances``, with one row per op instance."""
     instances = rollup.measures.instances
     number = pl.int_range(pl.len())
@@ -79,7 +79,7 @@ def op_instances(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def iterations(rollup: Rollup) -> pl.DataFrame:
+def build_iterations(rollup: Rollup) -> pl.DataFrame:
     """Return the declared table ``iterations``, with one row per iteration."""
     counts = {
         "kernel_count": "kernel_count",
@@ -112,7 +112,7 @@ def group_nodes(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def op_groups(rollup: Rollup) -> pl.DataFrame:
+def build_op_groups(rollup: Rollup) -> pl.DataFrame:
     """Return the group of each op.
 
     The group of an op is that of its scope. If another thread ran the op during a step of the loop, it is a group below
@@ -122,7 +122,7 @@ def op_groups(rollup: Rollup) -> pl.DataFrame:
         One row per op, in the order of ``ops``: ``op_id``, and ``group_path`` ("" for the root) and
         ``group_direction``, as ``path`` and ``direction`` in ``group_nodes``.
     """
-    tree, group = groups.op_groups(rollup.measures.ops, rollup.measures.mode, rollup.iterations.key)
+    tree, group = groups.group_ops(rollup.measures.ops, rollup.measures.mode, rollup.iterations.key)
     path, at_root = tree.paths(nodes=group["node"]).gather(group["node"]), group["node"] == 0
     keys = pl.DataFrame({"path": path, "at_root": at_root, "direction": group["direction"]})
     return keys.select(
@@ -132,7 +132,7 @@ def op_groups(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def activity_ops(rollup: Rollup, table: str) -> pl.DataFrame:
+def find_activity_ops(rollup: Rollup, table: str) -> pl.DataFrame:
     """Return the op, op instance and iteration of each activity in a table such as ``kernels``, in the same order."""
     ops = rollup.measures.ops
     activities = ops.select_calls("kind", "activity", "instance").filter(pl.col("kind") == _KINDS[table])
@@ -144,9 +144,9 @@ def activity_ops(rollup: Rollup, table: str) -> pl.DataFrame:
 
 
 TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
-    "ops": ops,
-    "op_instances": op_instances,
-    "iterations": iterations,
+    "ops": build_ops,
+    "op_instances": build_op_instances,
+    "iterations": build_iterations,
     "group_nodes": group_nodes,
 }
 

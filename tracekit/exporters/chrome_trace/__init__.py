@@ -8,9 +8,9 @@ Source: "Trace Event Format", the Chromium project. The actual behavior of viewe
 
 from __future__ import annotations
 
-from tracekit.exporters.timeline.exporter import timeline_exporter
+from tracekit.exporters.timeline.exporter import create_timeline_exporter
 
-EXPORTER = timeline_exporter(
+EXPORTER = create_timeline_exporter(
     __name__,
     "chrome-trace",
     "Chrome trace events (JSON) for Perfetto, chrome://tracing and speedscope",

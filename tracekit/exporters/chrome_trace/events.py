@@ -11,11 +11,11 @@ import polars as pl
 from tracekit.exporters.chrome_trace import text
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.columns import (
-    available_args,
-    column_names,
     duration_expr,
-    exception_args,
-    key_arg,
+    get_key_arg,
+    list_column_names,
+    list_exception_args,
+    select_available_args,
     start_expr,
     value_exprs,
 )
@@ -53,12 +53,14 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     parts: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}","ts":', *map(pl.col, [*times, kind.key])]
     for column in row_args.iter_columns():
         parts += _format_member(column) if column.name != kind.key else []
-    return text.utf8_bytes(line.select(concat_expr([*parts, *(pl.col(part.name) for part in tail)])).to_series())
+    return text.concatenate_utf8_bytes(
+        line.select(concat_expr([*parts, *(pl.col(part.name) for part in tail)])).to_series()
+    )
 
 
 def _row_argument_exprs(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
     """Return expressions for the arguments that differ from row to row, beginning with the key."""
-    args = [key_arg(kind), *available_args(kind.row_args, names), *exception_args(kind)]
+    args = [get_key_arg(kind), *select_available_args(kind.row_args, names), *list_exception_args(kind)]
     return [text.arg_expr(arg).alias(arg.key) for arg in args]
 
 
@@ -88,11 +90,13 @@ def _format_argument_lane_and_name_members(
     """
     is_null = {name for name in rows.columns if rows[name].null_count() == rows.height}
     args = [
-        a for a in available_args(kind.repeated_args, rows.columns) if not is_null & {*column_names(*value_exprs(a))}
+        a
+        for a in select_available_args(kind.repeated_args, rows.columns)
+        if not is_null & {*list_column_names(*value_exprs(a))}
     ]
     lane = concat_expr(["},", pl.lit(lane_texts).gather("lane_id"), ',"name":'])
     members = [*map(_optional_member_expr, args), lane, concat_expr([text.json_string_expr(kind.name), "},\n"])]
-    names = [*(column_names(*value_exprs(arg)) for arg in args), ["lane_id"], column_names(kind.name)]
+    names = [*(list_column_names(*value_exprs(arg)) for arg in args), ["lane_id"], list_column_names(kind.name)]
     if _has_many_values(rows, names[-1], _MAX_NAMES):
         return rows.select(concat_expr(members).alias("part 0")).get_columns()
     strings = [[name for name in group if not rows[name].dtype.is_numeric()] for group in names]
@@ -132,11 +136,11 @@ def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first
         name: Name and category of the flows.
     """
 
-    def flow_end_parts(phase: str, end: str) -> list[str | pl.Expr]:
+    def list_flow_end_parts(phase: str, end: str) -> list[str | pl.Expr]:
         times = text.thousandths_exprs(clock.convert(pl.col(f"{end}_ns")))
         lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
         return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{end}_lane_id")]
 
     numbered = links.with_row_index("id", offset=first_id)
-    parts = [*flow_end_parts("s", "from"), "},\n", *flow_end_parts("f", "to"), ',"bp":"e"},\n']
-    return text.utf8_bytes(numbered.select(concat_expr(parts)).to_series())
+    parts = [*list_flow_end_parts("s", "from"), "},\n", *list_flow_end_parts("f", "to"), ',"bp":"e"},\n']
+    return text.concatenate_utf8_bytes(numbered.select(concat_expr(parts)).to_series())

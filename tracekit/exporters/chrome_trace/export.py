@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.exporters.chrome_trace import events
-from tracekit.exporters.chrome_trace.metadata import metadata_events, pid_tid_members
+from tracekit.exporters.chrome_trace.metadata import format_metadata_events, format_pid_tid_members
 from tracekit.exporters.timeline import columns, flows, kinds
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
@@ -35,16 +35,16 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     Raises:
         ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
     """
-    layout = compute_layout(view, kinds.kinds_by_stage(tracks))
+    layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
     check_drawable(view, layout)
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path) as file:
-        file.write(file_header(_trace_metadata(view, layout.clock.shift_ns)))
+        file.write(format_file_header(_collect_trace_metadata(view, layout.clock.shift_ns)))
         for _, rows in write_events(file, view, layout, FlowFormatter(layout)):
             done += rows.height
             progress(done, total)
-        file.write(file_footer(metadata_events(layout.lanes)))
+        file.write(format_file_footer(format_metadata_events(layout.lanes)))
 
 
 def write_events(
@@ -53,18 +53,18 @@ def write_events(
     """Write the events and flows of a trace, and yield the events of each kind with their lane ids."""
     for kind, lane_ids in layout.lane_ids.items():
         rows = read_events(view, kind).with_columns(lane_ids)
-        file.write_jobs(_event_jobs(kind, rows, layout))
-        file.write_jobs(formatter.flow_jobs(kind, rows))
+        file.write_jobs(_create_event_jobs(kind, rows, layout))
+        file.write_jobs(formatter.create_flow_jobs(kind, rows))
         yield kind, rows
 
 
-def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator[Callable[[], memoryview]]:
+def _create_event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator[Callable[[], memoryview]]:
     """Yield jobs, each of which formats a batch of events. A slice precedes the slices that are nested in it."""
     if kind.placement.nests and kind.phase == kinds.SLICE:
         rows = rows.sort(
             kind.start, columns.duration_expr(kind, layout.clock), descending=[False, True], maintain_order=True
         )
-    lane_texts = pid_tid_members(layout.lanes)
+    lane_texts = format_pid_tid_members(layout.lanes)
     for batch in rows.iter_slices(BATCH_ROWS):
         yield functools.partial(events.format_events, kind, batch, lane_texts, layout.clock)
 
@@ -83,7 +83,7 @@ class FlowFormatter:
         self._calls: pl.DataFrame | None = None
         self.count = count
 
-    def flow_jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
+    def create_flow_jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
         """Yield jobs, each of which formats a batch of the flows that end at events of one kind.
 
         Args:
@@ -91,20 +91,20 @@ class FlowFormatter:
             rows: The events, with their lane ids.
         """
         if kind is kinds.API_CALLS:
-            self._calls = flows.call_flow_starts(rows)
+            self._calls = flows.read_call_flow_starts(rows)
         if self._calls is not None and kind.launched and "api_call_id" in rows.columns:
-            yield from self._format_batches_of_flows(flows.LAUNCH, flows.launch_flows(self._calls, rows))
-        for name, links in flows.mpi_flows(kind, rows):
+            yield from self._format_batches_of_flows(flows.LAUNCH, flows.read_launch_flows(self._calls, rows))
+        for name, links in flows.read_mpi_flows(kind, rows):
             yield from self._format_batches_of_flows(name, links)
 
     def _format_batches_of_flows(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
-        lane_texts, clock = pid_tid_members(self._layout.lanes), self._layout.clock
+        lane_texts, clock = format_pid_tid_members(self._layout.lanes), self._layout.clock
         for batch in links.iter_slices(BATCH_ROWS):
             yield functools.partial(events.format_flows, batch, lane_texts, clock, self.count + 1, name)
             self.count += batch.height
 
 
-def _trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
+def _collect_trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
     """Return the metadata of a trace that is written to the file. It contains no private values."""
     metadata = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:
@@ -114,13 +114,13 @@ def _trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
     return metadata
 
 
-def file_header(metadata: Mapping[str, str]) -> bytes:
+def format_file_header(metadata: Mapping[str, str]) -> bytes:
     """Return the beginning of the JSON file, which contains metadata of the trace."""
     metadata = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **metadata}
     text = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(metadata, ensure_ascii=False)},"traceEvents":[\n'
     return text.encode()
 
 
-def file_footer(metadata: Iterable[str]) -> bytes:
+def format_file_footer(metadata: Iterable[str]) -> bytes:
     """Return the end of the JSON file, which contains the events that name and order the tracks."""
     return (",\n".join(metadata) + "\n]}\n").encode()

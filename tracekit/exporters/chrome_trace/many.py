@@ -12,11 +12,17 @@ import polars as pl
 
 from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events
-from tracekit.exporters.chrome_trace.export import BATCH_ROWS, FlowFormatter, file_footer, file_header, write_events
-from tracekit.exporters.chrome_trace.metadata import metadata_events, pid_tid_members
+from tracekit.exporters.chrome_trace.export import (
+    BATCH_ROWS,
+    FlowFormatter,
+    format_file_footer,
+    format_file_header,
+    write_events,
+)
+from tracekit.exporters.chrome_trace.metadata import format_metadata_events, format_pid_tid_members
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import Clock
-from tracekit.exporters.timeline.parts import origin_metadata, part_layout, retry_with_shift
+from tracekit.exporters.timeline.parts import collect_origin_metadata, compute_part_layout, retry_with_shift
 from tracekit.exporters.timeline.tracks import Numbering
 
 if TYPE_CHECKING:
@@ -47,24 +53,24 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]
     with BatchFile(path) as file:
-        file.write(file_header(origin_metadata(traces, shift)))
+        file.write(format_file_header(collect_origin_metadata(traces, shift)))
         for number, part in enumerate(traces.parts):
             with part.open() as view:
-                layout = part_layout(view, part, tracks, shift)
+                layout = compute_part_layout(view, part, tracks, shift)
                 layout.lanes.add_to_file(f"{part.name} · ", numbering)
                 formatter = FlowFormatter(layout, flow_count)
                 for kind, rows in write_events(file, view, layout, formatter):
-                    positions += _flow_positions(traces.links, number, kind, rows, layout)
-            metadata += metadata_events(layout.lanes)
+                    positions += _find_flow_positions(traces.links, number, kind, rows, layout)
+            metadata += format_metadata_events(layout.lanes)
             flow_count = formatter.count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("there is nothing to draw: the traces have no events with timestamps")
-        file.write_jobs(_flow_jobs(traces.links, pl.concat(positions), Clock(shift), flow_count))
-        file.write(file_footer(metadata))
+        file.write_jobs(_create_flow_jobs(traces.links, pl.concat(positions), Clock(shift), flow_count))
+        file.write(format_file_footer(metadata))
 
 
-def _flow_positions(
+def _find_flow_positions(
     links: pl.DataFrame, part: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
 ) -> Iterator[pl.DataFrame]:
     """Yield the ids and lanes of the events of one kind at which flows between traces begin or end."""
@@ -74,11 +80,11 @@ def _flow_positions(
     if not len(linked):
         return
     chosen = rows.select(id=pl.col(kind.key), lane_id="lane_id").filter(pl.col("id").is_in(linked.implode()))
-    lane = pl.lit(pid_tid_members(layout.lanes)).gather("lane_id")
+    lane = pl.lit(format_pid_tid_members(layout.lanes)).gather("lane_id")
     yield chosen.select(pl.lit(part, pl.Int64).alias("part"), pl.lit(kind.table).alias("table"), "id", lane=lane)
 
 
-def _flow_jobs(
+def _create_flow_jobs(
     links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, flow_count: int
 ) -> Iterator[Callable[[], memoryview]]:
     """Yield jobs, each of which formats a batch of flows between traces, for flows whose two events are drawn."""

@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.tracks import LaneRegistry
 
 
-def pid_tid_members(lanes: LaneRegistry) -> pl.Series:
+def format_pid_tid_members(lanes: LaneRegistry) -> pl.Series:
     """Return the JSON members ``"pid":…,"tid":…`` of every lane, by lane id. All lanes must have been created."""
     members = {thread.lane_id: f'"pid":{thread.pid},"tid":{thread.tid}' for thread in lanes.threads()}
     return pl.Series([members[lane_id] for lane_id in range(len(members))], dtype=pl.String)
 
 
-def metadata_events(lanes: LaneRegistry) -> Iterator[str]:
+def format_metadata_events(lanes: LaneRegistry) -> Iterator[str]:
     """Yield the events that name and order the processes and threads."""
     for process in lanes.processes():
-        yield _metadata_event("process_name", process.pid, 0, name=process.name)
-        yield _metadata_event("process_sort_index", process.pid, 0, sort_index=process.sort_index)
+        yield _format_metadata_event("process_name", process.pid, 0, name=process.name)
+        yield _format_metadata_event("process_sort_index", process.pid, 0, sort_index=process.sort_index)
     for thread in lanes.threads():
         if thread.name is not None:
-            yield _metadata_event("thread_name", thread.pid, thread.tid, name=thread.name, **thread.attributes)
-            yield _metadata_event("thread_sort_index", thread.pid, thread.tid, sort_index=thread.tid)
+            yield _format_metadata_event("thread_name", thread.pid, thread.tid, name=thread.name, **thread.attributes)
+            yield _format_metadata_event("thread_sort_index", thread.pid, thread.tid, sort_index=thread.tid)
 
 
-def _metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
+def _format_metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
     """Return an event that names or orders a process or thread as JSON."""
     event = {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)

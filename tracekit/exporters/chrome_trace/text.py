@@ -30,7 +30,7 @@ def thousandths_exprs(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Ex
         number: Non-negative integers, such as times in ns that are written in µs.
         suffix: String that is appended to the decimals. This is faster than a separate concatenation.
     """
-    return number // 1000, pl.lit(_three_decimals_before(suffix)).gather(number % 1000)
+    return number // 1000, pl.lit(_list_three_decimals_before(suffix)).gather(number % 1000)
 
 
 def _signed_thousandths_expr(number: pl.Expr) -> pl.Expr:
@@ -40,7 +40,7 @@ def _signed_thousandths_expr(number: pl.Expr) -> pl.Expr:
 
 
 @functools.cache
-def _three_decimals_before(suffix: str) -> pl.Series:
+def _list_three_decimals_before(suffix: str) -> pl.Series:
     """Return the strings ``.000`` to ``.999``, each followed by ``suffix``."""
     return pl.Series([f".{n:03}{suffix}" for n in range(1000)])
 
@@ -62,7 +62,7 @@ def _value_expr(value: Value) -> pl.Expr:
     return value.expression
 
 
-def utf8_bytes(strings: pl.Series) -> memoryview:
+def concatenate_utf8_bytes(strings: pl.Series) -> memoryview:
     """Return the concatenated UTF-8 bytes of all strings of a series without copying them."""
     array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()

@@ -57,17 +57,17 @@ class Table:
 
     def html(self) -> str:
         """Return the table as HTML."""
-        classes = [_column_class_attribute([row[n] for row in self.rows]) for n in range(len(self.titles))]
+        classes = [_choose_column_class([row[n] for row in self.rows]) for n in range(len(self.titles))]
         titles = zip(self.titles, classes, strict=True)
         head = "".join(f'<th scope="col"{class_}>{escape_text(title)}</th>' for title, class_ in titles)
-        body = "".join(f"<tr>{self._cells_html(row, classes)}</tr>\n" for row in self.rows)
+        body = "".join(f"<tr>{self._format_cells(row, classes)}</tr>\n" for row in self.rows)
         count = "" if self.total == len(self.rows) else f" (first {len(self.rows):,} of {self.total:,} rows)"
         caption = f"<caption>{escape_text(self.caption)}{count}</caption>"
         table = f"<table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
         label = f"Table: {escape_text(self.caption)}"
         return f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>\n'
 
-    def _cells_html(self, row: Sequence[Any], classes: Sequence[str]) -> str:
+    def _format_cells(self, row: Sequence[Any], classes: Sequence[str]) -> str:
         cells = []
         for n, (value, class_) in enumerate(zip(row, classes, strict=True)):
             start, end = ('<th scope="row"', "</th>") if n == self.header else ("<td", "</td>")
@@ -100,10 +100,10 @@ class Section:
     def html(self) -> str:
         """Return the section as HTML."""
         notes = "".join(f"<p>{escape_text(note)}</p>\n" for note in self.notes)
-        figures = "".join(figure_element(name, drawn) for name, drawn in self.figures.items())
-        articles = "".join(finding_article(*parts) for parts in self.articles)
+        figures = "".join(format_figure_element(name, drawn) for name, drawn in self.figures.items())
+        articles = "".join(format_finding(*parts) for parts in self.articles)
         tables = "".join(table.html() for table in self.tables)
-        content = notes + description_list(self.metadata) + figures + articles + tables
+        content = notes + format_description_list(self.metadata) + figures + articles + tables
         heading = f'<h2 id="{self.anchor}-title">{escape_text(self.title)}</h2>'
         return f'<section id="{self.anchor}" aria-labelledby="{self.anchor}-title">{heading}\n{content}</section>\n'
 
@@ -126,13 +126,13 @@ def format_cell(value: Any) -> str:
     return f"<details><summary>{escape_text(written[: LONG - 1])}…</summary>{escape_text(shown)}</details>"
 
 
-def description_list(pairs: Iterable[tuple[str, str]]) -> str:
+def format_description_list(pairs: Iterable[tuple[str, str]]) -> str:
     """Return pairs of a label and a value as an HTML description list, or an empty string if there are none."""
     items = "".join(f"<div><dt>{escape_text(label)}</dt><dd>{escape_text(value)}</dd></div>" for label, value in pairs)
     return f"<dl>{items}</dl>\n" if items else ""
 
 
-def figure_element(name: str, figure: Mapping[str, Any]) -> str:
+def format_figure_element(name: str, figure: Mapping[str, Any]) -> str:
     """Return the HTML element into which a figure is drawn. The title of the figure is its accessible description."""
     layout = figure["layout"]
     height = layout.get("height") or 380
@@ -141,13 +141,13 @@ def figure_element(name: str, figure: Mapping[str, Any]) -> str:
     return f'<figure><div class="figure" {attributes}></div></figure>\n'
 
 
-def finding_article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str:
+def format_finding(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str:
     """Return the HTML element of a finding, with its title, its paragraphs, and pairs of a label and a value."""
     written = "".join(f"<p>{escape_text(p)}</p>" for p in paragraphs)
-    return f"<article><h3>{escape_text(title)}</h3>{written}{description_list(pairs)}</article>\n"
+    return f"<article><h3>{escape_text(title)}</h3>{written}{format_description_list(pairs)}</article>\n"
 
 
-def _column_class_attribute(values: Sequence[Any]) -> str:
+def _choose_column_class(values: Sequence[Any]) -> str:
     """Return the HTML class attribute for the cells of a column, given its values.
 
     The class is ``number`` if a value is a number, or else ``long`` if a value is a long text. The result is an empty

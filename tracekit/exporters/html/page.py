@@ -92,14 +92,14 @@ addEventListener("afterprint", redraw);
 
 def render_page(contents: Contents) -> str:
     """Return the HTML of a page with the given content."""
-    library, data = _escape_script(theme.plotly_javascript()), _figures_json(contents)
+    library, data = _escape_script(theme.load_plotly_javascript()), _serialize_figures(contents)
     allowed = (
-        f"script-src {_policy_hash(library)} {_policy_hash(SCRIPT)}",
+        f"script-src {_compute_policy_hash(library)} {_compute_policy_hash(SCRIPT)}",
         "style-src 'unsafe-inline'",  # plotly sets style attributes
         "img-src data: blob:",
     )
     sections = "".join(section.html() for section in contents.sections)
-    body = f"{_nothing_to_draw_notice(contents)}{sections}{_missing_data_section(contents)}"
+    body = f"{_build_nothing_to_draw_notice(contents)}{sections}{_build_missing_data_section(contents)}"
     note = (
         "Written by tracekit. Times are in ns since the start of the capture. Percentages, and times and sizes in\n"
         "brackets, are rounded.</p><noscript><p>The charts need JavaScript. The tables do not.</p></noscript>"
@@ -108,12 +108,12 @@ def render_page(contents: Contents) -> str:
 <script>{library}</script>
 <script>{SCRIPT}</script>
 """
-    return _html_document(
-        contents.title, _navigation(contents.sections), body, f"<p>{note}", allowed=allowed, scripts=scripts
+    return _build_html_document(
+        contents.title, _build_navigation(contents.sections), body, f"<p>{note}", allowed=allowed, scripts=scripts
     )
 
 
-def static_page(title: str, sections: Sequence[Section], note: str) -> str:
+def build_static_page(title: str, sections: Sequence[Section], note: str) -> str:
     """Return the HTML of a page without figures and scripts.
 
     Args:
@@ -121,12 +121,14 @@ def static_page(title: str, sections: Sequence[Section], note: str) -> str:
         sections: Sections of the page.
         note: Sentence at the end of the page.
     """
-    allowed = (f"style-src {_policy_hash(STYLE)}",)
+    allowed = (f"style-src {_compute_policy_hash(STYLE)}",)
     body = "".join(section.html() for section in sections)
-    return _html_document(title, _navigation(sections), body, f"<p>{escape_text(note)}</p>", allowed=allowed)
+    return _build_html_document(
+        title, _build_navigation(sections), body, f"<p>{escape_text(note)}</p>", allowed=allowed
+    )
 
 
-def _html_document(
+def _build_html_document(
     title: str, navigation: str, body: str, footer: str, *, allowed: Sequence[str], scripts: str = ""
 ) -> str:
     """Assemble an HTML document.
@@ -163,12 +165,12 @@ def _html_document(
 """
 
 
-def _navigation(sections: Sequence[Section]) -> str:
+def _build_navigation(sections: Sequence[Section]) -> str:
     links = "".join(f'<li><a href="#{s.anchor}">{escape_text(s.title)}</a></li>' for s in sections)
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n'
 
 
-def _nothing_to_draw_notice(contents: Contents) -> str:
+def _build_nothing_to_draw_notice(contents: Contents) -> str:
     """Return an HTML notice that the trace has nothing to draw, or an empty string if the page has figures."""
     if any(section.figures for section in contents.sections):
         return ""
@@ -179,7 +181,7 @@ def _nothing_to_draw_notice(contents: Contents) -> str:
     return f'<section aria-label="Notice">{content}</section>\n'
 
 
-def _missing_data_section(contents: Contents) -> str:
+def _build_missing_data_section(contents: Contents) -> str:
     """Return an HTML section that lists the data that the capture lacks, or an empty string if it lacks none."""
     if not contents.missing:
         return ""
@@ -196,11 +198,12 @@ def _format_sentence(words: str) -> str:
     return f"{escape_text(words[:1].upper() + words[1:])}. " if words else ""
 
 
-def _figures_json(contents: Contents) -> str:
+def _serialize_figures(contents: Contents) -> str:
     """Serialize the figures, templates and colors of a page as JSON that is safe inside a script element."""
     figures = {name: drawn for section in contents.sections for name, drawn in section.figures.items()}
     templates = {
-        name: theme.plotly_template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))
+        name: theme.build_plotly_template(dark=dark).to_plotly_json()
+        for name, dark in (("light", False), ("dark", True))
     }
     written = json.dumps(
         {"figures": figures, "templates": templates, "colors": theme.DARK_COLORS},
@@ -216,7 +219,7 @@ def _escape_script(script: str) -> str:
     return re.sub(r"<(?=/?script)", r"\\x3c", lines, flags=re.IGNORECASE)
 
 
-def _policy_hash(script: str) -> str:
+def _compute_policy_hash(script: str) -> str:
     """Return the hash of a script, in the form in which a content security policy allows it."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"

@@ -68,10 +68,10 @@ def build_contents(view: View, progress: Progress) -> Contents:
         sections.extend(built)
         progress(number, len(_BUILDERS))
     missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
-    return Contents(_page_title(view), sections, missing)
+    return Contents(_choose_page_title(view), sections, missing)
 
 
-def _page_title(view: View) -> str:
+def _choose_page_title(view: View) -> str:
     names = [name for name in view.table("devices").column("name").to_pylist() if name]
     gpus = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     return f"GPU profile: {gpus}" if gpus else "GPU profile"
@@ -102,7 +102,7 @@ class _ContentsBuilder:
             rows = self.figure_rows(name)
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
         else:
-            drawn = self._none_if_missing(lambda: self.view.figure(name, **options))
+            drawn = self._compute_unless_missing(lambda: self.view.figure(name, **options))
         if drawn is None:
             return {}
         content = json.loads(drawn.to_json())
@@ -118,10 +118,10 @@ class _ContentsBuilder:
     def figure_rows(self, name: str) -> pl.DataFrame | None:
         """Return the data frame that a figure shows, or None if the capture lacks this data. The result is cached."""
         if name not in self._rows:
-            self._rows[name] = self._none_if_missing(lambda: self.view.figure_rows(name))
+            self._rows[name] = self._compute_unless_missing(lambda: self.view.figure_rows(name))
         return self._rows[name]
 
-    def report_tables(
+    def build_report_tables(
         self,
         report: str,
         caption: str,
@@ -141,14 +141,14 @@ class _ContentsBuilder:
         """
         if required_table is not None and not self.view.count(required_table):
             return []
-        frame: pl.DataFrame | None = self._none_if_missing(lambda: self.view.report(report).frame())
+        frame: pl.DataFrame | None = self._compute_unless_missing(lambda: self.view.report(report).frame())
         return (
             []
             if frame is None or frame.is_empty()
             else [Table.from_frame(caption, frame, columns, ROWS, header_column)]
         )
 
-    def _none_if_missing(self, compute: Callable[[], Any]) -> Any:
+    def _compute_unless_missing(self, compute: Callable[[], Any]) -> Any:
         try:
             return compute()
         except MissingTableError as e:
@@ -156,16 +156,16 @@ class _ContentsBuilder:
             return None
 
 
-def _overview_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_overview_section(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with metadata of the capture, the utilization of its GPUs, and the breakdown of its time."""
-    pairs = [*_capture_metadata(builder.view), *_time_metadata(builder)]
+    pairs = [*_list_capture_metadata(builder.view), *_list_time_metadata(builder)]
     figures: dict[str, Any] = {}
     for name in ("gpu_utilization", "time_breakdown", "kernel_time"):
         figures |= builder.draw_figure(name)
-    yield Section("Overview", "overview", metadata=pairs, figures=figures, tables=_overview_tables(builder))
+    yield Section("Overview", "overview", metadata=pairs, figures=figures, tables=_build_overview_tables(builder))
 
 
-def _capture_metadata(view: View) -> Iterator[tuple[str, str]]:
+def _list_capture_metadata(view: View) -> Iterator[tuple[str, str]]:
     """Yield metadata of the capture and the machine, such as the driver version, as pairs of a label and a value.
 
     Metadata that the capture does not contain are omitted.
@@ -193,7 +193,7 @@ def _capture_metadata(view: View) -> Iterator[tuple[str, str]]:
 _LAST_SECOND = 253_402_300_799
 
 
-def _time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
+def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
     """Yield metadata of GPU utilization, iterations and GPU time, as pairs of a label and a value."""
     devices, iterations, kinds = (builder.figure_rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
     if devices is not None:
@@ -221,7 +221,7 @@ def _time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
             yield "Kernel time on Tensor Cores", f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%"
 
 
-def _overview_tables(builder: _ContentsBuilder) -> list[Table]:
+def _build_overview_tables(builder: _ContentsBuilder) -> list[Table]:
     """Return a list with the table of the time breakdown. It is empty if the capture lacks the data."""
     rows = builder.figure_rows("time_breakdown")
     if rows is None:
@@ -233,7 +233,7 @@ def _overview_tables(builder: _ContentsBuilder) -> list[Table]:
     return [Table("Time of the aggregated iterations, mean of the used GPUs", titles, cells, len(cells))]
 
 
-def _advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with the findings of the report ``advise``, if there are any."""
     findings = builder.view.report("advise").frame()
     articles = [
@@ -254,7 +254,7 @@ def _advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Advice", "advice", articles=articles)
 
 
-def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
     import polars as pl
 
     figures = builder.draw_figure("iterations")
@@ -278,13 +278,13 @@ def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Iterations", "iterations", notes, figures=figures, tables=[table])
 
 
-def _utilization_over_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_utilization_over_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.draw_figure("utilization_over_time")
     if figures:
         yield Section("Utilization over time", "over-time", figures=figures)
 
 
-def _groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
     ops = builder.figure_rows("ops")
     if ops is None:
         return
@@ -304,37 +304,37 @@ def _groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
     yield Section("Groups and ops", "groups", figures=figures | builder.draw_figure("top_ops"), tables=[table])
 
 
-def _kernels_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_kernels_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.report_tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", required_table="kernels")
+    tables = builder.build_report_tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", required_table="kernels")
     figures = builder.draw_figure("top_kernels")
     if figures:
         yield Section("Kernels", "kernels", figures=figures, tables=tables)
 
 
-def _nsight_compute_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_nsight_compute_section(builder: _ContentsBuilder) -> Iterator[Section]:
     if not builder.view.count("ncu_launches"):
         return
     columns = ("Name", "Time (%)", "Total Time (ns)", "Launches", "Math (%)", "Memory (%)", "Limiter")
-    tables = builder.report_tables("ncu_limiter", "What limits each kernel", columns, "Name")
+    tables = builder.build_report_tables("ncu_limiter", "What limits each kernel", columns, "Name")
     figures = builder.draw_figure("roofline")
     if figures or tables:
         yield Section("Roofline", "roofline", figures=figures, tables=tables)
 
 
-def _communication_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_communication_section(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with NCCL kernels and MPI calls, if there are any."""
     view = builder.view
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables: list[Table] = []
     if view.count("kernels"):
-        tables += _collective_tables(view, columns)
-    tables += builder.report_tables("mpi_event_sum", "MPI calls", columns, "Name", required_table="mpi_calls")
+        tables += _build_collective_tables(view, columns)
+    tables += builder.build_report_tables("mpi_event_sum", "MPI calls", columns, "Name", required_table="mpi_calls")
     if tables:
         yield Section("Communication", "communication", tables=tables)
 
 
-def _collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
+def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
     """Return tables of the NCCL kernels by name and of the longest NCCL kernels, or no tables if there are none."""
     import polars as pl
 
@@ -362,15 +362,15 @@ def _collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
 _NCCL = r"(?i)nccl"
 
 
-def _api_calls_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_api_calls_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.report_tables("cuda_api_sum", "CUDA API calls", columns, "Name", required_table="api_calls")
+    tables = builder.build_report_tables("cuda_api_sum", "CUDA API calls", columns, "Name", required_table="api_calls")
     figures = builder.draw_figure("api")
     if figures:
         yield Section("CUDA API calls", "api", figures=figures, tables=tables)
 
 
-def _copies_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_copies_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures, rows = builder.draw_figure("copies"), builder.figure_rows("copies")
     if rows is not None:
         columns = {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
@@ -378,7 +378,7 @@ def _copies_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Memory copies", "copies", figures=figures, tables=[table])
 
 
-def _idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = (
         *("Device ID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
         "Time In It (ns)",
@@ -389,15 +389,15 @@ def _idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Idle time of the GPUs", "idle", figures=figures, tables=[table])
 
 
-def _ranges_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_ranges_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Range", "Style", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.report_tables("nvtx_sum", "NVTX ranges", columns, "Range", required_table="nvtx_ranges")
+    tables = builder.build_report_tables("nvtx_sum", "NVTX ranges", columns, "Range", required_table="nvtx_ranges")
     figures = builder.draw_figure("nvtx")
     if figures or tables:
         yield Section("NVTX ranges", "nvtx", figures=figures, tables=tables)
 
 
-def _memory_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_memory_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.draw_figure("memory_usage")
     if figures:
         frame = builder.view.report("gpu_memory_peak").frame()
@@ -405,7 +405,7 @@ def _memory_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Memory in use", "memory", figures=figures, tables=[table])
 
 
-def _metrics_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_metrics_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.draw_figure("metrics")
     if figures:
         yield Section("GPU metrics", "metrics", figures=figures)
@@ -413,19 +413,37 @@ def _metrics_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 _BUILDERS = (
     *(
-        _overview_section,
-        _advice_section,
-        _iterations_section,
-        _utilization_over_time_section,
-        _groups_section,
-        _kernels_section,
-        _nsight_compute_section,
-        _idle_time_section,
+        _build_overview_section,
+        _build_advice_section,
+        _build_iterations_section,
+        _build_utilization_over_time_section,
+        _build_groups_section,
+        _build_kernels_section,
+        _build_nsight_compute_section,
+        _build_idle_time_section,
     ),
-    *(_communication_section, _api_calls_section, _copies_section, _ranges_section, _memory_section, _metrics_section),
+    *(
+        _build_communication_section,
+        _build_api_calls_section,
+        _build_copies_section,
+        _build_ranges_section,
+        _build_memory_section,
+        _build_metrics_section,
+    ),
 )
 _OF_THE_WHOLE_CAPTURE = (
-    *(_utilization_over_time_section, _kernels_section, _idle_time_section, _communication_section),
-    *(_api_calls_section, _copies_section, _ranges_section, _memory_section, _metrics_section),
+    *(
+        _build_utilization_over_time_section,
+        _build_kernels_section,
+        _build_idle_time_section,
+        _build_communication_section,
+    ),
+    *(
+        _build_api_calls_section,
+        _build_copies_section,
+        _build_ranges_section,
+        _build_memory_section,
+        _build_metrics_section,
+    ),
 )
 _WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."

@@ -10,9 +10,9 @@ Perfetto's trace processor is tested in ``tests/exporters``.
 
 from __future__ import annotations
 
-from tracekit.exporters.timeline.exporter import timeline_exporter
+from tracekit.exporters.timeline.exporter import create_timeline_exporter
 
-EXPORTER = timeline_exporter(
+EXPORTER = create_timeline_exporter(
     __name__,
     "perfetto",
     "Perfetto trace: track events (protobuf)",

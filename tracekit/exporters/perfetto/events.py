@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit import memory
-from tracekit.exporters.perfetto.packets import packet
+from tracekit.exporters.perfetto.packets import encode_packet
 from tracekit.exporters.perfetto.slots import (
     BlobSlots,
     Fixed64Slots,
@@ -21,17 +21,23 @@ from tracekit.exporters.perfetto.wire import (
     FIXED64_BYTES,
     Constant,
     Fixed64s,
-    field_tag,
-    length_delimited,
-    submessage,
-    varint,
-    varints,
+    encode_field_tag,
+    encode_length_delimited,
+    encode_submessage,
+    encode_varint,
+    encode_varints,
 )
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.blocks import FrameRows, frames
-from tracekit.exporters.timeline.columns import available_args, column_names, exception_args, key_arg, value_exprs
-from tracekit.exporters.timeline.combinations import distinct_combinations, repeated_combinations
-from tracekit.sorting import row_blocks
+from tracekit.exporters.timeline.blocks import FrameRows, iterate_frames
+from tracekit.exporters.timeline.columns import (
+    get_key_arg,
+    list_column_names,
+    list_exception_args,
+    select_available_args,
+    value_exprs,
+)
+from tracekit.exporters.timeline.combinations import assign_codes_to_combinations, find_distinct_combinations
+from tracekit.sorting import iterate_row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
@@ -138,14 +144,14 @@ class Events(NamedTuple):
         order, starts = self.times
         chosen = slice(start, stop) if order is None else order[start:stop]
         values = (
-            _block_values(self.args, self.rows, slice(start, stop))
+            _read_block_values(self.args, self.rows, slice(start, stop))
             if order is None
             else [[value.select(chosen) for value in alternatives] for alternatives in self.row_values]
         )
         return EventBlock(
             self.kind,
             self.sequence,
-            time_deltas(starts[start:stop], int(starts[start - 1]) if start else 0),
+            compute_time_deltas(starts[start:stop], int(starts[start - 1]) if start else 0),
             [(name, alternatives) for (name, _), alternatives in zip(self.args, values, strict=True)],
             None if self.names is None else self.names.batch(chosen),
             self.blobs,
@@ -184,9 +190,9 @@ class EventBlock(NamedTuple):
         for name, values in self.args:
             for value in _select_alternatives([value.select(chosen) for value in values]):
                 is_counter = self.kind.phase == kinds.COUNTER
-                event.append(_counter_value(value) if is_counter else _annotation(name, value))
+                event.append(_build_counter_value_slots(value) if is_counter else _build_annotation_slots(name, value))
         if self.names is not None:
-            event.append(VarintSlots(field_tag("TrackEvent", "name_iid"), self.names[chosen]))
+            event.append(VarintSlots(encode_field_tag("TrackEvent", "name_iid"), self.names[chosen]))
         event.append(BlobSlots(self.blobs, self.codes[chosen]))
         flows = None if self.flows is None else self.flows.batch(start, stop)
         gaps = 0 if flows is None else flows.sizes
@@ -215,17 +221,17 @@ def prepare_events(
         lane_uuids: The track uuid of each lane, by lane id.
         flows: The flows that begin or end at the events, ordered by time, or None if there are no flows.
     """
-    exceptions = [arg for arg in exception_args(kind) if _has_values(arg, rows)]
-    row_args = [key_arg(kind), *available_args(kind.row_args, rows.columns), *exceptions]
-    repeated = available_args(kind.repeated_args, rows.columns)
-    keys = [["lane_id"], column_names(kind.name), *(column_names(*value_exprs(arg)) for arg in repeated)]
-    codes, examples, chosen = repeated_combinations(rows, keys)
+    exceptions = [arg for arg in list_exception_args(kind) if _has_values(arg, rows)]
+    row_args = [get_key_arg(kind), *select_available_args(kind.row_args, rows.columns), *exceptions]
+    repeated = select_available_args(kind.repeated_args, rows.columns)
+    keys = [["lane_id"], list_column_names(kind.name), *(list_column_names(*value_exprs(arg)) for arg in repeated)]
+    codes, examples, chosen = assign_codes_to_combinations(rows, keys)
     row_args += [arg for nth, arg in enumerate(repeated, 2) if nth not in chosen]
-    args = [(sequence.strings.annotation_name(arg.key), _interned_values(arg, rows, sequence)) for arg in row_args]
+    args = [(sequence.strings.intern_annotation_name(arg.key), _intern_values(arg, rows, sequence)) for arg in row_args]
     names = None if 1 in chosen else sequence.strings.intern(EVENT_NAMES, rows, kind.name)
     in_blobs = [arg for nth, arg in enumerate(repeated, 2) if nth in chosen]
     blobs = _encode_repeated(kind, examples, in_blobs, sequence, lane_uuids, has_name=names is None)
-    values = [] if times.order is None else _row_values(args, rows)
+    values = [] if times.order is None else _read_row_values(args, rows)
     return Events(kind, sequence, rows, times, args, values, names, blobs, codes, flows)
 
 
@@ -249,19 +255,26 @@ def _encode_repeated(
         has_name: Whether to encode the name of the event.
     """
     columns: list[Column] = [
-        Constant(field_tag("TrackEvent", "type") + varint(_TYPES[kind.phase]) + field_tag("TrackEvent", "track_uuid")),
-        varints(lane_uuids[examples["lane_id"].to_numpy()]),
+        Constant(
+            encode_field_tag("TrackEvent", "type")
+            + encode_varint(_TYPES[kind.phase])
+            + encode_field_tag("TrackEvent", "track_uuid")
+        ),
+        encode_varints(lane_uuids[examples["lane_id"].to_numpy()]),
     ]
     rows = FrameRows(examples)
     if has_name:
         names = sequence.strings.intern(EVENT_NAMES, rows, kind.name)
-        columns += [Constant(field_tag("TrackEvent", "name_iid")), varints(names.batch(slice(0, examples.height)))]
+        columns += [
+            Constant(encode_field_tag("TrackEvent", "name_iid")),
+            encode_varints(names.batch(slice(0, examples.height))),
+        ]
     for arg in args:
-        name = sequence.strings.annotation_name(arg.key)
-        interned = _interned_values(arg, rows, sequence)
-        (values,) = _block_values([(name, interned)], rows, slice(0, examples.height))
+        name = sequence.strings.intern_annotation_name(arg.key)
+        interned = _intern_values(arg, rows, sequence)
+        (values,) = _read_block_values([(name, interned)], rows, slice(0, examples.height))
         for value in _select_alternatives(values):
-            columns += _annotation_columns(name, value)
+            columns += _build_annotation_columns(name, value)
     return encode_blobs(columns, examples.height)
 
 
@@ -284,23 +297,25 @@ def prepare_counters(
         lanes: The lanes of all tracks.
         uuids: The uuids of the tracks in the file, to which those of the counters are added.
     """
-    codes, examples, order = distinct_combinations(rows, ["lane_id", *column_names(kind.name)])
+    codes, examples, order = find_distinct_combinations(rows, ["lane_id", *list_column_names(kind.name)])
     pids = {thread.lane_id: thread.pid for thread in lanes.threads()}
     tracks: dict[tuple[int, str], int] = {}
     described = bytearray()
     keys = list(examples.select("lane_id", kind.name.alias("name")).iter_rows())
     for lane_id, name in (keys[code] for code in order):
         if (lane_id, name) not in tracks:
-            tracks[lane_id, name] = uuids.counter()
+            tracks[lane_id, name] = uuids.create_counter_uuid()
             descriptor = {"uuid": tracks[lane_id, name], "parent_uuid": uuids.process(pids[lane_id]), "name": name}
-            described += packet(
+            described += encode_packet(
                 trusted_packet_sequence_id=sequence.number, track_descriptor={**descriptor, "counter": {}}
             )
-    track_type = field_tag("TrackEvent", "type") + varint(COUNTER) + field_tag("TrackEvent", "track_uuid")
+    track_type = (
+        encode_field_tag("TrackEvent", "type") + encode_varint(COUNTER) + encode_field_tag("TrackEvent", "track_uuid")
+    )
     numbers = np.array([tracks[key] for key in keys], np.uint64)
-    blobs = encode_blobs([Constant(track_type), varints(numbers)], len(keys))
-    args = [(0, _interned_values(key_arg(kind), rows, sequence))]
-    values = [] if times.order is None else _row_values(args, rows)
+    blobs = encode_blobs([Constant(track_type), encode_varints(numbers)], len(keys))
+    args = [(0, _intern_values(get_key_arg(kind), rows, sequence))]
+    values = [] if times.order is None else _read_row_values(args, rows)
     return Events(kind, sequence, rows, times, args, values, None, blobs, codes, None), bytes(described)
 
 
@@ -312,11 +327,11 @@ def encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers) -> memoryv
         deltas: Difference in ns between the end of each slice and the end of the previous slice.
         tracks: The track uuid of each slice.
     """
-    prefix = field_tag("TrackEvent", "type") + varint(END) + field_tag("TrackEvent", "track_uuid")
+    prefix = encode_field_tag("TrackEvent", "type") + encode_varint(END) + encode_field_tag("TrackEvent", "track_uuid")
     return memoryview(encode_packets(sequence.fields, [VarintSlots(prefix, tracks)], deltas).data.data)
 
 
-def time_deltas(times: Array, before: int = 0) -> Numbers:
+def compute_time_deltas(times: Array, before: int = 0) -> Numbers:
     """Return the difference between each time and the previous time in ns.
 
     Args:
@@ -326,7 +341,7 @@ def time_deltas(times: Array, before: int = 0) -> Numbers:
     return np.diff(times, prepend=before).astype(np.uint64)
 
 
-def _interned_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence) -> list[InternedValue]:
+def _intern_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence) -> list[InternedValue]:
     """Return the alternative values of an argument that are not always null, and intern those that are strings."""
     return [
         InternedValue(
@@ -342,20 +357,20 @@ def _interned_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence)
 def _has_values(arg: Arg, rows: Rows) -> bool:
     """Return whether an argument is not null in at least one row. The argument must have only one alternative value."""
     (expression,) = value_exprs(arg)
-    names = list(dict.fromkeys(column_names(expression)))
-    return any(frame.select(expression.is_not_null().any()).item() for _, frame in frames(rows, names))
+    names = list(dict.fromkeys(list_column_names(expression)))
+    return any(frame.select(expression.is_not_null().any()).item() for _, frame in iterate_frames(rows, names))
 
 
 def _is_all_null(value: Value, rows: FrameRows | WithColumn) -> bool:
     """Return whether a value is null in all rows, because it is computed from a column that is null in all rows."""
-    return value.form != kinds.TRUE and any(rows.is_null(name) for name in column_names(value.expression))
+    return value.form != kinds.TRUE and any(rows.is_null(name) for name in list_column_names(value.expression))
 
 
-def _row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows) -> list[list[RowValues]]:
+def _read_row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows) -> list[list[RowValues]]:
     """Return the alternative values of arguments in all rows, in arrays that may be in temporary files."""
-    results = [[RowValues(v.form, *_empty_values(rows.height)) for v in values] for _, values in args]
-    for block in row_blocks(rows.height):
-        for stored, values in zip(results, _block_values(args, rows, block), strict=True):
+    results = [[RowValues(v.form, *_allocate_values(rows.height)) for v in values] for _, values in args]
+    for block in iterate_row_blocks(rows.height):
+        for stored, values in zip(results, _read_block_values(args, rows, block), strict=True):
             for target, value in zip(stored, values, strict=True):
                 target.numbers[block] = value.numbers
                 if target.present is not None:
@@ -363,16 +378,18 @@ def _row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows) -
     return results
 
 
-def _empty_values(rows: int) -> tuple[Numbers, Mask]:
+def _allocate_values(rows: int) -> tuple[Numbers, Mask]:
     """Return arrays for the values of some rows, and for the mask of those that are not null."""
-    return memory.zeros(rows, np.uint64), memory.zeros(rows, np.bool_)
+    return memory.allocate_zeros(rows, np.uint64), memory.allocate_zeros(rows, np.bool_)
 
 
-def _block_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows, block: slice) -> list[list[RowValues]]:
+def _read_block_values(
+    args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows, block: slice
+) -> list[list[RowValues]]:
     """Return the alternative values of arguments in a block of rows."""
-    names = [n for _, values in args for v in values if v.strings is None for n in column_names(v.expression)]
+    names = [n for _, values in args for v in values if v.strings is None for n in list_column_names(v.expression)]
     frame = rows.block(block, list(dict.fromkeys(names)))
-    return [[_values_as_uint64(value, frame, block) for value in values] for _, values in args]
+    return [[_convert_values_to_uint64(value, frame, block) for value in values] for _, values in args]
 
 
 def _select_alternatives(values: SequenceOf[RowValues]) -> list[RowValues]:
@@ -394,7 +411,7 @@ def _select_alternatives(values: SequenceOf[RowValues]) -> list[RowValues]:
     return alternatives
 
 
-def _values_as_uint64(value: InternedValue, rows: pl.DataFrame, chosen: slice) -> RowValues:
+def _convert_values_to_uint64(value: InternedValue, rows: pl.DataFrame, chosen: slice) -> RowValues:
     """Return a value in a block of rows.
 
     Args:
@@ -417,32 +434,32 @@ def _values_as_uint64(value: InternedValue, rows: pl.DataFrame, chosen: slice) -
     return RowValues(value.form, column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64), present)
 
 
-def _annotation(name: int, value: RowValues) -> Slots:
+def _build_annotation_slots(name: int, value: RowValues) -> Slots:
     """Return slots with one debug annotation per event, which contains the value of an argument."""
-    tag = _annotation_tag(name, value)
-    lead = field_tag("TrackEvent", "debug_annotations")
+    tag = _encode_annotation_tag(name, value)
+    lead = encode_field_tag("TrackEvent", "debug_annotations")
     if value.form in _FIXED:
-        prefix = length_delimited(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES]
+        prefix = encode_length_delimited(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES]
         return Fixed64Slots(prefix, value.numbers, value.present)
-    return VarintSlots(length_delimited(lead, tag), value.numbers, value.present, length_at=len(lead))
+    return VarintSlots(encode_length_delimited(lead, tag), value.numbers, value.present, length_at=len(lead))
 
 
-def _annotation_columns(name: int, value: RowValues) -> list[Column]:
+def _build_annotation_columns(name: int, value: RowValues) -> list[Column]:
     """Return columns with one debug annotation per event, which contains the value of an argument."""
-    content = Fixed64s(value.numbers) if value.form in _FIXED else varints(value.numbers)
-    columns = [Constant(_annotation_tag(name, value)), content]
-    return submessage(field_tag("TrackEvent", "debug_annotations"), columns, value.present)
+    content = Fixed64s(value.numbers) if value.form in _FIXED else encode_varints(value.numbers)
+    columns = [Constant(_encode_annotation_tag(name, value)), content]
+    return encode_submessage(encode_field_tag("TrackEvent", "debug_annotations"), columns, value.present)
 
 
-def _annotation_tag(name: int, value: RowValues) -> bytes:
+def _encode_annotation_tag(name: int, value: RowValues) -> bytes:
     """Return the bytes of a debug annotation that precede its value."""
-    tag = field_tag("DebugAnnotation", "name_iid") + varint(name)
-    return tag + field_tag("DebugAnnotation", _FIELDS[value.form])
+    tag = encode_field_tag("DebugAnnotation", "name_iid") + encode_varint(name)
+    return tag + encode_field_tag("DebugAnnotation", _FIELDS[value.form])
 
 
-def _counter_value(value: RowValues) -> Slots:
+def _build_counter_value_slots(value: RowValues) -> Slots:
     """Return slots with the value of a counter as an integer or float. Events without a value have empty slots."""
     if value.form == kinds.INTEGER:
-        return VarintSlots(field_tag("TrackEvent", "counter_value"), value.numbers, value.present)
+        return VarintSlots(encode_field_tag("TrackEvent", "counter_value"), value.numbers, value.present)
     floats = value.numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else value.numbers
-    return Fixed64Slots(field_tag("TrackEvent", "double_counter_value"), floats, value.present)
+    return Fixed64Slots(encode_field_tag("TrackEvent", "double_counter_value"), floats, value.present)

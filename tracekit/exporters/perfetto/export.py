@@ -16,15 +16,27 @@ import numpy as np
 import polars as pl
 
 from tracekit import memory
-from tracekit.exporters.perfetto.events import EventTimes, encode_ends, prepare_counters, prepare_events, time_deltas
+from tracekit.exporters.perfetto.events import (
+    EventTimes,
+    compute_time_deltas,
+    encode_ends,
+    prepare_counters,
+    prepare_events,
+)
 from tracekit.exporters.perfetto.flows import FlowTable
-from tracekit.exporters.perfetto.packets import PacketCompression, Sequence, TrackUuids, clock_packet, track_packets
+from tracekit.exporters.perfetto.packets import (
+    PacketCompression,
+    Sequence,
+    TrackUuids,
+    encode_clock_packet,
+    encode_track_packets,
+)
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile
-from tracekit.exporters.timeline.blocks import WithColumn, frames, map_rows
-from tracekit.exporters.timeline.columns import column_names, duration_expr, start_expr
+from tracekit.exporters.timeline.blocks import WithColumn, iterate_frames, map_rows
+from tracekit.exporters.timeline.columns import duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
-from tracekit.sorting import row_blocks, sort_rows
+from tracekit.sorting import iterate_row_blocks, sort_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -49,7 +61,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     Raises:
         ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
     """
-    layout = compute_layout(view, kinds.kinds_by_stage(tracks))
+    layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
     check_drawable(view, layout)
     origin = int(view.info["origin_utc_ns"]) - layout.clock.shift_ns if "origin_utc_ns" in view.info else None
     total = sum(map(len, layout.lane_ids.values()))
@@ -70,16 +82,16 @@ class TraceWriter:
         self._file = file
         self._sequences = 0
         self._uuids = TrackUuids()
-        self._sequence = self._new_sequence()
-        clock = clock_packet(self._sequence.number, origin_utc_ns)
+        self._sequence = self._create_sequence()
+        clock = encode_clock_packet(self._sequence.number, origin_utc_ns)
         if clock:
             file.write(clock)
 
     def write_trace(self, view: View, layout: Layout, flows: FlowTable) -> Iterator[int]:
         """Write the tracks, events and flows of a trace, and yield the number of events of each kind."""
-        self._file.write(track_packets(layout.lanes, self._new_sequence().number, self._uuids))
-        lane_uuids = self._uuids.lanes(layout.lanes)
-        self._sequence = self._new_sequence()
+        self._file.write(encode_track_packets(layout.lanes, self._create_sequence().number, self._uuids))
+        lane_uuids = self._uuids.get_lane_uuids(layout.lanes)
+        self._sequence = self._create_sequence()
         for _, stage in itertools.groupby(layout.lane_ids, key=lambda kind: kind.placement):
             yield from self._write_stage(view, layout, flows, list(stage), lane_uuids)
 
@@ -88,7 +100,7 @@ class TraceWriter:
     ) -> Iterator[int]:
         """Write the events of all kinds that share tracks (a stage), and yield the number of events of each kind."""
         tables = {kind: read_rows(view, kind) for kind in stage}
-        ends, empty = _slice_ends(tables, layout)
+        ends, empty = _read_slice_ends(tables, layout)
         self._write_ends(ends, lane_uuids)
         del ends
         for kind in stage:
@@ -102,7 +114,7 @@ class TraceWriter:
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
         times = _order_by_time(kind, rows, layout)
-        event_flows = flows.flows(kind, times.order, rows.height)
+        event_flows = flows.find_flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
             events, tracks = prepare_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
@@ -110,10 +122,10 @@ class TraceWriter:
         else:
             events = prepare_events(kind, rows, times, sequence, lane_uuids, flows=event_flows)
         memory.release_pages()
-        self._file.write_jobs(sequence.string_jobs())
+        self._file.write_jobs(sequence.create_string_jobs())
         for start in range(0, rows.height, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, rows.height)
-            self._file.write_jobs(_batch_jobs(events.block(start, stop).encode, stop - start))
+            self._file.write_jobs(_create_batch_jobs(events.block(start, stop).encode, stop - start))
             memory.release_pages()
 
     def _write_ends(self, ends: SliceEnds, lane_uuids: Numbers) -> None:
@@ -122,20 +134,20 @@ class TraceWriter:
             return
         order, (times,) = sort_rows(ends.times)
         sequence = self._begin_stream()
-        for block in row_blocks(len(times)):
+        for block in iterate_row_blocks(len(times)):
             lane_ids = ends.lane_ids[block if order is None else order[block]]
-            deltas = time_deltas(times[block], int(times[block.start - 1]) if block.start else 0)
+            deltas = compute_time_deltas(times[block], int(times[block.start - 1]) if block.start else 0)
             encode = functools.partial(_encode_ends, sequence, deltas, lane_uuids[lane_ids])
-            self._file.write_jobs(_batch_jobs(encode, len(deltas)))
+            self._file.write_jobs(_create_batch_jobs(encode, len(deltas)))
 
     def _begin_stream(self) -> Sequence:
         """Write the packets that begin a stream of events, and return the packet sequence that contains the stream."""
         if not self._sequence.has_clocks:
-            self._sequence = self._new_sequence()
+            self._sequence = self._create_sequence()
         self._file.write(self._sequence.begin_stream())
         return self._sequence
 
-    def _new_sequence(self) -> Sequence:
+    def _create_sequence(self) -> Sequence:
         self._sequences += 1
         return Sequence(self._sequences)
 
@@ -152,15 +164,15 @@ class SliceEnds(NamedTuple):
     lane_ids: Array
 
 
-def _slice_ends(tables: dict[EventKind, TableRows], layout: Layout) -> tuple[SliceEnds, SliceEnds]:
+def _read_slice_ends(tables: dict[EventKind, TableRows], layout: Layout) -> tuple[SliceEnds, SliceEnds]:
     """Return the ends of the slices with a duration, and those of the slices without one, in the order of the rows."""
     slices = {kind: rows for kind, rows in tables.items() if kind.phase == kinds.SLICE}
     total = sum(rows.height for rows in slices.values())
-    ends = SliceEnds(memory.zeros(total, np.int64), memory.zeros(total, np.int32))
+    ends = SliceEnds(memory.allocate_zeros(total, np.int64), memory.allocate_zeros(total, np.int32))
     count, empty = 0, [pl.DataFrame(schema={"end": pl.Int64, "lane_id": pl.Int32})]
     for kind, rows in slices.items():
         start, duration = start_expr(kind, layout.clock), duration_expr(kind, layout.clock)
-        for block, frame in frames(rows, list(dict.fromkeys(column_names(start, duration)))):
+        for block, frame in iterate_frames(rows, list(dict.fromkeys(list_column_names(start, duration)))):
             times = frame.select(end=start + duration, duration=duration)
             times = times.with_columns(layout.lane_ids[kind][block].alias("lane_id"))
             lasting = times.filter(pl.col("duration") > 0)
@@ -188,6 +200,6 @@ def _order_by_time(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTi
     return EventTimes(order, times[0])
 
 
-def _batch_jobs(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:
+def _create_batch_jobs(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:
     """Return jobs, each of which encodes a batch of rows."""
     return (functools.partial(encode, n, min(n + BATCH_ROWS, rows)) for n in range(0, rows, BATCH_ROWS))

@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 
 from tracekit import memory
-from tracekit.exporters.perfetto.slots import byte_windows
-from tracekit.exporters.perfetto.wire import FIXED64_BYTES, field_tag
+from tracekit.exporters.perfetto.slots import view_byte_windows
+from tracekit.exporters.perfetto.wire import FIXED64_BYTES, encode_field_tag
 from tracekit.exporters.timeline import flows as timeline_flows
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.blocks import frames, map_rows
-from tracekit.exporters.timeline.layout import read_events, read_rows, with_lane_ids
-from tracekit.sorting import map_blocks, row_blocks, row_number_type, sort_rows, take
+from tracekit.exporters.timeline.blocks import iterate_frames, map_rows
+from tracekit.exporters.timeline.layout import add_lane_ids, read_events, read_rows
+from tracekit.sorting import choose_row_number_type, iterate_row_blocks, map_blocks, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,12 +77,12 @@ class FlowBlock(NamedTuple):
     def write(self, data: Bytes, offsets: Sizes) -> None:
         """Write the encoded flow ids of each event to ``data``, beginning at the given offset of the event."""
         entries = np.empty((len(self.ids), _ENTRY_BYTES), np.uint8)
-        entries[:, :-FIXED64_BYTES] = np.frombuffer(field_tag("TrackEvent", "flow_ids"), np.uint8)
+        entries[:, :-FIXED64_BYTES] = np.frombuffer(encode_field_tag("TrackEvent", "flow_ids"), np.uint8)
         entries[:, -FIXED64_BYTES:] = self.ids.astype("<u8").view(np.uint8).reshape(-1, FIXED64_BYTES)
         counts = np.diff(self.ends)
         nth = np.arange(len(self.ids)) - np.repeat(self.ends[:-1], counts)
         targets = np.repeat(offsets, counts) + nth * _ENTRY_BYTES
-        byte_windows(data, _ENTRY_BYTES)[targets] = entries.view(f"V{_ENTRY_BYTES}")[:, 0]
+        view_byte_windows(data, _ENTRY_BYTES)[targets] = entries.view(f"V{_ENTRY_BYTES}")[:, 0]
 
 
 class FlowTable:
@@ -98,7 +98,7 @@ class FlowTable:
 
     def add_flows_within_trace(self, view: View, layout: Layout) -> None:
         """Add the flows from API calls to the activities that they launched, and between MPI calls."""
-        for start, end, (from_rows, to_rows) in _flows_within_trace(view, layout):
+        for start, end, (from_rows, to_rows) in _find_flows_within_trace(view, layout):
             first = self.count + 1
             ids = map_blocks(lambda block, n=first: np.arange(n + block.start, n + block.stop), len(to_rows), np.uint64)  # type: ignore[misc]
             self._ends[start].append(_FlowEnds(from_rows, ids))
@@ -124,7 +124,7 @@ class FlowTable:
                 ends = chosen.join(events, on="id")
                 self._ends[kind].append(_FlowEnds(ends["row"].to_numpy(), ends["flow"].to_numpy()))
 
-    def flows(self, kind: EventKind, order: Array | None, count: int) -> Flows | None:
+    def find_flows(self, kind: EventKind, order: Array | None, count: int) -> Flows | None:
         """Return the flows that begin or end at the events of one kind, or None if there are none.
 
         Args:
@@ -137,8 +137,8 @@ class FlowTable:
         ends = self._ends.pop(kind)
         rows, ids = (_concat(parts) for parts in zip(*ends, strict=True))
         if order is not None:
-            position = memory.zeros(count, np.int64)
-            for block in row_blocks(count):
+            position = memory.allocate_zeros(count, np.int64)
+            for block in iterate_row_blocks(count):
                 position[order[block]] = np.arange(block.start, block.stop)
             rows = take(position, rows)
         by_place, (places,) = sort_rows(rows)
@@ -158,24 +158,24 @@ def _concat(arrays: Sequence[Array]) -> Array:
     """Concatenate arrays of non-negative integers."""
     if len(arrays) == 1:
         return arrays[0]
-    result, at = memory.zeros(sum(map(len, arrays)), np.int64), 0
+    result, at = memory.allocate_zeros(sum(map(len, arrays)), np.int64), 0
     for values in arrays:
-        for block in row_blocks(len(values)):
+        for block in iterate_row_blocks(len(values)):
             result[at + block.start : at + block.stop] = values[block]
         at += len(values)
     return result
 
 
-def _flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, tuple[Array, Array]]]:
+def _find_flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, tuple[Array, Array]]]:
     """Yield the kinds of the events at which flows begin and end, and the row numbers of these events."""
     if kinds.API_CALLS in layout.lane_ids:
         calls = Calls.read(view)
         for kind in layout.lane_ids:
             if kind.launched and "api_call_id" in (activities := read_rows(view, kind)).columns:
-                yield kinds.API_CALLS, kind, calls.launches(activities)
+                yield kinds.API_CALLS, kind, calls.find_launches(activities)
     if kinds.MPI_CALLS in layout.lane_ids:
-        rows = with_lane_ids(read_events(view, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
-        for _, links in timeline_flows.mpi_flows(kinds.MPI_CALLS, rows):
+        rows = add_lane_ids(read_events(view, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
+        for _, links in timeline_flows.read_mpi_flows(kinds.MPI_CALLS, rows):
             ends = links["from_row"].to_numpy(), links["to_row"].to_numpy()
             yield kinds.MPI_CALLS, kinds.MPI_CALLS, ends
 
@@ -201,18 +201,18 @@ class Calls(NamedTuple):
         order, (ids,) = sort_rows(ids)
         return cls(order, ids, starts)
 
-    def launches(self, activities: TableRows) -> tuple[Array, Array]:
+    def find_launches(self, activities: TableRows) -> tuple[Array, Array]:
         """Return the row numbers of the calls and of the activities that they launched, in the order of activities.
 
         Activities that start before their call are omitted, because viewers cannot draw flows that lead back in time.
         """
-        numbers = row_number_type(max(len(self.ids), activities.height))
-        ends, count = [memory.zeros(activities.height, numbers) for _ in range(2)], 0
-        for block, frame in frames(activities, ["api_call_id", "start_ns"]):
+        numbers = choose_row_number_type(max(len(self.ids), activities.height))
+        ends, count = [memory.allocate_zeros(activities.height, numbers) for _ in range(2)], 0
+        for block, frame in iterate_frames(activities, ["api_call_id", "start_ns"]):
             is_launched = frame["api_call_id"].is_not_null()
             to_row = np.flatnonzero(is_launched.to_numpy())
             called, start = (column.filter(is_launched).to_numpy() for column in frame)
-            at = self._positions(called)
+            at = self._find_positions(called)
             rows = at if self.rows is None else self.rows[at]
             drawn = (self.ids[at] == called) & (self.starts[rows] <= start)
             here = slice(count, count + int(drawn.sum()))
@@ -220,7 +220,7 @@ class Calls(NamedTuple):
             count = here.stop
         return ends[0][:count], ends[1][:count]
 
-    def _positions(self, ids: Array) -> Array:
+    def _find_positions(self, ids: Array) -> Array:
         """Return the position of each id in ``ids``. It is any position if the id is missing."""
         last = len(self.ids) - 1
         if int(self.ids[last]) - int(self.ids[0]) == last:

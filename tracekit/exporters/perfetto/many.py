@@ -13,7 +13,7 @@ from tracekit.exporters.perfetto.export import TraceWriter
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import PacketCompression
 from tracekit.exporters.timeline.batches import BatchFile
-from tracekit.exporters.timeline.parts import part_layout, retry_with_shift
+from tracekit.exporters.timeline.parts import compute_part_layout, retry_with_shift
 from tracekit.exporters.timeline.tracks import Numbering
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
         writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)
         for number, part in enumerate(traces.parts):
             with part.open() as view:
-                layout = part_layout(view, part, tracks, shift)
+                layout = compute_part_layout(view, part, tracks, shift)
                 layout.lanes.add_to_file(f"{part.name} · ", numbering)
                 flows = FlowTable(flow_count)
                 flows.add_flows_within_trace(view, layout)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracekit import schemas
 from tracekit.exporters.perfetto.strings import StringTable, encode_strings
-from tracekit.exporters.perfetto.wire import field_tag, length_delimited, varint
+from tracekit.exporters.perfetto.wire import encode_field_tag, encode_length_delimited, encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,32 +25,36 @@ _CLOCKS += [{"clock_id": clock, "timestamp": 0, "is_incremental": True} for cloc
 _STATE_CLEARED = 1
 
 
-def packet(**fields: Any) -> bytes:
+def encode_packet(**fields: Any) -> bytes:
     """Return an encoded packet with the given fields, including its tag and length in the file."""
-    encoded = schemas.message_class("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
-    return length_delimited(field_tag("Trace", "packet"), encoded)
+    encoded = schemas.load_message_class("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
+    return encode_length_delimited(encode_field_tag("Trace", "packet"), encoded)
 
 
-def clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
+def encode_clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
     """Return a packet with the UTC time of time 0 of the file, or no bytes if this time is unknown."""
     if origin_utc_ns is None or origin_utc_ns < 0:
         return b""
     clocks = [{"clock_id": SHOWN_CLOCK, "timestamp": 0}, {"clock_id": UTC_CLOCK, "timestamp": origin_utc_ns}]
-    return packet(trusted_packet_sequence_id=sequence, clock_snapshot={"clocks": clocks})
+    return encode_packet(trusted_packet_sequence_id=sequence, clock_snapshot={"clocks": clocks})
 
 
-def track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) -> bytes:
+def encode_track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) -> bytes:
     """Return the packets that describe the processes and threads of a trace."""
     written = bytearray()
     for process in lanes.processes():
         about = {"pid": process.pid, "process_name": process.name, "legacy_sort_index": process.sort_index}
         descriptor = {"uuid": uuids.process(process.pid), "process": about}
-        written += packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
+        written += encode_packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
     for thread in lanes.threads():
         if thread.name is not None:
             about = {"pid": thread.pid, "tid": thread.tid, "thread_name": thread.name, "legacy_sort_index": thread.tid}
-            descriptor = {"uuid": uuids.lane(thread), "parent_uuid": uuids.process(thread.pid), "thread": about}
-            written += packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
+            descriptor = {
+                "uuid": uuids.get_lane_uuid(thread),
+                "parent_uuid": uuids.process(thread.pid),
+                "thread": about,
+            }
+            written += encode_packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
     return bytes(written)
 
 
@@ -62,11 +66,11 @@ class PacketCompression:
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Return a packet that contains the compressed batch, or the batch itself if it is smaller than this packet."""
         content = zlib.compress(data, self.LEVEL)
-        field = length_delimited(field_tag("TracePacket", "compressed_packets"), content)
-        compressed = length_delimited(field_tag("Trace", "packet"), field)
+        field = encode_length_delimited(encode_field_tag("TracePacket", "compressed_packets"), content)
+        compressed = encode_length_delimited(encode_field_tag("Trace", "packet"), field)
         return compressed if len(compressed) < len(data) else data
 
-    def next_bytes(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+    def finish_batch(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
         """Return the compressed batch unchanged."""
         return compressed
 
@@ -87,16 +91,16 @@ class TrackUuids:
         """Return the uuid of the track of a process."""
         return self.PROCESSES + pid
 
-    def lanes(self, lanes: LaneRegistry) -> Numbers:
+    def get_lane_uuids(self, lanes: LaneRegistry) -> Numbers:
         """Return the uuid of the track of each lane, by lane id."""
-        threads = {thread.lane_id: self.lane(thread) for thread in lanes.threads()}
+        threads = {thread.lane_id: self.get_lane_uuid(thread) for thread in lanes.threads()}
         return np.array([threads[lane_id] for lane_id in range(len(threads))], np.uint64)
 
-    def lane(self, thread: ShownThread) -> int:
+    def get_lane_uuid(self, thread: ShownThread) -> int:
         """Return the uuid of the track of a lane."""
         return 2 * thread.tid
 
-    def counter(self) -> int:
+    def create_counter_uuid(self) -> int:
         """Return a new uuid for the track of a counter."""
         self._counters += 1
         return 2 * self._counters - 1
@@ -123,7 +127,7 @@ class Sequence:
     @property
     def fields(self) -> bytes:
         """The encoded fields that every packet of the sequence contains."""
-        return field_tag("TracePacket", "trusted_packet_sequence_id") + varint(self.number)
+        return encode_field_tag("TracePacket", "trusted_packet_sequence_id") + encode_varint(self.number)
 
     def begin_stream(self) -> bytes:
         """Return the packets that begin a stream, whose clock starts at 0. The previous stream must be complete."""
@@ -131,17 +135,18 @@ class Sequence:
         begin = (
             b""
             if self._streams
-            else packet(**number, sequence_flags=_STATE_CLEARED) + packet(**number, clock_snapshot={"clocks": _CLOCKS})
+            else encode_packet(**number, sequence_flags=_STATE_CLEARED)
+            + encode_packet(**number, clock_snapshot={"clocks": _CLOCKS})
         )
         defaults = {"timestamp_clock_id": SEQUENCE_CLOCKS[self._streams]}
         self._streams += 1
-        return begin + packet(**number, trace_packet_defaults=defaults)
+        return begin + encode_packet(**number, trace_packet_defaults=defaults)
 
-    def string_jobs(self) -> Iterator[Callable[[], memoryview]]:
+    def create_string_jobs(self) -> Iterator[Callable[[], memoryview]]:
         """Yield jobs, each of which returns a packet with strings that were interned since the last call."""
         for batch in self.strings.batches():
-            yield functools.partial(self._string_packet, batch)
+            yield functools.partial(self._encode_string_packet, batch)
 
-    def _string_packet(self, batch: StringBatch) -> memoryview:
-        data = length_delimited(field_tag("TracePacket", "interned_data"), bytes(encode_strings(batch)))
-        return memoryview(length_delimited(field_tag("Trace", "packet"), self.fields + data))
+    def _encode_string_packet(self, batch: StringBatch) -> memoryview:
+        data = encode_length_delimited(encode_field_tag("TracePacket", "interned_data"), bytes(encode_strings(batch)))
+        return memoryview(encode_length_delimited(encode_field_tag("Trace", "packet"), self.fields + data))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tracekit.exporters.perfetto.wire import encode_rows, field_tag, row_sizes, varint
+from tracekit.exporters.perfetto.wire import compute_row_sizes, encode_field_tag, encode_rows, encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,9 +62,9 @@ class VarintSlots:
                 prefix contains no length.
         """
         self._prefix, self._values, self._length_at = prefix, values, length_at
-        self._widths = varint_widths(values)
+        self._widths = compute_varint_widths(values)
         low, self._max = (int(self._widths.min()), int(self._widths.max())) if len(values) else (1, 1)
-        self.count = _slot_count(len(prefix) + max(self._max, _WORD_BYTES))
+        self.count = _count_slots(len(prefix) + max(self._max, _WORD_BYTES))
         if present is not None:
             self.sizes: Sizes | int = np.where(present, self._widths + np.int64(len(prefix)), 0)
         else:
@@ -74,7 +74,7 @@ class VarintSlots:
         """Write the constant bytes and the varint of each packet to a row of a matrix."""
         at = len(self._prefix)
         content[:, :at] = np.frombuffer(self._prefix, np.uint8)
-        _word_column(content, at)[:] = varint_words(self._values, self._widths, self._max)
+        _view_word_column(content, at)[:] = encode_varint_words(self._values, self._widths, self._max)
         for nth in range(_WORD_BYTES, self._max):
             digits = (self._values >> np.uint64(_PAYLOAD_BITS * nth)).astype(np.uint8) & np.uint8(_CONTINUES - 1)
             content[:, at + nth] = digits | (self._widths > nth + 1).astype(np.uint8) << _PAYLOAD_BITS
@@ -88,14 +88,14 @@ class Fixed64Slots:
     def __init__(self, prefix: bytes, values: Numbers, present: Mask | None = None) -> None:
         self._prefix, self._values = prefix, values
         size = len(prefix) + _WORD_BYTES
-        self.count = _slot_count(size)
+        self.count = _count_slots(size)
         self.sizes: Sizes | int = size if present is None else present * np.int64(size)
 
     def fill(self, content: Matrix) -> None:
         """Write the constant bytes and the number of each packet to a row of a matrix."""
         at = len(self._prefix)
         content[:, :at] = np.frombuffer(self._prefix, np.uint8)
-        _word_column(content, at)[:] = self._values
+        _view_word_column(content, at)[:] = self._values
 
 
 class Blobs(NamedTuple):
@@ -112,16 +112,16 @@ class Blobs(NamedTuple):
     @classmethod
     def from_bytes(cls, data: memoryview | bytes, lengths: Sizes) -> Blobs:
         """Split ``data`` into consecutive byte strings of the given lengths."""
-        count = _slot_count(int(lengths.max(initial=1)))
+        count = _count_slots(int(lengths.max(initial=1)))
         padded = np.zeros(len(data) + count * SLOT_BYTES, np.uint8)
         padded[: len(data)] = np.frombuffer(data, np.uint8)
-        content = byte_windows(padded, count * SLOT_BYTES)[np.cumsum(lengths) - lengths]
+        content = view_byte_windows(padded, count * SLOT_BYTES)[np.cumsum(lengths) - lengths]
         return cls(content.view(np.uint8).reshape(len(lengths), -1), lengths)
 
 
 def encode_blobs(columns: Sequence[Column], rows: int) -> Blobs:
     """Encode each row of the given columns as a byte string."""
-    size = row_sizes(columns)
+    size = compute_row_sizes(columns)
     return Blobs.from_bytes(encode_rows(columns, rows), np.full(rows, size) if isinstance(size, int) else size)
 
 
@@ -161,11 +161,11 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
         gaps: Number of bytes to leave free at the end of each event.
     """
     rows = len(deltas)
-    time = VarintSlots(field_tag("TracePacket", "timestamp"), deltas)
-    event_sizes = _total_sizes(event) + gaps
-    fields = sequence + field_tag("TracePacket", "track_event")
-    packet_sizes = len(fields) + fixed_width(event_sizes) + event_sizes + time.sizes
-    head = FixedSlots([(field_tag("Trace", "packet"), packet_sizes), (fields, event_sizes)], rows)
+    time = VarintSlots(encode_field_tag("TracePacket", "timestamp"), deltas)
+    event_sizes = _compute_total_sizes(event) + gaps
+    fields = sequence + encode_field_tag("TracePacket", "track_event")
+    packet_sizes = len(fields) + compute_fixed_width(event_sizes) + event_sizes + time.sizes
+    head = FixedSlots([(encode_field_tag("Trace", "packet"), packet_sizes), (fields, event_sizes)], rows)
     parts: list[Slots] = [head, *event, time]
     counts = [part.count for part in parts]
     content = np.empty((rows, sum(counts) * SLOT_BYTES), np.uint8)
@@ -181,7 +181,7 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
     ends = np.cumsum(advances.reshape(-1))
     starts = ends - advances.reshape(-1)
     data = np.empty(int(ends[-1]) + SLOT_BYTES, np.uint8)
-    byte_windows(data, SLOT_BYTES)[starts] = content.reshape(-1).view(_SLOT)
+    view_byte_windows(data, SLOT_BYTES)[starts] = content.reshape(-1).view(_SLOT)
     return Packets(data[: int(ends[-1])], starts.reshape(advances.shape)[:, last] + ends_of_events)
 
 
@@ -195,17 +195,17 @@ class FixedSlots:
             fields: For each varint, the constant bytes that precede it and its value in each packet.
             rows: Number of packets.
         """
-        self._fields = [(tag, *fixed_varints(values, rows)) for tag, values in fields]
+        self._fields = [(tag, *encode_fixed_varints(values, rows)) for tag, values in fields]
         self.width = sum(len(tag) + width for tag, _, width in self._fields)
         self.sizes: Sizes | int = self.width
-        self.count = _slot_count(self.width + _WORD_BYTES)
+        self.count = _count_slots(self.width + _WORD_BYTES)
 
     def fill(self, content: Matrix) -> None:
         """Write the constant bytes and the varints of each packet to a row of a matrix."""
         at = 0
         for tag, words, width in self._fields:
             content[:, at : at + len(tag)] = np.frombuffer(tag, np.uint8)
-            _word_column(content, at + len(tag))[:] = words
+            _view_word_column(content, at + len(tag))[:] = words
             at += len(tag) + width
 
 
@@ -223,16 +223,16 @@ def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, size
     """
     counts = -(-sizes // COPIED_BYTES)
     positions = COPIED_BYTES * (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
-    copied = byte_windows(source, COPIED_BYTES)[np.repeat(starts, counts) + positions]
-    byte_windows(target, COPIED_BYTES)[np.repeat(offsets, counts) + positions] = copied
+    copied = view_byte_windows(source, COPIED_BYTES)[np.repeat(starts, counts) + positions]
+    view_byte_windows(target, COPIED_BYTES)[np.repeat(offsets, counts) + positions] = copied
 
 
-def byte_windows(data: Bytes, size: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+def view_byte_windows(data: Bytes, size: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     """Return a view of a buffer whose n-th element is the ``size`` bytes from offset n on. The elements overlap."""
     return np.ndarray((len(data) - size + 1,), np.dtype(f"V{size}"), data, strides=(1,))
 
 
-def varint_widths(values: Numbers) -> Bytes:
+def compute_varint_widths(values: Numbers) -> Bytes:
     """Return the size in bytes of the varint of each integer."""
     widths = np.ones(len(values), np.uint8)
     bits = int(values.max()).bit_length() if len(values) else 0
@@ -241,7 +241,7 @@ def varint_widths(values: Numbers) -> Bytes:
     return widths
 
 
-def varint_words(values: Numbers, widths: Bytes, width: int) -> Numbers:
+def encode_varint_words(values: Numbers, widths: Bytes, width: int) -> Numbers:
     """Return the first 8 bytes of the varint of each integer as a little-endian word.
 
     Args:
@@ -252,34 +252,34 @@ def varint_words(values: Numbers, widths: Bytes, width: int) -> Numbers:
     words = values & np.uint64(_CONTINUES - 1)
     for nth in range(1, min(width, _WORD_BYTES)):
         words |= (values << np.uint64(nth)) & np.uint64(_CONTINUES - 1 << 8 * nth)
-    return words if width == 1 else words | _continuation_bits()[widths]
+    return words if width == 1 else words | _compute_continuation_bits()[widths]
 
 
 @functools.cache
-def _continuation_bits() -> Numbers:
+def _compute_continuation_bits() -> Numbers:
     """Return the continuation bits in the first 8 bytes of a varint, by the size of the varint in bytes."""
     flags = [sum(_CONTINUES << 8 * n for n in range(min(width - 1, _WORD_BYTES))) for width in range(1, _MAX_WIDTH + 1)]
     return np.array([0, *flags], np.uint64)
 
 
-def fixed_varints(values: Sizes | int, rows: int) -> tuple[Numbers, int]:
+def encode_fixed_varints(values: Sizes | int, rows: int) -> tuple[Numbers, int]:
     """Encode integers as varints of equal size, and return the first 8 bytes of each varint, and the size in bytes."""
-    width = fixed_width(values)
+    width = compute_fixed_width(values)
     numbers = np.full(rows, values, np.uint64) if isinstance(values, int) else values.astype(np.uint64)
-    return varint_words(numbers, np.full(rows, width, np.uint8), width), width
+    return encode_varint_words(numbers, np.full(rows, width, np.uint8), width), width
 
 
-def fixed_width(values: Sizes | int) -> int:
+def compute_fixed_width(values: Sizes | int) -> int:
     """Return the size in bytes of the varint of the largest integer."""
-    return len(varint(values if isinstance(values, int) else int(values.max(initial=0))))
+    return len(encode_varint(values if isinstance(values, int) else int(values.max(initial=0))))
 
 
-def _word_column(content: Matrix, first: int) -> Numbers:
+def _view_word_column(content: Matrix, first: int) -> Numbers:
     """Return a view of 8 columns of a byte matrix, from column ``first`` on, as one integer per row."""
     return content[:, first : first + _WORD_BYTES].view("<u8")[:, 0]
 
 
-def _slot_count(size: int) -> int:
+def _count_slots(size: int) -> int:
     """Return the number of slots of 16 bytes that the given number of bytes takes."""
     return -(-size // SLOT_BYTES)
 
@@ -294,7 +294,7 @@ def _split_sizes(sizes: Sizes | int, columns: SizeMatrix) -> None:
         columns[:, nth] = np.clip(sizes - np.int64(nth * SLOT_BYTES), 0, SLOT_BYTES)
 
 
-def _total_sizes(parts: Sequence[Slots]) -> Sizes | int:
+def _compute_total_sizes(parts: Sequence[Slots]) -> Sizes | int:
     """Return the total size in bytes of the given fields in each packet."""
     total: Sizes | int = 0
     for part in parts:

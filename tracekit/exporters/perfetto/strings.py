@@ -11,14 +11,14 @@ from tracekit.exporters.perfetto.slots import (
     COPIED_BYTES,
     SLOT_BYTES,
     FixedSlots,
-    byte_windows,
+    compute_fixed_width,
     copy_bytes,
-    fixed_width,
+    view_byte_windows,
 )
-from tracekit.exporters.perfetto.wire import field_tag
-from tracekit.exporters.timeline.columns import column_names
-from tracekit.exporters.timeline.combinations import distinct_combinations
-from tracekit.sorting import series_from_array
+from tracekit.exporters.perfetto.wire import encode_field_tag
+from tracekit.exporters.timeline.columns import list_column_names
+from tracekit.exporters.timeline.combinations import find_distinct_combinations
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from tracekit.exporters.perfetto.wire import Numbers
@@ -88,15 +88,15 @@ class StringTable:
             rows: The rows.
             expression: The expression. Its result in a row must depend only on values in the same row.
         """
-        names = list(dict.fromkeys(column_names(expression)))
-        codes, examples, order = distinct_combinations(rows, names)
+        names = list(dict.fromkeys(list_column_names(expression)))
+        codes, examples, order = find_distinct_combinations(rows, names)
         if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
-            return InternedStrings(codes, self._category_ids(table, examples, order, expression))
+            return InternedStrings(codes, self._intern_categories(table, examples, order, expression))
         numbers = np.zeros(len(order), np.uint64)
-        numbers[order] = self._intern_new(table, examples[series_from_array(order)].select(expression).to_series())
+        numbers[order] = self._intern_new(table, examples[create_series(order)].select(expression).to_series())
         return InternedStrings(codes, numbers)
 
-    def annotation_name(self, key: str) -> int:
+    def intern_annotation_name(self, key: str) -> int:
         """Return the interning id of the name of an argument."""
         if key not in self._keys:
             self._add(ANNOTATION_NAMES, pl.Series([key]))
@@ -110,7 +110,7 @@ class StringTable:
         self._add(table, texts.drop_nulls())
         return numbers
 
-    def _category_ids(self, table: str, examples: pl.DataFrame, order: Codes, expression: pl.Expr) -> Numbers:
+    def _intern_categories(self, table: str, examples: pl.DataFrame, order: Codes, expression: pl.Expr) -> Numbers:
         """Return the interning id of the string that an expression returns for each of the given, distinct values.
 
         Args:
@@ -126,7 +126,7 @@ class StringTable:
         missing = int(category.max(initial=0)) + 1 - len(known)
         known = np.concatenate([known, np.full(max(missing, 0), -1, np.int64)])
         new = order[known[category[order]] < 0]
-        known[category[new]] = self._intern_new(table, examples[series_from_array(new)].select(expression).to_series())
+        known[category[new]] = self._intern_new(table, examples[create_series(new)].select(expression).to_series())
         self._categories[key] = _CategoryIds(known, examples[name].head(0))
         numbers: Numbers = known[category].astype(np.uint64)
         return numbers
@@ -153,10 +153,10 @@ def encode_strings(batch: StringBatch) -> memoryview:
     sizes = np.diff(ends)
     content = np.zeros(ends[-1] - ends[0] + COPIED_BYTES, np.uint8)
     content[:-COPIED_BYTES] = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
-    fields = (field_tag("InternedText", "iid"), field_tag("InternedText", "text"))
+    fields = (encode_field_tag("InternedText", "iid"), encode_field_tag("InternedText", "text"))
     numbers = np.arange(batch.first, batch.first + len(sizes))
-    entry_sizes = sum(map(len, fields)) + fixed_width(numbers) + fixed_width(sizes) + sizes
-    tag = field_tag("InternedData", batch.table)
+    entry_sizes = sum(map(len, fields)) + compute_fixed_width(numbers) + compute_fixed_width(sizes) + sizes
+    tag = encode_field_tag("InternedData", batch.table)
     head = FixedSlots([(tag, entry_sizes), (fields[0], numbers), (fields[1], sizes)], len(sizes))
     heads = np.empty((len(sizes), head.count * SLOT_BYTES), np.uint8)
     head.fill(heads)
@@ -165,5 +165,5 @@ def encode_strings(batch: StringBatch) -> memoryview:
     encoded = np.empty(size + COPIED_BYTES, np.uint8)
     copy_bytes(content, ends[:-1] - ends[0], encoded, offsets + head.width, sizes)
     used = np.ascontiguousarray(heads[:, : head.width])
-    byte_windows(encoded, head.width)[offsets] = used.view(f"V{head.width}")[:, 0]
+    view_byte_windows(encoded, head.width)[offsets] = used.view(f"V{head.width}")[:, 0]
     return memoryview(encoded[:size].data)

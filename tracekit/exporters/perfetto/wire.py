@@ -56,16 +56,16 @@ FIXED64_BYTES = 8
 
 
 @functools.cache
-def field_tag(message: str, field: str) -> bytes:
+def encode_field_tag(message: str, field: str) -> bytes:
     """Return the tag of a field, which precedes its value and contains its number and wire type."""
-    descriptor = schemas.message_class("perfetto", message).DESCRIPTOR.fields_by_name[field]
+    descriptor = schemas.load_message_class("perfetto", message).DESCRIPTOR.fields_by_name[field]
     fixed = (descriptor.TYPE_FIXED64, descriptor.TYPE_DOUBLE)
     sized = (descriptor.TYPE_STRING, descriptor.TYPE_BYTES, descriptor.TYPE_MESSAGE)
     encoding = 1 if descriptor.type in fixed else 2 if descriptor.type in sized else 0
-    return varint(descriptor.number << 3 | encoding)
+    return encode_varint(descriptor.number << 3 | encoding)
 
 
-def varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     """Encode a non-negative integer as a varint."""
     encoded = bytearray()
     while number >= _CONTINUES:
@@ -74,12 +74,12 @@ def varint(number: int) -> bytes:
     return bytes([*encoded, number])
 
 
-def length_delimited(tag: bytes, content: bytes) -> bytes:
+def encode_length_delimited(tag: bytes, content: bytes) -> bytes:
     """Encode a field whose value is a message, a string or bytes: its tag, its length and its value."""
-    return tag + varint(len(content)) + content
+    return tag + encode_varint(len(content)) + content
 
 
-def submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = None) -> list[Column]:
+def encode_submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = None) -> list[Column]:
     """Return the columns of a field that contains a message: its tag, its length and the columns of the message.
 
     Args:
@@ -87,13 +87,15 @@ def submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = Non
         columns: The columns of the message.
         present: Mask of the rows that have the field. If it is None, all rows have the field.
     """
-    size = row_sizes(columns)
-    length = Constant(varint(size)) if isinstance(size, int) else varints(size.astype(np.uint64))
+    size = compute_row_sizes(columns)
+    length = Constant(encode_varint(size)) if isinstance(size, int) else encode_varints(size.astype(np.uint64))
     lead = [Constant(tag), length]
-    return [*lead, *columns] if present is None else [_mask_column(column, present) for column in (*lead, *columns)]
+    return (
+        [*lead, *columns] if present is None else [_omit_masked_values(column, present) for column in (*lead, *columns)]
+    )
 
 
-def varints(values: Numbers, present: Mask | None = None) -> Varints:
+def encode_varints(values: Numbers, present: Mask | None = None) -> Varints:
     """Return a column of varints. Negative integers must be passed as their two's complement."""
     widths = np.ones(len(values), np.uint8)
     bits = int(values.max()).bit_length() if len(values) else 0
@@ -102,23 +104,23 @@ def varints(values: Numbers, present: Mask | None = None) -> Varints:
     return Varints(values, widths, present)
 
 
-def _mask_column(column: Column, present: Mask) -> Column:
+def _omit_masked_values(column: Column, present: Mask) -> Column:
     """Return a column of encoded values that is omitted from the messages for which a mask is False."""
     return column._replace(present=present if column.present is None else column.present & present)
 
 
-def row_sizes(columns: Sequence[Column]) -> int | Sizes:
+def compute_row_sizes(columns: Sequence[Column]) -> int | Sizes:
     """Return the size in bytes of each encoded message, or a single number if all have the same size."""
     size: int | Sizes = 0
     for column in columns:
-        size = size + _column_size(column)
+        size = size + _compute_column_size(column)
     return size
 
 
-def _column_size(column: Column) -> int | Sizes:
+def _compute_column_size(column: Column) -> int | Sizes:
     """Return the size in bytes of the values of a column in each message, or a single number if all sizes are equal."""
     if isinstance(column, Varints):
-        low, high = _extremes(column.widths)
+        low, high = _find_extremes(column.widths)
         if column.present is None:
             return high if low == high else column.widths.astype(np.int64)
         return np.where(column.present, column.widths, 0).astype(np.int64)
@@ -126,18 +128,18 @@ def _column_size(column: Column) -> int | Sizes:
     return width if column.present is None else column.present * np.int64(width)
 
 
-def _extremes(widths: Bytes) -> tuple[int, int]:
+def _find_extremes(widths: Bytes) -> tuple[int, int]:
     """Return the smallest and the largest size of varints in bytes, or zeros if there are no varints."""
     return (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
 
 
 def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
     """Encode one message per row from the given columns, and return the concatenated bytes of all messages."""
-    ends = list(itertools.accumulate(map(_matrix_width, columns)))
+    ends = list(itertools.accumulate(map(_find_matrix_width, columns)))
     end = ends[-1]
     spans = list(zip([0, *ends], ends, strict=False))
     matrix = np.empty((rows, end), np.uint8)
-    matrix[:] = _constant_bytes(columns, spans, end)
+    matrix[:] = _fill_in_constant_bytes(columns, spans, end)
     kept = np.ones((rows, end), np.bool_)
     ragged = False
     for column, (start, stop) in zip(columns, spans, strict=True):
@@ -152,14 +154,14 @@ def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
     return memoryview(np.ascontiguousarray(flat).data)
 
 
-def _matrix_width(column: Column) -> int:
+def _find_matrix_width(column: Column) -> int:
     """Return the number of bytes that the longest value of a column takes, which is reserved in every message."""
     if isinstance(column, Varints):
-        return _extremes(column.widths)[1]
+        return _find_extremes(column.widths)[1]
     return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
 
 
-def _constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
+def _fill_in_constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
     """Return a message in which the bytes of the constant columns are filled in, and all other bytes are 0."""
     template = np.zeros(width, np.uint8)
     for column, (start, stop) in zip(columns, spans, strict=True):
@@ -171,7 +173,7 @@ def _constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]],
 def _fill_varints(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
     """Write varints to a matrix with one row of bytes per message, and return whether their sizes differ."""
     values, widths = column.values, column.widths
-    low, high = _extremes(widths)
+    low, high = _find_extremes(widths)
     for nth in range(high):
         digits = (values >> np.uint64(_PAYLOAD_BITS * nth)).astype(np.uint8)
         if nth + 1 < low:

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 def write(view: View, path: Path, progress: Progress) -> None:
     """Write a trace as a SQLite database."""
     from tracekit.exporters.sqlite.export import write_database
-    from tracekit.exporters.sqlite.keys import valid_keys
+    from tracekit.exporters.sqlite.keys import find_valid_keys
 
-    schemas = {name: view.schema(name) for name in table_names(view)}
+    schemas = {name: view.schema(name) for name in choose_table_names(view)}
     view.prefetch(dict.fromkeys(schemas))
     tables = ((name, view.chunked_table(name)) for name in schemas)
     rows = sum(map(view.count, schemas))
-    write_database(path, schemas, valid_keys(view, schemas), tables, progress, rows=rows)
+    write_database(path, schemas, find_valid_keys(view, schemas), tables, progress, rows=rows)
 
 
-def table_names(view: View) -> list[str]:
+def choose_table_names(view: View) -> list[str]:
     """Return the names of the tables to write: all tables except optional ones that the user did not select."""
     selected = view.selected_tables or ()
     return [name for name in view.tables if name in selected or not view.schema(name).optional]

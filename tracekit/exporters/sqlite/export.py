@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas as declarations
 from tracekit.exporters.databases import Database, translate_errors
-from tracekit.exporters.sqlite.keys import declared_foreign_keys
-from tracekit.exporters.sqlite.views import quote_identifier, view_statements
+from tracekit.exporters.sqlite.keys import list_declared_foreign_keys
+from tracekit.exporters.sqlite.views import build_view_statements, quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,34 +73,34 @@ def write_database(
                 progress(sum(counts.values()), rows)
             names.add_names(name, table)
     with _open_connection(path) as connection:
-        _add_indexes_and_views(connection, schemas, keys, counts, names.name_counts())
+        _add_indexes_and_views(connection, schemas, keys, counts, names.build_name_counts())
 
 
 def create_statement(schema: TableSchema, keys: Keys) -> str:
     """Return the SQL statement that creates a table."""
-    columns = [f"{quote_identifier(c.name)} {_column_type(c)}" for c in schema.columns]
+    columns = [f"{quote_identifier(c.name)} {_choose_column_type(c)}" for c in schema.columns]
     if schema.name in keys.unique:
         columns.append(f"PRIMARY KEY ({_quote_identifiers(schema.key)})")
     columns += [
         f"FOREIGN KEY ({_quote_identifiers(k.columns)}) "
         f"REFERENCES {quote_identifier(k.parent)} ({_quote_identifiers(k.key)})"
-        for k in keys.foreign_keys_of(schema.name)
+        for k in keys.get_foreign_keys(schema.name)
     ]
     return f"CREATE TABLE {quote_identifier(schema.name)} ({', '.join(columns)})"
 
 
-def index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
+def choose_index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
     """Return the indexes to create for a table, each as a tuple of column names.
 
     References to tables other than ``_SMALL_TABLES``, the start or timestamp, and one column of names are indexed.
     """
-    foreign = [k.columns for k in declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
+    foreign = [k.columns for k in list_declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
     times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
     names = [(c,) for c in ("short_name", "name") if c in schema.names][:1]
     return list(dict.fromkeys([*foreign, *times, *names]))
 
 
-def _column_type(column: Column) -> str:
+def _choose_column_type(column: Column) -> str:
     """Return the SQL type of a column, with ``NOT NULL`` if the column is not nullable.
 
     Columns of floats are always nullable, because SQLite stores NaN as null.
@@ -126,9 +126,9 @@ def _add_indexes_and_views(
     db["names"].insert_all(names.iter_rows(named=True))
     db["names"].create_index(["name"], "names_name")
     for name, schema in schemas.items():
-        for columns in index_columns(schema, schemas) if counts[name] else ():
+        for columns in choose_index_columns(schema, schemas) if counts[name] else ():
             db[name].create_index(columns, "_".join([name, *columns]))
-    for view, query in view_statements(schemas, keys):
+    for view, query in build_view_statements(schemas, keys):
         db.create_view(view, query)
     db["names"].enable_fts(["name"], tokenize="trigram" if sqlite3.sqlite_version_info >= _TRIGRAMS else None)
     connection.execute(f"PRAGMA analysis_limit = {_ANALYZED_ROWS}")
@@ -188,7 +188,7 @@ class _NameCounter:
                 labels = (pl.lit(table_name).alias("table_name"), pl.lit(column).alias("column_name"))
                 self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
 
-    def name_counts(self) -> pl.DataFrame:
+    def build_name_counts(self) -> pl.DataFrame:
         """Return one row per table, column and name with the number of rows that contain the name, with ids from 1."""
         import polars as pl
 

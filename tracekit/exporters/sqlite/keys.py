@@ -51,7 +51,7 @@ class Keys:
     unique: frozenset[str]
     foreign: tuple[ForeignKey, ...]
 
-    def with_leading_column(self, name: str) -> Keys:
+    def add_leading_column(self, name: str) -> Keys:
         """Return the keys with an additional first column, such as ``rank`` in a database of several traces.
 
         All tables of the database have this column. A table whose declared key already contains a column of this name
@@ -61,12 +61,12 @@ class Keys:
         foreign = (ForeignKey(f.table, (name, *f.columns), f.parent, (name, *f.key)) for f in self.foreign)
         return Keys(unique, tuple(f for f in foreign if f.parent in unique))
 
-    def foreign_keys_of(self, table: str) -> list[ForeignKey]:
+    def get_foreign_keys(self, table: str) -> list[ForeignKey]:
         """Return the foreign keys of a table."""
         return [key for key in self.foreign if key.table == table]
 
 
-def valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
+def find_valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
     """Return the keys of the declared tables that are valid in a trace.
 
     Args:
@@ -74,18 +74,20 @@ def valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
         tables: The schemas of the tables by name.
     """
     unique = frozenset(name for name, schema in tables.items() if _has_unique_key(view, schema))
-    candidates = [key for schema in tables.values() for key in declared_foreign_keys(schema, tables)]
-    return Keys(unique, tuple(key for key in candidates if key.parent in unique and _all_references_exist(view, key)))
+    candidates = [key for schema in tables.values() for key in list_declared_foreign_keys(schema, tables)]
+    return Keys(
+        unique, tuple(key for key in candidates if key.parent in unique and _has_only_valid_references(view, key))
+    )
 
 
-def common_keys(keys: Iterable[Keys]) -> Keys:
+def intersect_keys(keys: Iterable[Keys]) -> Keys:
     """Return the primary and foreign keys that are valid in every one of several traces."""
     first, *others = keys
     unique = first.unique.intersection(*(k.unique for k in others))
     return Keys(unique, tuple(f for f in first.foreign if f.parent in unique and all(f in k.foreign for k in others)))
 
 
-def declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]) -> list[ForeignKey]:
+def list_declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]) -> list[ForeignKey]:
     """Return the foreign keys of a table, according to the declared references of its columns.
 
     For each column that refers to a key column of a parent table, the remaining columns of that key must also be in
@@ -118,7 +120,7 @@ def _has_unique_key(view: View, schema: TableSchema) -> bool:
     return keys.n_unique() == keys.height
 
 
-def _all_references_exist(view: View, key: ForeignKey) -> bool:
+def _has_only_valid_references(view: View, key: ForeignKey) -> bool:
     """Return whether every reference of a foreign key exists in the parent table. References with nulls are ignored."""
     rows = _read_columns(view, key.table, key.columns).drop_nulls().unique()
     if rows.is_empty():

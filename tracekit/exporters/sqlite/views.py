@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.sqlite.keys import declared_foreign_keys
+from tracekit.exporters.sqlite.keys import list_declared_foreign_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def view_statements(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[tuple[str, str]]:
+def build_view_statements(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[tuple[str, str]]:
     """Yield the name and the query of each view.
 
     Args:
@@ -84,15 +84,15 @@ def view_statements(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[
     """
     for details in DETAILS:
         if details.table in schemas:
-            yield details.view, _details_query(schemas, details.table, keys)
+            yield details.view, _build_details_query(schemas, details.table, keys)
     if all(table in schemas for table in ACTIVITIES):
-        yield "gpu_activities", _activities_query(schemas)
+        yield "gpu_activities", _build_activities_query(schemas)
     for view, (table, columns) in SUMMARIES.items():
         if table in schemas:
-            yield view, _summary_query(table, columns)
+            yield view, _build_summary_query(table, columns)
 
 
-def _details_query(schemas: Mapping[str, TableSchema], table: str, keys: Keys) -> str:
+def _build_details_query(schemas: Mapping[str, TableSchema], table: str, keys: Keys) -> str:
     schema = schemas[table]
     columns, joins = ["t.*"], []
     names = {name.lower() for name in schema.names}
@@ -100,7 +100,7 @@ def _details_query(schemas: Mapping[str, TableSchema], table: str, keys: Keys) -
         columns.append("t.end_ns - t.start_ns AS duration_ns")
     if "api_start_ns" in names:
         columns.append("t.start_ns - t.api_start_ns AS launch_latency_ns")
-    for number, key in enumerate(_joined_keys(schemas, schema, keys)):
+    for number, key in enumerate(_list_joined_keys(schemas, schema, keys)):
         added = {c: new for c, new in JOINED[key.parent].items() if new not in names}
         names.update(added.values())
         if added:
@@ -114,26 +114,26 @@ def _details_query(schemas: Mapping[str, TableSchema], table: str, keys: Keys) -
     return " ".join([f"SELECT {', '.join(columns)} FROM {quote_identifier(table)} AS t", *joins])  # noqa: S608 - names are quoted
 
 
-def _joined_keys(schemas: Mapping[str, TableSchema], schema: TableSchema, keys: Keys) -> Iterator[ForeignKey]:
+def _list_joined_keys(schemas: Mapping[str, TableSchema], schema: TableSchema, keys: Keys) -> Iterator[ForeignKey]:
     """Yield the foreign keys whose parent tables are joined to a table in its view."""
-    for key in declared_foreign_keys(schema, schemas):
+    for key in list_declared_foreign_keys(schema, schemas):
         is_main = key.columns == key.key
         if is_main and key.parent in JOINED and key.parent in keys.unique and key.parent != schema.name:
             yield key
 
 
-def _activities_query(schemas: Mapping[str, TableSchema]) -> str:
-    return " UNION ALL ".join(_activity_query(schemas[table], *ACTIVITIES[table]) for table in ACTIVITIES)
+def _build_activities_query(schemas: Mapping[str, TableSchema]) -> str:
+    return " UNION ALL ".join(_build_activity_query(schemas[table], *ACTIVITIES[table]) for table in ACTIVITIES)
 
 
-def _activity_query(schema: TableSchema, kind: str, id_column: str, name_column: str | None) -> str:
+def _build_activity_query(schema: TableSchema, kind: str, id_column: str, name_column: str | None) -> str:
     shared = [quote_identifier(c) for c in (*_SHARED, *_ADDED) if c in schema.names]
     named = "NULL" if name_column is None else quote_identifier(name_column)
     added = f"{quote_identifier(id_column)} AS activity_id, {named} AS name, end_ns - start_ns AS duration_ns"
     return f"SELECT '{kind}' AS kind, {added}, {', '.join(shared)} FROM {quote_identifier(schema.name)}"  # noqa: S608 - names are quoted
 
 
-def _summary_query(table: str, columns: Sequence[str]) -> str:
+def _build_summary_query(table: str, columns: Sequence[str]) -> str:
     group = ", ".join(map(quote_identifier, columns))
     durations = ("sum", "total_ns"), ("avg", "average_ns"), ("min", "min_ns"), ("max", "max_ns")
     values = ", ".join(f"{function}(end_ns - start_ns) AS {name}" for function, name in durations)

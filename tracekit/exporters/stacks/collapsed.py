@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.stacks.options import stack_exporter
+from tracekit.exporters.stacks.options import create_stack_exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
             progress(rows.stop, len(nodes))
 
 
-EXPORTER = stack_exporter(
+EXPORTER = create_stack_exporter(
     "collapsed",
     "Collapsed call stacks, one per line, for flamegraph.pl, inferno and speedscope",
     (".collapsed", ".folded"),

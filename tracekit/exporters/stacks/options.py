@@ -65,7 +65,9 @@ class Options:
         """
         for name, choices in _CHOICES.items():
             if values.get(name, choices[0]) not in choices:
-                raise _invalid_option_error(name, values[name], " or ".join(f"{name}={choice}" for choice in choices))
+                raise _create_invalid_option_error(
+                    name, values[name], " or ".join(f"{name}={choice}" for choice in choices)
+                )
         ids = {name: _parse_id(name, values[name]) for name in ("thread", "process") if name in values}
         return cls(
             events=values.get("events"),
@@ -78,7 +80,7 @@ class Options:
         )
 
 
-def stack_exporter(
+def create_stack_exporter(
     format: str,  # noqa: A002 - the name of the attribute
     description: str,
     suffixes: tuple[str, ...],
@@ -96,15 +98,15 @@ def stack_exporter(
         suffixes,
         write=functools.partial(write, options=Options.parse(values or {})),
         options=OPTIONS,
-        configure=functools.partial(stack_exporter, format, description, suffixes, write),
+        configure=functools.partial(create_stack_exporter, format, description, suffixes, write),
     )
 
 
 def _parse_id(name: str, value: str) -> int:
     if not value.isdecimal() or len(value) > 18:  # noqa: PLR2004 - fits into 64 bits
-        raise _invalid_option_error(name, value, f"{name}=NUMBER")
+        raise _create_invalid_option_error(name, value, f"{name}=NUMBER")
     return int(value)
 
 
-def _invalid_option_error(name: str, value: str, allowed: str) -> UnknownFormatError:
+def _create_invalid_option_error(name: str, value: str, allowed: str) -> UnknownFormatError:
     return UnknownFormatError(f"{value!r} is not a valid value of the option {name}", hint=f"use {allowed}")

@@ -11,7 +11,7 @@ import gzip
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.exporters.stacks.options import stack_exporter
+from tracekit.exporters.stacks.options import create_stack_exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     profile = read_nonempty_profile(view, options)
     strings = _StringTable()
-    message = schemas.message_class("pprof", "Profile")()
+    message = schemas.load_message_class("pprof", "Profile")()
     kind = "samples" if profile.unit == "samples" else "time"
     message.sample_type.add(type=strings[kind], unit=strings["count" if kind == "samples" else profile.unit])
     message.time_nanos = int(view.info.get("origin_utc_ns", 0))
@@ -43,7 +43,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         packed.write(message.SerializeToString(deterministic=True))
         for part, edges, frames in profile.iter_frame_batches(profile.weights["node"].to_numpy()):
-            batch = schemas.message_class("pprof", "Profile")()
+            batch = schemas.load_message_class("pprof", "Profile")()
             locations, ends = (frames + 1).tolist(), edges.tolist()
             for nth, row in enumerate(range(part.start, part.stop)):
                 stack = locations[ends[nth] : ends[nth + 1]]
@@ -80,7 +80,7 @@ def _add_functions_and_locations(message: Any, profile: Profile, strings: _Strin
     message.string_table.extend(strings)
 
 
-EXPORTER = stack_exporter(
+EXPORTER = create_stack_exporter(
     "pprof",
     "Call stacks as a gzipped profile for pprof",
     (".pb.gz", ".pprof"),

@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.callstacks import BATCH_FRAMES, batches_of_call_stack_frames
-from tracekit.errors import MissingTableError, TracekitError, choices_hint
+from tracekit.callstacks import BATCH_FRAMES, iterate_frame_batches
+from tracekit.errors import MissingTableError, TracekitError, create_choices_hint
 from tracekit.exporters.stacks.options import EVENTS
 from tracekit.forks import check_polars_can_run
 
@@ -80,7 +80,7 @@ class Profile:
             ``frames[offsets[i]:offsets[i + 1]]``, from the outermost to the innermost one. A frame is an index in
             ``texts``.
         """
-        for rows, edges, frames in batches_of_call_stack_frames(self.parents, self.depths, nodes, BATCH_FRAMES):
+        for rows, edges, frames in iterate_frame_batches(self.parents, self.depths, nodes, BATCH_FRAMES):
             yield rows, edges, self.labels[frames]
 
 
@@ -97,9 +97,9 @@ def read_profile(view: View, options: Options) -> Profile:
     if name is None or not has_stacks(view, name):
         raise MissingTableError(
             f"the trace has no call stacks{'' if name is None else f' of {name}'}",
-            hint=_missing_stacks_hint(view, name),
+            hint=_create_missing_stacks_hint(view, name),
         )
-    events = _selected_events(view, name, options)
+    events = _select_events(view, name, options)
     keys = _KEYS[options.by]
     weight = pl.len()
     if options.weight == "time":
@@ -108,7 +108,7 @@ def read_profile(view: View, options: Options) -> Profile:
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
     sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
-    texts, label_of_stack = _frame_texts(view, with_modules=options.modules)
+    texts, label_of_stack = _format_frames(view, with_modules=options.modules)
     text, functions, module = (texts[c].to_arrow().cast(pa.string()) for c in ("text", "symbol", "module"))
     stacks = view.frame("stacks").select(pl.col("parent_id").fill_null(0), "depth").collect()
     tree = _merge_stacks(stacks["parent_id"].to_numpy(), stacks["depth"].to_numpy().astype(np.int64), label_of_stack)
@@ -133,13 +133,13 @@ def read_nonempty_profile(view: View, options: Options) -> Profile:
     """
     profile = read_profile(view, options)
     if profile.weights.is_empty():
-        raise _empty_selection_error(view, profile.events, options)
+        raise _create_empty_selection_error(view, profile.events, options)
     return profile
 
 
-def _empty_selection_error(view: View, name: str, options: Options) -> TracekitError:
+def _create_empty_selection_error(view: View, name: str, options: Options) -> TracekitError:
     """Return the error for options that select none of the events with call stacks."""
-    events = _events_with_stacks(view, name)
+    events = _read_events_with_stacks(view, name)
     selected = f"call stacks of {name}"
     for noun, plural_noun, number in (("process", "processes", options.process), ("thread", "threads", options.thread)):
         if number is None:
@@ -147,7 +147,7 @@ def _empty_selection_error(view: View, name: str, options: Options) -> TracekitE
         column = f"{noun}_id"
         ids = events.select(pl.col(column).drop_nulls().unique().sort()).collect()[column].to_list()
         if number not in ids:
-            hint = _listed_choices(plural_noun, list(map(str, ids)), str(number))
+            hint = _create_list_hint(plural_noun, list(map(str, ids)), str(number))
             return TracekitError(f"{noun} {number} has no {selected}", hint=hint)
         events = events.filter(pl.col(column) == number)
         selected += f" in {noun} {number}"
@@ -155,23 +155,23 @@ def _empty_selection_error(view: View, name: str, options: Options) -> TracekitE
     ranges = view.frame("nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
     names = ranges.select(pl.col("name").cast(pl.String)).collect()["name"].drop_nulls().unique(maintain_order=True)
     if range_name not in names.to_list():
-        hint = _listed_choices("ranges", names.to_list(), range_name, quoted=True)
+        hint = _create_list_hint("ranges", names.to_list(), range_name, quoted=True)
         return TracekitError(f"there is no NVTX push/pop range {range_name!r}", hint=hint)
     return MissingTableError(f"there are no {selected} inside the range {range_name!r}", hint="choose another range")
 
 
-def _listed_choices(plural_noun: str, known_names: list[str], unknown_name: str, *, quoted: bool = False) -> str:
+def _create_list_hint(plural_noun: str, known_names: list[str], unknown_name: str, *, quoted: bool = False) -> str:
     """Return a hint that lists the first known names."""
     more = ", …" if len(known_names) > _LISTED else ""
-    return choices_hint(plural_noun, known_names[:_LISTED], unknown_name, quoted=quoted) + more
+    return create_choices_hint(plural_noun, known_names[:_LISTED], unknown_name, quoted=quoted) + more
 
 
-def _events_with_stacks(view: View, name: str) -> pl.LazyFrame:
+def _read_events_with_stacks(view: View, name: str) -> pl.LazyFrame:
     """Return the events with a name of ``EVENTS``, such as ``cpu_samples``, that have a call stack."""
-    return _events_with_name(view, name).filter(pl.col("stack_id").is_not_null())
+    return _read_events(view, name).filter(pl.col("stack_id").is_not_null())
 
 
-def _events_with_name(view: View, name: str) -> pl.LazyFrame:
+def _read_events(view: View, name: str) -> pl.LazyFrame:
     """Return the events with a name of ``EVENTS``, such as ``cpu_samples``, including events without a call stack."""
     if name not in _PYTHON:
         return view.frame(name)
@@ -180,31 +180,35 @@ def _events_with_name(view: View, name: str) -> pl.LazyFrame:
 
 def has_stacks(view: View, name: str) -> bool:
     """Return whether at least one event with a name of ``EVENTS``, such as ``cpu_samples``, has a call stack."""
-    return bool(_events_with_name(view, name).select(pl.col("stack_id").count()).collect().item())
+    return bool(_read_events(view, name).select(pl.col("stack_id").count()).collect().item())
 
 
-def _missing_stacks_hint(view: View, name: str | None) -> str:
+def _create_missing_stacks_hint(view: View, name: str | None) -> str:
     """Return a hint on how to record the requested call stacks, for captures that have none."""
     if name not in _PYTHON:
         return _HINT
-    return _EXPORT_HINT if _events_with_name(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
+    return _EXPORT_HINT if _read_events(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
-def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
+def _select_events(view: View, name: str, options: Options) -> pl.LazyFrame:
     """Return the events that have a call stack, and that match the thread, process and range in the options."""
-    events = _events_with_stacks(view, name)
+    events = _read_events_with_stacks(view, name)
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
     if options.process is not None:
         events = events.filter(pl.col("process_id") == options.process)
-    return events if options.range is None else _events_inside_ranges(view, events, options.range, _time_column(name))
+    return (
+        events
+        if options.range is None
+        else _select_events_inside_ranges(view, events, options.range, _find_time_column(name))
+    )
 
 
-def _time_column(name: str) -> str:
+def _find_time_column(name: str) -> str:
     return "timestamp_ns" if name in ("cpu_samples", *_PYTHON) else "start_ns"
 
 
-def _events_inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
+def _select_events_inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
     """Return the events that occur while their thread is in a push/pop range with the given name.
 
     An event is inside such a range if, until the time of the event, more of these ranges have started in its thread
@@ -239,11 +243,11 @@ def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.La
         calls = calls.unique([*_THREAD, "timestamp_ns"], keep="first", maintain_order=True)
         return events.join(calls, on=[*_THREAD, "timestamp_ns"], how="left"), pl.col("duration_ns").sum()
     gaps = pl.col("timestamp_ns").sort().diff().over(_THREAD)
-    period = _events_with_name(view, name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
+    period = _read_events(view, name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
     return events, pl.len().cast(pl.Int64) * period
 
 
-def _frame_texts(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int64Array]:
+def _format_frames(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int64Array]:
     """Return the distinct texts of frames, and the text of the innermost frame of each row of the table ``stacks``.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.stacks.options import stack_exporter
+from tracekit.exporters.stacks.options import create_stack_exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
         file.write("\n]}\n")
 
 
-EXPORTER = stack_exporter(
+EXPORTER = create_stack_exporter(
     "speedscope",
     "Call stacks (JSON) for speedscope",
     (".speedscope.json",),

@@ -53,15 +53,18 @@ def encode_event_records(
         steps: Maximum number of iterations with separate statistics.
     """
     origin = origin_ns / _NS
-    records = [_event_record(origin, file_version=VERSION), _event_record(origin, graph_def=encode_graph(tables))]
+    records = [
+        _encode_event_record(origin, file_version=VERSION),
+        _encode_event_record(origin, graph_def=encode_graph(tables)),
+    ]
     for tag, number, start_ns, rows in place_nodes_by_step(tables, time_kind, steps):
         metadata = _run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
         tagged = {"tag": tag.encode(), "run_metadata": metadata}
-        records.append(_event_record((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))
-    for number, end_ns, summary in _scalar_summaries(tables["scalars"]):
-        records.append(_event_record((origin_ns + end_ns) / _NS, step=number, summary=summary))
+        records.append(_encode_event_record((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))
+    for number, end_ns, summary in _encode_scalar_summaries(tables["scalars"]):
+        records.append(_encode_event_record((origin_ns + end_ns) / _NS, step=number, summary=summary))
     texts = tables["texts"].iter_rows()
-    return [*records, *(_event_record(origin, step=0, summary=_text_summary(*row)) for row in texts)]
+    return [*records, *(_encode_event_record(origin, step=0, summary=_encode_text_summary(*row)) for row in texts)]
 
 
 def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
@@ -71,17 +74,17 @@ def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
     inputs: list[list[bytes]] = [[] for _ in names]
     for node, source, control in tables["inputs"].iter_rows():
         inputs[node].append(f"{'^' if control else ''}{names[source]}".encode())
-    graph = _message_class("tensorflow_graph", "GraphDef")()
+    graph = _load_message_class("tensorflow_graph", "GraphDef")()
     for row, node_inputs in zip(nodes.iter_rows(named=True), inputs, strict=True):
         node = graph.node.add(
-            name=row["name"].encode(), op=drawable_op_type(row["op_type"]).encode(), input=node_inputs
+            name=row["name"].encode(), op=convert_to_drawable_op_type(row["op_type"]).encode(), input=node_inputs
         )
-        node.device = device_name(row["device_id"]).encode()
+        node.device = format_device_name(row["device_id"]).encode()
         _add_attributes(node.attr, row)
     return bytes(graph.SerializeToString(deterministic=True))
 
 
-def drawable_op_type(op_type: str | None) -> str:
+def convert_to_drawable_op_type(op_type: str | None) -> str:
     """Return an op type, changed if necessary so that TensorBoard draws its nodes.
 
     TensorBoard hides nodes and their times if the op type contains ``Const`` or ends with ``Summary``.
@@ -90,7 +93,7 @@ def drawable_op_type(op_type: str | None) -> str:
     return text.removesuffix("Summary") + "summary" if text.endswith("Summary") else text
 
 
-def device_name(number: int | None) -> str:
+def format_device_name(number: int | None) -> str:
     """Return the TensorFlow name of a GPU, or of the CPU if the device id is None."""
     return CPU if number is None else f"/device:GPU:{number}"
 
@@ -121,10 +124,10 @@ def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> byt
         rows: The executed nodes of the step, as ``place_nodes`` returns them.
         start_us: Start of the step in µs since 1970.
     """
-    metadata = _message_class("tensorflow_events", "RunMetadata")()
+    metadata = _load_message_class("tensorflow_events", "RunMetadata")()
     facts = nodes.select("name", "op_id", "data_type", "output_shapes", "output_bytes").rows()
     for (number,), device_rows in rows.group_by("device_id", maintain_order=True):
-        device_stats = metadata.step_stats.dev_stats.add(device=device_name(number).encode())
+        device_stats = metadata.step_stats.dev_stats.add(device=format_device_name(number).encode())
         for node, _, start_ns, duration_ns in device_rows.iter_rows():
             name, op_id, data_type, shapes, size = facts[node]
             begin, end = start_ns // 1000, (start_ns + duration_ns) // 1000
@@ -162,7 +165,7 @@ def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | No
         stats.memory.add(allocator_name=RESULT_ALLOCATOR, total_bytes=size)
 
 
-def _scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _encode_scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Yield the scalars of each iteration: its number, its end in ns since the trace origin, and a summary message.
 
     Values have single precision, because TensorBoard ignores scalars of any other type.
@@ -173,29 +176,29 @@ def _scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, 
         values = []
         for _, _, tag, value in group:
             item = {"tag": tag.encode(), "tensor": {"dtype": DT_FLOAT, "tensor_shape": {}, "float_val": [value]}}
-            values.append(item if tag in described else item | _plugin_metadata("scalars", CLASS_SCALAR))
+            values.append(item if tag in described else item | _encode_plugin_metadata("scalars", CLASS_SCALAR))
             described.add(tag)
         yield number, end_ns, {"value": values}
 
 
-def _text_summary(tag: str, text: str) -> dict[str, Any]:
+def _encode_text_summary(tag: str, text: str) -> dict[str, Any]:
     """Return a summary message that contains one string."""
     tensor = {"dtype": DT_STRING, "tensor_shape": {}, "string_val": [text.encode()]}
-    return {"value": [{"tag": tag.encode(), "tensor": tensor, **_plugin_metadata("text", CLASS_TENSOR)}]}
+    return {"value": [{"tag": tag.encode(), "tensor": tensor, **_encode_plugin_metadata("text", CLASS_TENSOR)}]}
 
 
-def _plugin_metadata(name: str, data_class: int) -> dict[str, Any]:
+def _encode_plugin_metadata(name: str, data_class: int) -> dict[str, Any]:
     """Return the metadata that assign a tag to a TensorBoard plug-in. Only the first value of a tag needs them."""
     return {"metadata": {"plugin_data": {"plugin_name": name.encode()}, "data_class": data_class}}
 
 
-def _event_record(wall_time: float, **fields: Any) -> bytes:
+def _encode_event_record(wall_time: float, **fields: Any) -> bytes:
     """Return the encoded record of an event."""
-    event = _message_class("tensorflow_events", "Event")(wall_time=wall_time, **fields)
+    event = _load_message_class("tensorflow_events", "Event")(wall_time=wall_time, **fields)
     return bytes(event.SerializeToString(deterministic=True))
 
 
 @functools.cache
-def _message_class(file: str, name: str) -> Any:
+def _load_message_class(file: str, name: str) -> Any:
     """Return the class of a protobuf message that is declared in ``schemas/proto``. The result is cached."""
-    return schemas.message_class(file, name)
+    return schemas.load_message_class(file, name)

@@ -24,7 +24,7 @@ class Compression(Protocol):
         """Compress a batch. This method may run in any thread."""
         ...
 
-    def next_bytes(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+    def finish_batch(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
         """Return the bytes to write for the next batch in file order. Checksums are updated here."""
         ...
 
@@ -40,7 +40,7 @@ class NoCompression:
         """Return the batch unchanged."""
         return data
 
-    def next_bytes(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+    def finish_batch(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
         """Return the batch unchanged."""
         return compressed
 
@@ -66,7 +66,7 @@ class GzipCompression:
         deflate = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
 
-    def next_bytes(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+    def finish_batch(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
         """Return the compressed bytes of the next batch, and add the batch to the checksum and size of the gzip file.
 
         The header of the file precedes the first batch.
@@ -135,6 +135,6 @@ class BatchFile:
 
     def _append(self, data: memoryview, compressed: memoryview | bytes) -> None:
         """Write the next batch. A single call to ``write`` of an unbuffered file may write only some of the bytes."""
-        rest = memoryview(self._compression.next_bytes(data, compressed))
+        rest = memoryview(self._compression.finish_batch(data, compressed))
         while rest:
             rest = rest[self._file.write(rest) :]

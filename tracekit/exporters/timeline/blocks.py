@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracekit import memory
-from tracekit.sorting import map_blocks, row_blocks, row_number_type
+from tracekit.sorting import choose_row_number_type, iterate_row_blocks, map_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,14 +65,16 @@ class TableRows:
     def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
         if self._selected is None:
-            return self._frame(rows, names)
+            return self._read_frame(rows, names)
         chosen = self._selected[rows]
-        frames = [self._frame(slice(0, 0), names)]
+        frames = [self._read_frame(slice(0, 0), names)]
         while len(chosen):
             first = int(chosen[0])
             count = int(np.searchsorted(chosen, first + max(rows.stop - rows.start, _SELECTED_SPAN)))
             numbers = pl.Series(chosen[:count] - first)
-            frames.append(self._frame(slice(first, int(chosen[count - 1]) + 1), names).select(pl.all().gather(numbers)))
+            frames.append(
+                self._read_frame(slice(first, int(chosen[count - 1]) + 1), names).select(pl.all().gather(numbers))
+            )
             chosen = chosen[count:]
         return pl.concat(frames)
 
@@ -81,7 +83,9 @@ class TableRows:
         nulls = self._table[name].null_count
         if self._selected is None or nulls == self._table.num_rows:
             return bool(nulls == self._table.num_rows)
-        return all(self.block(b, [name]).to_series().null_count() == b.stop - b.start for b in row_blocks(self.height))
+        return all(
+            self.block(b, [name]).to_series().null_count() == b.stop - b.start for b in iterate_row_blocks(self.height)
+        )
 
     def _convert_dictionaries(self, names: Sequence[str]) -> None:
         """Convert the dictionaries of all columns in their order.
@@ -91,35 +95,35 @@ class TableRows:
         for name in names:
             if pa.types.is_dictionary(self._table[name].type):
                 for chunk in self._table[name].chunks:
-                    self._categorical(name, chunk)
+                    self._convert_to_categorical(name, chunk)
 
     def _select(self, where: pl.Expr) -> Array | None:
         """Return the numbers of the rows that meet a condition, or None if all rows meet it."""
         names, rows = list(dict.fromkeys(where.meta.root_names())), self._table.num_rows
-        chosen = memory.zeros(rows, row_number_type(rows))
+        chosen = memory.allocate_zeros(rows, choose_row_number_type(rows))
         count = 0
-        for block in row_blocks(rows):
-            mask = self._frame(block, names).select(where.fill_null(value=False)).to_series()
+        for block in iterate_row_blocks(rows):
+            mask = self._read_frame(block, names).select(where.fill_null(value=False)).to_series()
             numbers = np.flatnonzero(mask.to_numpy()) + block.start
             chosen[count : count + len(numbers)] = numbers
             count += len(numbers)
         return None if count == rows else chosen[:count]
 
-    def _frame(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+    def _read_frame(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return some columns of consecutive rows of the table."""
         length = rows.stop - rows.start
-        return pl.DataFrame([self._series(n, self._table[n].slice(rows.start, length)) for n in names])
+        return pl.DataFrame([self._convert_to_series(n, self._table[n].slice(rows.start, length)) for n in names])
 
-    def _series(self, name: str, column: pa.ChunkedArray) -> pl.Series:
+    def _convert_to_series(self, name: str, column: pa.ChunkedArray) -> pl.Series:
         """Convert consecutive values of a column. The strings of each dictionary are converted only once."""
         if not pa.types.is_dictionary(column.type):
             return cast("pl.Series", pl.from_arrow(column)).alias(name)
-        chunks = [self._categorical(name, chunk) for chunk in column.chunks]
+        chunks = [self._convert_to_categorical(name, chunk) for chunk in column.chunks]
         if len(chunks) == 1:
             return chunks[0]
         return pl.concat([pl.Series(name, [], pl.Categorical), *chunks]).rechunk()
 
-    def _categorical(self, name: str, chunk: pa.DictionaryArray) -> pl.Series:
+    def _convert_to_categorical(self, name: str, chunk: pa.DictionaryArray) -> pl.Series:
         """Convert a chunk of a dictionary column."""
         codes = cast("pl.Series", pl.from_arrow(chunk.indices))
         values = chunk.dictionary
@@ -225,7 +229,7 @@ def map_rows(rows: Rows, expression: pl.Expr, dtype: type) -> Array:
     return map_blocks(lambda b: rows.block(b, names).select(expression).to_series().to_numpy(), rows.height, dtype)
 
 
-def frames(rows: Rows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
+def iterate_frames(rows: Rows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
     """Yield the given columns of all rows in blocks, each with its slice of rows."""
-    for block in row_blocks(rows.height):
+    for block in iterate_row_blocks(rows.height):
         yield block, rows.block(block, names)

@@ -34,22 +34,25 @@ class Clock(NamedTuple):
         return drifted + self.shift_ns if self.shift_ns else drifted
 
 
-def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
+def choose_event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
     """Return the columns that are used to draw a kind of event, or no columns if the table lacks a required one.
 
     Args:
         kind: The kind of event.
         names: The columns of the table.
     """
-    required = [*position_columns(kind), *column_names(*value_exprs(key_arg(kind)), kind.name, kind.where)]
+    required = [
+        *list_position_columns(kind),
+        *list_column_names(*value_exprs(get_key_arg(kind)), kind.name, kind.where),
+    ]
     if not set(required) <= set(names):
         return []
-    args = available_args(kind.row_args + kind.repeated_args, names)
+    args = select_available_args(kind.row_args + kind.repeated_args, names)
     links = [c for c in (*kind.links, *(["api_call_id"] if kind.launched else [])) if c in names]
-    return list(dict.fromkeys([*required, *column_names(*value_exprs(*args)), *links]))
+    return list(dict.fromkeys([*required, *list_column_names(*value_exprs(*args)), *links]))
 
 
-def key_arg(kind: EventKind) -> Arg:
+def get_key_arg(kind: EventKind) -> Arg:
     """Return the first argument of the events of one kind, which is never null."""
     return Arg(kind.key, kind.key_values or (Value(INTEGER, pl.col(kind.key)),))
 
@@ -59,18 +62,18 @@ def value_exprs(*args: Arg) -> list[pl.Expr]:
     return [value.expression for arg in args for value in arg.values]
 
 
-def position_columns(kind: EventKind) -> list[str]:
+def list_position_columns(kind: EventKind) -> list[str]:
     """Return the columns that determine the position of an event: the keys of its track, and its times."""
-    times = column_names(kind.start, kind.end) if kind.phase == kinds.SLICE else column_names(kind.start)
+    times = list_column_names(kind.start, kind.end) if kind.phase == kinds.SLICE else list_column_names(kind.start)
     return list(dict.fromkeys([*kind.placement.keys, *times]))
 
 
-def available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
+def select_available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
     """Return the arguments whose columns are all in a table."""
-    return [arg for arg in args if set(column_names(*value_exprs(arg))) <= set(names)]
+    return [arg for arg in args if set(list_column_names(*value_exprs(arg))) <= set(names)]
 
 
-def exception_args(kind: EventKind) -> list[Arg]:
+def list_exception_args(kind: EventKind) -> list[Arg]:
     """Return the additional arguments that mark slices that were never closed, or that end before they start."""
     if kind.phase != kinds.SLICE:
         return []
@@ -81,7 +84,7 @@ def exception_args(kind: EventKind) -> list[Arg]:
     ]
 
 
-def column_names(*expressions: pl.Expr | None) -> list[str]:
+def list_column_names(*expressions: pl.Expr | None) -> list[str]:
     """Return the names of the columns that the given expressions use."""
     return [name for e in expressions if e is not None for name in e.meta.root_names()]
 

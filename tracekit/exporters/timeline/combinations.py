@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.sorting import BLOCK_ROWS, map_blocks, row_blocks, series_from_array, sorted_distinct
+from tracekit.sorting import BLOCK_ROWS, create_series, iterate_row_blocks, map_blocks, sort_and_deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,18 +42,20 @@ class Combinations(NamedTuple):
     order: Codes
 
 
-def distinct_combinations(rows: Rows, names: Sequence[str]) -> Combinations:
+def find_distinct_combinations(rows: Rows, names: Sequence[str]) -> Combinations:
     """Return the distinct combinations of values of some columns."""
     distinct = list(dict.fromkeys(names))
-    codes, count = _compact_codes(*_row_codes(rows, distinct))
-    return Combinations(codes, *_example_rows(rows, distinct, codes, count))
+    codes, count = _compact_codes(*_compute_row_codes(rows, distinct))
+    return Combinations(codes, *_select_example_rows(rows, distinct, codes, count))
 
 
 class _TooManyError(Exception):
     """Raised if there are more combinations than allowed."""
 
 
-def repeated_combinations(rows: Rows, groups: Sequence[Sequence[str]]) -> tuple[Codes, pl.DataFrame, frozenset[int]]:
+def assign_codes_to_combinations(
+    rows: Rows, groups: Sequence[Sequence[str]]
+) -> tuple[Codes, pl.DataFrame, frozenset[int]]:
     """Assign a code to each combination of values in groups of columns, except the groups whose values rarely repeat.
 
     Args:
@@ -70,11 +72,11 @@ def repeated_combinations(rows: Rows, groups: Sequence[Sequence[str]]) -> tuple[
     for nth, names in enumerate(groups):
         with contextlib.suppress(_TooManyError):
             most = limit if nth else None
-            more, size = _compact_codes(*_row_codes(rows, names, most), most)
+            more, size = _compact_codes(*_compute_row_codes(rows, names, most), most)
             codes, count = _compact_codes(_combine_codes(codes, more, size), count * size, most)
             used.append(nth)
     columns = list(dict.fromkeys(name for nth in used for name in groups[nth]))
-    examples, _ = _example_rows(rows, columns, codes, count)
+    examples, _ = _select_example_rows(rows, columns, codes, count)
     return codes, examples, frozenset(used)
 
 
@@ -94,7 +96,7 @@ class _LazyCodes(NamedTuple):
         return map_blocks(self.block, self.rows, np.min_scalar_type(max(count - 1, 0)))
 
 
-def _lazy_codes(codes: Codes) -> _LazyCodes:
+def _read_codes_lazily(codes: Codes) -> _LazyCodes:
     """Return codes that are read in blocks from an array."""
     return _LazyCodes(len(codes), lambda block: codes[block].astype(np.int64))
 
@@ -109,77 +111,77 @@ def _equal_codes(rows: int) -> Codes:
     return np.broadcast_to(np.zeros(1, np.uint8), rows)
 
 
-def _row_codes(rows: Rows, names: Sequence[str], limit: int | None = None) -> tuple[_LazyCodes, int]:
+def _compute_row_codes(rows: Rows, names: Sequence[str], limit: int | None = None) -> tuple[_LazyCodes, int]:
     """Return a code for the combination of values in each row, and a number larger than all codes.
 
     Raises:
         _TooManyError: There are more combinations than ``limit``. Not all of them may have been counted.
     """
-    codes, count = _lazy_codes(_equal_codes(rows.height)), 1
+    codes, count = _read_codes_lazily(_equal_codes(rows.height)), 1
     for name in names:
         codes, count = _extend_codes(codes, count, rows, name, limit)
     return codes, count
 
 
-def _example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) -> tuple[pl.DataFrame, Codes]:
+def _select_example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) -> tuple[pl.DataFrame, Codes]:
     """Return the columns ``names`` of the last row with each code.
 
     Returns:
         One row per code, ordered by code, and the codes in the order of their last rows.
     """
     examples = np.zeros(count, np.int64)
-    for block in row_blocks(rows.height):
+    for block in iterate_row_blocks(rows.height):
         examples[codes[block]] = np.arange(block.start, block.stop)
     frames = [rows.block(slice(0, 0), names)]
     order = np.argsort(examples)
     ordered = examples[order]
-    for block in row_blocks(rows.height):
+    for block in iterate_row_blocks(rows.height):
         first, stop = np.searchsorted(ordered, [block.start, block.stop]).tolist()
         if first < stop:
-            frames.append(rows.block(block, names)[series_from_array(ordered[first:stop] - block.start)])
+            frames.append(rows.block(block, names)[create_series(ordered[first:stop] - block.start)])
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
-    return pl.concat(frames)[series_from_array(place)], order
+    return pl.concat(frames)[create_series(place)], order
 
 
 def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
     """Extend combinations by a column, and return the new code of each row and a number larger than all codes."""
-    more, size = _column_codes(rows, name, limit)
+    more, size = _compute_column_codes(rows, name, limit)
     if count == 1 or size == 1:
         return (more, size) if count == 1 else (codes, count)
     both = _LazyCodes(codes.rows, lambda block: codes.block(block) * size + more.block(block))
     if count * size <= _TABLE_SIZE:
         return both, count * size
     compacted, size = _compact_codes(both, count * size, limit)
-    return _lazy_codes(compacted), size
+    return _read_codes_lazily(compacted), size
 
 
-def _column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
+def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column, and a number larger than all codes."""
-    low, high, nulls, is_integer = _extremes(rows, name)
+    low, high, nulls, is_integer = _find_extremes(rows, name)
     if nulls == rows.height:
-        return _lazy_codes(_equal_codes(rows.height)), 1
+        return _read_codes_lazily(_equal_codes(rows.height)), 1
     if not is_integer or not -_MAX_NUMBER < low <= high < _MAX_NUMBER:
-        return _value_codes(rows, name)
+        return _compute_value_codes(rows, name)
 
-    def shifted(block: slice) -> Codes:
-        values = _physical(rows.block(block, [name]).to_series()).cast(pl.Int64, wrap_numerical=True)
+    def shift_values(block: slice) -> Codes:
+        values = _get_physical_values(rows.block(block, [name]).to_series()).cast(pl.Int64, wrap_numerical=True)
         codes = values - (low - (nulls > 0))
         return (codes.fill_null(0) if nulls else codes).to_numpy()
 
-    codes, size = _LazyCodes(rows.height, shifted), high - low + 1 + (nulls > 0)
+    codes, size = _LazyCodes(rows.height, shift_values), high - low + 1 + (nulls > 0)
     if size <= _TABLE_SIZE:
-        return _lazy_codes(codes.store(size)), size
+        return _read_codes_lazily(codes.store(size)), size
     compacted, size = _compact_codes(codes, size, limit)
-    return _lazy_codes(compacted), size
+    return _read_codes_lazily(compacted), size
 
 
-def _extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
+def _find_extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
     """Return the smallest and the largest integer of a column, the number of nulls, and whether it has integers."""
     extremes: list[Any] = []
     nulls, is_integer = 0, True
-    for block in row_blocks(rows.height):
-        values = _physical(rows.block(block, [name]).to_series())
+    for block in iterate_row_blocks(rows.height):
+        values = _get_physical_values(rows.block(block, [name]).to_series())
         nulls += values.null_count()
         is_integer &= values.dtype.is_integer()
         if is_integer and values.null_count() < len(values):
@@ -187,17 +189,17 @@ def _extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
     return min(extremes, default=0), max(extremes, default=0), nulls, is_integer
 
 
-def _physical(values: pl.Series) -> pl.Series:
+def _get_physical_values(values: pl.Series) -> pl.Series:
     """Return the physical values of a column. Those of integers are the column itself, which takes no time."""
     return values if values.dtype.is_integer() else values.to_physical()
 
 
-def _value_codes(rows: Rows, name: str) -> tuple[_LazyCodes, int]:
+def _compute_value_codes(rows: Rows, name: str) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column of any type, and a number larger than all codes."""
     values = rows.block(slice(0, rows.height), [name]).to_series().to_physical()
     encoded = pa.chunked_array([values.to_arrow()]).combine_chunks().dictionary_encode("encode").indices
-    compacted, size = _compact_codes(_lazy_codes(encoded.to_numpy()), rows.height + 1)
-    return _lazy_codes(compacted), size
+    compacted, size = _compact_codes(_read_codes_lazily(encoded.to_numpy()), rows.height + 1)
+    return _read_codes_lazily(compacted), size
 
 
 def _compact_codes(codes: _LazyCodes, count: int, limit: int | None = None) -> tuple[Codes, int]:
@@ -209,7 +211,7 @@ def _compact_codes(codes: _LazyCodes, count: int, limit: int | None = None) -> t
     if count > max(_TABLE_SIZE, codes.rows):
         return _compact_sparse_codes(codes, limit)
     is_used = np.zeros(count, np.bool_)
-    for block in row_blocks(codes.rows):
+    for block in iterate_row_blocks(codes.rows):
         is_used[codes.block(block)] = True
     size = int(is_used.sum())
     _check_limit(size, limit)
@@ -222,11 +224,11 @@ def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, 
     """Return the result of ``_compact_codes`` for codes that are too large for a lookup table."""
     distinct, pending = np.zeros(0, np.int64), 0
     parts = [distinct]
-    for block in row_blocks(codes.rows):
-        parts.append(series_from_array(codes.block(block)).unique().to_numpy())
+    for block in iterate_row_blocks(codes.rows):
+        parts.append(create_series(codes.block(block)).unique().to_numpy())
         pending += len(parts[-1])
         if pending > max(len(distinct), BLOCK_ROWS) or block.stop == codes.rows:
-            distinct, pending = sorted_distinct(np.concatenate(parts)), 0
+            distinct, pending = sort_and_deduplicate(np.concatenate(parts)), 0
             parts = [distinct]
             _check_limit(len(distinct), limit)
     numbers = _LazyCodes(codes.rows, lambda block: np.searchsorted(distinct, codes.block(block)))

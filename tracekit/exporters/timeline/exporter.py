@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.interface import ManyTraces, Progress, View
 
 
-def timeline_exporter(package: str, name: str, description: str, suffixes: tuple[str, ...]) -> Exporter:
+def create_timeline_exporter(package: str, name: str, description: str, suffixes: tuple[str, ...]) -> Exporter:
     """Return the exporter of a timeline format. Files whose names end in ``.gz`` are gzipped.
 
     Args:

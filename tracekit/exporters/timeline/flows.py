@@ -24,7 +24,7 @@ _ROW = pl.int_range(pl.len(), dtype=pl.UInt32)
 LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
 
 
-def mpi_flows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+def read_mpi_flows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield the flows between MPI calls as two tables with names, one of messages and one of collective operations.
 
     Args:
@@ -32,22 +32,22 @@ def mpi_flows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.Dat
         rows: The events, with their lane ids.
     """
     if kind is kinds.MPI_CALLS and set(kind.links) <= set(rows.columns):
-        yield MESSAGE, _drop_backward_flows(_message_flows(rows))
-        yield COLLECTIVE, _drop_backward_flows(_collective_flows(rows))
+        yield MESSAGE, _drop_backward_flows(_pair_message_flows(rows))
+        yield COLLECTIVE, _drop_backward_flows(_link_collective_flows(rows))
 
 
-def launch_flows(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def read_launch_flows(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the flows from API calls to activities, in the order of the activities.
 
     Args:
-        calls: The API calls as returned by ``call_flow_starts``.
+        calls: The API calls as returned by ``read_call_flow_starts``.
         rows: The activities, with their lane ids.
     """
     activities = rows.select("api_call_id", to_ns="start_ns", to_lane_id="lane_id", to_row=_ROW)
     return _drop_backward_flows(activities.join(calls, "api_call_id", maintain_order="left"))
 
 
-def call_flow_starts(rows: pl.DataFrame) -> pl.DataFrame:
+def read_call_flow_starts(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the start points of flows that begin at API calls, with one row per call."""
     return rows.select("api_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row=_ROW)
 
@@ -57,7 +57,7 @@ def _drop_backward_flows(links: pl.DataFrame) -> pl.DataFrame:
     return links.filter(pl.col("from_ns") <= pl.col("to_ns"))
 
 
-def _message_flows(rows: pl.DataFrame) -> pl.DataFrame:
+def _pair_message_flows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the flows from the calls that send messages to the ends of the calls that receive them."""
     rows = rows.with_row_index("row")
     sent = rows.select(sender_call_id="mpi_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row="row")
@@ -67,7 +67,7 @@ def _message_flows(rows: pl.DataFrame) -> pl.DataFrame:
     return received.join(sent, "sender_call_id", maintain_order="left")
 
 
-def _collective_flows(rows: pl.DataFrame) -> pl.DataFrame:
+def _link_collective_flows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the flows that connect the calls of each collective operation, in the order of their starts."""
     calls = rows.with_row_index("row").drop_nulls("collective_id").sort("start_ns", "mpi_call_id")
     ends = {"ns": pl.col("start_ns"), "lane_id": pl.col("lane_id"), "row": pl.col("row")}

@@ -75,17 +75,17 @@ class EventKind:
     key_values: tuple[Value, ...] = ()
 
 
-def _number_arg(column: str, key: str | None = None) -> Arg:
+def _declare_number_arg(column: str, key: str | None = None) -> Arg:
     """Return an argument with the values of a column of numbers. By default, it is named after the column."""
     return Arg(key or column, (Value(INTEGER, pl.col(column)),))
 
 
-def _string_arg(column: str, key: str | None = None) -> Arg:
+def _declare_string_arg(column: str, key: str | None = None) -> Arg:
     """Return an argument with the values of a column of strings. By default, it is named after the column."""
     return Arg(key or column, (Value(STRING, pl.col(column).cast(pl.String)),))
 
 
-def _triple_arg(prefix: str) -> Arg:
+def _declare_triple_arg(prefix: str) -> Arg:
     """Return an argument with the columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z``, formatted as ``[x,y,z]``."""
     x, y, z = (pl.col(f"{prefix}_{axis}") for axis in "xyz")
     return Arg(prefix, (Value(STRING, concat_expr(["[", x, ",", y, ",", z, "]"])),))
@@ -96,64 +96,64 @@ def _first_name_expr(*columns: str, default: str) -> pl.Expr:
     return pl.coalesce(*(pl.col(c).cast(pl.String) for c in columns), pl.lit(default))
 
 
-def _throughput_arg() -> Arg:
+def _declare_throughput_arg() -> Arg:
     """Return the argument with the throughput in GB/s with three decimals. 1 GB/s equals 1 byte per ns."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
     return Arg("throughput_gb_per_s", (Value(THOUSANDTHS, thousandths),))
 
 
-def _integer_values(column: str, type_column: str) -> tuple[Value, Value]:
+def _declare_integer_values(column: str, type_column: str) -> tuple[Value, Value]:
     """Return the alternative values of a column that stores uint64 values as their two's complement in an int64."""
     unsigned = pl.col(column).cast(pl.UInt64, wrap_numerical=True)
     is_unsigned = pl.col(type_column).cast(pl.String) == "uint64"
     return Value(UNSIGNED, pl.when(is_unsigned).then(unsigned)), Value(INTEGER, pl.col(column))
 
 
-def _payload_arg() -> Arg:
+def _declare_payload_arg() -> Arg:
     """Return the argument with the NVTX payload. Payloads that are not finite numbers are formatted as strings."""
     number = pl.col("payload_float")
     finite = Value(REAL, pl.when(number.is_finite()).then(number))
     special = Value(STRING, pl.when(~number.is_finite()).then(number.cast(pl.String)))
     text = Value(STRING, pl.col("payload_text").cast(pl.String))
-    return Arg("payload", (*_integer_values("payload_int", "payload_type"), finite, special, text))
+    return Arg("payload", (*_declare_integer_values("payload_int", "payload_type"), finite, special, text))
 
 
 _HEX = pl.Series([f"{n:02X}" for n in range(256)])
 
 
-def _color_arg() -> Arg:
+def _declare_color_arg() -> Arg:
     """Return the argument with the color of an event as ``#RRGGBB``, without alpha."""
     pairs = [pl.lit(_HEX).gather(pl.col("color") // weight % 256) for weight in (1 << 16, 1 << 8, 1)]
     return Arg("color", (Value(STRING, concat_expr(["#", *pairs])),))
 
 
 _API_NAME = pl.col("name").cast(pl.String).str.replace(r"_v\d{4}$", "").fill_null("API call")
-_CORRELATION_ARGS = (_number_arg("correlation_id"), _number_arg("graph_node_id"))
-_RANGE_PATH = (_string_arg("range_path", "nvtx_path"),)
+_CORRELATION_ARGS = (_declare_number_arg("correlation_id"), _declare_number_arg("graph_node_id"))
+_RANGE_PATH = (_declare_string_arg("range_path", "nvtx_path"),)
 _NVTX_NAME = _first_name_expr("name", default="(no text)")
-_NVTX_ROW_ARGS = (_payload_arg(), _number_arg("gpu_op_count"), _number_arg("gpu_time_ns"))
+_NVTX_ROW_ARGS = (_declare_payload_arg(), _declare_number_arg("gpu_op_count"), _declare_number_arg("gpu_time_ns"))
 _NVTX_REPEATED_ARGS = (
-    _string_arg("domain"),
-    _number_arg("category_id"),
-    _string_arg("category"),
-    _color_arg(),
-    _string_arg("payload_type"),
+    _declare_string_arg("domain"),
+    _declare_number_arg("category_id"),
+    _declare_string_arg("category"),
+    _declare_color_arg(),
+    _declare_string_arg("payload_type"),
 )
 _PUSH_POP, _START_END = pl.col("kind") == "push_pop", pl.col("kind") == "start_end"
 
 
-def _range_kind(placement: Placement, where: pl.Expr, *more: Arg) -> EventKind:
+def _declare_range_kind(placement: Placement, where: pl.Expr, *more: Arg) -> EventKind:
     """Return the ``EventKind`` of the NVTX ranges that meet a condition, with additional arguments."""
     return EventKind(
         "nvtx_ranges", placement, "range_id", _NVTX_NAME, _NVTX_ROW_ARGS, (*_NVTX_REPEATED_ARGS, *more), where=where
     )
 
 
-def _projection_kind(placement: Placement, where: pl.Expr) -> EventKind:
+def _declare_projection_kind(placement: Placement, where: pl.Expr) -> EventKind:
     """Return the ``EventKind`` of the projections of the NVTX ranges that meet a condition."""
-    row_args = (_number_arg("gpu_op_count"), _number_arg("gpu_time_ns"))
-    repeated_args = (_string_arg("domain"), _number_arg("thread_id"), _number_arg("depth"))
+    row_args = (_declare_number_arg("gpu_op_count"), _declare_number_arg("gpu_time_ns"))
+    repeated_args = (_declare_string_arg("domain"), _declare_number_arg("thread_id"), _declare_number_arg("depth"))
     return EventKind("nvtx_projections", placement, "range_id", _NVTX_NAME, row_args, repeated_args, where=where)
 
 
@@ -162,15 +162,15 @@ API_CALLS = EventKind(
     tracks.API_TRACKS,
     "api_call_id",
     name=_API_NAME,
-    row_args=(_number_arg("correlation_id"),),
-    repeated_args=(_number_arg("return_value"),),
+    row_args=(_declare_number_arg("correlation_id"),),
+    repeated_args=(_declare_number_arg("return_value"),),
 )
 OSRT_CALLS = EventKind(
     "osrt_calls",
     tracks.OSRT_TRACKS,
     "osrt_call_id",
     name=_first_name_expr("name", default="OS runtime call"),
-    row_args=(_number_arg("return_value"),),
+    row_args=(_declare_number_arg("return_value"),),
 )
 KERNELS = EventKind(
     "kernels",
@@ -179,12 +179,12 @@ KERNELS = EventKind(
     name=_first_name_expr("short_name", "name", default="kernel"),
     row_args=_CORRELATION_ARGS,
     repeated_args=(
-        _triple_arg("grid"),
-        _triple_arg("block"),
-        _number_arg("registers_per_thread"),
-        _number_arg("static_shared_memory_bytes", "static_shared_bytes"),
-        _number_arg("dynamic_shared_memory_bytes", "dynamic_shared_bytes"),
-        _string_arg("name"),
+        _declare_triple_arg("grid"),
+        _declare_triple_arg("block"),
+        _declare_number_arg("registers_per_thread"),
+        _declare_number_arg("static_shared_memory_bytes", "static_shared_bytes"),
+        _declare_number_arg("dynamic_shared_memory_bytes", "dynamic_shared_bytes"),
+        _declare_string_arg("name"),
         *_RANGE_PATH,
     ),
     launched=True,
@@ -194,12 +194,12 @@ MEMCPYS = EventKind(
     tracks.STREAM_TRACKS,
     "memcpy_id",
     name=concat_expr(["Memcpy ", _first_name_expr("copy_kind", default="")]).str.strip_chars_end(),
-    row_args=(_number_arg("bytes"), _throughput_arg(), *_CORRELATION_ARGS),
+    row_args=(_declare_number_arg("bytes"), _declare_throughput_arg(), *_CORRELATION_ARGS),
     repeated_args=(
-        _string_arg("copy_kind"),
-        _string_arg("src_memory_kind"),
-        _string_arg("dst_memory_kind"),
-        _string_arg("migration_cause"),
+        _declare_string_arg("copy_kind"),
+        _declare_string_arg("src_memory_kind"),
+        _declare_string_arg("dst_memory_kind"),
+        _declare_string_arg("migration_cause"),
         *_RANGE_PATH,
     ),
     launched=True,
@@ -209,8 +209,8 @@ MEMSETS = EventKind(
     tracks.STREAM_TRACKS,
     "memset_id",
     name=concat_expr(["Memset ", _first_name_expr("memory_kind", default="")]).str.strip_chars_end(),
-    row_args=(_number_arg("bytes"), _throughput_arg(), *_CORRELATION_ARGS),
-    repeated_args=(_number_arg("value"), _string_arg("memory_kind"), *_RANGE_PATH),
+    row_args=(_declare_number_arg("bytes"), _declare_throughput_arg(), *_CORRELATION_ARGS),
+    repeated_args=(_declare_number_arg("value"), _declare_string_arg("memory_kind"), *_RANGE_PATH),
     launched=True,
 )
 GRAPH_LAUNCHES = EventKind(
@@ -218,8 +218,8 @@ GRAPH_LAUNCHES = EventKind(
     tracks.STREAM_TRACKS,
     "graph_launch_id",
     name=concat_expr(["Graph ", pl.col("graph_id")]),
-    row_args=(_number_arg("correlation_id"),),
-    repeated_args=(_number_arg("graph_id"), _number_arg("graph_exec_id"), *_RANGE_PATH),
+    row_args=(_declare_number_arg("correlation_id"),),
+    repeated_args=(_declare_number_arg("graph_id"), _declare_number_arg("graph_exec_id"), *_RANGE_PATH),
     launched=True,
 )
 SYNCS = EventKind(
@@ -227,14 +227,22 @@ SYNCS = EventKind(
     tracks.SYNC_TRACKS,
     "sync_id",
     name=_first_name_expr("sync_type", default="sync"),
-    row_args=(_number_arg("event_id"), _number_arg("event_sync_id"), _number_arg("correlation_id")),
+    row_args=(
+        _declare_number_arg("event_id"),
+        _declare_number_arg("event_sync_id"),
+        _declare_number_arg("correlation_id"),
+    ),
 )
 CUDA_EVENTS = EventKind(
     "cuda_events",
     tracks.EVENT_TRACKS,
     "cuda_event_id",
     name=concat_expr(["CUDA event ", pl.col("event_id")]),
-    row_args=(_number_arg("event_id"), _number_arg("event_sync_id"), _number_arg("correlation_id")),
+    row_args=(
+        _declare_number_arg("event_id"),
+        _declare_number_arg("event_sync_id"),
+        _declare_number_arg("correlation_id"),
+    ),
     phase=INSTANT,
     start=pl.col("timestamp_ns"),
     where=pl.col("timestamp_ns").is_not_null(),
@@ -244,7 +252,7 @@ NVTX_MARKS = EventKind(
     tracks.NVTX_TRACKS,
     "mark_id",
     name=_NVTX_NAME,
-    row_args=(_payload_arg(),),
+    row_args=(_declare_payload_arg(),),
     repeated_args=_NVTX_REPEATED_ARGS,
     phase=INSTANT,
     start=pl.col("timestamp_ns"),
@@ -276,7 +284,7 @@ COUNTERS = EventKind(
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
     where=pl.col("value_int").is_not_null() | pl.col("value_float").is_finite(),
-    key_values=(*_integer_values("value_int", "value_type"), Value(REAL, pl.col("value_float"))),
+    key_values=(*_declare_integer_values("value_int", "value_type"), Value(REAL, pl.col("value_float"))),
 )
 PERFORMANCE_COUNTERS = EventKind(
     "performance_counters",
@@ -294,16 +302,16 @@ GPU_PAGE_FAULTS = EventKind(
     tracks.PAGE_FAULT_TRACKS,
     "gpu_page_fault_id",
     name=concat_expr(["page fault ", _first_name_expr("access_type", default="")]).str.strip_chars_end(),
-    row_args=(_number_arg("virtual_address"), _number_arg("page_faults")),
-    repeated_args=(_string_arg("access_type"),),
+    row_args=(_declare_number_arg("virtual_address"), _declare_number_arg("page_faults")),
+    repeated_args=(_declare_string_arg("access_type"),),
 )
 CPU_PAGE_FAULTS = EventKind(
     "cpu_page_faults",
     tracks.CPU_PAGE_FAULT_TRACKS,
     "cpu_page_fault_id",
     name=_first_name_expr("function", default="page fault"),
-    row_args=(_number_arg("virtual_address"),),
-    repeated_args=(_string_arg("source_file"), _number_arg("source_line")),
+    row_args=(_declare_number_arg("virtual_address"),),
+    repeated_args=(_declare_string_arg("source_file"), _declare_number_arg("source_line")),
     phase=INSTANT,
     start=pl.col("timestamp_ns"),
 )
@@ -313,17 +321,19 @@ STEP_STATS = EventKind(
     "execution_id",
     name=_first_name_expr("node_name", default="node"),
     row_args=(
-        _number_arg("op_start_ns"),
-        _number_arg("op_end_ns"),
-        _number_arg("scheduled_ns"),
-        _number_arg("requested_bytes"),
+        _declare_number_arg("op_start_ns"),
+        _declare_number_arg("op_end_ns"),
+        _declare_number_arg("scheduled_ns"),
+        _declare_number_arg("requested_bytes"),
     ),
-    repeated_args=(_string_arg("tag"), _number_arg("step"), _string_arg("timeline_label")),
+    repeated_args=(_declare_string_arg("tag"), _declare_number_arg("step"), _declare_string_arg("timeline_label")),
     where=pl.col("start_ns").is_not_null(),
 )
 
 
-def _call_kind(table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any) -> EventKind:
+def _declare_call_kind(
+    table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any
+) -> EventKind:
     """Return the ``EventKind`` of the calls in a table, which are drawn as slices labeled by the column ``name``.
 
     Args:
@@ -337,7 +347,7 @@ def _call_kind(table: str, placement: Placement, key: str, default: str, *row_ar
     return EventKind(table, placement, key, _first_name_expr("name", default=default), row_args, **more)
 
 
-def _sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:
+def _declare_sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:
     """Return the ``EventKind`` of the samples in a table, which are labeled by the innermost function on the stack."""
     path = pl.col("stack").cast(pl.String)
     return EventKind(
@@ -345,125 +355,130 @@ def _sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg
         placement,
         key,
         name=path.str.extract("([^;]*)$", 1).fill_null("sample"),
-        repeated_args=(*repeated_args, _string_arg("stack")),
+        repeated_args=(*repeated_args, _declare_string_arg("stack")),
         phase=INSTANT,
         start=pl.col("timestamp_ns"),
     )
 
 
-def _instant_kind(table: str, placement: Placement, key: str, name: pl.Expr, *args: Arg) -> EventKind:
+def _declare_instant_kind(table: str, placement: Placement, key: str, name: pl.Expr, *args: Arg) -> EventKind:
     """Return the ``EventKind`` of the instantaneous events in a table."""
     return EventKind(table, placement, key, name, repeated_args=args, phase=INSTANT, start=pl.col("timestamp_ns"))
 
 
-MPI_CALLS = _call_kind(
+MPI_CALLS = _declare_call_kind(
     "mpi_calls",
-    tracks.thread_tracks("MPI", tracks.MPI),
+    tracks.create_thread_track_rule("MPI", tracks.MPI),
     "mpi_call_id",
     "MPI call",
-    _number_arg("size_bytes"),
-    _number_arg("receive_size_bytes"),
-    _number_arg("request"),
-    repeated_args=(_number_arg("tag"), _number_arg("remote_rank"), _number_arg("root_rank")),
+    _declare_number_arg("size_bytes"),
+    _declare_number_arg("receive_size_bytes"),
+    _declare_number_arg("request"),
+    repeated_args=(_declare_number_arg("tag"), _declare_number_arg("remote_rank"), _declare_number_arg("root_rank")),
     links=("sender_call_id", "collective_id"),
 )
 OPENMP_EVENTS = EventKind(
     "openmp_events",
-    tracks.thread_tracks("OpenMP", tracks.OPENMP),
+    tracks.create_thread_track_rule("OpenMP", tracks.OPENMP),
     "openmp_event_id",
     _first_name_expr("name", "kind", default="OpenMP"),
-    (_number_arg("parallel_id"), _number_arg("task_id")),
-    (_string_arg("detail"),),
+    (_declare_number_arg("parallel_id"), _declare_number_arg("task_id")),
+    (_declare_string_arg("detail"),),
 )
-OPENACC_EVENTS = _call_kind(
+OPENACC_EVENTS = _declare_call_kind(
     "openacc_events",
-    tracks.thread_tracks("OpenACC", tracks.OPENACC),
+    tracks.create_thread_track_rule("OpenACC", tracks.OPENACC),
     "openacc_event_id",
     "OpenACC",
-    _number_arg("bytes"),
-    repeated_args=(_string_arg("function"), _number_arg("line"), _string_arg("variable"), _string_arg("kernel")),
+    _declare_number_arg("bytes"),
+    repeated_args=(
+        _declare_string_arg("function"),
+        _declare_number_arg("line"),
+        _declare_string_arg("variable"),
+        _declare_string_arg("kernel"),
+    ),
 )
-UCX_CALLS = _call_kind(
+UCX_CALLS = _declare_call_kind(
     "ucx_calls",
-    tracks.thread_tracks("UCX", tracks.UCX),
+    tracks.create_thread_track_rule("UCX", tracks.UCX),
     "ucx_call_id",
     "UCX call",
-    _number_arg("packed_bytes"),
-    _number_arg("tag"),
+    _declare_number_arg("packed_bytes"),
+    _declare_number_arg("tag"),
 )
-LIBRARY_CALLS = _call_kind(
+LIBRARY_CALLS = _declare_call_kind(
     "library_calls",
-    tracks.thread_tracks("libraries", tracks.LIBRARIES),
+    tracks.create_thread_track_rule("libraries", tracks.LIBRARIES),
     "library_call_id",
     "library call",
-    repeated_args=(_string_arg("library"),),
+    repeated_args=(_declare_string_arg("library"),),
 )
 GRAPHICS_CALLS = EventKind(
     "graphics_calls",
-    tracks.thread_tracks("graphics", tracks.GRAPHICS),
+    tracks.create_thread_track_rule("graphics", tracks.GRAPHICS),
     "graphics_call_id",
     _first_name_expr("name", "text", "kind", default="graphics call"),
-    repeated_args=(_string_arg("text"), _number_arg("frame_id")),
+    repeated_args=(_declare_string_arg("text"), _declare_number_arg("frame_id")),
 )
 GRAPHICS_WORKLOADS = EventKind(
     "graphics_workloads",
-    tracks.thread_tracks("graphics on GPU", tracks.GRAPHICS_GPU),
+    tracks.create_thread_track_rule("graphics on GPU", tracks.GRAPHICS_GPU),
     "graphics_workload_id",
     _first_name_expr("name", "text", "kind", default="workload"),
-    repeated_args=(_string_arg("text"), _number_arg("frame_id"), _number_arg("gpu")),
+    repeated_args=(_declare_string_arg("text"), _declare_number_arg("frame_id"), _declare_number_arg("gpu")),
 )
 GRAPHICS_DEBUG = EventKind(
     "khr_debug_events",
-    tracks.thread_tracks("graphics debug", tracks.GRAPHICS_DEBUG),
+    tracks.create_thread_track_rule("graphics debug", tracks.GRAPHICS_DEBUG),
     "khr_debug_event_id",
     _first_name_expr("text", "event_class", default="debug event"),
-    repeated_args=(_string_arg("severity"),),
+    repeated_args=(_declare_string_arg("severity"),),
 )
-CUDA_GRAPH_EVENTS = _call_kind(
+CUDA_GRAPH_EVENTS = _declare_call_kind(
     "cuda_graph_events",
-    tracks.thread_tracks("CUDA graphs", tracks.GRAPHS),
+    tracks.create_thread_track_rule("CUDA graphs", tracks.GRAPHS),
     "cuda_graph_event_id",
     "graph",
-    *(_number_arg(c) for c in ("graph_id", "original_graph_id", "graph_exec_id")),
+    *(_declare_number_arg(c) for c in ("graph_id", "original_graph_id", "graph_exec_id")),
 )
-CUDA_GRAPH_NODE_EVENTS = _call_kind(
+CUDA_GRAPH_NODE_EVENTS = _declare_call_kind(
     "cuda_graph_node_events",
-    tracks.thread_tracks("CUDA graph nodes", tracks.GRAPH_NODES),
+    tracks.create_thread_track_rule("CUDA graph nodes", tracks.GRAPH_NODES),
     "cuda_graph_node_event_id",
     "node",
-    *(_number_arg(c) for c in ("graph_node_id", "original_graph_node_id")),
+    *(_declare_number_arg(c) for c in ("graph_node_id", "original_graph_node_id")),
 )
 JIT_OPERATIONS = EventKind(
     "jit_operations",
-    tracks.thread_tracks("compilation", tracks.JIT),
+    tracks.create_thread_track_rule("compilation", tracks.JIT),
     "jit_operation_id",
     _first_name_expr("operation_type", "name", default="compilation"),
-    (_number_arg("correlation_id"), _number_arg("cache_bytes")),
-    (_string_arg("entry_type"),),
+    (_declare_number_arg("correlation_id"), _declare_number_arg("cache_bytes")),
+    (_declare_string_arg("entry_type"),),
 )
 OVERHEADS = EventKind(
     "overheads",
-    tracks.thread_tracks("profiler overhead", tracks.OVERHEADS),
+    tracks.create_thread_track_rule("profiler overhead", tracks.OVERHEADS),
     "overhead_id",
     _first_name_expr("overhead_type", "name", default="overhead"),
 )
 CUDA_OVERHEADS = EventKind(
     "cuda_overheads",
-    tracks.thread_tracks("CUDA overhead", tracks.CUDA_OVERHEADS),
+    tracks.create_thread_track_rule("CUDA overhead", tracks.CUDA_OVERHEADS),
     "cuda_overhead_id",
     _first_name_expr("overhead_type", "name", default="overhead"),
-    (_number_arg("correlation_id"),),
+    (_declare_number_arg("correlation_id"),),
 )
-SYSCALLS = _call_kind(
+SYSCALLS = _declare_call_kind(
     "syscalls",
-    tracks.thread_tracks("system calls", tracks.SYSCALLS),
+    tracks.create_thread_track_rule("system calls", tracks.SYSCALLS),
     "syscall_id",
     "system call",
-    _number_arg("return_value"),
+    _declare_number_arg("return_value"),
 )
 THREAD_STATES = EventKind(
     "cpu_scheduling",
-    tracks.thread_tracks("thread state", tracks.STATES),
+    tracks.create_thread_track_rule("thread state", tracks.STATES),
     "cpu_scheduling_id",
     pl.when("is_scheduled_in")
     .then(concat_expr(["CPU ", pl.col("cpu")]))
@@ -472,55 +487,62 @@ THREAD_STATES = EventKind(
     end=pl.col("next_switch_ns"),
     where=pl.col("is_scheduled_in") | pl.col("next_switch_ns").is_not_null(),
 )
-CPU_SAMPLES = _sample_kind(
+CPU_SAMPLES = _declare_sample_kind(
     "cpu_samples",
-    tracks.thread_tracks("CPU samples", tracks.SAMPLES),
+    tracks.create_thread_track_rule("CPU samples", tracks.SAMPLES),
     "cpu_sample_id",
-    _number_arg("cpu"),
-    _string_arg("thread_state"),
+    _declare_number_arg("cpu"),
+    _declare_string_arg("thread_state"),
 )
-PYTHON_SAMPLES = _sample_kind(
+PYTHON_SAMPLES = _declare_sample_kind(
     "python_samples",
-    tracks.thread_tracks("Python samples", tracks.PYTHON),
+    tracks.create_thread_track_rule("Python samples", tracks.PYTHON),
     "python_sample_id",
-    _string_arg("thread_state"),
+    _declare_string_arg("thread_state"),
 )
-MEMORY_POOL_EVENTS = _instant_kind(
+MEMORY_POOL_EVENTS = _declare_instant_kind(
     "memory_pool_events",
     tracks.MEMORY_POOL_TRACKS,
     "memory_pool_event_id",
     _first_name_expr("operation", default="memory pool"),
-    _number_arg("pool_address"),
-    _number_arg("pool_size_bytes"),
+    _declare_number_arg("pool_address"),
+    _declare_number_arg("pool_size_bytes"),
 )
-CONTEXT_SWITCHES = _instant_kind(
+CONTEXT_SWITCHES = _declare_instant_kind(
     "gpu_context_switches",
     tracks.CONTEXT_SWITCH_TRACKS,
     "gpu_context_switch_id",
     _first_name_expr("operation", default="context switch"),
-    _number_arg("context_id"),
+    _declare_number_arg("context_id"),
 )
-DIAGNOSTICS = _instant_kind(
+DIAGNOSTICS = _declare_instant_kind(
     "diagnostics",
     tracks.DIAGNOSTICS_TRACKS,
     "diagnostic_id",
     _first_name_expr("text", default="diagnostic message"),
-    _string_arg("severity"),
-    _string_arg("source"),
+    _declare_string_arg("severity"),
+    _declare_string_arg("source"),
 )
 
 _STAGES_BY_TRACK: dict[str, tuple[tuple[EventKind, ...], ...]] = {
     "api": ((API_CALLS,),),
     "gpu": ((KERNELS, MEMCPYS, MEMSETS, GRAPH_LAUNCHES), (SYNCS,), (CUDA_EVENTS,)),
     "nvtx": (
-        (_range_kind(tracks.NVTX_TRACKS, _PUSH_POP, _number_arg("depth")),),
-        (_range_kind(tracks.START_END_TRACKS, _START_END, _number_arg("end_thread_id"), _number_arg("thread_id")),),
+        (_declare_range_kind(tracks.NVTX_TRACKS, _PUSH_POP, _declare_number_arg("depth")),),
+        (
+            _declare_range_kind(
+                tracks.START_END_TRACKS,
+                _START_END,
+                _declare_number_arg("end_thread_id"),
+                _declare_number_arg("thread_id"),
+            ),
+        ),
         (NVTX_MARKS,),
     ),
     "osrt": ((OSRT_CALLS,),),
     "projections": (
-        (_projection_kind(tracks.PROJECTED_TRACKS, _PUSH_POP),),
-        (_projection_kind(tracks.PROJECTED_START_END_TRACKS, _START_END),),
+        (_declare_projection_kind(tracks.PROJECTED_TRACKS, _PUSH_POP),),
+        (_declare_projection_kind(tracks.PROJECTED_START_END_TRACKS, _START_END),),
     ),
     "counters": ((GPU_METRICS, MEMORY), (COUNTERS,), (PERFORMANCE_COUNTERS,)),
     "page-faults": ((GPU_PAGE_FAULTS,), (CPU_PAGE_FAULTS,)),
@@ -553,7 +575,7 @@ STAGES = tuple(stage for stages in _STAGES_BY_TRACK.values() for stage in stages
 """All kinds of events by stage."""
 
 
-def kinds_by_stage(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
+def group_kinds_by_stage(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
     """Return each ``EventKind`` on the tracks with the given names, grouped into stages, whose kinds share tracks."""
     return tuple(stage for name, stages in _STAGES_BY_TRACK.items() if name in names for stage in stages)
 

@@ -1,11 +1,12 @@
 """Assign the overlapping slices of a track to lanes, so that no viewer drops a slice.
 
-Slices on the same lane never overlap. A *component* is a maximal sequence of slices, ordered by start, in which each
-slice after the first starts while an earlier slice is open. A slice that is alone in its component is on lane 0. A
-component in which at most L slices are open at once uses the lanes 0 to L-1, so a track has as few lanes as possible.
+Slices on the same lane never overlap. An *overlap group* is a maximal sequence of slices, ordered by start, in which
+each slice after the first starts while an earlier slice is open. A slice that overlaps no other slice is on lane 0. An
+overlap group in which at most L slices are open at once uses the lanes 0 to L-1, so a track has as few lanes as
+possible.
 
-Inside a component, the i-th slice to start gets lane i if i < L. Otherwise, it gets the lane of the (i-L)-th slice to
-end. This slice has ended, because at most L-1 other slices are open when the i-th slice starts. Pointer jumping
+Inside an overlap group, the i-th slice to start gets lane i if i < L. Otherwise, it gets the lane of the (i-L)-th slice
+to end. This slice has ended, because at most L-1 other slices are open when the i-th slice starts. Pointer jumping
 resolves these references to lanes in log n passes over whole columns.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit import memory
-from tracekit.sorting import map_blocks, row_blocks, series_from_array, sort_rows
+from tracekit.sorting import create_series, iterate_row_blocks, map_blocks, sort_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,11 +33,11 @@ def may_overlap(starts: Array, ends: Array) -> bool:
     Slices without duration are treated as if they took 1 ns.
     """
 
-    def overlaps(block: slice) -> bool:
+    def has_overlaps(block: slice) -> bool:
         before, after = slice(max(block.start - 1, 0), block.stop - 1), slice(max(block.start, 1), block.stop)
         return bool((np.maximum(ends[before], starts[before] + 1) > starts[after]).any())
 
-    return any(overlaps(block) for block in row_blocks(len(starts)))
+    return any(has_overlaps(block) for block in iterate_row_blocks(len(starts)))
 
 
 def is_nested(starts: Array, ends: Array) -> bool:
@@ -52,7 +53,7 @@ def is_nested(starts: Array, ends: Array) -> bool:
     shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
     _, (starts, shorter) = sort_rows(starts, shorter)
     depths = Depths.from_slices(starts, map_blocks(lambda block: -shorter[block], rows, np.int64))
-    return not any(depths.has_mismatch(block).any() for block in row_blocks(rows))
+    return not any(depths.has_mismatch(block).any() for block in iterate_row_blocks(rows))
 
 
 class Depths(NamedTuple):
@@ -79,13 +80,13 @@ class Depths(NamedTuple):
         order, (ordered,) = sort_rows(backwards)  # The sort keeps the order of equal ends.
         kind = np.int32 if rows < _INT32_ROWS else np.int64
 
-        def opened(block: slice) -> Array:
-            return _numbers(block) - np.searchsorted(ordered, starts[block], side="right")
+        def compute_opened(block: slice) -> Array:
+            return _number_rows(block) - np.searchsorted(ordered, starts[block], side="right")
 
-        def closing(block: slice) -> Array:
-            return rows - 1 - (_numbers(block) if order is None else order[block].astype(np.int64))
+        def compute_closing(block: slice) -> Array:
+            return rows - 1 - (_number_rows(block) if order is None else order[block].astype(np.int64))
 
-        return cls(starts, ordered, map_blocks(opened, rows, kind), map_blocks(closing, rows, kind))
+        return cls(starts, ordered, map_blocks(compute_opened, rows, kind), map_blocks(compute_closing, rows, kind))
 
     def has_mismatch(self, block: slice) -> Array:
         """Return whether different numbers of slices are open before slices start and after they end.
@@ -93,18 +94,18 @@ class Depths(NamedTuple):
         Args:
             block: A block of rows in the order in which the slices end.
         """
-        closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _numbers(block) - 1
+        closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _number_rows(block) - 1
         mismatch: Array = self.opened[self.closing[block]] != closed_at
         return mismatch
 
 
-def _numbers(block: slice) -> Array:
+def _number_rows(block: slice) -> Array:
     """Return the numbers of the rows in a block."""
     return np.arange(block.start, block.stop)
 
 
 def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:
-    """Assign each slice of a track to a lane.
+    """Return a lane for each slice of a track, so that slices on the same lane do not overlap.
 
     Two slices do not overlap if one ends when the other starts. Slices without duration are treated as if they took
     1 ns.
@@ -112,38 +113,39 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
     Args:
         start_ns: Start of each slice in ns, in any order.
         end_ns: End of each slice in ns.
-        nests: Whether slices on a lane may be nested. If so, only components with crossing slices use several lanes.
+        nests: Whether slices on a lane may be nested. If so, only overlap groups with crossing slices use several
+            lanes.
 
     Returns:
         The lane number of each slice, counted from 0, as UInt32.
     """
     starts, ends, rows = start_ns.to_numpy(), end_ns.to_numpy(), len(start_ns)
-    lanes = memory.zeros(rows, np.uint32)
+    lanes = memory.allocate_zeros(rows, np.uint32)
     shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
     order, (starts, shorter) = sort_rows(starts, shorter)
     ends = map_blocks(lambda block: -shorter[block], rows, np.int64)
-    component = _components(starts, ends)
+    component = _number_overlap_groups(starts, ends)
     shared = np.flatnonzero((np.bincount(component) > 1)[component])
     if nests and len(shared):
         depths = Depths.from_slices(starts[shared], ends[shared])
         crossing = np.zeros(component[-1] + 1, np.bool_)
-        for block in row_blocks(len(shared)):
+        for block in iterate_row_blocks(len(shared)):
             crossing[component[shared[depths.closing[block][depths.has_mismatch(block)]]]] = True
         shared = shared[crossing[component[shared]]]
     if len(shared):
-        lane = _disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), component[shared])
+        lane = _assign_disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), component[shared])
         lanes[shared if order is None else order[shared]] = lane
-    return series_from_array(lanes)
+    return create_series(lanes)
 
 
-def _components(starts: Array, ends: Array) -> Array:
-    """Return the number of the component of each slice. The slices must be ordered by start."""
+def _number_overlap_groups(starts: Array, ends: Array) -> Array:
+    """Return the number of the overlap group of each slice. The slices must be ordered by start."""
     begins = np.ones(len(starts), np.bool_)
     begins[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
     return np.cumsum(begins, dtype=np.int32 if len(starts) < _INT32_ROWS else np.int64) - 1
 
 
-def _disjoint_lanes(depths: Depths, component: Array) -> Array:
+def _assign_disjoint_lanes(depths: Depths, component: Array) -> Array:
     """Return the lane of each slice, assigned so that slices on the same lane never overlap.
 
     Args:

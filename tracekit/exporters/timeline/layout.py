@@ -12,11 +12,11 @@ import pyarrow as pa
 from tracekit import memory, schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.timeline import columns, kinds, lanes
-from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, frames
+from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, iterate_frames
 from tracekit.exporters.timeline.columns import Clock
-from tracekit.exporters.timeline.combinations import distinct_combinations
+from tracekit.exporters.timeline.combinations import find_distinct_combinations
 from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
-from tracekit.sorting import group_rows, row_blocks, series_from_array, take
+from tracekit.sorting import create_series, group_rows, iterate_row_blocks, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,17 +57,17 @@ def compute_layout(view: View, stages: Stages) -> Layout:
         view: The trace.
         stages: The kinds of events, grouped into stages. The kinds of a stage share tracks.
     """
-    view.prefetch(_columns_by_table(view, stages))
+    view.prefetch(_list_columns_by_table(view, stages))
     registry = LaneRegistry(TrackNames.from_view(view))
     lane_ids: dict[EventKind, pl.Series] = {}
     first, clock = 0, Clock()
     for stage in stages:
         tables = {kind: rows for kind in stage if (rows := _read_positions(view, kind)).height}
         for kind, rows in tables.items():
-            start, is_open = _first_start(kind, rows)
+            start, is_open = _find_first_start(kind, rows)
             first = min(first, start)
             if not clock.end_ns and is_open:
-                clock = Clock(end_ns=_last_time(view, stages))
+                clock = Clock(end_ns=_find_last_time(view, stages))
         lane_ids |= _assign_lanes_of_stage(tables, registry, clock)
         memory.release_pages()
     return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
@@ -94,10 +94,10 @@ def read_events(view: View, kind: EventKind) -> pl.DataFrame:
 
 def read_rows(view: View, kind: EventKind) -> TableRows:
     """Return the columns that are used to draw the events of a kind. They are read in blocks."""
-    return _table_rows(view, kind, _columns_of_kind(view, kind))
+    return _open_table_rows(view, kind, _list_columns_of_kind(view, kind))
 
 
-def with_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
+def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
     """Add the column ``lane_id``, with chunks of the same sizes as those of the rows.
 
     Otherwise, polars would copy all columns when it computes expressions.
@@ -110,7 +110,7 @@ def with_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
 
 def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
     """Return the columns that are used to draw the events of a kind, or None if a required column is missing."""
-    names = _columns_of_kind(view, kind)
+    names = _list_columns_of_kind(view, kind)
     if not names:
         return None
     frame = view.frame(kind.table)
@@ -119,46 +119,46 @@ def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
     return frame.filter(kind.where).select(names)
 
 
-def _columns_of_kind(view: View, kind: EventKind) -> list[str]:
+def _list_columns_of_kind(view: View, kind: EventKind) -> list[str]:
     """Return the names of the columns that are used to draw the events of a kind.
 
     Columns that correlation adds are excluded if the trace has no API calls.
     """
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
-    return columns.event_columns(kind, schema.names)
+    return columns.choose_event_columns(kind, schema.names)
 
 
-def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
+def _list_columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
     """Return the names of the columns that are used to draw the given kinds of events, by table."""
     by_table: dict[str, list[str]] = {}
     for kind in (kind for stage in stages for kind in stage):
-        by_table.setdefault(kind.table, []).extend(_columns_of_kind(view, kind))
+        by_table.setdefault(kind.table, []).extend(_list_columns_of_kind(view, kind))
     return by_table
 
 
 def _read_positions(view: View, kind: EventKind) -> TableRows:
     """Return the columns that determine the tracks and times of the events of a kind. There may be no events."""
-    if not _columns_of_kind(view, kind):
+    if not _list_columns_of_kind(view, kind):
         return TableRows(pa.table({}))
-    return _table_rows(view, kind, columns.position_columns(kind))
+    return _open_table_rows(view, kind, columns.list_position_columns(kind))
 
 
-def _table_rows(view: View, kind: EventKind, names: Sequence[str]) -> TableRows:
+def _open_table_rows(view: View, kind: EventKind, names: Sequence[str]) -> TableRows:
     """Return some columns of the events of a kind, in the order of the schema."""
-    needed = {*names, *columns.column_names(kind.where)}
+    needed = {*names, *columns.list_column_names(kind.where)}
     return TableRows(
         view.chunked_table(kind.table, [n for n in view.schema(kind.table).names if n in needed]), kind.where
     )
 
 
-def _first_start(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
+def _find_first_start(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
     """Return the earliest start of the events of a kind, and whether some of them are slices that were never closed."""
     is_slice = kind.phase == kinds.SLICE
-    names = columns.column_names(kind.start, kind.end) if is_slice else columns.column_names(kind.start)
+    names = columns.list_column_names(kind.start, kind.end) if is_slice else columns.list_column_names(kind.start)
     is_open = kind.end.is_null().any() if is_slice else pl.lit(value=False)
     found = [
         frame.select(kind.start.min().alias("start"), is_open.alias("open")).row(0)
-        for _, frame in frames(rows, list(dict.fromkeys(names)))
+        for _, frame in iterate_frames(rows, list(dict.fromkeys(names)))
     ]
     return min(start for start, _ in found), any(is_open for _, is_open in found)
 
@@ -174,23 +174,23 @@ def assign_lane_ids(
         placement: The tracks of the events.
         registry: The registry that numbers lanes.
     """
-    codes, examples, _ = distinct_combinations(positions, placement.keys)
-    tracks, numbers = _tracks_of_keys(examples, placement, registry.names)
+    codes, examples, _ = find_distinct_combinations(positions, placement.keys)
+    tracks, numbers = _find_tracks_of_keys(examples, placement, registry.names)
     count = len(tracks)
     grouped = group_rows(lambda block: numbers[codes[block]], positions.height, count) if count > 1 else None
-    lane_ids = memory.zeros(positions.height, np.int32)
+    lane_ids = memory.allocate_zeros(positions.height, np.int32)
     for number, track in enumerate(tracks):
         rows = None if grouped is None else grouped.order[grouped.starts[number] : grouped.starts[number + 1]]
-        lane = _lanes_of_track(_take(intervals[0], rows), _take(intervals[1], rows), placement)
-        ids = np.array(registry.lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
-        for block in row_blocks(positions.height if rows is None else len(rows)):
+        lane = _assign_lanes_of_track(_take(intervals[0], rows), _take(intervals[1], rows), placement)
+        ids = np.array(registry.get_lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
+        for block in iterate_row_blocks(positions.height if rows is None else len(rows)):
             values = ids[0] if lane is None else ids[lane[block].to_numpy()]
             lane_ids[block if rows is None else rows[block]] = values
         memory.release_pages()
     return lane_ids
 
 
-def _tracks_of_keys(keys: pl.DataFrame, placement: Placement, names: TrackNames) -> tuple[list[Track], Array]:
+def _find_tracks_of_keys(keys: pl.DataFrame, placement: Placement, names: TrackNames) -> tuple[list[Track], Array]:
     """Return the distinct tracks, ordered by key, and the number of the track of each row of keys.
 
     Different keys can have the same track. For example, the domain of a range can be null or empty.
@@ -208,11 +208,11 @@ def _take(values: Array, rows: Array | None) -> Array:
     return values if rows is None else take(values, rows)
 
 
-def _lanes_of_track(starts: Array, ends: Array, placement: Placement) -> pl.Series | None:
+def _assign_lanes_of_track(starts: Array, ends: Array, placement: Placement) -> pl.Series | None:
     """Return the lane number of each slice of a track, or None if all slices fit on one lane."""
     if not lanes.may_overlap(starts, ends) or (placement.nests and lanes.is_nested(starts, ends)):
         return None
-    return lanes.assign_lanes(series_from_array(starts), series_from_array(ends), nests=placement.nests)
+    return lanes.assign_lanes(create_series(starts), create_series(ends), nests=placement.nests)
 
 
 def _assign_lanes_of_stage(
@@ -222,23 +222,23 @@ def _assign_lanes_of_stage(
     if not tables:
         return {}
     rows = JoinedRows(list(tables.values()))
-    start, end = memory.zeros(rows.height, np.int64), memory.zeros(rows.height, np.int64)
+    start, end = memory.allocate_zeros(rows.height, np.int64), memory.allocate_zeros(rows.height, np.int64)
     offsets = rows.starts()
     for (kind, part), offset in zip(tables.items(), offsets, strict=False):
         last = kind.end.fill_null(clock.end_ns) if kind.phase == kinds.SLICE else kind.start
-        times = list(dict.fromkeys(columns.column_names(kind.start, last)))
-        for block, frame in frames(part, times):
+        times = list(dict.fromkeys(columns.list_column_names(kind.start, last)))
+        for block, frame in iterate_frames(part, times):
             here = slice(block.start + offset, block.stop + offset)
             start[here] = frame.select(kind.start).to_series().to_numpy()
             end[here] = frame.select(last).to_series().to_numpy()
     lane_ids = assign_lane_ids(rows, (start, end), next(iter(tables)).placement, registry)
     return {
-        kind: series_from_array(lane_ids[first:stop]).alias("lane_id")
+        kind: create_series(lane_ids[first:stop]).alias("lane_id")
         for kind, first, stop in zip(tables, offsets[:-1], offsets[1:], strict=True)
     }
 
 
-def _last_time(view: View, stages: Stages) -> int:
+def _find_last_time(view: View, stages: Stages) -> int:
     """Return the latest time in all tables that are drawn, in ns."""
     latest: list[int | None] = []
     for name in sorted({kind.table for stage in stages for kind in stage}):

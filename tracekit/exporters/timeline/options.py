@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,5 +40,7 @@ def parse_tracks(values: Mapping[str, str]) -> frozenset[str]:
     names = [name.strip() for name in values.get("tracks", DEFAULT).split(",")]
     for name in names:
         if name not in groups:
-            raise UnknownFormatError(f"there are no tracks named {name!r}", hint=choices_hint("tracks", groups, name))
+            raise UnknownFormatError(
+                f"there are no tracks named {name!r}", hint=create_choices_hint("tracks", groups, name)
+            )
     return frozenset(track for name in names for track in groups[name])

@@ -37,19 +37,19 @@ def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
             return
 
 
-def origin_metadata(traces: ManyTraces, shift: int) -> dict[str, str]:
+def collect_origin_metadata(traces: ManyTraces, shift: int) -> dict[str, str]:
     """Return metadata of the exported traces, including the UTC time, in ns, that corresponds to time 0 of the file."""
     origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift)}
     return {**origin, **traces.metadata}
 
 
-def part_layout(view: View, part: Part, tracks: Collection[str], shift: int) -> Layout:
+def compute_part_layout(view: View, part: Part, tracks: Collection[str], shift: int) -> Layout:
     """Assign the events of a trace to tracks and lanes, with times on the shared clock.
 
     Raises:
         _EarlierEventError: The trace has an event before time 0 of the file.
     """
-    layout = compute_layout(view, kinds.kinds_by_stage(tracks))
+    layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
     clock = Clock(shift + part.offset_ns, layout.clock.end_ns, part.drift)
     first = pl.select(clock.convert(pl.lit(-layout.clock.shift_ns, pl.Int64))).item()
     if first < 0:

@@ -121,59 +121,59 @@ class TrackNames:
     def from_view(cls, view: View) -> TrackNames:
         """Read the names of processes, threads, devices and streams from the tables of a trace."""
 
-        def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
+        def read_rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
             return view.frame(table).select(pl.col(columns)).collect().rows()
 
-        def names(table: str, *columns: str) -> list[tuple[Any, ...]]:
+        def read_names(table: str, *columns: str) -> list[tuple[Any, ...]]:
             """Return rows of ids and a name, which is in the last of ``columns``. Each id has only its last name."""
             *keys, name = columns
             named = view.frame(table).select(columns).filter(pl.col(name).cast(pl.String) != "")
             return named.unique(keys, keep="last").collect().rows()
 
-        streams = rows("streams", "process_id", "context_id", "stream_id", "name")
+        streams = read_rows("streams", "process_id", "context_id", "stream_id", "name")
         return cls(
-            processes=dict(names("processes", "process_id", "name")),
-            threads={(p, t): name for p, t, name in names("threads", "process_id", "thread_id", "name")},
-            devices={d: name for d, name in rows("devices", "device_id", "name") if name},
+            processes=dict(read_names("processes", "process_id", "name")),
+            threads={(p, t): name for p, t, name in read_names("threads", "process_id", "thread_id", "name")},
+            devices={d: name for d, name in read_rows("devices", "device_id", "name") if name},
             streams={(p, c, s): name for p, c, s, name in streams if name},
-            contexts={(p, c): d for p, c, d in rows("contexts", "process_id", "context_id", "device_id")},
+            contexts={(p, c): d for p, c, d in read_rows("contexts", "process_id", "context_id", "device_id")},
         )
 
-    def cpu_group(self, process: int | None) -> TrackGroup:
+    def format_cpu_group(self, process: int | None) -> TrackGroup:
         """Return the track group of the CPU side of a process."""
         pid = process or 0
         return TrackGroup(pid, self.processes.get(pid, "process" if pid else "unknown process"), (pid, 0))
 
-    def gpu_group(self, process: int | None, device: int) -> TrackGroup:
+    def format_gpu_group(self, process: int | None, device: int) -> TrackGroup:
         """Return the track group of the activities of a process on a device."""
-        return TrackGroup(None, f"{self.device_name(device)} · pid {process or 0}", (process or 0, 1, device))
+        return TrackGroup(None, f"{self.format_device_name(device)} · pid {process or 0}", (process or 0, 1, device))
 
-    def metrics_group(self, device: int) -> TrackGroup:
+    def format_metrics_group(self, device: int) -> TrackGroup:
         """Return the track group of the counters of a device."""
-        return TrackGroup(None, f"{self.device_name(device)} · metrics", (AFTER_PROCESSES, device))
+        return TrackGroup(None, f"{self.format_device_name(device)} · metrics", (AFTER_PROCESSES, device))
 
-    def tensorflow_group(self, run: str, device: str) -> TrackGroup:
+    def format_tensorflow_group(self, run: str, device: str) -> TrackGroup:
         """Return the track group of the node executions that TensorFlow traced on a device in a run."""
         number = self.runs.setdefault((run, device), len(self.runs))
         return TrackGroup(None, f"{device} · {run}", (AFTER_PROCESSES + 1, number))
 
-    def component_group(self, component: str | None, instance: int | None) -> TrackGroup:
+    def format_component_group(self, component: str | None, instance: int | None) -> TrackGroup:
         """Return the track group of the counters of a component of the machine."""
         number = self.components.setdefault((component, instance), len(self.components))
         name = " ".join(str(part) for part in (component or "machine", instance) if part is not None)
         return TrackGroup(None, f"{name} · counters", (AFTER_PROCESSES + 2, number))
 
-    def device_name(self, device: int) -> str:
+    def format_device_name(self, device: int) -> str:
         """Return the display name of a device."""
         return f"GPU {device} {self.devices.get(device, '')}".rstrip()
 
-    def thread_name(self, process: int | None, thread: int | None) -> str:
+    def format_thread_name(self, process: int | None, thread: int | None) -> str:
         """Return the display name of a thread."""
         if thread is None:
             return "unknown thread"
         return f"{self.threads.get((process or 0, thread), 'thread')} {thread}"
 
-    def stream_name(self, process: int | None, context: int, stream: int) -> str:
+    def format_stream_name(self, process: int | None, context: int, stream: int) -> str:
         """Return the display name of a stream, which includes the context if the process has several contexts."""
         pid = process or 0
         parts = ["context" if stream == NO_STREAM else f"stream {stream}", self.streams.get((pid, context, stream))]
@@ -258,18 +258,18 @@ class LaneRegistry:
             numbering: The numbers that are used in the file so far, to which the numbers of this trace are added.
         """
         self._prefix, self._first_tid, self._first_group = prefix, numbering.lanes + 1, numbering.groups
-        self._pids = numbering.assign_pids(self._groups())
+        self._pids = numbering.assign_pids(self._list_groups())
         numbering.lanes += len(self._lane_ids)
         numbering.groups += len(self._pids)
 
-    def lane_ids(self, track: Track, lanes: int) -> list[int]:
+    def get_lane_ids(self, track: Track, lanes: int) -> list[int]:
         """Return the ids of the first ``lanes`` lanes of a track, and create those that do not exist."""
         return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lanes)]
 
     def processes(self) -> Iterator[ShownProcess]:
         """Yield the groups of tracks as processes, in the order in which viewers show them, after all lanes exist."""
         pids = self._group_pids()
-        ordered = sorted(self._groups(), key=lambda group: group.order)
+        ordered = sorted(self._list_groups(), key=lambda group: group.order)
         for nth, group in enumerate(ordered, self._first_group):
             pid = pids[group]
             shown = group.name if group.process_id in (None, pid) else f"{group.name} · pid {group.process_id}"
@@ -278,20 +278,20 @@ class LaneRegistry:
     def threads(self) -> Iterator[ShownThread]:
         """Yield the lanes of all tracks as threads, in the order in which viewers show them, after all lanes exist."""
         pids = self._group_pids()
-        for tid, track, lane, lane_id in self._ordered_lanes():
+        for tid, track, lane, lane_id in self._order_lanes():
             name = f"{track.name} · lane {lane + 1}" if track.name is not None and lane else track.name
             attributes = {column: value for column, value in track.attributes if value is not None}
             yield ShownThread(lane_id, pids[track.group], tid, name, attributes)
 
-    def _groups(self) -> list[TrackGroup]:
+    def _list_groups(self) -> list[TrackGroup]:
         """Return the groups of tracks in the order of creation."""
         return list(dict.fromkeys(track.group for track, _ in self._lane_ids))
 
     def _group_pids(self) -> dict[TrackGroup, int]:
         """Return the pid of each group of tracks. A trace that was not added to a file is the only one in its file."""
-        return self._pids or Numbering().assign_pids(self._groups())
+        return self._pids or Numbering().assign_pids(self._list_groups())
 
-    def _ordered_lanes(self) -> Iterator[tuple[int, Track, int, int]]:
+    def _order_lanes(self) -> Iterator[tuple[int, Track, int, int]]:
         """Yield the tid, track, lane number and lane id of every lane, in the order of the viewer."""
         ordered = sorted(self._lane_ids.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
         for tid, ((track, lane), lane_id) in enumerate(ordered, self._first_tid):
@@ -307,45 +307,50 @@ PAGE_FAULTS, MEMORY_POOLS, CONTEXT_SWITCHES = range(1 << 40, (1 << 40) + 3)
 PUSH_POP, PROJECTION = "push_pop", "projection"
 
 
-def _range_label(domain_id: int, domain: str | None) -> str:
+def _format_range_label(domain_id: int, domain: str | None) -> str:
     """Return the label of the ranges in an NVTX domain. The name of the domain is omitted for the default domain."""
     name = domain or (f"domain {domain_id}" if domain_id else None)
     return "NVTX" if name is None else f"NVTX [{name}]"
 
 
-def _thread_columns(process: int | None, thread: int | None) -> dict[str, int | None]:
+def _build_thread_columns(process: int | None, thread: int | None) -> dict[str, int | None]:
     """Return the attributes that identify a thread."""
     return {"process_id": process, "thread_id": thread}
 
 
-def _stream_columns(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
+def _build_stream_columns(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
     """Return the attributes that identify a stream."""
     return {"process_id": process, "device_id": device, "context_id": context, "stream_id": stream}
 
 
-def _track_attributes(
+def _build_track_attributes(
     columns: dict[str, int | None], kind: str | None = None
 ) -> tuple[tuple[str, int | str | None], ...]:
     """Return the attributes of a track: the given columns, and the kind of the ranges on the track."""
     return (*columns.items(), ("kind", kind))
 
 
-def _nvtx_track(
+def _create_nvtx_track(
     names: TrackNames, process: int | None, thread: int | None, domain_id: int, domain: str | None
 ) -> Track:
     """Return the track of the push/pop ranges and marks of a thread and domain."""
-    name = f"{_range_label(domain_id, domain)} · {names.thread_name(process, thread)}"
-    attributes = _track_attributes({**_thread_columns(process, thread), "domain_id": domain_id}, PUSH_POP)
-    return Track(names.cpu_group(process), name, (1, thread or 0, NVTX, domain_id), attributes)
+    name = f"{_format_range_label(domain_id, domain)} · {names.format_thread_name(process, thread)}"
+    attributes = _build_track_attributes({**_build_thread_columns(process, thread), "domain_id": domain_id}, PUSH_POP)
+    return Track(names.format_cpu_group(process), name, (1, thread or 0, NVTX, domain_id), attributes)
 
 
 def _start_end_track(names: TrackNames, process: int | None, domain_id: int, domain: str | None) -> Track:
     """Return the track of the start/end ranges of a process and domain."""
-    attributes = _track_attributes({"process_id": process, "domain_id": domain_id}, "start_end")
-    return Track(names.cpu_group(process), f"{_range_label(domain_id, domain)} start/end", (0, domain_id), attributes)
+    attributes = _build_track_attributes({"process_id": process, "domain_id": domain_id}, "start_end")
+    return Track(
+        names.format_cpu_group(process),
+        f"{_format_range_label(domain_id, domain)} start/end",
+        (0, domain_id),
+        attributes,
+    )
 
 
-def thread_tracks(label: str, order: int) -> Placement:
+def create_thread_track_rule(label: str, order: int) -> Placement:
     """Return the rule that assigns events to one track per thread.
 
     Args:
@@ -354,121 +359,123 @@ def thread_tracks(label: str, order: int) -> Placement:
     """
 
     def make_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
-        name = f"{label} · {names.thread_name(process, thread)}"
-        attributes = _track_attributes(_thread_columns(process, thread))
-        return Track(names.cpu_group(process), name, (1, thread or 0, order), attributes)
+        name = f"{label} · {names.format_thread_name(process, thread)}"
+        attributes = _build_track_attributes(_build_thread_columns(process, thread))
+        return Track(names.format_cpu_group(process), name, (1, thread or 0, order), attributes)
 
     return Placement(_THREAD, make_track, nests=True)
 
 
-def _projection_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_projection_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the projections of push/pop ranges on a stream."""
-    name = f"NVTX · {names.stream_name(process, context, stream)}"
-    attributes = _track_attributes(_stream_columns(process, device, context, stream), PROJECTION)
-    return Track(names.gpu_group(process, device), name, (context, stream, PROJECTED), attributes)
+    name = f"NVTX · {names.format_stream_name(process, context, stream)}"
+    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream), PROJECTION)
+    return Track(names.format_gpu_group(process, device), name, (context, stream, PROJECTED), attributes)
 
 
 def _start_end_projection_track(
     names: TrackNames, process: int | None, device: int, context: int, stream: int
 ) -> Track:
     """Return the track of the projections of start/end ranges on a stream."""
-    name = f"NVTX start/end · {names.stream_name(process, context, stream)}"
-    attributes = _track_attributes(_stream_columns(process, device, context, stream), PROJECTION)
-    return Track(names.gpu_group(process, device), name, (context, stream, PROJECTED_START_END), attributes)
+    name = f"NVTX start/end · {names.format_stream_name(process, context, stream)}"
+    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream), PROJECTION)
+    return Track(names.format_gpu_group(process, device), name, (context, stream, PROJECTED_START_END), attributes)
 
 
-def _stream_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_stream_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the activities on a stream."""
-    name = names.stream_name(process, context, stream)
-    attributes = _track_attributes(_stream_columns(process, device, context, stream))
-    return Track(names.gpu_group(process, device), name, (context, stream, ACTIVITIES), attributes)
+    name = names.format_stream_name(process, context, stream)
+    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
+    return Track(names.format_gpu_group(process, device), name, (context, stream, ACTIVITIES), attributes)
 
 
-def _sync_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_sync_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the synchronizations of a stream.
 
     The device is taken from the context, because CUPTI records device 0 even in processes that use another device.
     """
-    group = names.gpu_group(process, names.contexts.get((process or 0, context)) or device)
-    attributes = _track_attributes(_stream_columns(process, device, context, stream))
-    return Track(group, f"{names.stream_name(process, context, stream)} · sync", (context, stream, SYNC), attributes)
+    group = names.format_gpu_group(process, names.contexts.get((process or 0, context)) or device)
+    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
+    return Track(
+        group, f"{names.format_stream_name(process, context, stream)} · sync", (context, stream, SYNC), attributes
+    )
 
 
-def _event_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_event_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the CUDA events on a stream."""
-    name = f"{names.stream_name(process, context, stream)} · CUDA events"
-    attributes = _track_attributes(_stream_columns(process, device, context, stream))
-    return Track(names.gpu_group(process, device), name, (context, stream, EVENTS), attributes)
+    name = f"{names.format_stream_name(process, context, stream)} · CUDA events"
+    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
+    return Track(names.format_gpu_group(process, device), name, (context, stream, EVENTS), attributes)
 
 
-def _page_fault_track(names: TrackNames, process: int | None, device: int) -> Track:
+def _create_page_fault_track(names: TrackNames, process: int | None, device: int) -> Track:
     """Return the track of the page faults of a process on a device."""
-    attributes = _track_attributes({"process_id": process, "device_id": device})
-    return Track(names.gpu_group(process, device), "page faults", (PAGE_FAULTS,), attributes)
+    attributes = _build_track_attributes({"process_id": process, "device_id": device})
+    return Track(names.format_gpu_group(process, device), "page faults", (PAGE_FAULTS,), attributes)
 
 
-def _memory_pool_track(names: TrackNames, process: int | None, device: int) -> Track:
+def _create_memory_pool_track(names: TrackNames, process: int | None, device: int) -> Track:
     """Return the track of the memory pools of a process on a device."""
-    attributes = _track_attributes({"process_id": process, "device_id": device})
-    return Track(names.gpu_group(process, device), "memory pools", (MEMORY_POOLS,), attributes)
+    attributes = _build_track_attributes({"process_id": process, "device_id": device})
+    return Track(names.format_gpu_group(process, device), "memory pools", (MEMORY_POOLS,), attributes)
 
 
-def _context_switch_track(names: TrackNames, process: int | None, device: int | None) -> Track:
+def _create_context_switch_track(names: TrackNames, process: int | None, device: int | None) -> Track:
     """Return the track of the GPU context switches of a process on a device."""
-    attributes = _track_attributes({"process_id": process, "device_id": device})
-    return Track(names.gpu_group(process, device or 0), "context switches", (CONTEXT_SWITCHES,), attributes)
+    attributes = _build_track_attributes({"process_id": process, "device_id": device})
+    return Track(names.format_gpu_group(process, device or 0), "context switches", (CONTEXT_SWITCHES,), attributes)
 
 
-def _diagnostics_track(names: TrackNames, process: int | None) -> Track:
+def _create_diagnostics_track(names: TrackNames, process: int | None) -> Track:
     """Return the track of the messages of the profiler about a process."""
-    return Track(names.cpu_group(process), "diagnostics", (3,), _track_attributes({"process_id": process}))
+    return Track(names.format_cpu_group(process), "diagnostics", (3,), _build_track_attributes({"process_id": process}))
 
 
-def _cpu_page_fault_track(names: TrackNames, process: int | None) -> Track:
+def _create_cpu_page_fault_track(names: TrackNames, process: int | None) -> Track:
     """Return the track of the page faults of unified memory of a process on CPUs."""
-    return Track(names.cpu_group(process), "page faults", (2,), _track_attributes({"process_id": process}))
+    return Track(names.format_cpu_group(process), "page faults", (2,), _build_track_attributes({"process_id": process}))
 
 
-def _metrics_track(names: TrackNames, device: int) -> Track:
+def _create_metrics_track(names: TrackNames, device: int) -> Track:
     """Return the unnamed track of the counters of a device."""
-    return Track(names.metrics_group(device), None)
+    return Track(names.format_metrics_group(device), None)
 
 
-def _counter_track(names: TrackNames, process: int | None) -> Track:
+def _create_counter_track(names: TrackNames, process: int | None) -> Track:
     """Return the unnamed track of the counters that a process sampled."""
-    return Track(names.cpu_group(process), None)
+    return Track(names.format_cpu_group(process), None)
 
 
-def _component_track(names: TrackNames, component: str | None, instance: int | None) -> Track:
+def _create_component_track(names: TrackNames, component: str | None, instance: int | None) -> Track:
     """Return the unnamed track of the counters of a component of the machine."""
-    return Track(names.component_group(component, instance), None)
+    return Track(names.format_component_group(component, instance), None)
 
 
-def _tensorflow_track(names: TrackNames, run: str | None, device: str | None, thread: int | None) -> Track:
+def _create_tensorflow_track(names: TrackNames, run: str | None, device: str | None, thread: int | None) -> Track:
     """Return the track of the node executions that TensorFlow traced on a thread of a device."""
     name = "executor" if thread is None else f"thread {thread}"
-    return Track(names.tensorflow_group(run or ".", device or "unknown device"), name, (thread or 0,))
+    return Track(names.format_tensorflow_group(run or ".", device or "unknown device"), name, (thread or 0,))
 
 
 _THREAD = ("process_id", "thread_id")
 _DOMAIN = ("domain_id", "domain")
 _STREAM = ("process_id", "device_id", "context_id", "stream_id")
 
-NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _nvtx_track, nests=True)
+NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _create_nvtx_track, nests=True)
 START_END_TRACKS = Placement(("process_id", *_DOMAIN), _start_end_track)
-API_TRACKS = thread_tracks("CUDA API", API)
-OSRT_TRACKS = thread_tracks("OS runtime", OSRT)
-PROJECTED_TRACKS = Placement(_STREAM, _projection_track, nests=True)
+API_TRACKS = create_thread_track_rule("CUDA API", API)
+OSRT_TRACKS = create_thread_track_rule("OS runtime", OSRT)
+PROJECTED_TRACKS = Placement(_STREAM, _create_projection_track, nests=True)
 PROJECTED_START_END_TRACKS = Placement(_STREAM, _start_end_projection_track)
-STREAM_TRACKS = Placement(_STREAM, _stream_track)
-SYNC_TRACKS = Placement(_STREAM, _sync_track)
-EVENT_TRACKS = Placement(_STREAM, _event_track)
-PAGE_FAULT_TRACKS = Placement(("process_id", "device_id"), _page_fault_track)
-CPU_PAGE_FAULT_TRACKS = Placement(("process_id",), _cpu_page_fault_track)
-MEMORY_POOL_TRACKS = Placement(("process_id", "device_id"), _memory_pool_track)
-CONTEXT_SWITCH_TRACKS = Placement(("process_id", "device_id"), _context_switch_track)
-DIAGNOSTICS_TRACKS = Placement(("process_id",), _diagnostics_track)
-METRIC_TRACKS = Placement(("device_id",), _metrics_track)
-COUNTER_TRACKS = Placement(("process_id",), _counter_track)
-COMPONENT_TRACKS = Placement(("component", "instance"), _component_track)
-TENSORFLOW_TRACKS = Placement(("run", "device", "thread_id"), _tensorflow_track)
+STREAM_TRACKS = Placement(_STREAM, _create_stream_track)
+SYNC_TRACKS = Placement(_STREAM, _create_sync_track)
+EVENT_TRACKS = Placement(_STREAM, _create_event_track)
+PAGE_FAULT_TRACKS = Placement(("process_id", "device_id"), _create_page_fault_track)
+CPU_PAGE_FAULT_TRACKS = Placement(("process_id",), _create_cpu_page_fault_track)
+MEMORY_POOL_TRACKS = Placement(("process_id", "device_id"), _create_memory_pool_track)
+CONTEXT_SWITCH_TRACKS = Placement(("process_id", "device_id"), _create_context_switch_track)
+DIAGNOSTICS_TRACKS = Placement(("process_id",), _create_diagnostics_track)
+METRIC_TRACKS = Placement(("device_id",), _create_metrics_track)
+COUNTER_TRACKS = Placement(("process_id",), _create_counter_track)
+COMPONENT_TRACKS = Placement(("component", "instance"), _create_component_track)
+TENSORFLOW_TRACKS = Placement(("run", "device", "thread_id"), _create_tensorflow_track)

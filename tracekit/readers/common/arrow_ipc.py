@@ -67,13 +67,13 @@ class IpcFile:
             pyarrow.ArrowInvalid: The schema is invalid.
         """
         self._is_stream = file.read(0, min(len(STREAM), file.size)) == STREAM
-        messages = list(_stream_messages(file) if self._is_stream else _file_messages(file))
+        messages = list(_read_stream_messages(file) if self._is_stream else _read_file_messages(file))
         self._batches = [m for m in messages if m.metadata.read_number(_HEADER_TYPE, "<B") == _BATCH]
         self._dictionaries = [m for m in messages if m.metadata.read_number(_HEADER_TYPE, "<B") == _DICTIONARY]
-        self.rows = sum(_metadata_table(message, _HEADER).read_number(_LENGTH, "<q") for message in self._batches)
+        self.rows = sum(_read_metadata_table(message, _HEADER).read_number(_LENGTH, "<q") for message in self._batches)
         with self._open_reader(file, None) as reader:
             self.schema: pa.Schema = reader.schema
-        self._columns = _column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
+        self._columns = _compute_column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
         """Read the requested columns of all record batches into a table.
@@ -88,9 +88,9 @@ class IpcFile:
         """
         self.reserve_buffers(file, budget)
         schema = pa.schema([self.schema.field(c) for c in columns], self.schema.metadata)
-        return pa.Table.from_batches(self.record_batches(file, columns), schema)
+        return pa.Table.from_batches(self.read_record_batches(file, columns), schema)
 
-    def record_batches(self, file: InputFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read_record_batches(self, file: InputFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all record batches in file order, each with only the requested columns.
 
         If the file is a compressed stream, or a stream with nested or dictionary-encoded columns, pyarrow reads all
@@ -120,7 +120,7 @@ class IpcFile:
 
     def _decode_batch(self, file: InputFile, message: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
         """Decode some columns of an uncompressed record batch, without validating the values."""
-        batch, start = _metadata_table(message, _HEADER), message.offset + message.metadata_size
+        batch, start = _read_metadata_table(message, _HEADER), message.offset + message.metadata_size
         rows, buffers = batch.read_number(_LENGTH, "<q"), list(batch.iter_structs(_BUFFERS, _BUFFER))
         nodes = list(batch.iter_structs(_NODES, _NODE))
         arrays = []
@@ -136,7 +136,8 @@ class IpcFile:
 
     def _is_compressed(self) -> bool:
         return any(
-            _metadata_table(message, _HEADER).nested_table(_COMPRESSION) is not None for message in self._batches
+            _read_metadata_table(message, _HEADER).read_nested_table(_COMPRESSION) is not None
+            for message in self._batches
         )
 
     def reserve_buffers(self, file: InputFile, budget: Budget) -> None:
@@ -146,7 +147,7 @@ class IpcFile:
             Damage: A buffer lies outside its message, or the buffers exceed the memory budget.
         """
         for message in (*self._batches, *self._dictionaries):
-            batch = _batch_table(message)
+            batch = _read_batch_metadata(message)
             if batch is not None:
                 _reserve_batch_buffers(file, message, batch, budget)
 
@@ -167,7 +168,7 @@ class ColumnLayout(NamedTuple):
     stop: int
 
 
-def _column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None:
+def _compute_column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None:
     """Return the layout of each column, or None if any column is nested or dictionary-encoded."""
     columns: dict[str, ColumnLayout] = {}
     first = 0
@@ -183,7 +184,7 @@ def _column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None:
     return columns
 
 
-def _stream_messages(file: InputFile) -> Iterator[IpcMessage]:
+def _read_stream_messages(file: InputFile) -> Iterator[IpcMessage]:
     """Yield the messages of an Arrow stream. The first message holds the schema."""
     if file.size < len(STREAM_END) or file.read(file.size - len(STREAM_END), len(STREAM_END)) != STREAM_END:
         raise ValueError("truncated: it has no end marker")
@@ -196,7 +197,7 @@ def _stream_messages(file: InputFile) -> Iterator[IpcMessage]:
         raise ValueError(f"{file.size - at} bytes follow its end marker, which must be the end of the file")
 
 
-def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
+def _read_file_messages(file: InputFile) -> Iterator[IpcMessage]:
     """Yield the messages that the footer of a file lists: first its dictionaries, then its record batches."""
     tail = len(FILE) + 4
     if file.size < _FILE_HEAD_BYTES + tail or not file.read(file.size - len(FILE), len(FILE)) == FILE:
@@ -204,7 +205,7 @@ def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
     size = int.from_bytes(file.read(file.size - tail, 4), "little")
     if size > file.size - tail - _FILE_HEAD_BYTES:
         raise Damage(f"it declares a footer of {size} bytes, but the file has only {file.size} bytes")
-    footer = FlatTable.root_table(file.read(file.size - tail - size, size))
+    footer = FlatTable.read_root_table(file.read(file.size - tail - size, size))
     for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
         for at, head, body in footer.iter_structs(field, _BLOCK):
             message = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
@@ -222,7 +223,7 @@ def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
         raise Damage(f"no message begins at offset {offset}")
     if not size:
         return None
-    metadata = FlatTable.root_table(_read_bytes(file, offset + _PREFIX.size, size))
+    metadata = FlatTable.read_root_table(_read_bytes(file, offset + _PREFIX.size, size))
     body = metadata.read_number(_BODY_LENGTH, "<q")
     head = _PREFIX.size + size
     if not 0 <= body <= file.size - offset - head:
@@ -241,21 +242,21 @@ def _read_bytes(file: InputFile, offset: int, size: int) -> bytes:
     return file.read(offset, size)
 
 
-def _metadata_table(message: IpcMessage, field: int) -> FlatTable:
+def _read_metadata_table(message: IpcMessage, field: int) -> FlatTable:
     """Return the table in a field of the metadata of a message, given the number of the field."""
-    table = message.metadata.nested_table(field)
+    table = message.metadata.read_nested_table(field)
     if table is None:
         raise Damage(f"the message at offset {message.offset} has no header")
     return table
 
 
-def _batch_table(message: IpcMessage) -> FlatTable | None:
+def _read_batch_metadata(message: IpcMessage) -> FlatTable | None:
     """Return the metadata of the record batch in a message.
 
     A dictionary message contains a record batch as well. Return None if a dictionary message lacks its record batch.
     """
-    header = _metadata_table(message, _HEADER)
-    return header if message.metadata.read_number(_HEADER_TYPE, "<B") == _BATCH else header.nested_table(_DATA)
+    header = _read_metadata_table(message, _HEADER)
+    return header if message.metadata.read_number(_HEADER_TYPE, "<B") == _BATCH else header.read_nested_table(_DATA)
 
 
 def _reserve_batch_buffers(file: InputFile, message: IpcMessage, batch: FlatTable, budget: Budget) -> None:
@@ -263,7 +264,7 @@ def _reserve_batch_buffers(file: InputFile, message: IpcMessage, batch: FlatTabl
 
     For each compressed buffer, reserve memory for the decompressed size that the buffer declares.
     """
-    compressed = batch.nested_table(_COMPRESSION) is not None
+    compressed = batch.read_nested_table(_COMPRESSION) is not None
     for offset, length in batch.iter_structs(_BUFFERS, _BUFFER):
         if not 0 <= offset <= offset + length <= message.body_size:
             raise Damage(

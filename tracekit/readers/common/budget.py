@@ -113,12 +113,12 @@ class Ledger:
         self._file_bytes = file_bytes
         self._reserved: dict[tuple[int, Hashable], int] = {}
 
-    def temporary_budget(self) -> Budget:
+    def create_temporary_budget(self) -> Budget:
         """Return a new budget for temporary data. The ledger does not record what is reserved from this budget."""
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
-    def budget_for_read(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
+    def open_budget_for_read(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
         """Return a context manager that provides the memory budget for one read, and records how much was reserved.
 
         Args:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MANY_STRINGS = 1 << 16
 
 
-def column_builder(arrow_type: pa.DataType, capacity: int) -> NumberBuilder | DictionaryBuilder | StringBuilder:
+def create_column_builder(arrow_type: pa.DataType, capacity: int) -> NumberBuilder | DictionaryBuilder | StringBuilder:
     """Return a builder for a column of a given Arrow type.
 
     Args:
@@ -84,7 +84,7 @@ class TableBuilder:
             return
         if not self._builders:
             self._builders = {
-                name: column_builder(data.type, self._capacity) for name, data in self._first_batch.items()
+                name: create_column_builder(data.type, self._capacity) for name, data in self._first_batch.items()
             }
             self._append_chunks(self._first_batch)
             self._first_batch = {}
@@ -137,8 +137,8 @@ def concatenate(chunks: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array
     """
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:
-        return columns.null_array(rows, arrow_type)
-    builder = column_builder(arrow_type, rows)
+        return columns.build_null_array(rows, arrow_type)
+    builder = create_column_builder(arrow_type, rows)
     for chunk in chunks:
         builder.append(chunk)
     return builder.finish()
@@ -156,7 +156,7 @@ class NumberBuilder:
 
     def __init__(self, kind: pa.DataType, capacity: int) -> None:
         self._kind = kind
-        self._values = np.zeros(capacity, columns.numpy_dtype(kind))
+        self._values = np.zeros(capacity, columns.convert_to_numpy_dtype(kind))
         self._valid: np.ndarray | None = None
         self.rows = 0
 
@@ -187,7 +187,7 @@ class NumberBuilder:
     def finish(self) -> pa.ChunkedArray:
         """Return the complete column."""
         valid = None if self._valid is None else self._valid[: self.rows]
-        return pa.chunked_array([columns.number_array(self._values[: self.rows], valid)])
+        return pa.chunked_array([columns.build_number_array(self._values[: self.rows], valid)])
 
     def _grow_buffer(self, size: int) -> None:
         """Move the values to a buffer with room for ``size`` values."""
@@ -199,7 +199,7 @@ class NumberBuilder:
 
     def _widen_type(self, arrow_type: pa.DataType) -> None:
         """Convert the values to a wider numeric type."""
-        wider = np.zeros(len(self._values), columns.numpy_dtype(arrow_type))
+        wider = np.zeros(len(self._values), columns.convert_to_numpy_dtype(arrow_type))
         wider[: self.rows] = self._values[: self.rows]
         self._kind, self._values = arrow_type, wider
 
@@ -227,14 +227,16 @@ class DictionaryBuilder:
         """
         if has_mostly_distinct_strings(sum(map(len, self._dictionaries)), self._numbers.rows):
             codes = self._numbers.finish().chunk(0)
-            return pa.chunked_array([_dictionary_array(codes[rows], self._dictionaries[n]) for rows, n in self._chunks])
+            return pa.chunked_array(
+                [_build_dictionary_array(codes[rows], self._dictionaries[n]) for rows, n in self._chunks]
+            )
         values = pa.concat_arrays(self._dictionaries).unique()
         places = [pc.index_in(d, values).to_numpy() for d in self._dictionaries]
         moved = [bool((p != np.arange(len(p))).any()) for p in places]
         for rows, n in self._chunks:
             if moved[n]:
                 self._numbers.replace_codes(rows, places[n])
-        return pa.chunked_array([_dictionary_array(self._numbers.finish().chunk(0), values)])
+        return pa.chunked_array([_build_dictionary_array(self._numbers.finish().chunk(0), values)])
 
 
 def has_mostly_distinct_strings(strings: int, rows: int) -> bool:
@@ -247,7 +249,7 @@ def has_mostly_distinct_strings(strings: int, rows: int) -> bool:
     return strings > max(MANY_STRINGS, rows // 2)
 
 
-def _dictionary_array(codes: pa.Array, values: pa.Array) -> pa.DictionaryArray:
+def _build_dictionary_array(codes: pa.Array, values: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(codes, values, safe=False)
 
 

@@ -40,23 +40,23 @@ class StringTable(NamedTuple):
         """Create a string table from a mapping of ids to strings."""
         return cls(pa.array(labels.keys(), pa.int64()), pa.array(labels.values(), pa.string()))
 
-    def strings_of_ids(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
+    def look_up_strings_of_ids(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
         """Look up the string of each id in a column.
 
         Returns:
             A dictionary column, in which null and unknown ids are null, and the number of rows with unknown ids.
         """
         if is_all_null(column):
-            return null_array(len(column), DICTIONARY), 0
-        used = single_array(column).dictionary_encode()
+            return build_null_array(len(column), DICTIONARY), 0
+        used = concatenate_chunks(column).dictionary_encode()
         indices = pc.index_in(used.dictionary.cast(pa.int64()), self.ids)
         missing = 0
         if indices.null_count:
             missing = pc.sum(indices.is_null().take(used.indices)).as_py()
-        return dictionary_array(used.indices, self.values.take(indices)), missing
+        return build_dictionary_array(used.indices, self.values.take(indices)), missing
 
 
-def dictionary_array(codes: pa.Array, names: pa.Array) -> pa.DictionaryArray:
+def build_dictionary_array(codes: pa.Array, names: pa.Array) -> pa.DictionaryArray:
     """Build a dictionary column. Codes whose names are equal are replaced with a single code.
 
     Args:
@@ -77,8 +77,8 @@ def compact_dictionary(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa
         codes: Code of each row, which is an index of ``names``.
         names: Name of each code. Names that no row refers to are dropped.
     """
-    used = single_array(codes).dictionary_encode()
-    return dictionary_array(used.indices, names.take(used.dictionary))
+    used = concatenate_chunks(codes).dictionary_encode()
+    return build_dictionary_array(used.indices, names.take(used.dictionary))
 
 
 def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
@@ -114,12 +114,12 @@ def is_numeric_type(arrow_type: pa.DataType) -> bool:
     return bool(pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type))
 
 
-def numpy_dtype(arrow_type: pa.DataType) -> np.dtype[np.integer | np.floating]:
+def convert_to_numpy_dtype(arrow_type: pa.DataType) -> np.dtype[np.integer | np.floating]:
     """Return the numpy type of a numeric Arrow type. Unlike ``to_pandas_dtype``, this does not import pandas."""
     return _DTYPES[arrow_type]
 
 
-def number_array(
+def build_number_array(
     values: np.ndarray[tuple[int], np.dtype[np.integer | np.floating]],
     valid: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
 ) -> pa.Array:
@@ -128,15 +128,15 @@ def number_array(
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
 
-def null_array(rows: int, arrow_type: pa.DataType) -> pa.Array:
+def build_null_array(rows: int, arrow_type: pa.DataType) -> pa.Array:
     """Return a column of nulls.
 
     Columns of similar length share one buffer of zeros, because many columns of a file often hold only nulls.
     """
     if pa.types.is_dictionary(arrow_type):
         dictionary = pa.array([], arrow_type.value_type)
-        return pa.DictionaryArray.from_arrays(null_array(rows, arrow_type.index_type), dictionary, safe=False)
-    zeros = _zero_buffer(max(rows, 1).bit_length())
+        return pa.DictionaryArray.from_arrays(build_null_array(rows, arrow_type.index_type), dictionary, safe=False)
+    zeros = _allocate_zero_buffer(max(rows, 1).bit_length())
     if arrow_type in (pa.binary(), pa.string()):
         return pa.Array.from_buffers(arrow_type, rows, [zeros] * 3, null_count=rows)
     if is_numeric_type(arrow_type) or pa.types.is_boolean(arrow_type):
@@ -145,7 +145,7 @@ def null_array(rows: int, arrow_type: pa.DataType) -> pa.Array:
 
 
 @functools.lru_cache(maxsize=4)
-def _zero_buffer(size_exponent: int) -> pa.Buffer:
+def _allocate_zero_buffer(size_exponent: int) -> pa.Buffer:
     """Return a buffer of ``8 * 2**size_exponent`` zero bytes."""
     return pa.py_buffer(np.zeros(8 << size_exponent, np.uint8))
 
@@ -155,7 +155,7 @@ def pack_bits(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
-def single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def concatenate_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as one array, concatenating its chunks."""
     if isinstance(column, pa.Array):
         return column
@@ -183,7 +183,7 @@ def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tu
 
 def _encode_column(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[int | None]]:
     """Return the dictionary code of each row of an integer column, and the distinct values, which may include null."""
-    encoded = single_array(column).dictionary_encode(null_encoding="encode")
+    encoded = concatenate_chunks(column).dictionary_encode(null_encoding="encode")
     return encoded.indices, encoded.dictionary.to_pylist()
 
 
@@ -217,7 +217,7 @@ def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray,
     if broken:
         repaired = pc.not_equal(names.cast(pa.binary()), column.dictionary.cast(pa.binary()))
         broken = pc.sum(repaired.take(column.indices)).as_py()
-    return dictionary_array(column.indices, names), broken
+    return build_dictionary_array(column.indices, names), broken
 
 
 def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:

@@ -19,12 +19,12 @@ Value = TypeVar("Value")
 COPY_AGAIN = "copy the report again from where it was recorded, or record it again"
 
 
-class Damage(Exception):  # noqa: N818 - never leaves the reader: ``damage_as_error`` turns it into a CorruptTraceError
+class Damage(Exception):  # noqa: N818 - never leaves the reader: ``convert_damage`` turns it into a CorruptTraceError
     """The exception for a file that violates its format. The message describes the violation."""
 
 
 @contextlib.contextmanager
-def damage_as_error(path: Path, table: str | None = None, file: InputFile | None = None) -> Iterator[None]:
+def convert_damage(path: Path, table: str | None = None, file: InputFile | None = None) -> Iterator[None]:
     """Return a context manager that converts ``Damage`` to a ``CorruptTraceError`` with the path of the file.
 
     Args:

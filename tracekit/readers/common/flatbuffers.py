@@ -31,7 +31,7 @@ class FlatTable:
         self._vtable_size = _read_number(data, self._vtable, _ENTRY)
 
     @classmethod
-    def root_table(cls, data: bytes) -> FlatTable:
+    def read_root_table(cls, data: bytes) -> FlatTable:
         """Return the root table of a buffer.
 
         Raises:
@@ -50,16 +50,16 @@ class FlatTable:
         Raises:
             Damage: The number lies outside the buffer.
         """
-        at = self._field_offset(field)
+        at = self._find_field_offset(field)
         return default if at is None else _read_number(self._data, at, struct.Struct(struct_format))
 
-    def nested_table(self, field: int) -> FlatTable | None:
+    def read_nested_table(self, field: int) -> FlatTable | None:
         """Return the table that a field holds, or None if the field is absent.
 
         Raises:
             Damage: The table lies outside the buffer.
         """
-        at = self._field_offset(field)
+        at = self._find_field_offset(field)
         return None if at is None else FlatTable(self._data, at + _read_number(self._data, at, _OFFSET))
 
     def iter_structs(self, field: int, struct_format: str) -> Iterator[tuple[int, ...]]:
@@ -72,7 +72,7 @@ class FlatTable:
         Raises:
             Damage: The vector lies outside the buffer.
         """
-        at = self._field_offset(field)
+        at = self._find_field_offset(field)
         if at is None:
             return iter(())
         at += _read_number(self._data, at, _OFFSET)
@@ -82,7 +82,7 @@ class FlatTable:
             raise Damage(f"a vector at offset {at} extends beyond the end of its message of {len(self._data)} bytes")
         return struct.iter_unpack(struct_format, memoryview(self._data)[start:stop])
 
-    def _field_offset(self, field: int) -> int | None:
+    def _find_field_offset(self, field: int) -> int | None:
         """Return the offset of the value of a field, or None if the field is absent."""
         entry = 2 * _ENTRY.size + field * _ENTRY.size
         if entry + _ENTRY.size > self._vtable_size:

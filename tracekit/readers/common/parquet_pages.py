@@ -77,16 +77,16 @@ def reserve_columns(file: InputFile, metadata: Any, names: Collection[str], budg
     Raises:
         Damage: A column does not have one value per row, or the columns exceed the budget.
     """
-    for rows, chunk in _column_chunks(metadata, names):
+    for rows, chunk in _iterate_column_chunks(metadata, names):
         if chunk.num_values != rows:
             raise Damage(
                 f"column {chunk.path_in_schema} declares {chunk.num_values} values, but its row group has {rows} rows"
             )
         if chunk.compression not in _LOW_RATIO_CODECS:
-            budget.reserve(_column_chunk_totals(file, chunk).size, 1, "bytes of pages")
+            budget.reserve(_compute_column_chunk_totals(file, chunk).size, 1, "bytes of pages")
 
 
-def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
+def find_columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
     """Return the names of string columns that must be read as dictionaries, because their strings may exceed a budget.
 
     If such a column were decoded to a string column, a long string that many rows share would be repeated.
@@ -101,28 +101,28 @@ def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[st
         Damage: A page header is invalid.
     """
     sizes: Counter[str] = Counter()
-    for _, chunk in _column_chunks(metadata, names):
-        totals = _column_chunk_totals(file, chunk)
+    for _, chunk in _iterate_column_chunks(metadata, names):
+        totals = _compute_column_chunk_totals(file, chunk)
         unlimited = budget.limit + 1 if DELTA_BYTE_ARRAY in totals.encodings else 0
         sizes[chunk.path_in_schema] += totals.size + totals.decoded + unlimited
     return [name for name in names if sizes[name] > budget.limit]
 
 
-def _column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
+def _iterate_column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
     """Return an iterator over the column chunks of some columns, each with the number of rows in its row group."""
     indices = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return ((group.num_rows, group.column(i)) for group in groups for i in indices)
 
 
-def _column_chunk_totals(file: InputFile, chunk: Any) -> PageTotals:
+def _compute_column_chunk_totals(file: InputFile, chunk: Any) -> PageTotals:
     first = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < (chunk.dictionary_page_offset or 0) < first:
         first = chunk.dictionary_page_offset
-    return page_totals(file, first, chunk.total_compressed_size)
+    return read_page_totals(file, first, chunk.total_compressed_size)
 
 
-def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
+def read_page_totals(file: InputFile, start: int, size: int) -> PageTotals:
     """Read the page headers of a column chunk and return the totals of its pages.
 
     Args:
@@ -137,7 +137,7 @@ def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
         raise Damage(f"it declares pages at offsets {start} to {start + size}, but the file has only {file.size} bytes")
     total = coded = longest = 0
     encodings = set()
-    for page in _page_headers(file, start, start + size):
+    for page in _read_page_headers(file, start, start + size):
         total += page.size
         encodings.add(page.encoding)
         if page.type == DICTIONARY:
@@ -147,7 +147,7 @@ def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
     return PageTotals(total, coded * longest, frozenset(encodings))
 
 
-def _page_headers(file: InputFile, offset: int, stop: int) -> Iterator[PageHeader]:
+def _read_page_headers(file: InputFile, offset: int, stop: int) -> Iterator[PageHeader]:
     while offset < stop:
         header, length = _read_page_header(file, offset, stop)
         size, compressed = header.get(_SIZE), header.get(_COMPRESSED_SIZE)

@@ -61,7 +61,7 @@ class SpillingBuilder:
 
     def _encode_column(self, name: str, column: pa.ChunkedArray) -> pa.Array:
         """Return a column as one array: its codes in the shared dictionary if it has one, otherwise its values."""
-        array = columns.single_array(column)
+        array = columns.concatenate_chunks(column)
         if not pa.types.is_dictionary(array.type):
             return array
         shared = self._dictionaries.setdefault(name, SharedDictionary(array.type.value_type))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, open_regular_file, special_file_kind
+from tracekit.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, find_special_file_kind, open_regular_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +130,7 @@ def _read_journal_head(journal: Path, path: Path) -> bytes:
     """
     name = f"its journal {journal.name}"
     try:
-        if (kind := special_file_kind(journal.stat().st_mode)) is not None:
+        if (kind := find_special_file_kind(journal.stat().st_mode)) is not None:
             raise TracekitError(f"{name} is {kind}, not a regular file", path=path, hint="move or delete that file")
         with os.fdopen(open_regular_file(journal), "rb", buffering=0) as f:
             return f.read(len(JOURNAL_MAGIC)) or b""

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.detection import describe_unrecognized
-from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line_of_message
-from tracekit.files import PERMISSIONS_HINT, InputFile, file_state
+from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, get_first_line_of_message
+from tracekit.files import PERMISSIONS_HINT, InputFile, read_file_state
 from tracekit.interface import Capture
 from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
@@ -109,11 +109,11 @@ class TableFiles(Capture):
         """
         path, state = self._files[name]
         declared = schemas.table(name)
-        with open_table_file(path, state, name) as file, self._ledger.budget_for_read((name, *columns)) as budget:
+        with open_table_file(path, state, name) as file, self._ledger.open_budget_for_read((name, *columns)) as budget:
             described = self._read_metadata(name, file)
             kinds = {f.name: f.type for f in described.schema if f.name in columns}
             _check_flat_types(kinds, declared)
-            budget.reserve(described.rows, sum(map(reserved_value_size, kinds.values())), f"rows of {name}")
+            budget.reserve(described.rows, sum(map(compute_reserved_value_size, kinds.values())), f"rows of {name}")
             data = described.read(file, list(kinds), budget)
             data.validate(full=True)
             if kinds and data.num_rows != described.rows:
@@ -122,7 +122,7 @@ class TableFiles(Capture):
         try:
             return schemas.conform(data, declared, columns)
         except SchemaError as e:
-            raise CorruptTraceError(first_line_of_message(e), path=path, table=name, hint=_WRITE_AGAIN) from e
+            raise CorruptTraceError(get_first_line_of_message(e), path=path, table=name, hint=_WRITE_AGAIN) from e
 
     def _read_metadata(self, name: str, file: InputFile) -> TableFile:
         if name not in self._described:
@@ -141,10 +141,10 @@ def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
     """
     names = schemas.table_names()
     paths = [source.path / n for n in sorted(source.names)]
-    return {p.stem: TablePath(p, file_state(p)) for p in paths if p.suffix == suffix and p.stem in names}
+    return {p.stem: TablePath(p, read_file_state(p)) for p in paths if p.suffix == suffix and p.stem in names}
 
 
-def single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
+def map_single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
     """Return a mapping from the name of a table to its file, for a source that is a single table file.
 
     The name is taken from the schema in the file, or from the file name if the schema does not name a table.
@@ -158,9 +158,7 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
         raise CorruptTraceError(what, path=source.path, hint=hint)
     with open_table_file(source.path, source.state, None) as file:
         schema = describe_file(file).schema
-    name = next(
-        (n for n in (schemas.table_name_in_metadata(schema), source.path.stem) if n in schemas.table_names()), None
-    )
+    name = next((n for n in (schemas.read_table_name(schema), source.path.stem) if n in schemas.table_names()), None)
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
         hint = "pass the folder that nsys exported" if by_nsys else "pass a file that tracekit wrote"
@@ -196,7 +194,9 @@ def open_table_file(
     except PermissionError as e:
         raise TracekitError("cannot be read: permission denied", path=path, hint=PERMISSIONS_HINT) from e
     except (Damage, pa.ArrowException, OSError, LookupError, ValueError, TypeError) as e:
-        raise CorruptTraceError(f"cannot be read: {first_line_of_message(e)}", path=path, table=table, hint=hint) from e
+        raise CorruptTraceError(
+            f"cannot be read: {get_first_line_of_message(e)}", path=path, table=table, hint=hint
+        ) from e
 
 
 def is_string_type(arrow_type: pa.DataType) -> bool:
@@ -212,7 +212,7 @@ def is_flat_type(arrow_type: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(arrow_type) or pa.types.is_null(arrow_type) or is_string_type(arrow_type))
 
 
-def reserved_value_size(arrow_type: pa.DataType) -> int:
+def compute_reserved_value_size(arrow_type: pa.DataType) -> int:
     """Return the number of bytes to reserve for one value of an Arrow type, not counting the bytes of strings."""
     return max(CELL_BYTES, arrow_type.bit_width // 8) if pa.types.is_primitive(arrow_type) else CELL_BYTES
 
@@ -229,10 +229,10 @@ def _reserve_shared_strings(data: pa.Table, declared: TableSchema, budget: Budge
     for name, column in zip(data.column_names, data.columns, strict=True):
         is_view = column.type in (pa.string_view(), pa.binary_view())
         if is_view or (pa.types.is_dictionary(column.type) and declared[name].type != "dictionary"):
-            budget.reserve(sum(map(_total_string_size, column.chunks)), 1, f"bytes of {name}")
+            budget.reserve(sum(map(_compute_total_string_size, column.chunks)), 1, f"bytes of {name}")
 
 
-def _total_string_size(chunk: pa.Array) -> int:
+def _compute_total_string_size(chunk: pa.Array) -> int:
     """Return the total size in bytes of the strings of all rows, counting shared strings once per row."""
     if not pa.types.is_dictionary(chunk.type):
         views = np.frombuffer(chunk.buffers()[1] or b"", _VIEW)[chunk.offset :][: len(chunk)]

@@ -67,7 +67,7 @@ class Trie:
     @property
     def parents(self) -> UInt32Array:
         """The number of the parent of each node, in node order. The root is its own parent."""
-        return self._node_array("PARENTS")
+        return self._view_node_array("PARENTS")
 
     @property
     def labels(self) -> UInt32Array:
@@ -75,12 +75,12 @@ class Trie:
 
         The labels on the path from a child of the root to a node are the sequence of the node.
         """
-        return self._node_array("LABELS")
+        return self._view_node_array("LABELS")
 
     @property
     def depths(self) -> UInt32Array:
         """The length of the sequence of each node, in node order."""
-        return self._node_array("DEPTHS")
+        return self._view_node_array("DEPTHS")
 
     def add_sequences(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
         """Add sequences, and return the number of the node of each sequence.
@@ -112,7 +112,7 @@ class Trie:
             Damage: The nodes exceed the memory budget.
         """
         size = CELL * (other.count + 1)
-        sandbox = self._sandbox_with_room(other.count, 3 * size)
+        sandbox = self._reserve_sandbox(other.count, 3 * size)
         at = [_INPUT + k * size for k in range(3)]
         for place, values in zip(at, (other.parents, other.labels), strict=False):
             sandbox.array(place, other.count + 1, np.uint32)[:] = values
@@ -129,14 +129,14 @@ class Trie:
         """
         rows, size = len(edges) - 1, int(edges[-1] - edges[0])
         at = [_INPUT, _INPUT + CELL * (rows + 1), _INPUT + CELL * (2 * rows + 1)]
-        sandbox = self._sandbox_with_room(size, at[2] + CELL * size - _INPUT)
+        sandbox = self._reserve_sandbox(size, at[2] + CELL * size - _INPUT)
         sandbox.array(at[0], rows + 1, np.uint32)[:] = edges - edges[0]
         sandbox.array(at[2], size, np.uint32)[:] = labels[edges[0] : edges[-1]]
         sandbox.call("add", sequences=rows, edges=at[0], nodes=at[1], sequence_labels=at[2])
         self.count = self._read_node_count(sandbox)
         return sandbox.array(at[1], rows, np.uint32).copy()
 
-    def _sandbox_with_room(self, nodes: int, input_bytes: int) -> Sandbox:
+    def _reserve_sandbox(self, nodes: int, input_bytes: int) -> Sandbox:
         """Return a sandbox that holds the trie and has room for additional nodes and for the arguments of a call."""
         if self._sandbox and self.count + nodes <= self._capacity and input_bytes <= self._input_bytes:
             return self._sandbox
@@ -150,7 +150,7 @@ class Trie:
         input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
         table, arrays = 2 * capacity, CELL * (capacity + 2)
         at = [_INPUT + input_bytes + k * arrays for k in range(4)]
-        sandbox = Sandbox(_PROGRAM, at[3] + ENTRY * table, _out_of_bounds_error)
+        sandbox = Sandbox(_PROGRAM, at[3] + ENTRY * table, _create_out_of_bounds_error)
         if self._sandbox is not None:
             for place, values in zip(at, (self.parents, self.labels, self.depths), strict=False):
                 sandbox.array(place, self.count + 1, np.uint32)[:] = values
@@ -159,7 +159,7 @@ class Trie:
         self._sandbox, self._capacity, self._input_bytes = sandbox, capacity, input_bytes
         return sandbox
 
-    def _node_array(self, name: str) -> UInt32Array:
+    def _view_node_array(self, name: str) -> UInt32Array:
         if self._sandbox is None:
             return np.zeros(1, np.uint32)
         offset = int(self._sandbox.array(_PROGRAM.constants[name], 1, np.uint32)[0])
@@ -170,5 +170,5 @@ class Trie:
         return int(sandbox.array(_PROGRAM.constants["COUNT"], 1, np.uint32)[0])
 
 
-def _out_of_bounds_error() -> Exception:
+def _create_out_of_bounds_error() -> Exception:
     return Damage("call stacks do not fit into the memory of the sandbox")

@@ -18,9 +18,9 @@ def sniff(source: Source) -> bool:
     """Return whether a file is a SQLite database with the DLProf op tables and an intact schema."""
     if not source.head.startswith(MAGIC):
         return False
-    from tracekit.readers.common.sqlite.catalogue import table_names
+    from tracekit.readers.common.sqlite.catalogue import read_table_names
 
-    names = table_names(source.path)
+    names = read_table_names(source.path)
     return names is not None and names >= _DLPROF_TABLES
 
 

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, first_line_of_message, warn
+from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, get_first_line_of_message, warn
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rollup
@@ -26,7 +26,7 @@ from tracekit.readers.dlprof_db.tables import (
     TABLES,
     CallId,
     Lookup,
-    call_mapping,
+    create_call_mapping,
 )
 from tracekit.readers.nsys.versions import LABELS
 
@@ -94,9 +94,9 @@ class DlprofCapture(Capture):
         if name == CAPTURE_INFO:
             table = pa.table({"name": list(self._capture_metadata), "value": list(self._capture_metadata.values())})
         elif name in KEY_TABLES:
-            table = self._process_or_thread_table(name, columns)
+            table = self._build_process_or_thread_table(name, columns)
         elif name == CALLS:
-            table = self._call_table(columns)
+            table = self._build_call_table(columns)
         elif name in rollup.TABLES:
             table = rollup.build_table(self._database, name)
         else:
@@ -104,7 +104,7 @@ class DlprofCapture(Capture):
         try:
             return schemas.conform(table, schemas.table(name), columns)
         except SchemaError as e:
-            raise CorruptTraceError(first_line_of_message(e), path=self.path, hint=COPY_AGAIN) from e
+            raise CorruptTraceError(get_first_line_of_message(e), path=self.path, hint=COPY_AGAIN) from e
 
     def close(self) -> None:
         """Close the database."""
@@ -118,7 +118,7 @@ class DlprofCapture(Capture):
         sources = {c: mapping.columns[c] for c in columns if c in mapping.columns}
         string_columns = [o for c, o in sources.items() if schema[c].type == "string" and isinstance(o, str)]
         rows = self._read_source_rows(mapping, [o for o in sources.values() if o not in string_columns], string_columns)
-        values = {c: self._column_values(rows, source) for c, source in sources.items()}
+        values = {c: self._compute_column_values(rows, source) for c, source in sources.items()}
         fields = schemas.arrow_schema(schema, columns)
         return pa.table({f.name: self._build_column(f, values.get(f.name), rows.height) for f in fields})
 
@@ -140,16 +140,16 @@ class DlprofCapture(Capture):
         rows = rows.with_columns(first=pl.col(ID).min().over(CALL_KEY))
         return rows.filter(pl.col(ID) == pl.col("first")) if mapping.only_first else rows
 
-    def _column_values(self, rows: pl.DataFrame, source: ColumnSource) -> pl.Series:
+    def _compute_column_values(self, rows: pl.DataFrame, source: ColumnSource) -> pl.Series:
         """Return the value of a declared column for each row of its source table."""
         if isinstance(source, str):
             return rows[source]
         if isinstance(source, CallId):
             extremes = [e for e in (rows["first"].min(), rows["first"].max()) if isinstance(e, int)]
-            if any(abs(source.call_id(e)) > _MAX_INT64 for e in extremes):
+            if any(abs(source.compute_call_id(e)) > _MAX_INT64 for e in extremes):
                 what = f"the ids from {extremes[0]} to {extremes[1]} are too large to derive ids of calls from them"
                 raise CorruptTraceError(what, path=self.path, table=source.source, hint=COPY_AGAIN)
-            return rows.select(source.call_id(pl.col("first"))).to_series()
+            return rows.select(source.compute_call_id(pl.col("first"))).to_series()
         others = self._database.read_rows_by_id(source.table, (source.column,)).select(ID, referenced=source.column)
         joined = rows.select(id=source.id_column).join(others, on=ID, how="left", maintain_order="left")
         return joined.select(pl.coalesce("referenced", ID) if source.defaults_to_id else "referenced").to_series()
@@ -165,14 +165,14 @@ class DlprofCapture(Capture):
         labels = None if enum is None else col.StringTable.from_mapping(dict(LABELS[enum]))
         return self._database.look_up_strings(data, strings=labels)
 
-    def _call_table(self, columns: Sequence[str]) -> pa.Table:
+    def _build_call_table(self, columns: Sequence[str]) -> pa.Table:
         """Build the table of CUDA API calls from all source tables that record calls, ordered by start."""
         needed = list(dict.fromkeys([*columns, "start_ns", "api_call_id"]))
         sources = [s for s in CALL_TABLES if s in self._database.columns]
         if not sources:
             return schemas.empty(schemas.table(CALLS), needed)
         table = pa.concat_tables(
-            [self._build_table(CALLS, call_mapping(s), needed) for s in sources]
+            [self._build_table(CALLS, create_call_mapping(s), needed) for s in sources]
         ).unify_dictionaries()
         return table.sort_by([("start_ns", "ascending"), ("api_call_id", "ascending")])
 
@@ -181,7 +181,7 @@ class DlprofCapture(Capture):
         rows = self._database.read_rows(source, CALL_KEY)
         return rows.n_unique() if rows.height else 0
 
-    def _process_or_thread_table(self, name: str, columns: Sequence[str]) -> pa.Table:
+    def _build_process_or_thread_table(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Build the table of processes or threads from the ids in other tables, ordered by id."""
         key = schemas.table(name).key
         keys = pl.concat([self._database.read_rows(t, key).unique() for t in ("read_only_op_instances", *CALL_TABLES)])
@@ -202,12 +202,12 @@ class DlprofCapture(Capture):
     def _read_first_row(self, table: str) -> dict[str, object]:
         """Return the first row of a table as a mapping, which is empty if the table has no rows."""
         columns = sorted(_PUBLIC_COLUMNS[table] & {*self._database.columns.get(table, ())})
-        return self._database.first_row(table, columns) if columns else {}
+        return self._database.read_first_row(table, columns) if columns else {}
 
     @functools.cached_property
     def _database_version(self) -> str | None:
         has_version = "current_version" in self._database.columns.get("db_version", ())
-        first = self._database.first_row("db_version", ["current_version"]) if has_version else {}
+        first = self._database.read_first_row("db_version", ["current_version"]) if has_version else {}
         return str(first["current_version"]) if first else None
 
     def _check_version(self) -> None:

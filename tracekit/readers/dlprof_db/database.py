@@ -51,7 +51,7 @@ class DlprofDatabase(database.Database):
         columns, _ = self.read_columns(table, types)
         return pl.DataFrame(pa.table(columns))
 
-    def rows_with_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
+    def select_rows_with_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
         """Return the rows of a frame without nulls in the key columns, and check that their keys are unique.
 
         Raises:
@@ -75,7 +75,7 @@ class DlprofDatabase(database.Database):
         if table not in self.columns:
             raise CorruptTraceError("the table is missing", path=self.path, table=table, hint=COPY_AGAIN)
         rows = self.read_rows(table, tuple(dict.fromkeys((ID, *integer_columns))), string_columns)
-        with_ids = self.rows_with_unique_keys(rows, [ID], table)
+        with_ids = self.select_rows_with_unique_keys(rows, [ID], table)
         if with_ids.height != rows.height:
             what = f"{rows.height - with_ids.height} rows have no id"
             raise CorruptTraceError(what, path=self.path, table=table, hint=COPY_AGAIN)
@@ -84,7 +84,7 @@ class DlprofDatabase(database.Database):
     @functools.cached_property
     def dictionary_strings(self) -> col.StringTable:
         """The strings of the table ``dictionary``, by id."""
-        return strings_by_id(self.read_rows_by_id("dictionary", (), ("string",)), "string")
+        return map_strings_by_id(self.read_rows_by_id("dictionary", (), ("string",)), "string")
 
     def look_up_strings(
         self,
@@ -99,10 +99,12 @@ class DlprofDatabase(database.Database):
             transform: A function that replaces the distinct strings, or None to leave them unchanged.
             strings: The strings by id. If it is None, the strings of the table ``dictionary`` are used.
         """
-        names, _ = (strings or self.dictionary_strings).strings_of_ids(pa.chunked_array([ids.to_arrow()]))
+        names, _ = (strings or self.dictionary_strings).look_up_strings_of_ids(pa.chunked_array([ids.to_arrow()]))
         if transform is None:
             return names
-        return col.dictionary_array(names.indices, transform(pl.Series(names.dictionary)).to_arrow().cast(pa.string()))
+        return col.build_dictionary_array(
+            names.indices, transform(pl.Series(names.dictionary)).to_arrow().cast(pa.string())
+        )
 
     def decode_dictionary(self, names: pa.DictionaryArray, table: str) -> pa.Array:
         """Convert a dictionary-encoded column to plain strings.
@@ -116,6 +118,6 @@ class DlprofDatabase(database.Database):
             raise CorruptTraceError(str(e), path=self.path, table=table, hint=COPY_AGAIN) from e
 
 
-def strings_by_id(rows: pl.DataFrame, column: str) -> col.StringTable:
+def map_strings_by_id(rows: pl.DataFrame, column: str) -> col.StringTable:
     """Return the strings of a column, keyed by the id of the row."""
     return col.StringTable(rows[ID].to_arrow(), rows[column].to_arrow().cast(pa.string()))

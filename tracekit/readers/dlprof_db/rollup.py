@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.forks import check_polars_can_run
-from tracekit.readers.dlprof_db.database import ID, strings_by_id
+from tracekit.readers.dlprof_db.database import ID, map_strings_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,14 +71,14 @@ def build_table(database: DlprofDatabase, name: str) -> pa.Table:
     return pa.table(_TABLE_BUILDERS[name](database))
 
 
-def _ops_columns(database: DlprofDatabase) -> Columns:
+def _read_ops_columns(database: DlprofDatabase) -> Columns:
     source = SOURCES["ops"]
     numbers = ("op_id_id", "op_type_id", "direction_id", "data_type_id", "tc_support_status")
     ops = database.read_rows_by_id(source, numbers, ("op_name", "stack_trace"))
     count_columns = ("num_calls", "kernel_calls", "using_tc")
     nodes = _read_last_aggregation(database, "op_nodes", ("read_only_ops_id", "node_time_metrics_id", *count_columns))
     nodes = _add_time_sums(
-        database, database.rows_with_unique_keys(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id"
+        database, database.select_rows_with_unique_keys(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id"
     )
     joined = ops.join(nodes, left_on=ID, right_on="read_only_ops_id", how="left", maintain_order="left")
     support = pl.col("tc_support_status").replace_strict(_TENSOR_CORE_SUPPORT, default="maybe", return_dtype=pl.String)
@@ -93,15 +93,15 @@ def _ops_columns(database: DlprofDatabase) -> Columns:
         kernel_count=pl.col("kernel_calls").fill_null(0),
     )
     return {
-        **_arrow_columns(table),
+        **_convert_to_arrow_columns(table),
         "op_id": database.decode_dictionary(database.look_up_strings(ops["op_id_id"]), source),
         "op_type": database.look_up_strings(ops["op_type_id"]),
-        "direction": database.look_up_strings(ops["direction_id"], _empty_to_null),
-        "data_type": database.look_up_strings(ops["data_type_id"], _empty_to_null),
+        "direction": database.look_up_strings(ops["direction_id"], _replace_empty_with_null),
+        "data_type": database.look_up_strings(ops["data_type_id"], _replace_empty_with_null),
     }
 
 
-def _op_instances_columns(database: DlprofDatabase) -> Columns:
+def _read_op_instances_columns(database: DlprofDatabase) -> Columns:
     source, json = SOURCES["op_instances"], ("input_names", "input_shapes", "output_shapes", "parameters")
     numbers = ("read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id", *(f"{c}_id" for c in json))
     ops = database.read_rows_by_id(SOURCES["ops"], ("op_id_id",), ("op_name",))
@@ -110,7 +110,7 @@ def _op_instances_columns(database: DlprofDatabase) -> Columns:
     rows = rows.join(
         ops.select(ID, "op_id_id"), left_on="read_only_ops_id", right_on=ID, how="left", maintain_order="left"
     )
-    with_metrics = rows.join(_op_instance_metrics(database), on=_INSTANCE_KEY, how="left", maintain_order="left")
+    with_metrics = rows.join(_read_op_instance_metrics(database), on=_INSTANCE_KEY, how="left", maintain_order="left")
     duration, zero_if_missing = (
         pl.col("end_ns") - pl.col("start_ns"),
         ("kernel_count", "gpu_time_ns", "gpu_idle_ns", "api_time_ns"),
@@ -121,19 +121,19 @@ def _op_instances_columns(database: DlprofDatabase) -> Columns:
         *(pl.col(c).fill_null(0) for c in zero_if_missing),
         *(pl.lit(None, pl.Int64).alias(c) for c in missing),
         op_instance_id=pl.col(ID) - 1,
-        iteration=_iterations_containing_ends(database, with_metrics["end_ns"]),
+        iteration=_find_iterations_containing_ends(database, with_metrics["end_ns"]),
         cpu_time_ns=duration,
         cpu_overhead_ns=duration - pl.col("api_time_ns").fill_null(0),
     )
     return {
-        **_arrow_columns(table),
+        **_convert_to_arrow_columns(table),
         "op_id": database.look_up_strings(rows["op_id_id"]),
-        "op_name": database.look_up_strings(rows["read_only_ops_id"], strings=strings_by_id(ops, "op_name")),
+        "op_name": database.look_up_strings(rows["read_only_ops_id"], strings=map_strings_by_id(ops, "op_name")),
         **{c: database.look_up_strings(rows[f"{c}_id"], _clean_json_texts) for c in json},
     }
 
 
-def _op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
+def _read_op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
     """Return the kernel count, GPU time, GPU idle time and API time of each op instance, as DLProf defines them."""
     activity_frames, call_frames = [], []
     for source in (*_GPU_TABLES, "read_only_cuda_syncs", "read_only_cuda_calls"):
@@ -147,16 +147,16 @@ def _op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
                 rows.select(*_INSTANCE_KEY, "device_id", start="gpu_start", end="gpu_stop", kernel=kernel)
             )
     activities = pl.concat(activity_frames)
-    by_device = _union_durations(activities, [*_INSTANCE_KEY, "device_id"])
+    by_device = _compute_union_durations(activities, [*_INSTANCE_KEY, "device_id"])
     gpu_times = by_device.group_by(_INSTANCE_KEY).agg(
         gpu_time_ns=pl.col("union").sum(), gpu_idle_ns=(pl.col("span") - pl.col("union")).sum()
     )
-    api = _union_durations(pl.concat(call_frames), _INSTANCE_KEY).select(*_INSTANCE_KEY, api_time_ns="union")
+    api = _compute_union_durations(pl.concat(call_frames), _INSTANCE_KEY).select(*_INSTANCE_KEY, api_time_ns="union")
     kernels = activities.group_by(_INSTANCE_KEY).agg(kernel_count=pl.col("kernel").sum().cast(pl.Int64))
     return api.join(gpu_times, on=_INSTANCE_KEY, how="left").join(kernels, on=_INSTANCE_KEY, how="left")
 
 
-def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+def _compute_union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Return the time that the intervals of each key cover, and the time that they span.
 
     The column ``union`` is the time in ns in which at least one interval is open. The column ``span`` is the time in ns
@@ -169,14 +169,14 @@ def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     return with_added.group_by(keys).agg(union=pl.col("new").sum(), span=pl.col("end").max() - pl.col("start").min())
 
 
-def _iterations_containing_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
+def _find_iterations_containing_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
     """Return the number of the aggregated iteration in which each op instance ends, or null if it ends in none.
 
     Args:
         database: The database.
         ends: End of each op instance in ns.
     """
-    iterations = _iteration_rows(database).sort("end_ns")
+    iterations = _read_iteration_rows(database).sort("end_ns")
     positions = iterations["end_ns"].search_sorted(ends, side="left").cast(pl.Int64)
     rows = pl.DataFrame({"at": positions, "end": ends}).with_columns(
         pl.when(pl.col("at") < iterations.height).then("at")
@@ -188,15 +188,15 @@ def _iterations_containing_ends(database: DlprofDatabase, ends: pl.Series) -> pl
     )
 
 
-def _iterations_columns(database: DlprofDatabase) -> Columns:
-    rows = _iteration_rows(database)
+def _read_iterations_columns(database: DlprofDatabase) -> Columns:
+    rows = _read_iteration_rows(database)
     return {
-        **_arrow_columns(rows.drop("key_node_id")),
-        "key_op": database.look_up_strings(rows["key_node_id"], _empty_to_null),
+        **_convert_to_arrow_columns(rows.drop("key_node_id")),
+        "key_op": database.look_up_strings(rows["key_node_id"], _replace_empty_with_null),
     }
 
 
-def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
+def _read_iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     """Return the iterations of the last aggregation, ordered by number.
 
     The column ``key_node_id`` contains the id of the string with the name of the key op.
@@ -210,13 +210,15 @@ def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     }
     times = {"iter_value": "iteration", "start_time": "start_ns", "stop_time": "end_ns"}
     key, list_table = ["iter_value"], "iteration_list"
-    rows = database.rows_with_unique_keys(_read_last_aggregation(database, list_table, tuple(times)), key, list_table)
+    rows = database.select_rows_with_unique_keys(
+        _read_last_aggregation(database, list_table, tuple(times)), key, list_table
+    )
     part_times = _read_last_aggregation(database, "iteration_aggregation_list", (*key, *parts)).rename(parts)
-    part_times = database.rows_with_unique_keys(part_times, key, "iteration_aggregation_list")
+    part_times = database.select_rows_with_unique_keys(part_times, key, "iteration_aggregation_list")
     part_times = part_times.with_columns(is_aggregated=pl.col("in_tensor_core_kernels_ns").is_not_null())
     kernels = _read_last_aggregation(database, "kernel_iteration_stats", (*key, *stats)).rename(stats)
     keys = _read_last_aggregation(database, "iteration_key", ("key_node_id",))
-    key_node_id = database.rows_with_unique_keys(keys.with_columns(one=1), ["one"], "iteration_key")[
+    key_node_id = database.select_rows_with_unique_keys(keys.with_columns(one=1), ["one"], "iteration_key")[
         "key_node_id"
     ].max()
     joined = rows.join(part_times, on=key, how="left").join(kernels, on=key, how="left").rename(times).sort("iteration")
@@ -243,13 +245,13 @@ def _group_nodes_columns(database: DlprofDatabase) -> Columns:
         iteration_count=pl.col("count").fill_null(0),
         op_count=_count_names_with_prefix(pl.Series(paths), names),
         group_node_id=pl.int_range(pl.len()),
-        parent_id=_parent_rows(pl.Series(paths).fill_null("")),
+        parent_id=_find_parent_rows(pl.Series(paths).fill_null("")),
         direction=pl.lit(None, pl.String),
     )
-    return {**_arrow_columns(table), "path": paths}
+    return {**_convert_to_arrow_columns(table), "path": paths}
 
 
-def _parent_rows(paths: pl.Series) -> pl.Series:
+def _find_parent_rows(paths: pl.Series) -> pl.Series:
     """Return the row number of the parent of each path, null for the root and for paths whose parent is missing."""
     rows = pl.DataFrame({"path": paths}).with_row_index("row").unique("path", keep="last").cast({"row": pl.Int64})
     parent_paths = pl.DataFrame({"path": paths.str.replace(r"[^/]*/\z", "")})
@@ -271,9 +273,9 @@ def _count_names_with_prefix(paths: pl.Series, names: pl.Series) -> pl.Series:
 
 
 _TABLE_BUILDERS = {
-    "ops": _ops_columns,
-    "op_instances": _op_instances_columns,
-    "iterations": _iterations_columns,
+    "ops": _read_ops_columns,
+    "op_instances": _read_op_instances_columns,
+    "iterations": _read_iterations_columns,
     "group_nodes": _group_nodes_columns,
 }
 
@@ -308,7 +310,7 @@ def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id: str
     return rows.join(sums, left_on=metrics_id, right_on=ID, how="left", maintain_order="left")
 
 
-def _empty_to_null(texts: pl.Series) -> pl.Series:
+def _replace_empty_with_null(texts: pl.Series) -> pl.Series:
     """Replace empty strings with null."""
     return texts.replace("", None)
 
@@ -318,5 +320,5 @@ def _clean_json_texts(texts: pl.Series) -> pl.Series:
     return texts.str.strip_chars_end().replace(["", "null"], None)
 
 
-def _arrow_columns(frame: pl.DataFrame) -> Columns:
+def _convert_to_arrow_columns(frame: pl.DataFrame) -> Columns:
     return {c.name: c.to_arrow() for c in frame}

@@ -72,7 +72,7 @@ class CallId(NamedTuple):
 
     source: str
 
-    def call_id(self, first_row_id: Number) -> Number:
+    def compute_call_id(self, first_row_id: Number) -> Number:
         """Return a unique id of an API call, given the id of its first row in the source table."""
         return first_row_id * len(CALL_TABLES) + CALL_TABLES.index(self.source)
 
@@ -96,7 +96,7 @@ class TableMapping:
     only_first: bool = False
 
 
-def _activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
+def _create_activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
     """Return how the columns of a table of GPU activities, such as ``memcpys``, are computed from a source table.
 
     The device ids in the source table refer to a table of devices.
@@ -116,14 +116,14 @@ _GRID_AND_BLOCK = {
 }
 
 TABLES: Mapping[str, TableMapping] = {
-    "kernels": _activity_mapping(
+    "kernels": _create_activity_mapping(
         "read_only_kernels", {"kernel_id": "id", "name": "long_name_id", "short_name": "name_id", **_GRID_AND_BLOCK}
     ),
-    "memsets": _activity_mapping("read_only_memsets", {"memset_id": "id", "bytes": "num_bytes"}),
-    "memcpys": _activity_mapping(
+    "memsets": _create_activity_mapping("read_only_memsets", {"memset_id": "id", "bytes": "num_bytes"}),
+    "memcpys": _create_activity_mapping(
         "read_only_memcpys", {"memcpy_id": "id", "bytes": "num_bytes", "copy_kind": "copy_kind"}
     ),
-    "syncs": _activity_mapping(
+    "syncs": _create_activity_mapping(
         "read_only_cuda_syncs",
         {
             "sync_id": "id",
@@ -147,7 +147,7 @@ TABLES: Mapping[str, TableMapping] = {
 """Declared tables that are read from a single source table, ordered by its ids."""
 
 
-def call_mapping(source: str) -> TableMapping:
+def create_call_mapping(source: str) -> TableMapping:
     """Return how the columns of ``api_calls`` are computed from a source table of DLProf.
 
     For the source table of kernels, the name of the call is omitted, because DLProf does not store it.

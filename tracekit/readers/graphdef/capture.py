@@ -39,7 +39,7 @@ class GraphCapture(Capture):
         source = _resolve_saved_model(source)
         file_form = detect_file_form(source.head)
         if file_form is None or file_form.message is FileMessage.RUN_METADATA:
-            raise _unsupported_error(source, file_form)
+            raise _create_unsupported_error(source, file_form)
         with source.open() as file:
             try:
                 self._graph = _read_graph(file, file_form)
@@ -62,13 +62,13 @@ class GraphCapture(Capture):
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
-        return int(self._table(name).num_rows)
+        return int(self._build_table(name).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the requested columns of a table."""
-        return self._table(name).select(list(columns))
+        return self._build_table(name).select(list(columns))
 
-    def _table(self, name: str) -> pa.Table:
+    def _build_table(self, name: str) -> pa.Table:
         if name == CAPTURE_INFO:
             versions = {"tool_version": ", ".join(self._graph.versions)} if self._graph.versions else {}
             metadata = {"tool": "TensorFlow", **versions}
@@ -81,7 +81,7 @@ def _resolve_saved_model(source: Source) -> Source:
     return next((Source(source.path / name) for name in SAVED_MODELS if name in source.names), source)
 
 
-def _unsupported_error(source: Source, file_form: FileForm | None) -> UnknownFormatError:
+def _create_unsupported_error(source: Source, file_form: FileForm | None) -> UnknownFormatError:
     """Return an error that states what the file contains instead of a graph."""
     if file_form is not None:
         hint = "read the event file of the run (events.out.tfevents…) or the file of the graph"

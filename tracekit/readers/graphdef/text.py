@@ -42,7 +42,7 @@ def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
     text = bytes(data).decode("utf-8", "replace").removeprefix("\ufeff")
     if _LONG_ESCAPES.search(text):
         raise Damage(f"the {name} contains more than 1,000 consecutive backslashes, tracekit's limit")
-    parsed = messages.message_class(FILE, name)()
+    parsed = messages.load_message_class(FILE, name)()
     try:
         text_format.Parse(text, parsed, allow_unknown_field=True)
         return bytes(parsed.SerializeToString())

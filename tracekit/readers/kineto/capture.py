@@ -13,7 +13,7 @@ from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.forks import check_polars_can_run
 from tracekit.interface import Capture
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import Damage, damage_as_error
+from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.kineto import machine
 from tracekit.readers.kineto.cells import EventCells
 from tracekit.readers.kineto.document import MAX_METADATA_BYTES, MAX_METADATA_ENTRY_BYTES, Document
@@ -49,7 +49,7 @@ def read_capture(source: Source) -> KinetoCapture:
     collector: EventCollector | None = None
     budget = Budget(source.size)
     compressed = source.head.startswith(_GZIP)
-    with source.open() as file, damage_as_error(path, file=file), Stream(file, compressed=compressed) as stream:
+    with source.open() as file, convert_damage(path, file=file), Stream(file, compressed=compressed) as stream:
         document = Document(path, stream, sandbox, machine.FACT_NAMES)
         for _ in document.parse_in_batches():
             if collector is None:
@@ -83,7 +83,7 @@ def read_leading_info(source: Source) -> dict[str, str]:
         except (CorruptTraceError, Damage):
             has_events = False
         file.check()
-    return machine.distributed_info(document.metadata) if has_events else {}
+    return machine.parse_distributed_info(document.metadata) if has_events else {}
 
 
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
@@ -156,9 +156,9 @@ class KinetoCapture(Capture):
         exported = machine.is_tracekit_export(metadata)
         self._non_event_tables: dict[str, pa.Table] = {}
         self.metadata = metadata
-        self.tracks = Tracks(collector.collected_values(), collector.track_names.finish(), exported=exported)
+        self.tracks = Tracks(collector.get_collected_values(), collector.track_names.finish(), exported=exported)
         members = self.tracks.members
-        self.origin_ns = machine.export_shift_ns(metadata) if exported else _earliest_start_ns(members)
+        self.origin_ns = machine.export_shift_ns(metadata) if exported else _find_earliest_start(members)
         self.rows = {name: EventRows(name, columns, self.origin_ns, self.tracks) for name, columns in members.items()}
 
     def count_undecoded(self) -> Mapping[str, int]:
@@ -171,19 +171,19 @@ class KinetoCapture(Capture):
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
-        return self.rows[name].count if name in self.rows else int(self._non_event_table(name).num_rows)
+        return self.rows[name].count if name in self.rows else int(self._build_non_event_table(name).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the requested columns of a table."""
         if name not in self.rows:
-            return self._non_event_table(name).select(list(columns))
+            return self._build_non_event_table(name).select(list(columns))
         declared = schemas.arrow_schema(schemas.table(name), columns)
         rows = self.rows[name]
         arrays = [rows.column(f.name) for f in declared]
         filled = [pa.nulls(rows.count, f.type) if a is None else a for a, f in zip(arrays, declared, strict=True)]
         return schemas.conform(pa.table(filled, names=list(columns)), schemas.table(name), columns, path=self._path)
 
-    def _non_event_table(self, name: str) -> pa.Table:
+    def _build_non_event_table(self, name: str) -> pa.Table:
         """Return a table that is not a table of events, such as ``devices``. It is built once and cached."""
         if name not in self._non_event_tables:
             check_polars_can_run()
@@ -191,31 +191,31 @@ class KinetoCapture(Capture):
         return self._non_event_tables[name]
 
 
-def _capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
+def _build_capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     ends = [pc.max(rows.end_ns()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members]
-    metadata = machine.capture_info(
+    metadata = machine.build_capture_info(
         capture.metadata, capture.origin_ns, max((e for e in ends if e is not None), default=None)
     )
     return [{"name": n, "value": v} for n, v in metadata.items()]
 
 
-def _device_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
+def _build_device_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     if capture.tracks.exported:
-        return machine.exported_device_rows(capture.rows.values(), capture.tracks)
-    return machine.device_rows(capture.metadata)
+        return machine.build_exported_device_rows(capture.rows.values(), capture.tracks)
+    return machine.build_device_rows(capture.metadata)
 
 
 _NON_EVENT_TABLES: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {
-    "capture_info": _capture_info_rows,
-    "devices": _device_rows,
-    "processes": lambda c: machine.process_rows(c.tracks),
-    "threads": lambda c: [] if c.tracks.exported else machine.thread_rows(c.tracks),
-    "contexts": lambda c: machine.context_rows(c.rows.values()),
-    "streams": lambda c: machine.stream_rows(c.rows.values()),
+    "capture_info": _build_capture_info_rows,
+    "devices": _build_device_rows,
+    "processes": lambda c: machine.build_process_rows(c.tracks),
+    "threads": lambda c: [] if c.tracks.exported else machine.build_thread_rows(c.tracks),
+    "contexts": lambda c: machine.build_context_rows(c.rows.values()),
+    "streams": lambda c: machine.build_stream_rows(c.rows.values()),
 }
 
 
-def _earliest_start_ns(members: Mapping[str, Mapping[str, pa.Array]]) -> int:
+def _find_earliest_start(members: Mapping[str, Mapping[str, pa.Array]]) -> int:
     """Return the earliest start of all events in ns, or 0 if there are no events."""
     starts = (pc.min(columns[Slot.START.name]).as_py() for columns in members.values())
     return min((start for start in starts if start is not None), default=0)

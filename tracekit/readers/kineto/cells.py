@@ -37,50 +37,52 @@ class EventCells:
         self._values, self._types = sandbox.cell_values, sandbox.cell_types
         self._repairs = repairs
 
-    def member_values(self, slot: Slot) -> Int64Array:
+    def get_member_values(self, slot: Slot) -> Int64Array:
         """Return the value of a member in each event: a number, or the dictionary code of a string.
 
         If the type of the value is ``MISSING``, the returned number has no meaning.
         """
         return self._values[slot, : self.rows]
 
-    def member_types(self, slot: Slot) -> Bytes:
+    def get_member_types(self, slot: Slot) -> Bytes:
         """Return the type of a member's value in each event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._types[slot, : self.rows]
 
     def has_member(self, slot: Slot) -> bool:
         """Return whether at least one event of the batch has the member."""
-        return bool(self.member_types(slot).any())
+        return bool(self.get_member_types(slot).any())
 
-    def string_codes(self, slot: Slot) -> Int64Array:
+    def get_string_codes(self, slot: Slot) -> Int64Array:
         """Return the dictionary code of a member's string in each event, -1 where it is missing or not a string."""
-        return np.where(self.member_types(slot) == STRING, self.member_values(slot), -1)
+        return np.where(self.get_member_types(slot) == STRING, self.get_member_values(slot), -1)
 
-    def string_indices(self, slot: Slot, names: pa.Array) -> Int64Array:
+    def find_string_indices(self, slot: Slot, names: pa.Array) -> Int64Array:
         """Return, for each event, the index of a member's string in an array of names.
 
         The index is -1 if the member is missing or not a string, and -2 if the array does not contain the string.
         """
         positions = pc.index_in(self.dictionary_strings, names).fill_null(-2).to_numpy(zero_copy_only=False)
-        return np.append(positions, -1)[self.string_codes(slot)].astype(np.int64)
+        return np.append(positions, -1)[self.get_string_codes(slot)].astype(np.int64)
 
-    def member_integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
+    def get_member_integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
         """Return the values of a member in the given events as integers.
 
         A value is null if it is missing or not a number. Start times and durations are converted from microseconds to
         nanoseconds.
         """
-        types = self.member_types(slot)[rows]
+        types = self.get_member_types(slot)[rows]
         if not types.any():
             return pa.nulls(len(rows), pa.int64())
-        values = self.member_values(slot)[rows]
+        values = self.get_member_values(slot)[rows]
         unparsed = types > NUMBER
         if unparsed.any():
             values, types = self._parse_numbers(slot, values, types, unparsed)
         missing = types == MISSING
         return pa.array(values, pa.int64(), mask=missing if missing.any() else None)
 
-    def member_strings(self, slot: Slot, rows: Int64Array, *, include_other_types: bool = False) -> pa.DictionaryArray:
+    def get_member_strings(
+        self, slot: Slot, rows: Int64Array, *, include_other_types: bool = False
+    ) -> pa.DictionaryArray:
         """Return the values of a member in the given events as strings, null where the member is missing.
 
         Args:
@@ -89,27 +91,27 @@ class EventCells:
             include_other_types: Whether to return the JSON text of values that are not strings. If it is False, these
                 values are null.
         """
-        types = self.member_types(slot)[rows]
+        types = self.get_member_types(slot)[rows]
         missing = (types != STRING) & (types != OTHER) if include_other_types else types != STRING
         if missing.all():
             return pa.nulls(len(rows), col.DICTIONARY)
-        codes = pa.array(self.member_values(slot)[rows], pa.int64(), mask=missing)
+        codes = pa.array(self.get_member_values(slot)[rows], pa.int64(), mask=missing)
         return col.compact_dictionary(codes, self.dictionary_strings)
 
-    def arguments_json(self, rows: Int64Array) -> pa.Array:
+    def format_arguments_json(self, rows: Int64Array) -> pa.Array:
         """Return the arguments of each given event as the JSON text of an object.
 
         The text is empty for an event without arguments.
         """
         data, ends = self._sandbox.copy_json_ranges(
-            np.where(self.member_types(Slot.ARGS)[rows], self.member_values(Slot.ARGS)[rows], 0)
+            np.where(self.get_member_types(Slot.ARGS)[rows], self.get_member_values(Slot.ARGS)[rows], 0)
         )
         return self._decode_strings(data, ends)
 
     @functools.cached_property
     def dictionary_strings(self) -> pa.Array:
         """The strings to which dictionary codes refer, by code. JSON escapes are decoded."""
-        data, ends = self._sandbox.dictionary_bytes()
+        data, ends = self._sandbox.get_dictionary_bytes()
         strings = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():
             return strings

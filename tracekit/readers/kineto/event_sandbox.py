@@ -172,7 +172,7 @@ class EventSandbox(Sandbox):
         self.offset = self.parameter("skip", "offset") - INPUT
         return unfinished, self.parameter("skip", "depth"), bool(self.parameter("skip", "in_string"))
 
-    def dictionary_bytes(self) -> tuple[Bytes, npt.NDArray[np.int32]]:
+    def get_dictionary_bytes(self) -> tuple[Bytes, npt.NDArray[np.int32]]:
         """Return the concatenated bytes of all dictionary strings, and the offset at which each string ends."""
         starts, sizes = (self.array(offset, self._codes, np.int32) for offset in (_STRING_STARTS, _STRING_SIZES))
         return self.copy_json_ranges(starts.astype(np.int64) | ((starts + sizes).astype(np.int64) << 32))

@@ -44,13 +44,13 @@ class TableMembers(NamedTuple):
     any_types: tuple[Slot, ...] = ()
 
 
-def _interval_members(
+def _list_interval_members(
     integers: tuple[Slot, ...], strings: tuple[Slot, ...] = (), any_types: tuple[Slot, ...] = ()
 ) -> TableMembers:
     return TableMembers(is_interval=True, integers=integers, strings=strings, any_types=any_types)
 
 
-def _instant_members(
+def _list_instant_members(
     integers: tuple[Slot, ...], strings: tuple[Slot, ...] = (), any_types: tuple[Slot, ...] = ()
 ) -> TableMembers:
     return TableMembers(is_interval=False, integers=integers, strings=strings, any_types=any_types)
@@ -63,37 +63,39 @@ _ON_GPU = (*_TIMES, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.NEGATIVE)
 _NVTX_TEXTS = (Slot.NAME, Slot.CATEGORY, Slot.DOMAIN, Slot.CATEGORY_NAME, Slot.COLOR, Slot.PAYLOAD_TYPE)
 _SIZES = (Slot.REGISTERS, Slot.SHARED, Slot.STATIC, Slot.DYNAMIC)
 TABLE_MEMBERS = {
-    "kernels": _interval_members(
+    "kernels": _list_interval_members(
         (*_ON_GPU, *_SIZES, Slot.GRAPH_NODE, Slot.GRAPH, Slot.KERNEL_ID),
         (Slot.NAME, Slot.FULL_NAME),
         (Slot.GRID, Slot.BLOCK),
     ),
-    "memcpys": _interval_members(
+    "memcpys": _list_interval_members(
         (*_ON_GPU, Slot.BYTES, Slot.GRAPH_NODE, Slot.MEMCPY_ID),
         (Slot.NAME, Slot.COPY_KIND, Slot.SOURCE, Slot.TARGET, Slot.CAUSE),
     ),
-    "memsets": _interval_members(
+    "memsets": _list_interval_members(
         (*_ON_GPU, Slot.BYTES, Slot.VALUE, Slot.GRAPH_NODE, Slot.MEMSET_ID),
         (Slot.NAME, Slot.MEMORY),
     ),
-    "graph_launches": _interval_members((*_ON_GPU, Slot.GRAPH, Slot.GRAPH_EXEC, Slot.GRAPH_LAUNCH_ID)),
-    "syncs": _interval_members((*_ON_GPU, Slot.EVENT, Slot.EVENT_SYNC, Slot.SYNC_ID), (Slot.NAME, Slot.SYNC)),
-    "api_calls": _interval_members(
+    "graph_launches": _list_interval_members((*_ON_GPU, Slot.GRAPH, Slot.GRAPH_EXEC, Slot.GRAPH_LAUNCH_ID)),
+    "syncs": _list_interval_members((*_ON_GPU, Slot.EVENT, Slot.EVENT_SYNC, Slot.SYNC_ID), (Slot.NAME, Slot.SYNC)),
+    "api_calls": _list_interval_members(
         (*_TIMES, *_TRACK, Slot.CORRELATION, Slot.RETURNED, Slot.NEGATIVE, Slot.CALL_ID),
         (Slot.NAME, Slot.CATEGORY),
     ),
-    "osrt_calls": _interval_members((*_TIMES, *_TRACK, Slot.RETURNED, Slot.NEGATIVE, Slot.OSRT_CALL_ID), (Slot.NAME,)),
-    "nvtx_ranges": _interval_members(
+    "osrt_calls": _list_interval_members(
+        (*_TIMES, *_TRACK, Slot.RETURNED, Slot.NEGATIVE, Slot.OSRT_CALL_ID), (Slot.NAME,)
+    ),
+    "nvtx_ranges": _list_interval_members(
         (*_TIMES, *_TRACK, Slot.CATEGORY_ID, Slot.THREAD, Slot.END_THREAD, Slot.NEGATIVE, Slot.RANGE_ID),
         _NVTX_TEXTS,
         (Slot.PAYLOAD, Slot.OPEN),
     ),
-    "nvtx_marks": _instant_members(
+    "nvtx_marks": _list_instant_members(
         (Slot.START, *_TRACK, Slot.CATEGORY_ID, Slot.MARK_ID),
         _NVTX_TEXTS,
         (Slot.PAYLOAD,),
     ),
-    "cuda_events": _instant_members(
+    "cuda_events": _list_instant_members(
         (Slot.START, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.EVENT, Slot.EVENT_SYNC, Slot.CUDA_EVENT_ID),
     ),
 }
@@ -170,35 +172,37 @@ class EventCollector:
         Raises:
             Damage: The rows exceed the memory budget.
         """
-        phases = cells.string_indices(Slot.PHASE, _PHASES)
+        phases = cells.find_string_indices(Slot.PHASE, _PHASES)
         tables = (
-            self._tables_of_exported_events(cells) if self._exported else self._tables_of_profiler_events(cells, phases)
+            self._find_tables_of_exported_events(cells)
+            if self._exported
+            else self._find_tables_of_profiler_events(cells, phases)
         )
         for number in np.flatnonzero(np.bincount(tables + 1, minlength=1)[1:]):
             self._append_rows(_TABLES[number], np.flatnonzero(tables == number), cells)
         metadata = np.flatnonzero(phases == _METADATA)
         if len(metadata):
             self._budget.reserve(len(metadata), OBJECT_ROW_BYTES, "names of processes and threads")
-            self.track_names.append(_track_name_members(cells, metadata))
+            self.track_names.append(_read_track_name_members(cells, metadata))
 
-    def collected_values(self) -> dict[str, dict[str, pa.Array]]:
+    def get_collected_values(self) -> dict[str, dict[str, pa.Array]]:
         """Return the collected values by table name and member name. Tables without rows are omitted."""
         tables = {name: builder.finish() for name, builder in self._builders.items()}
         return {name: columns for name, columns in tables.items() if columns}
 
-    def _tables_of_profiler_events(self, cells: EventCells, phases: Int64Array) -> Int64Array:
+    def _find_tables_of_profiler_events(self, cells: EventCells, phases: Int64Array) -> Int64Array:
         """Return, for each event, the index of the table that it belongs to, or -1 if it belongs to no table.
 
         The table is determined by the category and the phase that the PyTorch profiler writes.
         """
-        categories = cells.string_indices(Slot.CATEGORY, _CATEGORIES)
+        categories = cells.find_string_indices(Slot.CATEGORY, _CATEGORIES)
         tables = _CATEGORY_TABLE_INDEXES[categories]
         phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
         tables = np.where((phases == phase) & (tables >= 0), tables, -1)
         self._count_undecoded(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
         return tables
 
-    def _tables_of_exported_events(self, cells: EventCells) -> Int64Array:
+    def _find_tables_of_exported_events(self, cells: EventCells) -> Int64Array:
         """Return, for each event that tracekit wrote, the index of its table, or -1 if it belongs to no table.
 
         The table is determined by the argument that contains the row id, such as ``kernel_id``.
@@ -206,7 +210,7 @@ class EventCollector:
         tables = np.full(cells.rows, -1)
         for name, slot in ROW_IDS.items():
             if cells.has_member(slot):
-                tables[cells.member_types(slot) > 0] = _TABLES.index(name)
+                tables[cells.get_member_types(slot) > 0] = _TABLES.index(name)
         return tables
 
     def _count_undecoded(self, cells: EventCells, rows: Int64Array, phases: Int64Array) -> None:
@@ -214,7 +218,7 @@ class EventCollector:
             return
         flows = phases[rows] >= _FLOW
         for flow in (True, False):
-            codes, counts = np.unique(cells.string_codes(Slot.CATEGORY)[rows[flows == flow]], return_counts=True)
+            codes, counts = np.unique(cells.get_string_codes(Slot.CATEGORY)[rows[flows == flow]], return_counts=True)
             for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
                 name = cells.dictionary_strings[code].as_py() if code >= 0 else "without category"
                 if name != LAUNCH_FLOW:
@@ -223,48 +227,48 @@ class EventCollector:
 
     def _append_rows(self, name: str, rows: Int64Array, cells: EventCells) -> None:
         members = TABLE_MEMBERS[name]
-        valid = _valid_time_mask(cells, rows, is_interval=members.is_interval)
+        valid = _compute_valid_time_mask(cells, rows, is_interval=members.is_interval)
         if valid is not None:
             self.untimed += int((~valid).sum())
             rows = rows[valid]
-        batch: dict[str, pa.Array] = {s.name: cells.member_integers(s, rows) for s in members.integers}
+        batch: dict[str, pa.Array] = {s.name: cells.get_member_integers(s, rows) for s in members.integers}
         if name in ON_THREADS and not self._exported:
             self.unplaced += pc.or_(*(batch[s.name].is_null() for s in _TRACK)).true_count
-        batch |= {s.name: cells.member_strings(s, rows) for s in members.strings}
-        batch |= {s.name: cells.member_strings(s, rows, include_other_types=True) for s in members.any_types}
+        batch |= {s.name: cells.get_member_strings(s, rows) for s in members.strings}
+        batch |= {s.name: cells.get_member_strings(s, rows, include_other_types=True) for s in members.any_types}
         if not self._exported and Slot.PAYLOAD in members.any_types:
-            batch[ARGUMENTS] = cells.arguments_json(rows)
+            batch[ARGUMENTS] = cells.format_arguments_json(rows)
         self._budget.reserve(sum(column.nbytes for column in batch.values()), 1, f"bytes of {name}")
         self.counts[name] += len(rows)
         self._builders[name].append(batch)
 
 
-def _valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
+def _compute_valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
     """Return a mask of the rows with a valid time and duration. The result may be None if all rows are valid."""
     limits = {Slot.START: MAX_TIME_NS, Slot.DURATION: MAX_DURATION_NS} if is_interval else {Slot.START: MAX_TIME_NS}
-    masks = [_within_limit_mask(cells, slot, rows, limit) for slot, limit in limits.items()]
+    masks = [_compute_within_limit_mask(cells, slot, rows, limit) for slot, limit in limits.items()]
     present = [m for m in masks if m is not None]
     return np.logical_and.reduce(present) if present else None
 
 
-def _within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
+def _compute_within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
     """Return a mask of the rows whose member is a number between -limit and limit.
 
     The result may be None if the mask would be True for all rows.
     """
-    values = cells.member_values(slot)[rows]
-    if (cells.member_types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
+    values = cells.get_member_values(slot)[rows]
+    if (cells.get_member_types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
         return None
-    numbers = cells.member_integers(slot, rows)
+    numbers = cells.get_member_integers(slot, rows)
     within = pc.and_(pc.less(numbers, limit), pc.greater(numbers, -limit)).cast(pa.int8()).fill_null(0)
     mask: np.ndarray = within.to_numpy(zero_copy_only=False) == 1
     return mask
 
 
-def _track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str, pa.Array]:
+def _read_track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str, pa.Array]:
     """Return the JSON members, such as ids and names, of the given events that name processes and threads."""
     numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_STREAM, Slot.DOMAIN_ID)
     strings = (Slot.NAME, Slot.FULL_NAME, Slot.LABELS, Slot.KIND)
-    return {s.name: cells.member_integers(s, rows) for s in numbers} | {
-        s.name: cells.member_strings(s, rows) for s in strings
+    return {s.name: cells.get_member_integers(s, rows) for s in numbers} | {
+        s.name: cells.get_member_strings(s, rows) for s in strings
     }

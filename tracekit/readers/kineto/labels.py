@@ -31,7 +31,7 @@ _THREAD = re.compile(r"(?s)thread -?\d+ \((.*)\)")
 
 def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], str | None]) -> pa.DictionaryArray:
     """Apply a function to the strings of a dictionary-encoded column, once per distinct string."""
-    array = col.single_array(column)
+    array = col.concatenate_chunks(column)
     if not len(array.dictionary):
         return array
     return col.compact_dictionary(
@@ -41,7 +41,7 @@ def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], st
 
 def map_to_integers(column: pa.Array | pa.ChunkedArray, function: Callable[[str], int | None]) -> pa.Array:
     """Convert the strings of a dictionary-encoded column to integers, calling a function once per distinct string."""
-    array = col.single_array(column)
+    array = col.concatenate_chunks(column)
     return pa.array([function(t) for t in array.dictionary.to_pylist()], pa.int64()).take(array.indices)
 
 
@@ -55,40 +55,40 @@ def copy_kind(name: str) -> str | None:
     return f"{_MEMORY_KINDS[direction[1]]}-to-{_MEMORY_KINDS[direction[2]]}" if direction else None
 
 
-def source_memory_kind(name: str) -> str | None:
+def parse_source_memory_kind(name: str) -> str | None:
     """Return the kind of memory that a memory copy reads, or None if the name of the copy does not contain it."""
     match = _MEMCPY.match(name)
     return match[2] if match else None
 
 
-def target_memory_kind(name: str) -> str | None:
+def parse_target_memory_kind(name: str) -> str | None:
     """Return the kind of memory that a memory copy writes, or None if the name of the copy does not contain it."""
     match = _MEMCPY.match(name)
     return match[3] if match else None
 
 
-def memset_memory_kind(name: str) -> str | None:
+def parse_memset_memory_kind(name: str) -> str | None:
     """Return the kind of memory that a memory set writes, or None if the name of the memory set does not contain it."""
     match = _MEMSET.match(name)
     return match[1] if match else None
 
 
-def nsys_sync_type(kind: str) -> str | None:
+def convert_to_nsys_sync_type(kind: str) -> str | None:
     """Return the type of a synchronization as nsys names it. Unknown types are returned unchanged."""
     return _SYNC_TYPES.get(kind, kind)
 
 
-def api_of_category(category: str) -> str | None:
+def find_api_of_category(category: str) -> str | None:
     """Return the CUDA API that the calls of a category belong to: ``CUDA driver`` or ``CUDA runtime``."""
     return {"cuda_driver": "CUDA driver"}.get(category, "CUDA runtime")
 
 
-def api_of_function(function: str) -> str:
+def find_api_of_function(function: str) -> str:
     """Return the CUDA API that a function belongs to: ``CUDA driver`` for ``cuLaunchKernel``, for example."""
     return "CUDA driver" if function[:2] == "cu" and function[2:3].isupper() else "CUDA runtime"
 
 
-def short_function_name(name: str) -> str:
+def shorten_function_name(name: str) -> str:
     """Return the name of a function without its return type, namespaces, template arguments and parameters."""
     short = (
         name.replace("(anonymous namespace)", "")
@@ -104,7 +104,7 @@ def short_function_name(name: str) -> str:
     return words[-1] if words and words[-1].isidentifier() else name
 
 
-def dim3_parser(axis: int) -> Callable[[str], int | None]:
+def create_dim3_parser(axis: int) -> Callable[[str], int | None]:
     """Return a function that parses the size of one axis from a string ``[x, y, z]``."""
 
     def parse_axis(text: str) -> int | None:

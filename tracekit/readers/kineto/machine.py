@@ -51,81 +51,81 @@ STREAM_TABLES = ("kernels", "memcpys", "memsets", "graph_launches", "cuda_events
 
 def is_tracekit_export(metadata: Metadata) -> bool:
     """Return whether tracekit wrote the file that contains the given metadata."""
-    return _mapping_or_empty(metadata.get("otherData")).get("producer") == PRODUCER
+    return _get_mapping_or_empty(metadata.get("otherData")).get("producer") == PRODUCER
 
 
-def time_base_ns(metadata: Metadata) -> int:
+def parse_time_base(metadata: Metadata) -> int:
     """Return the time in ns since 1970 to which all times in the file are relative, or 0 if it is unknown."""
-    value = _nonnegative_int64_or_none(metadata.get("baseTimeNanoseconds"))
+    value = _get_nonnegative_int64_or_none(metadata.get("baseTimeNanoseconds"))
     return value if value is not None and value < 1 << 62 else 0
 
 
 def export_shift_ns(metadata: Metadata) -> int:
     """Return the number of ns that tracekit added to all times when it wrote the file, or 0 if it is unknown."""
-    return _parse_digits_or_none(_mapping_or_empty(metadata.get("otherData")).get("shift_ns")) or 0
+    return _parse_digits_or_none(_get_mapping_or_empty(metadata.get("otherData")).get("shift_ns")) or 0
 
 
-def capture_info(metadata: Metadata, origin_ns: int, end_ns: int | None) -> dict[str, str]:
+def build_capture_info(metadata: Metadata, origin_ns: int, end_ns: int | None) -> dict[str, str]:
     """Return the rows of ``capture_info`` as values by name, without those that may identify a host, user or folder."""
     if is_tracekit_export(metadata):
-        other = _mapping_or_empty(metadata.get("otherData"))
+        other = _get_mapping_or_empty(metadata.get("otherData"))
         origin = _parse_digits_or_none(other.get("origin_utc_ns"))
-        info = {name: _metadata_text(other.get(name)) for name in _EXPORTED_METADATA}
+        info = {name: _convert_metadata_to_text(other.get(name)) for name in _EXPORTED_METADATA}
         info["origin_utc_ns"] = None if origin is None else str(origin + export_shift_ns(metadata))
     else:
-        info = {"tool": "PyTorch profiler", "schema_version": _metadata_text(metadata.get("schemaVersion"))}
-        utc = time_base_ns(metadata) + origin_ns
+        info = {"tool": "PyTorch profiler", "schema_version": _convert_metadata_to_text(metadata.get("schemaVersion"))}
+        utc = parse_time_base(metadata) + origin_ns
         info["origin_utc_ns"] = str(utc) if utc >= _EARLIEST_UTC_NS else None
-        info |= {name: _metadata_text(metadata.get(name)) for name in _SCALAR_METADATA}
-        info |= distributed_info(metadata)
+        info |= {name: _convert_metadata_to_text(metadata.get(name)) for name in _SCALAR_METADATA}
+        info |= parse_distributed_info(metadata)
     info["duration_ns"] = None if end_ns is None else str(end_ns)
     return {name: value for name, value in info.items() if value is not None}
 
 
-def distributed_info(metadata: Metadata) -> dict[str, str]:
+def parse_distributed_info(metadata: Metadata) -> dict[str, str]:
     """Return what the profiler records about a distributed run: backend, rank, number of ranks, and NCCL version.
 
     The metadata is read from the member ``distributedInfo``. Its names get the prefix ``distributed_``. The result
     is empty if the member is missing, or if tracekit wrote the file.
     """
-    distributed = {} if is_tracekit_export(metadata) else _mapping_or_empty(metadata.get("distributedInfo"))
-    texts = {f"distributed_{name}": _metadata_text(distributed.get(name)) for name in _DISTRIBUTED}
+    distributed = {} if is_tracekit_export(metadata) else _get_mapping_or_empty(metadata.get("distributedInfo"))
+    texts = {f"distributed_{name}": _convert_metadata_to_text(distributed.get(name)) for name in _DISTRIBUTED}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def device_rows(metadata: Metadata) -> list[dict[str, Any]]:
+def build_device_rows(metadata: Metadata) -> list[dict[str, Any]]:
     """Return one row per GPU that the profiler lists."""
     rows: dict[int, dict[str, Any]] = {}
     entries = metadata.get("deviceProperties")
     for properties in entries if isinstance(entries, list) else []:
-        device = _mapping_or_empty(properties)
-        number = _nonnegative_int32_or_none(device.get("id"))
+        device = _get_mapping_or_empty(properties)
+        number = _get_nonnegative_int32_or_none(device.get("id"))
         if number is not None:
-            rows.setdefault(number, _device_row(number, device))
+            rows.setdefault(number, _build_device_row(number, device))
     return list(rows.values())
 
 
-def _device_row(number: int, properties: Metadata) -> dict[str, Any]:
+def _build_device_row(number: int, properties: Metadata) -> dict[str, Any]:
     warp, max_threads = (
-        _nonnegative_int32_or_none(properties.get("warpSize")),
-        _nonnegative_int32_or_none(properties.get("maxThreadsPerMultiprocessor")),
+        _get_nonnegative_int32_or_none(properties.get("warpSize")),
+        _get_nonnegative_int32_or_none(properties.get("maxThreadsPerMultiprocessor")),
     )
     return {
         "device_id": number,
         "cuda_device_id": number,
-        "name": _metadata_text(properties.get("name")),
-        "compute_major": _nonnegative_int32_or_none(properties.get("computeMajor")),
-        "compute_minor": _nonnegative_int32_or_none(properties.get("computeMinor")),
-        "sm_count": _nonnegative_int32_or_none(properties.get("numSms")),
-        "memory_bytes": _nonnegative_int64_or_none(properties.get("totalGlobalMem")),
+        "name": _convert_metadata_to_text(properties.get("name")),
+        "compute_major": _get_nonnegative_int32_or_none(properties.get("computeMajor")),
+        "compute_minor": _get_nonnegative_int32_or_none(properties.get("computeMinor")),
+        "sm_count": _get_nonnegative_int32_or_none(properties.get("numSms")),
+        "memory_bytes": _get_nonnegative_int64_or_none(properties.get("totalGlobalMem")),
         "threads_per_warp": warp,
         "max_warps_per_sm": max_threads // warp if warp and max_threads else None,
-        "max_registers_per_sm": _nonnegative_int32_or_none(properties.get("regsPerMultiprocessor")),
-        "max_shared_memory_per_sm_bytes": _nonnegative_int64_or_none(properties.get("sharedMemPerMultiprocessor")),
+        "max_registers_per_sm": _get_nonnegative_int32_or_none(properties.get("regsPerMultiprocessor")),
+        "max_shared_memory_per_sm_bytes": _get_nonnegative_int64_or_none(properties.get("sharedMemPerMultiprocessor")),
     }
 
 
-def exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
+def build_exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
     """Return one row per GPU with activities in a trace that tracekit wrote.
 
     The name of a GPU is taken from the name of its group of tracks.
@@ -134,7 +134,7 @@ def exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks) -> l
         {d for r in event_tables if r.name not in ON_CPU for d in r.track_columns["device_id"].unique().to_pylist()}
     )
     names = (
-        tracks.recorded_names()
+        tracks.get_recorded_names()
         .filter(pl.col("what") == "process_name")["name"]
         .drop_nulls()
         .unique(maintain_order=True)
@@ -148,25 +148,27 @@ def exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks) -> l
     return [{"device_id": d, "cuda_device_id": d, "name": named.get(d)} for d in used]
 
 
-def process_rows(tracks: Tracks) -> list[dict[str, Any]]:
+def build_process_rows(tracks: Tracks) -> list[dict[str, Any]]:
     """Return one row per process with CPU events, ordered by process id.
 
     If the file names a process several times, the last name is used. If tracekit wrote the file and several processes
     have the same id, such as those of several ranks, the name of the process that is shown with this id is used.
     """
-    process_labels = tracks.recorded_names().filter(pl.col("what") == "process_name").drop_nulls("pid")
+    process_labels = tracks.get_recorded_names().filter(pl.col("what") == "process_name").drop_nulls("pid")
     names = dict(process_labels.select("pid", "name").iter_rows())
-    by_pid = tracks.process_ids_by_pid()
+    by_pid = tracks.map_process_ids_by_pid()
     own_pid_last = sorted(by_pid.items(), key=lambda ids: ids[0] == ids[1])
-    rows = {owner: _process_name(names.get(pid), owner if owner != pid else None) for pid, owner in own_pid_last}
+    rows = {
+        owner: _extract_process_name(names.get(pid), owner if owner != pid else None) for pid, owner in own_pid_last
+    }
     return [{"process_id": process, "name": rows[process]} for process in sorted(rows)]
 
 
-def thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
+def build_thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
     """Return one row per thread and name, so that a thread that was renamed has several rows."""
-    owners = tracks.process_ids()
+    owners = tracks.list_process_ids()
     threads = (
-        tracks.recorded_names()
+        tracks.get_recorded_names()
         .filter((pl.col("what") == "thread_name") & pl.col("pid").is_in(owners))
         .drop_nulls("tid")
     )
@@ -177,16 +179,19 @@ def thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
     ]
 
 
-def context_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]:
+def build_context_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]:
     """Return one row per CUDA context that has GPU activities."""
-    used = _streams_with_activities(event_tables).group_by("process_id", "context_id", maintain_order=True).first()
+    used = _list_streams_with_activities(event_tables).group_by("process_id", "context_id", maintain_order=True).first()
     return used.select("process_id", "context_id", "device_id").sort(pl.all()).to_dicts()
 
 
-def stream_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]:
+def build_stream_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]:
     """Return one row per CUDA stream that has GPU activities. The priority is 0 because traces do not record it."""
     used = (
-        _streams_with_activities(event_tables).select("process_id", "context_id", "stream_id").unique().sort(pl.all())
+        _list_streams_with_activities(event_tables)
+        .select("process_id", "context_id", "stream_id")
+        .unique()
+        .sort(pl.all())
     )
     return [{**r, "priority": 0} for r in used.to_dicts()]
 
@@ -200,7 +205,7 @@ def build_table(name: str, rows: list[dict[str, Any]]) -> Any:
     return frame.to_arrow()
 
 
-def _streams_with_activities(event_tables: Iterable[EventRows]) -> pl.DataFrame:
+def _list_streams_with_activities(event_tables: Iterable[EventRows]) -> pl.DataFrame:
     """Return one row per stream that has activities, with the ids of its process, device, context and stream."""
     names = ("process_id", "device_id", "context_id", "stream_id")
     frames = [
@@ -212,14 +217,14 @@ def _streams_with_activities(event_tables: Iterable[EventRows]) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=schema), *frames]).drop_nulls().unique().sort(pl.all())
 
 
-def _process_name(label: str | None, replaced_id: int | None) -> str | None:
+def _extract_process_name(label: str | None, replaced_id: int | None) -> str | None:
     """Return the name of a process without the folder, and without the process id that tracekit appends if replaced."""
     if label is None:
         return None
     return labels.strip_process_folder(label if replaced_id is None else label.removesuffix(f" · pid {replaced_id}"))
 
 
-def _mapping_or_empty(value: object) -> Metadata:
+def _get_mapping_or_empty(value: object) -> Metadata:
     return value if isinstance(value, dict) else {}
 
 
@@ -227,12 +232,12 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _nonnegative_int64_or_none(value: Any) -> int | None:
+def _get_nonnegative_int64_or_none(value: Any) -> int | None:
     """Return a value if it is an integer from 0 to 2^63 - 1. Return None for all other values."""
     return value if _is_integer(value) and 0 <= value < 1 << 63 else None
 
 
-def _nonnegative_int32_or_none(value: Any) -> int | None:
+def _get_nonnegative_int32_or_none(value: Any) -> int | None:
     """Return a value if it is an integer from 0 to 2^31 - 1. Return None for all other values."""
     return value if _is_integer(value) and 0 <= value < _INT32 else None
 
@@ -243,7 +248,7 @@ def _parse_digits_or_none(value: object) -> int | None:
     return int(match[0]) if match else None
 
 
-def _metadata_text(value: object) -> str | None:
+def _convert_metadata_to_text(value: object) -> str | None:
     """Convert a string, integer or boolean to a string.
 
     The result is None for values of other types, and for values whose string would be too long.

@@ -14,7 +14,7 @@ from tracekit.readers.kineto import labels
 from tracekit.readers.kineto.cells import parse_integer
 from tracekit.readers.kineto.event_tables import ARGUMENTS, DOMAINS, ROW_IDS
 from tracekit.readers.kineto.keys import Slot
-from tracekit.readers.kineto.tracks import null_beyond_int32
+from tracekit.readers.kineto.tracks import replace_beyond_int32_with_null
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,11 +43,11 @@ class EventRows:
         builders = _COLUMN_BUILDERS[self.name]
         return builders[name](self) if name in builders else None
 
-    def member_values(self, slot: Slot) -> pa.Array:
+    def get_member_values(self, slot: Slot) -> pa.Array:
         """Return the values of a JSON member of the events, in the order of the rows of the table."""
-        return self._in_row_order(self._members[slot.name])
+        return self._sort_into_row_order(self._members[slot.name])
 
-    def arguments_json(self) -> pa.Array | pa.ChunkedArray:
+    def format_arguments_json(self) -> pa.Array | pa.ChunkedArray:
         """Return the arguments of each event as a JSON object, or an empty string for an event without arguments."""
         return self._members[ARGUMENTS]
 
@@ -64,71 +64,71 @@ class EventRows:
     @functools.cached_property
     def track_columns(self) -> dict[str, pa.Array]:
         """The columns that identify the track of each event, such as process, thread, device, context and stream."""
-        return self._tracks.track_columns(self.name, self.member_values)
+        return self._tracks.track_columns(self.name, self.get_member_values)
 
     def start_ns(self) -> pa.Array:
         """Return the start of each event in ns since the trace origin."""
-        return pc.subtract(self.member_values(Slot.START), self._origin_ns)
+        return pc.subtract(self.get_member_values(Slot.START), self._origin_ns)
 
     def end_ns(self) -> pa.Array:
         """Return the end of each event in ns since the trace origin, null for ranges that were never closed."""
-        duration = pc.coalesce(self.member_values(Slot.NEGATIVE), self.member_values(Slot.DURATION))
+        duration = pc.coalesce(self.get_member_values(Slot.NEGATIVE), self.get_member_values(Slot.DURATION))
         end = pc.add(self.start_ns(), duration)
         return (
-            pc.if_else(self._never_closed_mask(), pa.scalar(None, pa.int64()), end)
+            pc.if_else(self._compute_never_closed_mask(), pa.scalar(None, pa.int64()), end)
             if Slot.OPEN.name in self._members
             else end
         )
 
-    def row_ids(self) -> pa.Array:
+    def number_rows(self) -> pa.Array:
         """Return the ids of the rows.
 
         If tracekit wrote the file and the recorded ids are valid, they are returned. Otherwise, rows are numbered from
         1.
         """
-        ids = self.member_values(ROW_IDS[self.name])
+        ids = self.get_member_values(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
 
-    def _never_closed_mask(self) -> pa.Array:
+    def _compute_never_closed_mask(self) -> pa.Array:
         """Return a mask of the ranges that were never closed."""
         return pc.equal(
-            labels.map_to_integers(self.member_values(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1
+            labels.map_to_integers(self.get_member_values(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1
         )
 
-    def _in_row_order(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-        array = col.single_array(column)
+    def _sort_into_row_order(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+        array = col.concatenate_chunks(column)
         return array if self._order is None else array.take(self._order)
 
 
 def _order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
     """Return the indices that sort the rows by id, or None if an id is missing, not positive or not unique."""
-    ids = col.single_array(ids)
+    ids = col.concatenate_chunks(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
         return None
     return pc.sort_indices(ids)
 
 
-def _member_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: rows.member_values(slot)
+def _create_member_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
+    return lambda rows: rows.get_member_values(slot)
 
 
-def _int32_column(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
+def _create_int32_column(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
     def build_column(rows: EventRows) -> pa.Array:
-        numbers = null_beyond_int32(rows.member_values(slot))
+        numbers = replace_beyond_int32_with_null(rows.get_member_values(slot))
         return numbers if default is None else numbers.fill_null(default)
 
     return build_column
 
 
-def _zero_filled_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: rows.member_values(slot).fill_null(0)
+def _create_zero_filled_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
+    return lambda rows: rows.get_member_values(slot).fill_null(0)
 
 
-def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
+def _create_track_column(name: str) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.track_columns[name]
 
 
-def _parsed_name_column(slot: Slot, parse_name: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
+def _create_parsed_name_column(slot: Slot, parse_name: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
     """Return a function that builds a column from a JSON member, or from the names of events.
 
     The member is used if tracekit wrote the file. Otherwise, ``parse_name`` parses the names of the events.
@@ -136,44 +136,46 @@ def _parsed_name_column(slot: Slot, parse_name: Callable[[str], str | None]) -> 
 
     def build_column(rows: EventRows) -> pa.Array:
         return (
-            rows.member_values(slot)
+            rows.get_member_values(slot)
             if rows.is_tracekit_export
-            else labels.map_strings(rows.member_values(Slot.NAME), parse_name)
+            else labels.map_strings(rows.get_member_values(Slot.NAME), parse_name)
         )
 
     return build_column
 
 
-def _dim3_column(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: labels.map_to_integers(rows.member_values(slot), labels.dim3_parser(axis)).fill_null(0)
-
-
-def _full_name_column(rows: EventRows) -> pa.Array:
-    return col.coalesce_dictionaries(rows.member_values(Slot.FULL_NAME), rows.member_values(Slot.NAME))
-
-
-def _short_name_column(rows: EventRows) -> pa.Array:
-    name = rows.member_values(Slot.NAME)
-    return name if rows.is_tracekit_export else labels.map_strings(name, labels.short_function_name)
-
-
-def _dynamic_shared_memory_column(rows: EventRows) -> pa.Array:
-    return null_beyond_int32(pc.coalesce(rows.member_values(Slot.DYNAMIC), rows.member_values(Slot.SHARED))).fill_null(
+def _create_dim3_column(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
+    return lambda rows: labels.map_to_integers(rows.get_member_values(slot), labels.create_dim3_parser(axis)).fill_null(
         0
     )
 
 
-def _api_column(rows: EventRows) -> pa.Array:
+def _build_full_name_column(rows: EventRows) -> pa.Array:
+    return col.coalesce_dictionaries(rows.get_member_values(Slot.FULL_NAME), rows.get_member_values(Slot.NAME))
+
+
+def _build_short_name_column(rows: EventRows) -> pa.Array:
+    name = rows.get_member_values(Slot.NAME)
+    return name if rows.is_tracekit_export else labels.map_strings(name, labels.shorten_function_name)
+
+
+def _build_dynamic_shared_memory_column(rows: EventRows) -> pa.Array:
+    return replace_beyond_int32_with_null(
+        pc.coalesce(rows.get_member_values(Slot.DYNAMIC), rows.get_member_values(Slot.SHARED))
+    ).fill_null(0)
+
+
+def _build_api_column(rows: EventRows) -> pa.Array:
     if rows.is_tracekit_export:
-        return labels.map_strings(rows.member_values(Slot.NAME), labels.api_of_function)
-    return labels.map_strings(rows.member_values(Slot.CATEGORY), labels.api_of_category)
+        return labels.map_strings(rows.get_member_values(Slot.NAME), labels.find_api_of_function)
+    return labels.map_strings(rows.get_member_values(Slot.CATEGORY), labels.find_api_of_category)
 
 
-def _name_id_column(rows: EventRows) -> pa.Array:
-    return rows.member_values(Slot.NAME).indices.cast(pa.int64()).fill_null(-1)
+def _build_name_id_column(rows: EventRows) -> pa.Array:
+    return rows.get_member_values(Slot.NAME).indices.cast(pa.int64()).fill_null(-1)
 
 
-def _range_kind_column(rows: EventRows) -> pa.Array:
+def _build_range_kind_column(rows: EventRows) -> pa.Array:
     """Return the kind of each range. Traces that tracekit did not write contain only push/pop ranges."""
     nested = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["push_pop"]))
     if not rows.is_tracekit_export:
@@ -181,24 +183,24 @@ def _range_kind_column(rows: EventRows) -> pa.Array:
     return pc.coalesce(rows.track_columns["kind"].cast(pa.string()), nested.cast(pa.string())).dictionary_encode()
 
 
-def _domain_column(rows: EventRows) -> pa.Array:
-    return rows.member_values(Slot.DOMAIN if rows.is_tracekit_export else Slot.CATEGORY)
+def _build_domain_column(rows: EventRows) -> pa.Array:
+    return rows.get_member_values(Slot.DOMAIN if rows.is_tracekit_export else Slot.CATEGORY)
 
 
-def _domain_id_column(rows: EventRows) -> pa.Array:
+def _build_domain_id_column(rows: EventRows) -> pa.Array:
     if rows.is_tracekit_export:
         return rows.track_columns["domain_id"].fill_null(0)
     return labels.map_to_integers(
-        rows.member_values(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])
+        rows.get_member_values(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])
     ).fill_null(0)
 
 
-def _color_column(rows: EventRows) -> pa.Array:
-    return labels.map_to_integers(rows.member_values(Slot.COLOR), labels.parse_argb)
+def _build_color_column(rows: EventRows) -> pa.Array:
+    return labels.map_to_integers(rows.get_member_values(Slot.COLOR), labels.parse_argb)
 
 
-def _thread_id_column(rows: EventRows) -> pa.Array:
-    return pc.coalesce(rows.track_columns["thread_id"], rows.member_values(Slot.THREAD))
+def _build_thread_id_column(rows: EventRows) -> pa.Array:
+    return pc.coalesce(rows.track_columns["thread_id"], rows.get_member_values(Slot.THREAD))
 
 
 TRACED_CALL_CLASS = 27
@@ -207,39 +209,41 @@ _FLOAT_TYPES = ("double", "float")
 _INTEGER_TYPES = ("uint64", "int64", "uint32", "int32")
 
 
-def _payload_type_column(rows: EventRows) -> pa.Array:
+def _build_payload_type_column(rows: EventRows) -> pa.Array:
     if rows.is_tracekit_export:
-        return labels.map_strings(rows.member_values(Slot.PAYLOAD_TYPE), lambda t: t if t in _PAYLOAD_TYPES else None)
+        return labels.map_strings(
+            rows.get_member_values(Slot.PAYLOAD_TYPE), lambda t: t if t in _PAYLOAD_TYPES else None
+        )
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["json"]))
 
 
-def _payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
+def _select_payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
     """Return the payloads that have one of the given types as strings, and null for all other payloads."""
-    fits = pc.equal(labels.map_to_integers(_payload_type_column(rows), lambda t: int(t in types)).fill_null(0), 1)
-    payload = rows.member_values(Slot.PAYLOAD)
+    fits = pc.equal(labels.map_to_integers(_build_payload_type_column(rows), lambda t: int(t in types)).fill_null(0), 1)
+    payload = rows.get_member_values(Slot.PAYLOAD)
     return pa.DictionaryArray.from_arrays(
         pc.if_else(fits, payload.indices, pa.scalar(None, pa.int32())), payload.dictionary
     )
 
 
-def _payload_int_column(rows: EventRows) -> pa.Array:
+def _build_payload_int_column(rows: EventRows) -> pa.Array:
     if not rows.is_tracekit_export:
         return pa.nulls(rows.count, pa.int64())
-    return labels.map_to_integers(_payloads_of_types(rows, _INTEGER_TYPES), parse_integer)
+    return labels.map_to_integers(_select_payloads_of_types(rows, _INTEGER_TYPES), parse_integer)
 
 
-def _payload_float_column(rows: EventRows) -> pa.Array:
+def _build_payload_float_column(rows: EventRows) -> pa.Array:
     if not rows.is_tracekit_export:
         return pa.nulls(rows.count, pa.float64())
-    payloads = _payloads_of_types(rows, _FLOAT_TYPES)
+    payloads = _select_payloads_of_types(rows, _FLOAT_TYPES)
     return pa.array([_parse_float(t) for t in payloads.dictionary.to_pylist()], pa.float64()).take(payloads.indices)
 
 
-def _payload_text_column(rows: EventRows) -> pa.Array | pa.ChunkedArray:
+def _build_payload_text_column(rows: EventRows) -> pa.Array | pa.ChunkedArray:
     return (
-        _payloads_of_types(rows, ("json", "binary")).cast(pa.string())
+        _select_payloads_of_types(rows, ("json", "binary")).cast(pa.string())
         if rows.is_tracekit_export
-        else rows.arguments_json()
+        else rows.format_arguments_json()
     )
 
 
@@ -250,111 +254,111 @@ def _parse_float(text: str) -> float | None:
         return None
 
 
-def _sync_type_column(rows: EventRows) -> pa.Array:
+def _build_sync_type_column(rows: EventRows) -> pa.Array:
     return (
-        rows.member_values(Slot.NAME)
+        rows.get_member_values(Slot.NAME)
         if rows.is_tracekit_export
-        else labels.map_strings(rows.member_values(Slot.SYNC), labels.nsys_sync_type)
+        else labels.map_strings(rows.get_member_values(Slot.SYNC), labels.convert_to_nsys_sync_type)
     )
 
 
 _PAYLOAD_TYPES = (*_INTEGER_TYPES, *_FLOAT_TYPES, "json", "binary")
 _TIMES = {"start_ns": EventRows.start_ns, "end_ns": EventRows.end_ns}
-_THREAD = {"process_id": _track_column("process_id"), "thread_id": _track_column("thread_id")}
-_STREAM = {n: _track_column(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
-_ACTIVITY = {**_TIMES, **_STREAM, "correlation_id": _member_column(Slot.CORRELATION)}
-_NODE = {"graph_node_id": _member_column(Slot.GRAPH_NODE)}
+_THREAD = {"process_id": _create_track_column("process_id"), "thread_id": _create_track_column("thread_id")}
+_STREAM = {n: _create_track_column(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
+_ACTIVITY = {**_TIMES, **_STREAM, "correlation_id": _create_member_column(Slot.CORRELATION)}
+_NODE = {"graph_node_id": _create_member_column(Slot.GRAPH_NODE)}
 _NVTX = {
-    "process_id": _track_column("process_id"),
-    "domain_id": _domain_id_column,
-    "domain": _domain_column,
-    "category_id": _member_column(Slot.CATEGORY_ID),
-    "category": _member_column(Slot.CATEGORY_NAME),
-    "color": _color_column,
-    "name": _member_column(Slot.NAME),
-    "payload_type": _payload_type_column,
-    "payload_int": _payload_int_column,
-    "payload_float": _payload_float_column,
-    "payload_text": _payload_text_column,
+    "process_id": _create_track_column("process_id"),
+    "domain_id": _build_domain_id_column,
+    "domain": _build_domain_column,
+    "category_id": _create_member_column(Slot.CATEGORY_ID),
+    "category": _create_member_column(Slot.CATEGORY_NAME),
+    "color": _build_color_column,
+    "name": _create_member_column(Slot.NAME),
+    "payload_type": _build_payload_type_column,
+    "payload_int": _build_payload_int_column,
+    "payload_float": _build_payload_float_column,
+    "payload_text": _build_payload_text_column,
 }
-_EVENT = {"event_id": _zero_filled_column(Slot.EVENT), "event_sync_id": _member_column(Slot.EVENT_SYNC)}
+_EVENT = {"event_id": _create_zero_filled_column(Slot.EVENT), "event_sync_id": _create_member_column(Slot.EVENT_SYNC)}
 _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.ChunkedArray]]] = {
     "kernels": {
-        "kernel_id": EventRows.row_ids,
+        "kernel_id": EventRows.number_rows,
         **_ACTIVITY,
-        "name": _full_name_column,
-        "short_name": _short_name_column,
-        **{f"grid_{axis}": _dim3_column(Slot.GRID, i) for i, axis in enumerate("xyz")},
-        **{f"block_{axis}": _dim3_column(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
-        "registers_per_thread": _int32_column(Slot.REGISTERS, default=0),
-        "static_shared_memory_bytes": _int32_column(Slot.STATIC, default=0),
-        "dynamic_shared_memory_bytes": _dynamic_shared_memory_column,
+        "name": _build_full_name_column,
+        "short_name": _build_short_name_column,
+        **{f"grid_{axis}": _create_dim3_column(Slot.GRID, i) for i, axis in enumerate("xyz")},
+        **{f"block_{axis}": _create_dim3_column(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
+        "registers_per_thread": _create_int32_column(Slot.REGISTERS, default=0),
+        "static_shared_memory_bytes": _create_int32_column(Slot.STATIC, default=0),
+        "dynamic_shared_memory_bytes": _build_dynamic_shared_memory_column,
         **_NODE,
-        "graph_id": _member_column(Slot.GRAPH),
+        "graph_id": _create_member_column(Slot.GRAPH),
     },
     "memcpys": {
-        "memcpy_id": EventRows.row_ids,
+        "memcpy_id": EventRows.number_rows,
         **_ACTIVITY,
-        "bytes": _zero_filled_column(Slot.BYTES),
-        "copy_kind": _parsed_name_column(Slot.COPY_KIND, labels.copy_kind),
-        "src_memory_kind": _parsed_name_column(Slot.SOURCE, labels.source_memory_kind),
-        "dst_memory_kind": _parsed_name_column(Slot.TARGET, labels.target_memory_kind),
-        "migration_cause": _member_column(Slot.CAUSE),
+        "bytes": _create_zero_filled_column(Slot.BYTES),
+        "copy_kind": _create_parsed_name_column(Slot.COPY_KIND, labels.copy_kind),
+        "src_memory_kind": _create_parsed_name_column(Slot.SOURCE, labels.parse_source_memory_kind),
+        "dst_memory_kind": _create_parsed_name_column(Slot.TARGET, labels.parse_target_memory_kind),
+        "migration_cause": _create_member_column(Slot.CAUSE),
         **_NODE,
     },
     "memsets": {
-        "memset_id": EventRows.row_ids,
+        "memset_id": EventRows.number_rows,
         **_ACTIVITY,
-        "bytes": _zero_filled_column(Slot.BYTES),
-        "value": _zero_filled_column(Slot.VALUE),
-        "memory_kind": _parsed_name_column(Slot.MEMORY, labels.memset_memory_kind),
+        "bytes": _create_zero_filled_column(Slot.BYTES),
+        "value": _create_zero_filled_column(Slot.VALUE),
+        "memory_kind": _create_parsed_name_column(Slot.MEMORY, labels.parse_memset_memory_kind),
         **_NODE,
     },
     "graph_launches": {
-        "graph_launch_id": EventRows.row_ids,
+        "graph_launch_id": EventRows.number_rows,
         **_ACTIVITY,
-        "graph_id": _zero_filled_column(Slot.GRAPH),
-        "graph_exec_id": _zero_filled_column(Slot.GRAPH_EXEC),
+        "graph_id": _create_zero_filled_column(Slot.GRAPH),
+        "graph_exec_id": _create_zero_filled_column(Slot.GRAPH_EXEC),
     },
-    "syncs": {"sync_id": EventRows.row_ids, **_ACTIVITY, "sync_type": _sync_type_column, **_EVENT},
+    "syncs": {"sync_id": EventRows.number_rows, **_ACTIVITY, "sync_type": _build_sync_type_column, **_EVENT},
     "api_calls": {
-        "api_call_id": EventRows.row_ids,
+        "api_call_id": EventRows.number_rows,
         **_TIMES,
         **_THREAD,
-        "correlation_id": _member_column(Slot.CORRELATION),
-        "api": _api_column,
-        "name": _member_column(Slot.NAME),
-        "name_id": _name_id_column,
-        "return_value": _zero_filled_column(Slot.RETURNED),
+        "correlation_id": _create_member_column(Slot.CORRELATION),
+        "api": _build_api_column,
+        "name": _create_member_column(Slot.NAME),
+        "name_id": _build_name_id_column,
+        "return_value": _create_zero_filled_column(Slot.RETURNED),
     },
     "osrt_calls": {
-        "osrt_call_id": EventRows.row_ids,
+        "osrt_call_id": EventRows.number_rows,
         **_TIMES,
         **_THREAD,
         "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL_CLASS)),
-        "name": _member_column(Slot.NAME),
-        "name_id": _name_id_column,
-        "return_value": _zero_filled_column(Slot.RETURNED),
+        "name": _create_member_column(Slot.NAME),
+        "name_id": _build_name_id_column,
+        "return_value": _create_zero_filled_column(Slot.RETURNED),
     },
     "nvtx_ranges": {
-        "range_id": EventRows.row_ids,
+        "range_id": EventRows.number_rows,
         **_TIMES,
-        "kind": _range_kind_column,
+        "kind": _build_range_kind_column,
         **_NVTX,
-        "thread_id": _thread_id_column,
-        "end_thread_id": _member_column(Slot.END_THREAD),
+        "thread_id": _build_thread_id_column,
+        "end_thread_id": _create_member_column(Slot.END_THREAD),
     },
     "nvtx_marks": {
-        "mark_id": EventRows.row_ids,
+        "mark_id": EventRows.number_rows,
         "timestamp_ns": EventRows.start_ns,
         **_NVTX,
-        "thread_id": _track_column("thread_id"),
+        "thread_id": _create_track_column("thread_id"),
     },
     "cuda_events": {
-        "cuda_event_id": EventRows.row_ids,
+        "cuda_event_id": EventRows.number_rows,
         "timestamp_ns": EventRows.start_ns,
         **_STREAM,
-        "correlation_id": _member_column(Slot.CORRELATION),
+        "correlation_id": _create_member_column(Slot.CORRELATION),
         **_EVENT,
     },
 }

@@ -59,7 +59,7 @@ class Stream:
             TracekitError: The file cannot be read, or changed since it was opened.
         """
         return (
-            self._read_file(self._block_bytes) if self._thread is None else self._next_decompressed_block(self._thread)
+            self._read_file(self._block_bytes) if self._thread is None else self._read_decompressed_block(self._thread)
         )
 
     def _read_file(self, max_bytes: int) -> bytes:
@@ -68,7 +68,7 @@ class Stream:
         self._offset += len(data)
         return data
 
-    def _next_decompressed_block(self, thread: ThreadPoolExecutor) -> bytes:
+    def _read_decompressed_block(self, thread: ThreadPoolExecutor) -> bytes:
         data = self._next.result() if self._next is not None else self._decompress_block()
         self._next = thread.submit(self._decompress_block) if data else None
         return data

@@ -58,35 +58,35 @@ class Tracks:
     def track_columns(self, table: str, read_member: ReadMember) -> dict[str, pa.Array]:
         """Return the columns of a table that identify the tracks of its events, such as ``stream_id``."""
         if self.exported:
-            return self._track_columns_of_export(read_member)
+            return self._build_track_columns_of_export(read_member)
         pid, tid = read_member(Slot.PID), read_member(Slot.TID)
         if table in ON_CPU:
             return {"process_id": pid, "thread_id": tid}
-        device = null_beyond_int32(pc.coalesce(read_member(Slot.DEVICE), pid)).fill_null(0)
+        device = replace_beyond_int32_with_null(pc.coalesce(read_member(Slot.DEVICE), pid)).fill_null(0)
         stream = pc.coalesce(read_member(Slot.STREAM), tid).fill_null(0)
         stream = pc.if_else(pc.less(stream, 0), NO_STREAM, stream)
         context = read_member(Slot.CONTEXT).fill_null(0)
-        owner = self._process_of_activities(read_member(Slot.CORRELATION))
+        owner = self._find_process_of_activities(read_member(Slot.CORRELATION))
         return {"process_id": owner, "device_id": device, "context_id": context, "stream_id": stream}
 
-    def process_ids(self) -> list[int]:
+    def list_process_ids(self) -> list[int]:
         """Return the ids of the processes that have CPU events. Processes with API calls come first."""
         processes: dict[int, None] = {}
         for name in ON_CPU:
             if name in self.members:
-                pids = pc.unique(col.single_array(self.members[name][Slot.PID.name])).drop_null().to_pylist()
+                pids = pc.unique(col.concatenate_chunks(self.members[name][Slot.PID.name])).drop_null().to_pylist()
                 processes |= dict.fromkeys(pids)
         return list(processes)
 
-    def process_ids_by_pid(self) -> dict[int, int]:
+    def map_process_ids_by_pid(self) -> dict[int, int]:
         """Return the process id of each pid with CPU events.
 
         They differ in files that tracekit wrote if viewers cannot show a process id, or if another process has it.
         """
-        pids = self.process_ids()
+        pids = self.list_process_ids()
         if not self.exported:
             return {pid: pid for pid in pids}
-        named = self.thread_tracks().filter(pl.col("pid").is_in(pids)).drop_nulls("process_id")
+        named = self.list_thread_tracks().filter(pl.col("pid").is_in(pids)).drop_nulls("process_id")
         owners = dict(named.unique("pid", keep="first").select("pid", "process_id").iter_rows())
         return {pid: owners.get(pid, pid) for pid in pids}
 
@@ -98,28 +98,28 @@ class Tracks:
         ranges = members.get("nvtx_ranges")
         if ranges is None:
             return members
-        keep = pa.array(self._track_of_events(ranges)["kind"].ne_missing(PROJECTION).to_arrow())
+        keep = pa.array(self._find_track_of_events(ranges)["kind"].ne_missing(PROJECTION).to_arrow())
         return {
             **members,
-            "nvtx_ranges": {name: col.single_array(column).filter(keep) for name, column in ranges.items()},
+            "nvtx_ranges": {name: col.concatenate_chunks(column).filter(keep) for name, column in ranges.items()},
         }
 
-    def _process_of_activities(self, correlation: pa.Array) -> pa.Array:
+    def _find_process_of_activities(self, correlation: pa.Array) -> pa.Array:
         """Return the process id of each GPU activity, given its correlation id.
 
         If the file has a single process, all activities belong to it. Otherwise, an activity belongs to the process
         with an API call that has the same correlation id. The result is null if no process or several processes have
         such a call.
         """
-        processes = self.process_ids()
+        processes = self.list_process_ids()
         if len(processes) <= 1 or "api_calls" not in self.members:
             only = processes[0] if len(processes) == 1 else None
             return pa.array([only], pa.int64()).take(pa.array(np.zeros(len(correlation), np.int64)))
         check_polars_can_run()
         calls = pl.DataFrame(
             {
-                "correlation": pl.Series(col.single_array(self.members["api_calls"][Slot.CORRELATION.name])),
-                "process": pl.Series(col.single_array(self.members["api_calls"][Slot.PID.name])),
+                "correlation": pl.Series(col.concatenate_chunks(self.members["api_calls"][Slot.CORRELATION.name])),
+                "process": pl.Series(col.concatenate_chunks(self.members["api_calls"][Slot.PID.name])),
             }
         ).drop_nulls()
         owners = calls.group_by("correlation").agg(pl.col("process").unique())
@@ -127,10 +127,10 @@ class Tracks:
         activities = pl.DataFrame({"correlation": pl.Series(correlation)})
         return activities.join(owners, "correlation", how="left", maintain_order="left")["process"].to_arrow()
 
-    def _track_columns_of_export(self, read_member: ReadMember) -> dict[str, pa.Array]:
-        tracks = self._track_of_events({s.name: read_member(s) for s in (Slot.PID, Slot.TID)})
+    def _build_track_columns_of_export(self, read_member: ReadMember) -> dict[str, pa.Array]:
+        tracks = self._find_track_of_events({s.name: read_member(s) for s in (Slot.PID, Slot.TID)})
         columns = {name: tracks[name].to_arrow() for name in _TRACK if name != "kind"}
-        columns["device_id"] = null_beyond_int32(columns["device_id"])
+        columns["device_id"] = replace_beyond_int32_with_null(columns["device_id"])
         for name in STREAM_SLOTS:
             columns[name] = columns[name].fill_null(0)
         columns["kind"] = (
@@ -138,12 +138,12 @@ class Tracks:
         )
         return columns
 
-    def _track_of_events(self, members: Members) -> pl.DataFrame:
-        """Return, for each event, the row of ``thread_tracks`` with the same pid and tid, or a row of nulls."""
+    def _find_track_of_events(self, members: Members) -> pl.DataFrame:
+        """Return, for each event, the row of ``list_thread_tracks`` with the same pid and tid, or a row of nulls."""
         keys = pl.DataFrame({"pid": _to_series(members[Slot.PID.name]), "tid": _to_series(members[Slot.TID.name])})
-        return keys.join(self.thread_tracks(), ["pid", "tid"], how="left", maintain_order="left")
+        return keys.join(self.list_thread_tracks(), ["pid", "tid"], how="left", maintain_order="left")
 
-    def thread_tracks(self) -> pl.DataFrame:
+    def list_thread_tracks(self) -> pl.DataFrame:
         """Return the tracks in a file that tracekit wrote.
 
         A track with overlapping events consists of several named threads.
@@ -161,7 +161,7 @@ class Tracks:
         frame = pl.DataFrame(data).filter(pl.col("label") == "thread_name")
         return frame.unique(["pid", "tid"], keep="first", maintain_order=True)
 
-    def recorded_names(self) -> pl.DataFrame:
+    def get_recorded_names(self) -> pl.DataFrame:
         """Return the names that the file gives to processes and threads.
 
         Returns:
@@ -174,13 +174,13 @@ class Tracks:
         return pl.DataFrame({n: _to_series(self.track_names[s.name]) for n, s in columns.items()})
 
 
-def null_beyond_int32(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
+def replace_beyond_int32_with_null(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Replace numbers that do not fit into signed 32-bit integers with null."""
-    numbers = col.single_array(numbers)
+    numbers = col.concatenate_chunks(numbers)
     fits = pc.and_(pc.greater_equal(numbers, -_INT32), pc.less(numbers, _INT32))
     return pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))
 
 
 def _to_series(column: pa.Array | pa.ChunkedArray) -> pl.Series:
-    array = col.single_array(column)
+    array = col.concatenate_chunks(column)
     return pl.Series(array.cast(pa.string()) if pa.types.is_dictionary(array.type) else array)

@@ -22,7 +22,7 @@ _INTEGER_COLUMNS = {
 }
 
 
-def device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
+def compute_device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
     """Return the values of the columns of ``devices`` that are derived from the attributes of a device.
 
     Args:
@@ -36,11 +36,11 @@ def device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, in
     row: dict[str, int | str | None] = {"name": name if isinstance(name, str) else None}
     for column, (key, factor) in _INTEGER_COLUMNS.items():
         bits = 63 if column.endswith(("_hz", "_bytes")) else 31
-        row[column] = _scaled_integer(attributes.get(key), factor, 1 << bits)
+        row[column] = _scale_integer(attributes.get(key), factor, 1 << bits)
     return row
 
 
-def _scaled_integer(value: float | str | None, factor: int, limit: int) -> int | None:
+def _scale_integer(value: float | str | None, factor: int, limit: int) -> int | None:
     try:
         number = float("nan" if value is None else value)
     except ValueError:

@@ -12,7 +12,7 @@ COMMAND_LINE = "Command line profiler metrics"
 _METRIC_NAME = re.compile(r"[\w.:]*[A-Za-z]__\w+[\w.:]*")
 
 
-def metric_and_label(section: str | None, printed: str) -> tuple[str | None, str | None]:
+def find_metric_and_label(section: str | None, printed: str) -> tuple[str | None, str | None]:
     """Return the name of a metric and its label, given the name that Nsight Compute prints.
 
     Nsight Compute prints either the name of a metric, such as ``gpu__time_duration.sum``, or its label, such as
@@ -28,26 +28,26 @@ def metric_and_label(section: str | None, printed: str) -> tuple[str | None, str
     """
     if section in (None, COMMAND_LINE) or _METRIC_NAME.fullmatch(printed):
         return printed, None
-    return _metrics_by_label().get((section, printed)), printed
+    return _load_metrics_by_label().get((section, printed)), printed
 
 
-def section_id(section: str | None) -> str | None:
+def find_section_id(section: str | None) -> str | None:
     """Return the identifier of the section with the given display name, or None if the name is unknown."""
-    return next((id_ for id_, name in _section_names() if name == section), None)
+    return next((id_ for id_, name in _load_section_names() if name == section), None)
 
 
-def section_name(identifier: str | None) -> str | None:
+def find_section_name(identifier: str | None) -> str | None:
     """Return the display name of a section in recent versions of ncu, or None if the identifier is unknown."""
-    return next((name for id_, name in _section_names() if id_ == identifier), None)
+    return next((name for id_, name in _load_section_names() if id_ == identifier), None)
 
 
 @functools.cache
-def _metrics_by_label() -> dict[tuple[str | None, str], str]:
+def _load_metrics_by_label() -> dict[tuple[str | None, str], str]:
     return {(section, label): metric for section, label, metric in _read_tsv("labels")}
 
 
 @functools.cache
-def _section_names() -> tuple[tuple[str, str], ...]:
+def _load_section_names() -> tuple[tuple[str, str], ...]:
     return tuple((id_, name) for id_, name in _read_tsv("sections"))
 
 

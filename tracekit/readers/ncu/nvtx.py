@@ -166,7 +166,7 @@ def _payload_and_color_exprs() -> tuple[pl.Expr, ...]:
     )
 
 
-def range_paths(ranges: pl.DataFrame) -> pl.DataFrame:
+def build_range_paths(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the name, path and depth of the innermost push/pop range around each launch.
 
     Args:

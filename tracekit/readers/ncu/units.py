@@ -108,7 +108,7 @@ _COUNTED_UNITS: tuple[tuple[str, str], ...] = (
 
 
 @functools.cache
-def unit_of_metric(metric: str) -> str | None:
+def find_unit_of_metric(metric: str) -> str | None:
     """Return the base unit of a metric, given its name, such as ``dram__bytes.sum.per_second``.
 
     The result is None if the metric has no unit.

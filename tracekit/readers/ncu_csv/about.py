@@ -31,28 +31,33 @@ MACHINE_COLUMNS = {
 """The columns of launches from which the tables of devices and processes are built."""
 
 
-def capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
+def build_capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
     """Return the table ``capture_info``, with the tool, metadata from the session page, and names of the ncu pages."""
     metadata = {"tool": TOOL, **session.metadata, "pages": ", ".join(pages)}
     rows = [(name, value) for name, value in metadata.items() if value is not None]
     return pl.DataFrame(rows, ["name", "value"], orient="row")
 
 
-def devices_table(session: SessionPage, launches: pl.DataFrame, metrics: Metrics | None) -> pl.DataFrame:
+def build_devices(session: SessionPage, launches: pl.DataFrame, metrics: Metrics | None) -> pl.DataFrame:
     """Return one row per device, built from the launches, their metrics and the session page."""
     first_launches = launches.drop_nulls("device_id").unique("device_id", keep="first", maintain_order=True)
     rows_by_device = {
         r["device_id"]: r for r in first_launches.select("device_id", "compute_major", "compute_minor").rows(named=True)
     }
-    for attributes_by_device in (_attributes_by_device(first_launches, metrics) if metrics else {}, session.devices):
+    for attributes_by_device in (
+        _collect_attributes_by_device(first_launches, metrics) if metrics else {},
+        session.devices,
+    ):
         for device, attributes in attributes_by_device.items():
-            values = {name: value for name, value in gpus.device_columns(attributes).items() if value is not None}
+            values = {
+                name: value for name, value in gpus.compute_device_columns(attributes).items() if value is not None
+            }
             rows_by_device[device] = {"device_id": device} | rows_by_device.get(device, {}) | values
     rows = [{**rows_by_device[device], "cuda_device_id": device} for device in sorted(rows_by_device)]
     return pl.DataFrame(rows, schemas.polars_schema(schemas.table("devices")))
 
 
-def processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFrame:
+def build_processes(session: SessionPage, launches: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process that launched a kernel or is listed on the session page, ordered by process id."""
     launched = launches.select("process_id", "process_name").drop_nulls("process_id").unique("process_id", keep="first")
     names = {process: re.split(r"[/\\]", path)[-1] for process, path in session.processes.items()} | dict(
@@ -61,7 +66,7 @@ def processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFram
     return pl.DataFrame(sorted(names.items()), {"process_id": pl.Int64, "name": pl.String}, orient="row")
 
 
-def _attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics) -> Attributes:
+def _collect_attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics) -> Attributes:
     """Return the attributes of each device, which ncu recorded as metrics of the first launch on the device."""
     rows = metrics.select_metrics(lambda name: name.startswith(ATTRIBUTE_PREFIX)).join(
         first_launches, "launch_id", maintain_order="left"

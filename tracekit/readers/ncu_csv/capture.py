@@ -11,7 +11,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnsupportedVersionError, warn
 from tracekit.forks import check_polars_can_run
 from tracekit.readers.ncu import nvtx
-from tracekit.readers.ncu.labels import DURATION, section_name
+from tracekit.readers.ncu.labels import DURATION, find_section_name
 from tracekit.readers.ncu_csv import about, frame, launches
 from tracekit.readers.ncu_csv.metrics import Metrics
 from tracekit.readers.ncu_csv.numbers import ENGLISH, parse_numbers
@@ -50,13 +50,15 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
             rows.add_rows(page, text)
     rows.parse_pending_rows()
     if not rows.runs and "session" not in pages:
-        raise no_rows_error(source.path, pages, rows, messages)
+        raise create_no_rows_error(source.path, pages, rows, messages)
     _warn_about_skipped_content(source.path, pages, rows, messages)
     pages.pop("source", None)
     return build_tables(rows, session, pages)
 
 
-def no_rows_error(path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages) -> TracekitError:
+def create_no_rows_error(
+    path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages
+) -> TracekitError:
     """Return the error that explains why a file has no supported rows."""
     if dropped := rows.invalid_rows + messages.incomplete:
         what = f"none of its {dropped} rows matches the header of its table"
@@ -112,28 +114,28 @@ def _warn_about_skipped_content(
 
 def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str]) -> dict[str, pa.Table]:
     """Build the declared tables from the collected rows."""
-    tables: dict[str, pl.DataFrame] = {"capture_info": about.capture_info(session, pages)}
+    tables: dict[str, pl.DataFrame] = {"capture_info": about.build_capture_info(session, pages)}
     machine = pl.DataFrame(schema=about.MACHINE_COLUMNS)
     metrics = None
     if rows.runs:
         first_runs, launch_of_run = launches.assign_launch_ids(pl.concat(rows.runs))
         metrics = Metrics(rows, launch_of_run)
         style = rows.number_style or ENGLISH
-        ranges = launches.nvtx_ranges(first_runs)
+        ranges = launches.parse_nvtx_ranges(first_runs)
         typed = launches.convert_launch_columns(first_runs, style).join(
-            _launch_durations(metrics), "launch_id", how="left", maintain_order="left"
+            _compute_launch_durations(metrics), "launch_id", how="left", maintain_order="left"
         )
         tables["ncu_launches"] = _add_range_columns(typed, ranges)
         tables["ncu_nvtx_ranges"] = ranges
-        tables["ncu_rules"] = _rules_table(pl.concat(rows.rules or [pl.DataFrame(schema=RULES)]), launch_of_run, style)
+        tables["ncu_rules"] = _build_rules(pl.concat(rows.rules or [pl.DataFrame(schema=RULES)]), launch_of_run, style)
         machine = typed.with_columns(first_runs["process_name"]).select(list(about.MACHINE_COLUMNS))
-    tables["devices"] = about.devices_table(session, machine, metrics)
-    tables["processes"] = about.processes_table(session, machine)
+    tables["devices"] = about.build_devices(session, machine, metrics)
+    tables["processes"] = about.build_processes(session, machine)
     complete = {name: _add_missing_columns(name, table) for name, table in tables.items()}
     return complete if metrics is None else {**complete, "ncu_metrics": metrics.build_table()}
 
 
-def _launch_durations(metrics: Metrics) -> pl.DataFrame:
+def _compute_launch_durations(metrics: Metrics) -> pl.DataFrame:
     """Return the duration of each launch in ns. If several durations are printed, the most precise one is used."""
     durations = metrics.select_metrics(lambda name: name == DURATION).filter(
         pl.col("value").is_between(0, _MAX_DURATION_NS)
@@ -147,16 +149,16 @@ def _add_range_columns(typed: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFram
 
     The range that ncu may have added to the name of a kernel is removed.
     """
-    return typed.join(nvtx.range_paths(ranges), "launch_id", how="left", maintain_order="left").with_columns(
+    return typed.join(nvtx.build_range_paths(ranges), "launch_id", how="left", maintain_order="left").with_columns(
         launches.name_without_range_expr(pl.col("name"), pl.col("range_name")).alias("name"),
         pl.col("range_depth").fill_null(0),
     )
 
 
-def _rules_table(rules: pl.DataFrame, launch_of_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
+def _build_rules(rules: pl.DataFrame, launch_of_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
     """Return the table ``ncu_rules`` from the collected messages of rules."""
     speedup = parse_numbers(rules["speedup_percent"].fill_null(""), np.zeros(rules.height, np.int64), style)["value"]
-    sections = {s: section_name(s) for s in rules["section"].unique()}
+    sections = {s: find_section_name(s) for s in rules["section"].unique()}
     return rules.select(
         pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("message_id"),
         launch_of_run.gather(rules["run"]).alias("launch_id"),

@@ -99,7 +99,7 @@ class NcuMessages:
                 self.counts[cause] += cause.encode() in message[2]
 
 
-def layout_of_header(header: list[str]) -> str | None:
+def find_layout(header: list[str]) -> str | None:
     """Return the layout of a table, given its header. The result is None if ncu does not print such a header."""
     names = set(header)
     if {"Metric Name", "Minimum", "Maximum", "Average"} <= names:
@@ -131,7 +131,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     rest = b""
     try:
         with path.open("rb") as file:
-            decode = _utf8_converter(file.read(4))
+            decode = _create_utf8_converter(file.read(4))
             file.seek(0)
             while data := file.read(BLOCK_BYTES):
                 rest += decode(data)
@@ -150,7 +150,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
         yield _normalize_block(rest + b"\n")
 
 
-def _utf8_converter(head: bytes) -> Callable[[bytes], bytes]:
+def _create_utf8_converter(head: bytes) -> Callable[[bytes], bytes]:
     """Return a function that converts consecutive blocks of a file from UTF-16 to UTF-8, and removes a byte order mark.
 
     If the file does not begin with a byte order mark of UTF-16, blocks are assumed not to be UTF-16.
@@ -173,7 +173,7 @@ def _normalize_block(block: bytes) -> bytes:
     return block
 
 
-def rows_with_stray_quotes(text: bytes) -> list[int]:
+def find_rows_with_stray_quotes(text: bytes) -> list[int]:
     """Return the numbers of the rows in which a cell contains a quote that is not doubled.
 
     Such quotes occur because ncu prints NVTX names without escaping them. A quote next to a comma, another quote or the
@@ -183,7 +183,7 @@ def rows_with_stray_quotes(text: bytes) -> list[int]:
     offsets = np.concatenate(
         [
             _NO_OFFSETS,
-            *(first + _stray_quote_offsets(data[first : first + WINDOW + 2]) for first in _window_starts(data)),
+            *(first + _find_stray_quotes(data[first : first + WINDOW + 2]) for first in _split_into_windows(data)),
         ]
     )
     if not len(offsets):
@@ -192,13 +192,13 @@ def rows_with_stray_quotes(text: bytes) -> list[int]:
     return rows
 
 
-def _stray_quote_offsets(data: ByteArray) -> Offsets:
+def _find_stray_quotes(data: ByteArray) -> Offsets:
     quotes = data == ord('"')
     edges = quotes | (data == ord("\n")) | (data == ord(","))
     return np.flatnonzero(quotes[1:-1] & ~(edges[:-2] | edges[2:])) + 1
 
 
-def _window_starts(data: ByteArray) -> range:
+def _split_into_windows(data: ByteArray) -> range:
     """Return the offsets at which an array is split into windows that fit into the cache of the processor."""
     return range(0, len(data), WINDOW)
 
@@ -264,7 +264,7 @@ def _find_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
     A header may follow other output on the same line. Of a header with more than ``MAX_COLUMNS`` columns, only
     ``MAX_COLUMNS`` + 1 columns are yielded, so that the caller can detect that there are too many.
     """
-    data, starts = line_starts(text)
+    data, starts = find_line_starts(text)
     starts = starts[np.diff(starts, append=len(data)) > MIN_HEADER_BYTES]
     quoted = data[starts] == ord('"')
     candidates = ~quoted | np.isin(data[np.minimum(starts + 1, len(data) - 1)], _HEADER_INITIALS)
@@ -274,7 +274,7 @@ def _find_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
             text[offset] != ord('"') and _PRINTED_AFTER.search(text, offset, end)
         )
         header = _parse_header(text, match.start(), end) if match else []
-        layout = layout_of_header(header) if header else None
+        layout = find_layout(header) if header else None
         if match and layout is not None:
             yield match.start(), header, layout
 
@@ -286,10 +286,10 @@ def _parse_header(text: bytes, start: int, end: int) -> list[str]:
     return parse_csv_line(b",".join(row).decode("utf-8", "replace"))
 
 
-def line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
+def find_line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
     """Return the bytes of a block as an array, and the offset at which each of its lines starts."""
     data = np.frombuffer(text, np.uint8)
-    ends = [first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _window_starts(data)]
+    ends = [first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _split_into_windows(data)]
     starts = np.empty(1 + sum(map(len, ends)), np.int32)
     starts[0] = 0
     np.concatenate([_NO_OFFSETS, *ends], out=starts[1:], casting="same_kind")
@@ -307,7 +307,7 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, fina
         return b"", b""
     if not text:
         return b"", b""
-    data, starts = line_starts(text)
+    data, starts = find_line_starts(text)
     has_odd_quotes = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
     irregular = np.flatnonzero(has_odd_quotes | (data[starts] != ord('"')))
     if not len(irregular) and (final or _is_complete_row(text[starts[-1] :], page)):
@@ -315,14 +315,14 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, fina
     return _RowExtractor(text, starts, has_odd_quotes, page, messages).extract_rows(irregular, final=final)
 
 
-def _min_cell_separators(page: Page) -> int:
+def _count_min_cell_separators(page: Page) -> int:
     """Return the minimum number of cell separators that a complete row has."""
     return max(len(page.header) // 2, 1) if page.layout != "session" else 1
 
 
 def _is_complete_row(text: bytes, page: Page) -> bool:
     """Return whether the given lines contain enough cells for a row and end like a row."""
-    return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _min_cell_separators(page)
+    return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _count_min_cell_separators(page)
 
 
 class _RowExtractor:
@@ -340,7 +340,7 @@ class _RowExtractor:
         self._rows: list[bytes] = []
         self._messages = messages
         self._row_start = re.compile(rb'"[^"\n]+","' if page.layout in ("per-nvtx", "session") else rb'"\d*","')
-        self._min_cell_separators = _min_cell_separators(page)
+        self._min_cell_separators = _count_min_cell_separators(page)
         self._page = page
 
     def extract_rows(self, irregular_lines: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
@@ -353,7 +353,7 @@ class _RowExtractor:
             if continues:
                 return b"".join(self._rows), self._text[self._starts[line] :]
         last = self._count - 1
-        if not final and line <= last and self._starts_row(last) and not self._lines_form_row(last, last):
+        if not final and line <= last and self._is_start_of_row(last) and not self._is_complete_row(last, last):
             self._append_lines(line, last)
             return b"".join(self._rows), self._text[self._starts[last] :]
         self._append_lines(line, self._count)
@@ -367,8 +367,8 @@ class _RowExtractor:
         Returns:
             The next line to process, and whether this line begins a row that continues in the next block.
         """
-        after = self._end_of_previous_row(irregular_line) if irregular_line > line else None
-        if after == self._count and not self._row_may_continue(irregular_line - 1, final=final):
+        after = self._find_end_of_previous_row(irregular_line) if irregular_line > line else None
+        if after == self._count and not self._may_continue_in_next_block(irregular_line - 1, final=final):
             after = None
         if after is not None:
             self._append_lines(line, irregular_line - 1)
@@ -376,12 +376,12 @@ class _RowExtractor:
         self._append_lines(line, irregular_line)
         if not self._has_odd_quotes[irregular_line] or self._text[self._starts[irregular_line]] != ord('"'):
             return self._skip_other_output(irregular_line), False
-        after = self._line_with_closing_quote(irregular_line)
-        if after == self._count and not self._row_may_continue(irregular_line, final=final):
+        after = self._find_closing_quote(irregular_line)
+        if after == self._count and not self._may_continue_in_next_block(irregular_line, final=final):
             after = None
         if after is not None:
             return self._append_row(irregular_line, after)
-        complete = self._lines_form_row(
+        complete = self._is_complete_row(
             irregular_line, irregular_line
         )  # a single row with a quote inside that is not doubled
         self._messages.incomplete += not complete
@@ -403,7 +403,7 @@ class _RowExtractor:
         self._rows.append(self._join_lines(first_line, last_line))
         return last_line + 1, False
 
-    def _row_may_continue(self, line: int, *, final: bool) -> bool:
+    def _may_continue_in_next_block(self, line: int, *, final: bool) -> bool:
         """Return whether a row that begins at a line may continue in the next block."""
         return not final and len(self._text) - self._starts[line] <= MAX_LINE_BYTES
 
@@ -419,10 +419,10 @@ class _RowExtractor:
         if after > line:
             self._messages.add_lines(self._text[start : self._ends[after - 1]])
             return after
-        self._rows.append(self._row_after_other_output(line))
+        self._rows.append(self._extract_row_after_other_output(line))
         return line + 1
 
-    def _starts_row(self, line: int) -> bool:
+    def _is_start_of_row(self, line: int) -> bool:
         """Return whether a line is the first line of a row."""
         return self._row_start.match(self._text, self._starts[line]) is not None
 
@@ -431,11 +431,11 @@ class _RowExtractor:
         record = self._text[self._starts[first_line] : self._ends[last_line] - 1]
         return record.replace(b"\n", NEWLINE.encode()) + b"\n"
 
-    def _lines_form_row(self, first_line: int, last_line: int) -> bool:
+    def _is_complete_row(self, first_line: int, last_line: int) -> bool:
         """Return whether consecutive lines of a block contain enough cells for a row and end like a row."""
         return _is_complete_row(self._text[self._starts[first_line] : self._ends[last_line]], self._page)
 
-    def _end_of_previous_row(self, line: int) -> int | None:
+    def _find_end_of_previous_row(self, line: int) -> int | None:
         """Return the last line of the row that begins one line earlier, if the given line continues this row.
 
         Usually, a line with an odd number of quotes shows that a row continues. However, a name that contains both a
@@ -445,20 +445,20 @@ class _RowExtractor:
             The number of the last line, or the number of lines in the block if the row may end in the next block. None
             if the given line does not continue a row.
         """
-        if self._text[self._starts[line]] == ord('"') or self._lines_form_row(line - 1, line - 1):
+        if self._text[self._starts[line]] == ord('"') or self._is_complete_row(line - 1, line - 1):
             return None
-        if not self._starts_row(line - 1):
+        if not self._is_start_of_row(line - 1):
             return None
         separators = self._text.count(b'","', self._starts[line - 1], self._ends[line - 1])
         for k in range(line, min(line + MAX_RECORD_LINES, self._count)):
-            if k > line and self._starts_row(k):
+            if k > line and self._is_start_of_row(k):
                 return None
             separators += self._text.count(b'","', self._starts[k], self._ends[k])
             if separators >= self._min_cell_separators and self._text[self._ends[k] - 2] in b'",':
                 return k
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
-    def _line_with_closing_quote(self, line: int) -> int | None:
+    def _find_closing_quote(self, line: int) -> int | None:
         """Return the line that contains the closing quote of a cell that begins in the given line.
 
         Returns:
@@ -473,7 +473,7 @@ class _RowExtractor:
                 return k
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
-    def _row_after_other_output(self, line: int) -> bytes:
+    def _extract_row_after_other_output(self, line: int) -> bytes:
         """Return the row that follows other output on the same line, or no bytes if there is no such row."""
         text = self._text[self._starts[line] : self._ends[line]]
         match = self._row_start.search(text)

@@ -66,7 +66,7 @@ def convert_launch_columns(launches: pl.DataFrame, style: NumberStyle) -> pl.Dat
     )
 
 
-def nvtx_ranges(launches: pl.DataFrame) -> pl.DataFrame:
+def parse_nvtx_ranges(launches: pl.DataFrame) -> pl.DataFrame:
     """Parse the NVTX cells of launches into rows of ``ncu_nvtx_ranges``."""
     frames = []
     for column, cell_kind in (("push_pop", nvtx.PUSH_POP), ("start_end", nvtx.START_END), ("ranges", nvtx.SUMMARY)):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tracekit import schemas
 from tracekit.readers.common import columns
-from tracekit.readers.ncu.labels import metric_and_label, section_id
+from tracekit.readers.ncu.labels import find_metric_and_label, find_section_id
 from tracekit.readers.ncu.units import parse_unit
 from tracekit.readers.ncu_csv.rows import METRICS
 
@@ -42,8 +42,8 @@ class MetricKind(NamedTuple):
     @classmethod
     def from_printed(cls, section: str | None, name: str, unit: str | None) -> MetricKind:
         """Return the kind of a metric value, given the section, name and unit that are printed with the value."""
-        metric, label = metric_and_label(section or None, name)
-        return cls(metric, label, section or None, section_id(section), parse_unit(unit or "")[0], unit or None)
+        metric, label = find_metric_and_label(section or None, name)
+        return cls(metric, label, section or None, find_section_id(section), parse_unit(unit or "")[0], unit or None)
 
 
 class Metrics:
@@ -79,7 +79,9 @@ class Metrics:
 
     def _build_batch(self, batch: pl.DataFrame) -> pa.Table:
         kinds = batch["kind"].to_numpy()
-        described = {c: _dictionary_column([getattr(k, c) for k in self._kinds], kinds) for c in MetricKind._fields}
+        described = {
+            c: _build_dictionary_column([getattr(k, c) for k in self._kinds], kinds) for c in MetricKind._fields
+        }
         values = {c: batch[c].to_arrow() for c in batch.columns if c not in ("run", "kind")}
         missing = {c: pa.nulls(len(kinds), pa.float64()) for c in ("minimum", "maximum") if c not in values}
         launch = self._of_run.gather(batch["run"]).to_arrow()
@@ -87,9 +89,13 @@ class Metrics:
         return pa.table({c: columns[c] for c in schemas.table("ncu_metrics").names})
 
 
-def _dictionary_column(values: list[str | None], numbers: np.ndarray) -> pa.DictionaryArray:
+def _build_dictionary_column(values: list[str | None], numbers: np.ndarray) -> pa.DictionaryArray:
     """Return a dictionary-encoded column in which element ``i`` is ``values[numbers[i]]``."""
     unique: dict[str | None, int] = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
     codes = np.array([unique.get(v, -1) for v in values], np.int32)[numbers]
-    indices = columns.number_array(np.maximum(codes, 0), codes >= 0) if None in values else columns.number_array(codes)
+    indices = (
+        columns.build_number_array(np.maximum(codes, 0), codes >= 0)
+        if None in values
+        else columns.build_number_array(codes)
+    )
     return pa.DictionaryArray.from_arrays(indices, pa.array(unique, pa.string()), safe=False)

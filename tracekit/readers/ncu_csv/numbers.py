@@ -97,7 +97,7 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
         {
             "cell": cells,
             "value": _multiply_by_powers_of_ten(digits, value, powers, np.where(exponent, len(_TENS), decimals)),
-            "resolution": _powers_of_ten(powers - decimals),
+            "resolution": _compute_powers_of_ten(powers - decimals),
             "instances": split["instances"],
             "exact": value.is_finite() & ~exponent,
         }
@@ -157,9 +157,11 @@ def _multiply_by_powers_of_ten(
     mantissa = selected.str.replace(".", "", literal=True).cast(pl.Float64, strict=False).to_numpy()
     with np.errstate(invalid="ignore", over="ignore"):
         exact_product = np.where(
-            last_digit < 0, mantissa / _powers_of_ten(-last_digit), mantissa * _powers_of_ten(last_digit)
+            last_digit < 0,
+            mantissa / _compute_powers_of_ten(-last_digit),
+            mantissa * _compute_powers_of_ten(last_digit),
         )
-        product = number.to_numpy() * _powers_of_ten(power)
+        product = number.to_numpy() * _compute_powers_of_ten(power)
         is_exact = (
             (np.abs(mantissa) < _EXACT_DIGITS) & (np.abs(last_digit) < len(_TENS)) & (decimals[rows] < len(_TENS))
         )
@@ -167,7 +169,7 @@ def _multiply_by_powers_of_ten(
     return numbers.scatter(rows, scaled.set(number.is_null(), None))
 
 
-def _powers_of_ten(exponents: np.ndarray) -> np.ndarray:
+def _compute_powers_of_ten(exponents: np.ndarray) -> np.ndarray:
     """Return 10 to the power of each exponent. Exponents are clipped to the range from -22 to 22."""
     tens = _TENS[np.minimum(np.abs(exponents), len(_TENS) - 1)]
     power: np.ndarray = np.where(exponents < 0, 1 / tens, tens)

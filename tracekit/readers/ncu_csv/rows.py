@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.errors import CorruptTraceError, first_line_of_message
+from tracekit.errors import CorruptTraceError, get_first_line_of_message
 from tracekit.readers.ncu.units import parse_unit
-from tracekit.readers.ncu_csv.frame import NEWLINE, double_inner_quotes, line_starts, rows_with_stray_quotes
+from tracekit.readers.ncu_csv.frame import NEWLINE, double_inner_quotes, find_line_starts, find_rows_with_stray_quotes
 from tracekit.readers.ncu_csv.numbers import ENGLISH, detect_style, parse_numbers
 
 if TYPE_CHECKING:
@@ -169,8 +169,10 @@ class RowCollector:
         width = len(page.header) + 1
         if text.count(b"\n") * width <= max_cells:
             return text
-        data, starts = line_starts(text)
-        enough = np.add.reduceat((data == ord(",")).view(np.uint8), starts, dtype=np.int32) >= _last_required_cell(page)
+        data, starts = find_line_starts(text)
+        enough = np.add.reduceat((data == ord(",")).view(np.uint8), starts, dtype=np.int32) >= _find_last_required_cell(
+            page
+        )
         if np.count_nonzero(enough) * width > max_cells:
             what = f"the header of the {page.layout} page has {len(page.header)} columns, but its rows have far fewer"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
@@ -195,7 +197,7 @@ class RowCollector:
         table = table.with_columns(pl.Series(_PAGE, np.repeat(np.arange(len(pages), dtype=np.int32), row_counts)))
         if pages[0].layout == "raw":
             table = self._extract_units(pages, table)
-        table = self._rows_matching_header(pages[0], table)
+        table = self._select_rows_matching_header(pages[0], table)
         if not table.height:
             return
         run = self._assign_run_numbers(pages, table)
@@ -221,7 +223,7 @@ class RowCollector:
             what = f"the columns change too often: {self._parsed_batches} times in {self._parsed_bytes} bytes of rows"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
         header = ",".join(map(str, range(len(page.header) + 1))).encode() + b"\n"
-        if stray_rows := rows_with_stray_quotes(text):
+        if stray_rows := find_rows_with_stray_quotes(text):
             text = double_inner_quotes(text, stray_rows)
         try:
             table = _read_csv(header + text)
@@ -229,7 +231,7 @@ class RowCollector:
             try:
                 table = _read_csv(header + double_inner_quotes(text))
             except pl.exceptions.PolarsError as e:
-                what = f"the {page.layout} page is not valid CSV: {first_line_of_message(e)}"
+                what = f"the {page.layout} page is not valid CSV: {get_first_line_of_message(e)}"
                 raise CorruptTraceError(what, path=self.path, hint=_AGAIN) from e
         if NEWLINE.encode() in text:
             table = table.with_columns(pl.all().str.replace_all(NEWLINE, "\n", literal=True))
@@ -249,13 +251,13 @@ class RowCollector:
                 page.units = [u or "" for u in units[number][:-1]] if number in units else [""] * len(page.header)
         return table.filter(~of_units.fill_null(value=False))
 
-    def _rows_matching_header(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
+    def _select_rows_matching_header(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a table that have as many cells as its header and an id in the first cell.
 
         All other rows are counted as invalid, unless they look like output of ncu or the program between the rows.
         """
         width = len(page.header)
-        fits = pl.col(str(_last_required_cell(page))).is_not_null() & pl.col(str(width)).is_null()
+        fits = pl.col(str(_find_last_required_cell(page))).is_not_null() & pl.col(str(width)).is_null()
         identified = (
             pl.col("0").str.contains(r"^\d+$")
             if page.header[0] in _NUMERIC_FIRST_COLUMNS
@@ -305,7 +307,7 @@ class RowCollector:
         names_and_units = (zip(names, (page.units or [])[lead:], strict=True) for page in pages)
         kinds = np.array(
             [
-                [self._metric_kind_index(None, name, unit) for name, unit in page_names]
+                [self._get_metric_kind_index(None, name, unit) for name, unit in page_names]
                 for page_names in names_and_units
             ],
             np.int32,
@@ -342,11 +344,11 @@ class RowCollector:
         on = ["section", "metric", "unit"]
         distinct = metrics.select(on).unique(maintain_order=True)
         kinds = distinct.with_columns(
-            kind=pl.Series([self._metric_kind_index(*row) for row in distinct.rows()], dtype=pl.Int32)
+            kind=pl.Series([self._get_metric_kind_index(*row) for row in distinct.rows()], dtype=pl.Int32)
         )
         return metrics.join(kinds, on=on, how="left", maintain_order="left", nulls_equal=True).drop(on)
 
-    def _metric_kind_index(self, section: str | None, metric: str, unit: str | None) -> int:
+    def _get_metric_kind_index(self, section: str | None, metric: str, unit: str | None) -> int:
         kind = self.kinds.setdefault((section, metric, unit), len(self.kinds))
         if kind == len(self._powers):
             self._powers.append(parse_unit(unit or "")[1])
@@ -363,7 +365,7 @@ class RowCollector:
         self.metrics.append(values.with_columns(extremes))
 
 
-def _last_required_cell(page: Page) -> int:
+def _find_last_required_cell(page: Page) -> int:
     """Return the index of the last column that a row of the table must have. Cells after it may be missing."""
     needed = {"details": "Metric Value", "raw": page.header[-1]}.get(page.layout, "Average")
     return len(page.header) - 1 - page.header[::-1].index(needed)

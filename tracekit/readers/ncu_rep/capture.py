@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.interface import Capture
-from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules, sources
 from tracekit.readers.ncu_rep.container import ReportFile
 from tracekit.readers.ncu_rep.rows import build_table
@@ -40,10 +40,10 @@ class RepCapture(Capture):
         if name == LAUNCHES:
             return len(self._report.results)
         if name == METRICS:
-            with damage_as_error(self._report.path, name, self._report.file):
+            with convert_damage(self._report.path, name, self._report.file):
                 return int(self._metrics.num_rows)
         if name == INSTANCES:
-            with damage_as_error(self._report.path, name, self._report.file):
+            with convert_damage(self._report.path, name, self._report.file):
                 return int(pc.sum(self._metrics["instances"]).as_py() or 0)
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
@@ -53,9 +53,9 @@ class RepCapture(Capture):
         Raises:
             CorruptTraceError: A part of the report that the table needs is damaged.
         """
-        with damage_as_error(self._report.path, name, self._report.file):
+        with convert_damage(self._report.path, name, self._report.file):
             if name == METRICS:
-                return self._metric_columns(columns)
+                return self._read_metric_columns(columns)
             if name == INSTANCES:
                 return instances.read_instances(self._report).select(list(columns))
             return build_table(name, self._iter_table_rows(name, columns), columns)
@@ -68,28 +68,28 @@ class RepCapture(Capture):
     def _metrics(self) -> pa.Table:
         return metrics.read_metrics(self._report)
 
-    def _metric_columns(self, columns: Sequence[str]) -> pa.Table:
-        arrays = metrics.metric_columns(self._metrics, self._report.names.dictionary)
+    def _read_metric_columns(self, columns: Sequence[str]) -> pa.Table:
+        arrays = metrics.build_metric_columns(self._metrics, self._report.names.dictionary)
         schema = schemas.arrow_schema(schemas.table(METRICS), columns)
         missing = pa.nulls(self._metrics.num_rows)
-        return pa.table({f.name: arrays.get(f.name, missing.cast(_type_without_dictionary(f.type))) for f in schema})
+        return pa.table({f.name: arrays.get(f.name, missing.cast(_remove_dictionary_type(f.type))) for f in schema})
 
     def _iter_table_rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
         if name == LAUNCHES:
             needed = any(c in launches.METRIC_COLUMNS for c in columns)
-            return launches.launch_rows(self._report, self._metrics if needed else None, columns)
+            return launches.read_launch_rows(self._report, self._metrics if needed else None, columns)
         if name == SOURCES:
-            return sources.source_rows(self._report, columns)
+            return sources.read_source_rows(self._report, columns)
         session = self._report.session
         if name == "capture_info":
-            return machine.capture_info_rows(session)
+            return machine.read_capture_info_rows(session)
         if name == "devices":
-            return machine.device_rows(session)
+            return machine.read_device_rows(session)
         if name == "processes":
-            return machine.process_rows(session)
-        return nvtx.range_rows(self._report) if name == "ncu_nvtx_ranges" else rules.rule_rows(self._report)
+            return machine.read_process_rows(session)
+        return nvtx.read_range_rows(self._report) if name == "ncu_nvtx_ranges" else rules.read_rule_rows(self._report)
 
 
-def _type_without_dictionary(arrow_type: pa.DataType) -> pa.DataType:
+def _remove_dictionary_type(arrow_type: pa.DataType) -> pa.DataType:
     """Return the string type for a dictionary type. All other types are returned unchanged."""
     return pa.string() if pa.types.is_dictionary(arrow_type) else arrow_type

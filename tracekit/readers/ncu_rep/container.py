@@ -17,7 +17,7 @@ import pyarrow as pa
 from tracekit import schemas
 from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, warn
-from tracekit.readers.common.damage import Damage, damage_as_error
+from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.messages import parse
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ KINDS = {
     "graphs": ("graph", "GraphResult"),
 }
 """The kind and the message type of results, by the field of the block header that holds their number."""
-message_class = functools.partial(schemas.message_class, "ncu_report")
+message_class = functools.partial(schemas.load_message_class, "ncu_report")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class ReportFile:
         self.session = SessionInfo()
         self._names: list[str] = []
         try:
-            with damage_as_error(self.path, file=self.file):
+            with convert_damage(self.path, file=self.file):
                 self._read_blocks()
         except BaseException:
             self.close()
@@ -135,7 +135,7 @@ class ReportFile:
         """
         return self._parse_message(self.sources[source_number], f"source {source_number}")
 
-    def process_id_of(self, location: MessageLocation) -> int | None:
+    def find_process_id(self, location: MessageLocation) -> int | None:
         """Return the process id of a result or module.
 
         If its block has no process id, the process id of the session is returned.
@@ -172,10 +172,10 @@ class ReportFile:
 
     def _read_sized_message(self, offset: int) -> tuple[bytes, int]:
         """Read a message that is preceded by its size, and return the message and the offset of its end."""
-        start, stop = self._message_span(offset, self.file.size)
+        start, stop = self._read_message_span(offset, self.file.size)
         return self.file.read(start, stop - start), stop
 
-    def _message_span(self, offset: int, end: int) -> tuple[int, int]:
+    def _read_message_span(self, offset: int, end: int) -> tuple[int, int]:
         """Return the start and end offset of the message whose size is stored at an offset."""
         start = offset + SIZE.size
         size = SIZE.unpack(self.file.read(offset, SIZE.size))[0] if start <= end else 0
@@ -188,19 +188,19 @@ class ReportFile:
         """Record the locations of the messages of a block, and return the offset at which the last message ends."""
         process = block.process.process_id if block.HasField("process") else None
         for _ in range(block.sources):
-            start, offset = self._next_message_span(offset, end)
+            start, offset = self._read_next_message_span(offset, end)
             self.sources.append(MessageLocation("source", "SourceData", start, offset - start, process))
             _check_message_count(len(self.sources), offset, "sources")
         for counted, (kind, name) in KINDS.items():
             for _ in range(getattr(block, counted)):
-                start, offset = self._next_message_span(offset, end)
+                start, offset = self._read_next_message_span(offset, end)
                 self.results.append(MessageLocation(kind, name, start, offset - start, process))
                 _check_message_count(len(self.results), offset, "results")
         return offset
 
-    def _next_message_span(self, offset: int, end: int) -> tuple[int, int]:
+    def _read_next_message_span(self, offset: int, end: int) -> tuple[int, int]:
         """Return the start and end offset of the next message of a block, which must not be empty."""
-        start, stop = self._message_span(offset, end)
+        start, stop = self._read_message_span(offset, end)
         if start == stop:
             raise Damage(f"the message at byte {offset} is empty")
         return start, stop

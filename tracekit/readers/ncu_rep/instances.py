@@ -62,7 +62,7 @@ def _iter_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int,
     messages: list[bytes] = []
     size = 0
     for number, result in iter_results(report):
-        for name, instances in _instances_by_metric(report, number, result).items():
+        for name, instances in _collect_instances_by_metric(report, number, result).items():
             owners.append((number, name, len(instances)))
             messages += instances
             size += sum(map(len, instances))
@@ -73,7 +73,7 @@ def _iter_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int,
         yield owners, messages
 
 
-def _instances_by_metric(report: ReportFile, result_number: int, result: Any) -> dict[int, list[bytes]]:
+def _collect_instances_by_metric(report: ReportFile, result_number: int, result: Any) -> dict[int, list[bytes]]:
     """Return the encoded instance values of each metric of one result, by the dictionary code of the metric."""
     metric_type, names = message_class("Metric"), report.names.indices
     instances: dict[int, list[bytes]] = {}
@@ -81,7 +81,7 @@ def _instances_by_metric(report: ReportFile, result_number: int, result: Any) ->
         for data in check_count(result.metrics, MAX_METRICS, f"metrics of result {result_number}"):
             metric = metric_type.FromString(data)
             if metric.name >= len(names):
-                raise Damage(f"a metric refers to the name {metric.name}, but the report has only {len(names)} names")
+                raise Damage(f"a metric has the name number {metric.name}, but the report has only {len(names)} names")
             name = names[metric.name].as_py()
             instances.pop(name, None)
             if metric.instances:

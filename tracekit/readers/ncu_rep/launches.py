@@ -35,7 +35,7 @@ RANGE_COLUMNS = ("range_name", "range_path", "range_depth")
 NS = 1_000_000_000
 
 
-def launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[str]) -> Iterator[Row]:
+def read_launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[str]) -> Iterator[Row]:
     """Yield one row of ``ncu_launches`` per result.
 
     Args:
@@ -44,18 +44,18 @@ def launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[
         columns: The requested columns. All other columns may be missing from the rows.
     """
     metric_values = (
-        {} if metrics is None else _values_of_metrics(report, metrics, [c for c in METRIC_COLUMNS if c in columns])
+        {} if metrics is None else _read_values_of_metrics(report, metrics, [c for c in METRIC_COLUMNS if c in columns])
     )
     ranges = any(c in columns for c in RANGE_COLUMNS)
     for number, result in iter_results(report):
-        row = _launch_row(report, number, result)
+        row = _read_launch_row(report, number, result)
         from_metrics = {
             c: _round_or_none(v[number]) for c, v in metric_values.items() if c not in SIZES or row["kind"] == "graph"
         }
-        yield row | from_metrics | (nvtx.range_columns(number, result) if ranges else {})
+        yield row | from_metrics | (nvtx.build_range_columns(number, result) if ranges else {})
 
 
-def _launch_row(report: ReportFile, launch_id: int, result: Any) -> Row:
+def _read_launch_row(report: ReportFile, launch_id: int, result: Any) -> Row:
     location = report.results[launch_id]
     # ncu numbers the results of several processes per process, so their IDs differ from the order in the file.
     has_many_processes = len(report.session.processes) > 1
@@ -64,21 +64,26 @@ def _launch_row(report: ReportFile, launch_id: int, result: Any) -> Row:
         "source_id": None if has_many_processes else launch_id,
         "kind": location.kind,
         "invocations": 1,
-        "process_id": report.process_id_of(location),
-        **{name: _optional_number(result, name) for name in ("thread_id", "api_call_id", "context_id", "stream_id")},
-        "name": _optional_text(result, "demangled_name") or _optional_text(result, "function_name") or location.kind,
-        "short_name": _optional_text(result, "function_name"),
-        "mangled_name": _optional_text(result, "mangled_name"),
+        "process_id": report.find_process_id(location),
+        **{
+            name: _read_optional_number(result, name)
+            for name in ("thread_id", "api_call_id", "context_id", "stream_id")
+        },
+        "name": _read_optional_text(result, "demangled_name")
+        or _read_optional_text(result, "function_name")
+        or location.kind,
+        "short_name": _read_optional_text(result, "function_name"),
+        "mangled_name": _read_optional_text(result, "mangled_name"),
         "created_utc_ns": result.created_s * NS if result.created_s else None,
-        **_grid_and_block_sizes(result),
+        **_read_grid_and_block_sizes(result),
     }
 
 
-def _optional_number(result: Any, name: str) -> int | None:
+def _read_optional_number(result: Any, name: str) -> int | None:
     return getattr(result, name) if _has_field(result, name) else None
 
 
-def _optional_text(result: Any, name: str) -> str | None:
+def _read_optional_text(result: Any, name: str) -> str | None:
     return decode_text(getattr(result, name)) or None if _has_field(result, name) else None
 
 
@@ -86,12 +91,12 @@ def _has_field(result: Any, name: str) -> bool:
     return name in result.DESCRIPTOR.fields_by_name and result.HasField(name)
 
 
-def _grid_and_block_sizes(result: Any) -> Row:
+def _read_grid_and_block_sizes(result: Any) -> Row:
     sizes = {name: getattr(result, name) for name in ("grid", "block") if _has_field(result, name)}
     return {f"{name}_{axis}": getattr(size, axis) for name, size in sizes.items() for axis in "xyz"}
 
 
-def _values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
+def _read_values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
     """Return the columns of ``ncu_launches`` that are read from metrics, as lists with one element per result.
 
     Missing values are NaN.

@@ -18,7 +18,7 @@ TARGET = "Nsight Compute Target"
 NS = 1_000_000_000
 
 
-def capture_info_rows(session: SessionInfo) -> Iterator[Row]:
+def read_capture_info_rows(session: SessionInfo) -> Iterator[Row]:
     """Yield the rows of ``capture_info``."""
     metadata = {
         "tool": "NVIDIA Nsight Compute",
@@ -29,26 +29,30 @@ def capture_info_rows(session: SessionInfo) -> Iterator[Row]:
     return ({"name": name, "value": value} for name, value in metadata.items() if value)
 
 
-def device_rows(session: SessionInfo) -> Iterator[Row]:
+def read_device_rows(session: SessionInfo) -> Iterator[Row]:
     """Yield the rows of ``devices``. If several headers describe the same GPU, the last description is used."""
     rows: dict[int, Row] = {}
     for device in session.devices:
         attributes = {
-            decode_text(a.name).removeprefix(gpus.ATTRIBUTE_PREFIX): _device_attribute_value(a.value)
+            decode_text(a.name).removeprefix(gpus.ATTRIBUTE_PREFIX): _decode_device_attribute(a.value)
             for a in device.attributes
         }
-        row = {**gpus.device_columns(attributes), "device_id": device.device_id, "cuda_device_id": device.device_id}
+        row = {
+            **gpus.compute_device_columns(attributes),
+            "device_id": device.device_id,
+            "cuda_device_id": device.device_id,
+        }
         rows[device.device_id] = row | ({"name": decode_text(device.name)} if device.name else {})
     return iter(rows.values())
 
 
-def process_rows(session: SessionInfo) -> Iterator[Row]:
+def read_process_rows(session: SessionInfo) -> Iterator[Row]:
     """Yield the rows of ``processes``. Folders are removed from paths because they may name a user."""
     paths = {**({} if session.process_id is None else {session.process_id: ""}), **session.processes}
     return ({"process_id": pid, "name": re.split(r"[/\\]", path)[-1] or None} for pid, path in paths.items())
 
 
-def _device_attribute_value(value: Any) -> float | str | None:
+def _decode_device_attribute(value: Any) -> float | str | None:
     field = next((f for f in ("whole", "real", "small", "single", "text") if value.HasField(f)), None)
     if field is None:
         return None

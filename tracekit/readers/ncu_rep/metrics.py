@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tracekit.readers.common.columns import compact_dictionary, to_valid_utf8
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode, extract_strings
-from tracekit.readers.ncu.units import unit_of_metric
+from tracekit.readers.ncu.units import find_unit_of_metric
 from tracekit.readers.ncu_rep.container import check_count, iter_results, message_class
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def read_metrics(report: ReportFile) -> pa.Table:
     return pa.concat_tables([COLUMNS.empty_table(), *tables])
 
 
-def metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Array | pa.ChunkedArray]:
+def build_metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Array | pa.ChunkedArray]:
     """Convert the table that ``read_metrics`` returns to columns of ``ncu_metrics``, with names and base units."""
-    units = [unit_of_metric(name) for name in names.to_pylist()]
+    units = [find_unit_of_metric(name) for name in names.to_pylist()]
     distinct_units = sorted({u for u in units if u is not None})
     codes_by_unit = {u: i for i, u in enumerate(distinct_units)}
     codes = pa.array([None if u is None else codes_by_unit[u] for u in units], pa.int32())
@@ -97,7 +97,7 @@ def metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Array | p
         "value": metrics["value"],
         "text": metrics["text"],
         "unit": compact_dictionary(
-            _units_of_numbers(metrics["text"], metrics["name"], codes), pa.array(distinct_units, pa.string())
+            _select_units_of_numbers(metrics["text"], metrics["name"], codes), pa.array(distinct_units, pa.string())
         ),
         "instances": metrics["instances"],
     }
@@ -131,7 +131,7 @@ def decode_metrics(batch: MetricBatch, name_codes: npt.NDArray[np.int32]) -> pa.
     sizes = np.fromiter(map(len, batch.messages), np.int64, len(batch.messages))
     stops = np.cumsum(sizes)
     fields = decode(buffer, stops - sizes, stops, (NAME, VALUE))
-    codes = _name_codes(fields.get(NAME), name_codes)
+    codes = _decode_name_codes(fields.get(NAME), name_codes)
     owners = np.repeat(np.arange(len(batch.results)), batch.counts)
     is_number, numbers, strings = decode_metric_values(buffer, fields.get(VALUE), len(sizes))
     may_have_instances = _may_have_instances(buffer, fields.get(VALUE), stops)
@@ -143,16 +143,16 @@ def decode_metrics(batch: MetricBatch, name_codes: npt.NDArray[np.int32]) -> pa.
         "instances": pa.array(_count_instances(batch.messages, np.flatnonzero(may_have_instances))),
     }
     table = pa.table(columns, schema=COLUMNS)
-    rows = _last_row_of_each_key(owners * len(name_codes) + codes)
+    rows = _find_last_row_of_each_key(owners * len(name_codes) + codes)
     return table if rows is None else table.take(pa.array(rows))
 
 
-def _name_codes(field: Field | None, codes_by_index: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _decode_name_codes(field: Field | None, codes_by_index: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     if field is None or field.stops is not None or not (field.valid is None or field.valid.all()):
         raise Damage("a metric has no name")
     invalid = field.values[field.values >= np.uint64(len(codes_by_index))]
     if len(invalid):
-        raise Damage(f"a metric refers to the name {invalid[0]}, but the report has only {len(codes_by_index)} names")
+        raise Damage(f"a metric has the name number {invalid[0]}, but the report has only {len(codes_by_index)} names")
     return codes_by_index[field.values.view(np.int64)]
 
 
@@ -222,7 +222,7 @@ def _count_instances(messages: Sequence[bytes], rows: Int64Array) -> npt.NDArray
     return counts
 
 
-def _last_row_of_each_key(keys: Int64Array) -> Int64Array | None:
+def _find_last_row_of_each_key(keys: Int64Array) -> Int64Array | None:
     """Return the row numbers of the last occurrence of each key, in ascending order, or None if no key occurs twice."""
     if (np.diff(keys) > 0).all():
         return None
@@ -230,7 +230,7 @@ def _last_row_of_each_key(keys: Int64Array) -> Int64Array | None:
     return None if len(first) == len(keys) else np.sort(len(keys) - 1 - first)
 
 
-def _units_of_numbers(texts: pa.ChunkedArray, codes: pa.ChunkedArray, units: pa.Array) -> pa.ChunkedArray:
+def _select_units_of_numbers(texts: pa.ChunkedArray, codes: pa.ChunkedArray, units: pa.Array) -> pa.ChunkedArray:
     """Return the dictionary code of the unit of each metric, null for metrics whose value is a string.
 
     Args:

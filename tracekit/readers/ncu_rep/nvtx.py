@@ -25,12 +25,12 @@ MAX_ITEMS = 1 << 16
 _FLOAT_TYPES = ("double", "float")
 
 
-def range_rows(report: ReportFile) -> Iterator[Row]:
+def read_range_rows(report: ReportFile) -> Iterator[Row]:
     """Yield the ranges that were open at each launch as rows of ``ncu_nvtx_ranges``."""
-    return (row for number, result in iter_results(report) for row in launch_ranges(number, result))
+    return (row for number, result in iter_results(report) for row in read_launch_ranges(number, result))
 
 
-def launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
+def read_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
     """Yield the push/pop ranges that were open at one launch, outermost first, and then the open start/end ranges."""
     if not result.HasField("nvtx"):
         return
@@ -46,22 +46,22 @@ def launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
         (t, s.domain_id, r) for t, s in stacks for r in check_count(s.ranges, MAX_ITEMS, "open NVTX ranges")
     )
     for depth, (thread, domain, open_range) in enumerate(pushed_ranges, 1):
-        row = _range_row(open_range, domain, domains, state.default_domain_id)
+        row = _build_range_row(open_range, domain, domains, state.default_domain_id)
         yield {"launch_id": launch_id, "kind": "push_pop", "depth": depth, "thread_id": thread, **row}
     start_ends = check_count(state.start_ends, MAX_ITEMS, "NVTX domains with start/end ranges")
     started_ranges = (
         (d.domain_id, r) for d in start_ends for r in check_count(d.ranges, MAX_ITEMS, "open NVTX ranges")
     )
     for depth, (domain, open_range) in enumerate(started_ranges, 1):
-        row = _range_row(open_range, domain, domains, state.default_domain_id)
+        row = _build_range_row(open_range, domain, domains, state.default_domain_id)
         thread = open_range.thread_id if open_range.HasField("thread_id") else None
         row |= {"thread_id": thread, "source_id": to_signed(open_range.id) if open_range.HasField("id") else None}
         yield {"launch_id": launch_id, "kind": "start_end", "depth": depth, **row}
 
 
-def range_columns(launch_id: int, result: Any) -> Row:
+def build_range_columns(launch_id: int, result: Any) -> Row:
     """Return the columns of ``ncu_launches`` that describe the push/pop ranges around a launch."""
-    names = [row["name"] for row in launch_ranges(launch_id, result) if row["kind"] == "push_pop"]
+    names = [row["name"] for row in read_launch_ranges(launch_id, result) if row["kind"] == "push_pop"]
     if not names:
         return {"range_depth": 0}
     return {"range_name": names[-1], "range_path": "/".join(n or "" for n in names), "range_depth": len(names)}
@@ -79,7 +79,7 @@ class _NvtxDomain:
         self.categories = {n.id: decode_text(n.text) for n in reversed(categories)}
 
 
-def _range_row(message: Any, domain_id: int, domains: dict[int, _NvtxDomain], default_domain_id: int) -> Row:
+def _build_range_row(message: Any, domain_id: int, domains: dict[int, _NvtxDomain], default_domain_id: int) -> Row:
     domain = domains.get(domain_id)
     row = {
         "domain": None if domain is None or domain_id == default_domain_id else domain.name,
@@ -95,11 +95,11 @@ def _attribute_columns(attributes: Any, domain: _NvtxDomain | None) -> Row:
         "category": category,
         "color": attributes.color.value if attributes.color.type == ARGB else None,
         "message_type": MESSAGE_TYPES.get(attributes.message.type),
-        **_payload_columns(attributes.payload),
+        **_build_payload_columns(attributes.payload),
     }
 
 
-def _payload_columns(payload: Any) -> Row:
+def _build_payload_columns(payload: Any) -> Row:
     if not payload.type:
         return {}
     payload_type = PAYLOAD_TYPES.get(payload.type, "string")

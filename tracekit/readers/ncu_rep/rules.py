@@ -21,14 +21,14 @@ MAX_RULES = MAX_SECTIONS = MAX_ITEMS = 4096
 _LINK = re.compile(r"@(section|sass|source|url):([^@]*)@")
 
 
-def rule_rows(report: ReportFile) -> Iterator[Row]:
+def read_rule_rows(report: ReportFile) -> Iterator[Row]:
     """Yield the messages about all results as rows of ``ncu_rules``."""
     total = 0
     for number, result in iter_results(report):
-        sections = _section_names(result) if result.rules else {}
+        sections = _read_section_names(result) if result.rules else {}
         for data in check_count(result.rules, MAX_RULES, f"rules of result {number}"):
             rule = parse(message_class("Rule"), data, f"a rule of result {number}")
-            for row in _message_rows(rule):
+            for row in _read_message_rows(rule):
                 total += 1
                 name = sections.get(rule.section_id)
                 yield {"message_id": total, "launch_id": number, "section": name, **row}
@@ -36,24 +36,24 @@ def rule_rows(report: ReportFile) -> Iterator[Row]:
 
 def replace_links(message: str) -> str:
     """Replace the links in a message with their text, as Nsight Compute does. For web links, the address is added."""
-    return _LINK.sub(_link_text, message)
+    return _LINK.sub(_format_link, message)
 
 
-def _section_names(result: Any) -> dict[bytes, str]:
+def _read_section_names(result: Any) -> dict[bytes, str]:
     encoded = check_count(result.sections, MAX_SECTIONS, "sections of a result")
     sections = (parse(message_class("Section"), data, "a section") for data in encoded)
     return {section.section_id: decode_text(section.name) for section in sections}
 
 
-def _message_rows(rule: Any) -> Iterator[Row]:
+def _read_message_rows(rule: Any) -> Iterator[Row]:
     """Yield one row per message of a rule. A speedup in the rule belongs to the message that precedes it."""
     row: Row | None = None
-    rule_columns = _rule_columns(rule)
+    rule_columns = _build_rule_columns(rule)
     for item in check_count(rule.body.items, MAX_ITEMS, "items of a rule"):
         if item.HasField("message"):
             if row is not None:
                 yield row
-            row = rule_columns | _message_columns(item.message)
+            row = rule_columns | _build_message_columns(item.message)
         if item.HasField("speedup") and row is not None:
             percent = item.speedup.percent if item.speedup.HasField("percent") else None
             row |= {"speedup_type": SPEEDUP_TYPES.get(item.speedup.type), "speedup_percent": percent}
@@ -61,7 +61,7 @@ def _message_rows(rule: Any) -> Iterator[Row]:
         yield row
 
 
-def _rule_columns(rule: Any) -> Row:
+def _build_rule_columns(rule: Any) -> Row:
     """Return the columns whose values are the same for all messages of a rule."""
     return {
         "section_id": decode_text(rule.section_id) if rule.HasField("section_id") else None,
@@ -70,7 +70,7 @@ def _rule_columns(rule: Any) -> Row:
     }
 
 
-def _message_columns(message: Any) -> Row:
+def _build_message_columns(message: Any) -> Row:
     return {
         "type": MESSAGE_TYPES.get(message.type, INFORMATION),
         "title": decode_text(message.title) or None,
@@ -78,7 +78,7 @@ def _message_columns(message: Any) -> Row:
     }
 
 
-def _link_text(link_match: re.Match[str]) -> str:
+def _format_link(link_match: re.Match[str]) -> str:
     kind, parts = link_match[1], link_match[2]
     if kind == "url":
         shown, _, address = parts.partition(":")

@@ -28,17 +28,17 @@ LAUNCH_COLUMNS = ("launch_id", "launches")
 MAX_FILES = MAX_MODULES = 1 << 16
 
 
-def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
+def read_source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
     """Yield one row of ``ncu_sources`` per cubin, PTX program or source file of each module.
 
     Args:
         report: The report.
         columns: The requested columns. All other columns may be missing from the rows.
     """
-    launches_by_module = _launches_by_module(report) if any(c in columns for c in LAUNCH_COLUMNS) else {}
+    launches_by_module = _collect_launches_by_module(report) if any(c in columns for c in LAUNCH_COLUMNS) else {}
     total = 0
     for number, location in enumerate(report.sources):
-        source, process = report.read_module_source(number), report.process_id_of(location)
+        source, process = report.read_module_source(number), report.find_process_id(location)
         launches = launches_by_module.get((process, source.module), ())
         module_columns = {
             "launch_id": launches[0] if len(launches) == 1 else None,
@@ -46,29 +46,29 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
             "process_id": process,
             "module": to_signed(source.module),
         }
-        for kind, name, data in _module_payloads(source, number):
+        for kind, name, data in _list_module_payloads(source, number):
             payload_columns = {"source_id": total, "kind": kind, "name": name, "size_bytes": len(data or b"")}
             yield module_columns | payload_columns | ({"data": data} if "data" in columns else {})
             total += 1
 
 
-def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
+def _collect_launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
     """Return the launch ids of the results that refer to each module, by process id and module number."""
     launches: dict[Module, list[int]] = defaultdict(list)
     for number, result in iter_results(report):
-        process = report.process_id_of(report.results[number])
-        for module in _modules_of_result(number, result):
+        process = report.find_process_id(report.results[number])
+        for module in _list_modules_of_result(number, result):
             launches[process, module].append(number)
     return launches
 
 
-def _modules_of_result(result_number: int, result: Any) -> set[int]:
+def _list_modules_of_result(result_number: int, result: Any) -> set[int]:
     if "modules" in result.DESCRIPTOR.fields_by_name:
         return set(check_count(result.modules, MAX_MODULES, f"modules of result {result_number}"))
     return {result.source.module} if result.source.HasField("module") else set()
 
 
-def _module_payloads(source: Any, source_number: int) -> Iterator[Payload]:
+def _list_module_payloads(source: Any, source_number: int) -> Iterator[Payload]:
     """Yield the kind, the name and the bytes of each payload of a module.
 
     The name is None for code that is not a source file. The bytes are None for a source file without content.
@@ -76,11 +76,11 @@ def _module_payloads(source: Any, source_number: int) -> Iterator[Payload]:
     for kind in KINDS:
         if data := getattr(source, kind):
             yield kind, None, data
-    for file in _source_files(source, source_number):
-        yield "file", _file_name(file.path), file.content or None
+    for file in _list_source_files(source, source_number):
+        yield "file", _extract_file_name(file.path), file.content or None
 
 
-def _source_files(source: Any, source_number: int) -> Iterator[Any]:
+def _list_source_files(source: Any, source_number: int) -> Iterator[Any]:
     what = f"files of source {source_number}"
     remaining = MAX_FILES
     for encoded_list in check_count(source.files, MAX_FILES, f"lists of {what}"):
@@ -91,6 +91,6 @@ def _source_files(source: Any, source_number: int) -> Iterator[Any]:
         yield from (parse(message_class("SourceFile"), data, f"an entry of the {what}") for data in files)
 
 
-def _file_name(path: bytes) -> str | None:
+def _extract_file_name(path: bytes) -> str | None:
     """Return the last component of a Linux or Windows path."""
     return decode_text(path.replace(b"\\", b"/").rpartition(b"/")[2]) or None

@@ -51,7 +51,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
 
 def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> pa.Array:
     """Format each of several consecutive blobs in a buffer as a string, as ``format_blobs`` does."""
-    owners, schemas, payload_starts, payload_stops = _payload_locations(data, starts, stops)
+    owners, schemas, payload_starts, payload_stops = _locate_payloads(data, starts, stops)
     others = np.setdiff1d(np.arange(len(starts)), owners)
     order = np.argsort(np.concatenate([owners, others]), kind="stable")
     payload_starts = np.concatenate([payload_starts, starts[others]])[order]
@@ -66,14 +66,14 @@ def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> p
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(firsts, pa.int32()), each), b",")
 
 
-def _payload_locations(
+def _locate_payloads(
     data: Bytes, starts: Offsets, stops: Offsets
 ) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
     """Return four arrays: the blob index, schema id, start offset and end offset of each payload in all blobs.
 
     Blobs that do not have the layout of payloads are skipped.
     """
-    counts = _payload_counts(data, starts, stops)
+    counts = _read_payload_counts(data, starts, stops)
     owners = np.repeat(np.arange(len(starts)), counts)
     indices = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
     offsets_of_items = starts[owners] + COUNT_BYTES + ITEM_BYTES * indices
@@ -90,7 +90,7 @@ def _payload_locations(
     return owners[valid], np.ascontiguousarray(schemas[valid]), payload_starts[valid], payload_stops[valid]
 
 
-def _payload_counts(data: Bytes, starts: Offsets, stops: Offsets) -> Offsets:
+def _read_payload_counts(data: Bytes, starts: Offsets, stops: Offsets) -> Offsets:
     """Return the number of payloads that each blob declares, or 0 if the blob is too small for that number."""
     counts = np.zeros(len(starts), np.int64)
     long = np.flatnonzero(stops - starts >= COUNT_BYTES)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import memory, schemas
-from tracekit.errors import CorruptTraceError, SchemaError, first_line_of_message
+from tracekit.errors import CorruptTraceError, SchemaError, get_first_line_of_message
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
@@ -33,7 +33,7 @@ from tracekit.readers.nsys import (
     stacks,
 )
 from tracekit.readers.nsys.launch import read_launch_environment
-from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type, source_request
+from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, create_source_request, find_arrow_type
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
 
@@ -85,7 +85,7 @@ class NsysCapture(Lookups, Capture):
             (name, table) for name in names if name not in _WHOLE_TABLES for table in schemas.table(name).source_tables
         ]
         counts = dict.fromkeys(names, 0)
-        conditions = [(table, self._row_filter(name, table)) for name, table in sources]
+        conditions = [(table, self._create_row_filter(name, table)) for name, table in sources]
         rows = (
             self._count_rows_and_cache_stacks(conditions)
             if stacks.TABLE in names
@@ -93,9 +93,9 @@ class NsysCapture(Lookups, Capture):
         )
         for (name, _), number in zip(sources, rows, strict=True):
             counts[name] += number
-        counts |= {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
+        counts |= {name: int(self.read_machine_table(name).num_rows) for name in names if name in machine.TABLES}
         if python_stacks.TABLE in names:
-            counts[python_stacks.TABLE] = len(self.python_samples()["python_sample_id"])
+            counts[python_stacks.TABLE] = len(self.read_python_samples()["python_sample_id"])
         return counts | {name: len(self._read_stacks([])[0]) for name in names if name == stacks.TABLE}
 
     def _count_rows_and_cache_stacks(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
@@ -109,7 +109,7 @@ class NsysCapture(Lookups, Capture):
             return self.tables.count_rows(conditions)
         counters = [RowCounter() for _ in conditions]
         known = [nth for nth, (table, _) in enumerate(conditions) if table in self.tables.columns]
-        requests = [source_request(conditions[nth][0], [ROWID], conditions[nth][1]) for nth in known]
+        requests = [create_source_request(conditions[nth][0], [ROWID], conditions[nth][1]) for nth in known]
         self._read_stacks(requests, [counters[nth] for nth in known])
         return [counter.rows for counter in counters]
 
@@ -127,8 +127,8 @@ class NsysCapture(Lookups, Capture):
         sources = [
             (n, table) for n in events for table in schemas.table(n).source_tables if table in self.tables.columns
         ]
-        definitions = nvtx.unread_name_definitions(self, {n: columns[n] for n, _ in sources})
-        requests = [self._conversion_request(n, table, columns[n]) for n, table in sources] + [
+        definitions = nvtx.list_unread_name_definitions(self, {n: columns[n] for n, _ in sources})
+        requests = [self._create_conversion_request(n, table, columns[n]) for n, table in sources] + [
             d.request() for d in definitions
         ]
         builders = [ChunkBuilder() if schemas.table(n).sources else None for n, _ in sources]
@@ -144,13 +144,13 @@ class NsysCapture(Lookups, Capture):
             parts[name].append(self.cast_to_declared_types(name, data, table))
             memory.release_pages()
         tables = {
-            name: self.machine_table(name).select(list(names))
+            name: self.read_machine_table(name).select(list(names))
             for name, names in columns.items()
             if name in machine.TABLES
         }
         if call_stacks is not None and stacks.TABLE in columns:
             data = call_stacks.columns(self, columns[stacks.TABLE])
-            tables[stacks.TABLE] = self.cast_to_declared_types(stacks.TABLE, data, source_table(stacks.TABLE))
+            tables[stacks.TABLE] = self.cast_to_declared_types(stacks.TABLE, data, find_source_table(stacks.TABLE))
         if python_stacks.TABLE in columns:
             tables[python_stacks.TABLE] = self._read_python_samples_columns(columns[python_stacks.TABLE], call_stacks)
         self.warn_unknown_strings()
@@ -175,7 +175,7 @@ class NsysCapture(Lookups, Capture):
         """
         return python_stacks.find_python_domains(self)
 
-    def python_samples(self) -> dict[str, pa.Array]:
+    def read_python_samples(self) -> dict[str, pa.Array]:
         """Return all columns of ``python_samples`` except ``stack_id``. The first call reads them."""
         if not self._python_samples:
             self._python_samples = python_stacks.read_python_samples(self, self.python_domains)
@@ -183,12 +183,12 @@ class NsysCapture(Lookups, Capture):
 
     def _read_python_samples_columns(self, columns: Sequence[str], call_stacks: stacks.Stacks | None) -> pa.Table:
         """Return columns of the declared table ``python_samples``."""
-        data = dict(self.python_samples())
+        data = dict(self.read_python_samples())
         if call_stacks is not None:
-            data["stack_id"] = call_stacks.stack_ids(python_stacks.TABLE, data["python_sample_id"])
+            data["stack_id"] = call_stacks.look_up_stack_ids(python_stacks.TABLE, data["python_sample_id"])
         return self.cast_to_declared_types(python_stacks.TABLE, {c: data[c] for c in columns}, nvtx.SOURCE_TABLE)
 
-    def _conversion_request(
+    def _create_conversion_request(
         self, table_name: str, source_table: str, columns: Sequence[str]
     ) -> Request[dict[str, pa.Array]]:
         """Return the request that reads a source table and converts it to columns of a declared table."""
@@ -203,16 +203,16 @@ class NsysCapture(Lookups, Capture):
 
         return Request(
             source_table,
-            source_types(schema, source_table, columns),
-            self._row_filter(table_name, source_table),
+            list_source_types(schema, source_table, columns),
+            self._create_row_filter(table_name, source_table),
             convert,
         )
 
-    def machine_table(self, table_name: str) -> pa.Table:
+    def read_machine_table(self, table_name: str) -> pa.Table:
         """Return a declared table about the machine. The first call reads the whole table."""
         if table_name not in self._machine_tables:
             self._machine_tables[table_name] = self.cast_to_declared_types(
-                table_name, machine.read_machine_columns(self, table_name), source_table(table_name)
+                table_name, machine.read_machine_columns(self, table_name), find_source_table(table_name)
             )
         return self._machine_tables[table_name]
 
@@ -220,7 +220,7 @@ class NsysCapture(Lookups, Capture):
         self, table_name: str, source_table: str, column: str, source_rows: pa.Table
     ) -> pa.ChunkedArray | pa.Array:
         """Return a declared column that is computed from columns of a source table and has the same rows."""
-        resolver = column_resolvers(table_name).get(column)
+        resolver = find_column_resolvers(table_name).get(column)
         if resolver is None:
             return self.resolve_by_declaration(table_name, source_table, column, source_rows)
         return resolver[1](self, table_name, source_rows)
@@ -231,18 +231,20 @@ class NsysCapture(Lookups, Capture):
         """Compute a declared column from the source column that its declaration names."""
         schema = schemas.table(table_name)
         declared = schema[column]
-        source = source_column_name(source_table, schema, column)
+        source = find_source_column_name(source_table, schema, column)
         if source == LABEL:
             labels = pa.array([schema.sources[source_table]], pa.string())
-            return pa.DictionaryArray.from_arrays(col.number_array(np.zeros(len(source_rows), np.int32)), labels)
+            return pa.DictionaryArray.from_arrays(col.build_number_array(np.zeros(len(source_rows), np.int32)), labels)
         if source is None:
-            return col.null_array(len(source_rows), schemas.arrow_schema(schema, [column])[0].type)
+            return col.build_null_array(len(source_rows), schemas.arrow_schema(schema, [column])[0].type)
         if source in GLOBAL_IDS:
-            return (ids.thread_ids if column.endswith("thread_id") else ids.process_ids)(source_rows[source])
+            return (ids.extract_thread_ids if column.endswith("thread_id") else ids.extract_process_ids)(
+                source_rows[source]
+            )
         if declared.type == "dictionary" and f"{source_table}.{source}" not in INLINE_NAMES:
-            enum = column_enum(source_table, source)
+            enum = find_column_enum(source_table, source)
             return self.look_up_strings(
-                table_name, column, source_rows[source], self.strings if enum is None else self.enum_labels(enum)
+                table_name, column, source_rows[source], self.strings if enum is None else self.read_enum_labels(enum)
             )
         return source_rows[source]
 
@@ -263,13 +265,13 @@ class NsysCapture(Lookups, Capture):
         try:
             return schemas.conform(table, schemas.table(table_name), table.column_names)
         except SchemaError as e:
-            raise self._invalid_value_error(table_name, source_table, table, first_line_of_message(e)) from e
+            raise self._create_invalid_value_error(table_name, source_table, table, get_first_line_of_message(e)) from e
 
     def close(self) -> None:
         """Close the file."""
         self.tables.close()
 
-    def _row_filter(self, table_name: str, source_table: str) -> Where | None:
+    def _create_row_filter(self, table_name: str, source_table: str) -> Where | None:
         """Return the filter that selects the rows of a declared table from one of its source tables."""
         where = {**nvtx.FILTERS, **machine.FILTERS}.get(table_name)
         if where and source_table in self.tables.columns and where.column not in self.tables.columns[source_table]:
@@ -278,7 +280,7 @@ class NsysCapture(Lookups, Capture):
             )
         return where
 
-    def _invalid_value_error(
+    def _create_invalid_value_error(
         self, table_name: str, source_table: str, converted: pa.Table, default_message: str
     ) -> CorruptTraceError:
         """Return the error for the first value from a source table that does not fit its declared type.
@@ -290,11 +292,11 @@ class NsysCapture(Lookups, Capture):
             default_message: Message of the error if no such value is found.
         """
         columns = self.tables.columns
-        column, message, index = first_invalid_value(table_name, converted)
+        column, message, index = find_first_invalid_value(table_name, converted)
         schema = schemas.table(table_name)
         is_here = column is not None and str(schema[column].source).partition(".")[0] in (source_table, EVERY)
         from_column = (
-            source_column_name(source_table, schema, column) if column is not None and is_here else None
+            find_source_column_name(source_table, schema, column) if column is not None and is_here else None
         ) or ""
         if (
             source_table in columns
@@ -305,7 +307,7 @@ class NsysCapture(Lookups, Capture):
         row = (
             None
             if index is None or source_table not in columns
-            else self.tables.find_rowid(source_table, index, self._row_filter(table_name, source_table))
+            else self.tables.find_rowid(source_table, index, self._create_row_filter(table_name, source_table))
         )
         return CorruptTraceError(
             message or default_message, path=self.path, table=source_table, row=row, hint=self.tables.hint
@@ -329,26 +331,26 @@ def join_source_tables(table_name: str, columns: Sequence[str], source_tables: l
     joined = {}
     for field in declared:
         if schema[field.name].source == f"{EVERY}.{ROWID}":
-            joined[field.name] = col.number_array(np.arange(1, rows + 1))
+            joined[field.name] = col.build_number_array(np.arange(1, rows + 1))
         else:
             joined[field.name] = concatenate(chunks.pop(field.name), field.type)
     return pa.table(joined, schema=declared)
 
 
-def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
+def list_source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
     """Return the columns of a source table that are needed to compute declared columns, with their Arrow types.
 
     The result has at least one column, because a batch without columns has no number of rows.
     """
-    resolvers = column_resolvers(schema.name)
-    names = {c: source_column_name(table, schema, c) for c in columns if c not in resolvers}
-    plain = {n: source_type(schema[c], n) for c, n in names.items() if n is not None and n != LABEL}
+    resolvers = find_column_resolvers(schema.name)
+    names = {c: find_source_column_name(table, schema, c) for c in columns if c not in resolvers}
+    plain = {n: find_source_type(schema[c], n) for c, n in names.items() if n is not None and n != LABEL}
     needed = {n for c in columns if c in resolvers for n in resolvers[c][0]}
-    types = plain | {n: arrow_type(table, n) for n in sorted(needed)}
+    types = plain | {n: find_arrow_type(table, n) for n in sorted(needed)}
     return types or {ROWID: pa.int64()}
 
 
-def source_type(column: schemas.Column, source_column: str) -> pa.DataType:
+def find_source_type(column: schemas.Column, source_column: str) -> pa.DataType:
     """Return the Arrow type with which the source column of a declared column is read."""
     if column.source in INLINE_NAMES:
         return col.DICTIONARY
@@ -358,12 +360,12 @@ def source_type(column: schemas.Column, source_column: str) -> pa.DataType:
     return pa.int32() if narrow else pa.int64()
 
 
-def source_table(table_name: str) -> str:
+def find_source_table(table_name: str) -> str:
     """Return the name of the first source table of a declared table."""
     return schemas.table(table_name).source_tables[0]
 
 
-def source_column_name(table: str, schema: schemas.TableSchema, column: str) -> str | None:
+def find_source_column_name(table: str, schema: schemas.TableSchema, column: str) -> str | None:
     """Return the name of the column of a source table from which a declared column is computed.
 
     The result is ``LABEL`` if the declared column holds the label of the source table. It is None if the declared
@@ -375,13 +377,13 @@ def source_column_name(table: str, schema: schemas.TableSchema, column: str) -> 
     return name if source == table or not schema.sources else None
 
 
-def column_enum(table: str, column: str) -> str | None:
+def find_column_enum(table: str, column: str) -> str | None:
     """Return the name of the enum whose values a source column holds, or None if the column holds string ids."""
     return ENUM_OF_COLUMN.get(f"{table}.{column}") or ENUM_OF_COLUMN.get(column)
 
 
 @functools.cache
-def column_resolvers(table_name: str) -> dict[str, Resolver]:
+def find_column_resolvers(table_name: str) -> dict[str, Resolver]:
     """Return the functions that compute columns of a declared table, by column.
 
     All other columns of the table are computed from the source columns that their declarations name.
@@ -399,7 +401,7 @@ def column_resolvers(table_name: str) -> dict[str, Resolver]:
     return by_table.get(table_name, {})
 
 
-def first_invalid_value(table_name: str, converted: pa.Table) -> tuple[str | None, str | None, int | None]:
+def find_first_invalid_value(table_name: str, converted: pa.Table) -> tuple[str | None, str | None, int | None]:
     """Return the column, error message and row index of the first value that does not fit its declared type.
 
     All of them are None if every value fits.

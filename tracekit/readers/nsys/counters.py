@@ -27,54 +27,56 @@ _EVENT_KEYS = GenericEvents.COLUMNS
 _VALUES = {"intVal": "int64", "uintVal": "uint64", "floatVal": "float", "doubleVal": "double"}
 
 
-def _event_column(capture: Lookups, column_name: str, source_rows: pa.Table) -> pa.ChunkedArray:
+def _read_event_column(capture: Lookups, column_name: str, source_rows: pa.Table) -> pa.ChunkedArray:
     """Return a column of the generic events, such as ``timestamp``, with one row per counter value.
 
     In reports, the table of values has this column. In exports, the column is looked up in the table of generic events.
     """
     if column_name in capture.tables.columns[DATA]:
         return source_rows[column_name]
-    return capture.generic_events.column_of_events(column_name, source_rows["genericEventId"])
+    return capture.generic_events.look_up_column(column_name, source_rows["genericEventId"])
 
 
-def sample_times(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_sample_times(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the time of each counter value in ns."""
-    return _event_column(capture, "timestamp", source_rows)
+    return _read_event_column(capture, "timestamp", source_rows)
 
 
-def process_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_process_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the id of the process that sampled each counter value."""
-    return ids.process_ids(_event_column(capture, "globalTid", source_rows))
+    return ids.extract_process_ids(_read_event_column(capture, "globalTid", source_rows))
 
 
-def thread_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_thread_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the id of the thread that sampled each counter value."""
-    return ids.thread_ids(_event_column(capture, "globalTid", source_rows))
+    return ids.extract_thread_ids(_read_event_column(capture, "globalTid", source_rows))
 
 
-def counter_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_counter_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the counter, or of the counter group, of each counter value. Empty names become null."""
-    types = _columns_as_lists(capture, TYPES, "typeId", "nameId")
-    return _names_by_key(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", source_rows))
+    types = _read_columns_as_lists(capture, TYPES, "typeId", "nameId")
+    return _map_names_by_key(
+        capture, dict(zip(*types, strict=True)), _read_event_column(capture, "typeId", source_rows)
+    )
 
 
-def source_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_source_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the event source from which each counter value comes, such as ``GenericCounters``."""
-    sources = dict(zip(*_columns_as_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
-    types, owners = _columns_as_lists(capture, TYPES, "typeId", "sourceId")
+    sources = dict(zip(*_read_columns_as_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
+    types, owners = _read_columns_as_lists(capture, TYPES, "typeId", "sourceId")
     names = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
-    return _names_by_key(capture, names, _event_column(capture, "typeId", source_rows))
+    return _map_names_by_key(capture, names, _read_event_column(capture, "typeId", source_rows))
 
 
-def field_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_field_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the field name of each counter value, which distinguishes the values of one counter group."""
-    types, fields, names = _columns_as_lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
+    types, fields, names = _read_columns_as_lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
     by_field: dict[tuple[int | None, ...], int | None] = dict(zip(zip(types, fields, strict=True), names, strict=True))
-    numbers, keys = col.encode_rows(_event_column(capture, "typeId", source_rows), source_rows["fieldIdx"])
-    return col.dictionary_array(numbers, _look_up_strings(capture, [by_field.get(k) for k in keys]))
+    numbers, keys = col.encode_rows(_read_event_column(capture, "typeId", source_rows), source_rows["fieldIdx"])
+    return col.build_dictionary_array(numbers, _look_up_strings(capture, [by_field.get(k) for k in keys]))
 
 
-def value_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_value_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the data type of each counter value: ``int64``, ``uint64``, ``float`` or ``double``."""
     codes = pa.nulls(len(source_rows), pa.int32())
     for number, column in enumerate(_VALUES):
@@ -83,50 +85,54 @@ def value_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Arr
     return pa.DictionaryArray.from_arrays(codes, pa.array(_VALUES.values(), pa.string()))
 
 
-def integer_values(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_integer_values(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return each counter value of an integer type. The result is null for values of floating-point types."""
     return pc.coalesce(source_rows["intVal"], source_rows["uintVal"])
 
 
-def float_values(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_float_values(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return each counter value of a floating-point type. The result is null for values of integer types."""
     return pc.coalesce(source_rows["doubleVal"], source_rows["floatVal"])
 
 
-def component_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_component_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the component, such as ``Core``, whose events each row of ``performance_counters`` counts."""
-    return _look_up_names(source_rows["componentId"], *_columns_as_lists(capture, COMPONENTS, "componentId", "name"))
+    return _look_up_names(
+        source_rows["componentId"], *_read_columns_as_lists(capture, COMPONENTS, "componentId", "name")
+    )
 
 
-def component_instances(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_component_instances(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the instance number of the component of each row of ``performance_counters``.
 
     The number distinguishes components with the same name. It is null for an unknown component.
     """
-    listed = dict(zip(*_columns_as_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
+    listed = dict(zip(*_read_columns_as_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
     numbers, keys = col.encode_rows(source_rows["componentId"])
     values = pa.array([listed.get(key) for (key,) in keys], pa.int64())
     return values.take(pa.array(numbers))
 
 
-def metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the event, such as ``Page Faults``, that each row of ``performance_counters`` counts."""
-    return _look_up_names(source_rows["eventId"], *_columns_as_lists(capture, METRICS, "id", "name"))
+    return _look_up_names(source_rows["eventId"], *_read_columns_as_lists(capture, METRICS, "id", "name"))
 
 
-def metric_units(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_metric_units(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the unit of the number of events in each row of ``performance_counters``."""
-    return _look_up_names(source_rows["eventId"], *_columns_as_lists(capture, METRICS, "id", "unit"))
+    return _look_up_names(source_rows["eventId"], *_read_columns_as_lists(capture, METRICS, "id", "unit"))
 
 
-def _columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> list[list[int | None]]:
+def _read_columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> list[list[int | None]]:
     """Return columns of a small source table, each as a list. The lists are empty if the file lacks the table."""
     if table_name not in capture.tables.columns:
         return [[] for _ in columns]
     return [column.to_pylist() for column in capture.fetch(table_name, columns).columns]
 
 
-def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray) -> pa.DictionaryArray:
+def _map_names_by_key(
+    capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray
+) -> pa.DictionaryArray:
     """Return the name of each key, given the string ids of the names. The name of an unknown key is null.
 
     Args:
@@ -135,7 +141,7 @@ def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: p
         keys: The keys to look up.
     """
     numbers, distinct = col.encode_rows(keys)
-    return col.dictionary_array(numbers, _look_up_strings(capture, [names.get(key) for (key,) in distinct]))
+    return col.build_dictionary_array(numbers, _look_up_strings(capture, [names.get(key) for (key,) in distinct]))
 
 
 def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
@@ -148,12 +154,12 @@ def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: l
     """
     by_key = dict(zip(known_keys, names, strict=True))
     numbers, distinct = col.encode_rows(keys)
-    return col.dictionary_array(numbers, pa.array([by_key.get(key) for (key,) in distinct], pa.string()))
+    return col.build_dictionary_array(numbers, pa.array([by_key.get(key) for (key,) in distinct], pa.string()))
 
 
 def _look_up_strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array:
     """Return the strings with given ids. Empty strings are replaced with null."""
-    names, _ = capture.strings.strings_of_ids(pa.chunked_array([pa.array(string_ids, pa.int64())]))
+    names, _ = capture.strings.look_up_strings_of_ids(pa.chunked_array([pa.array(string_ids, pa.int64())]))
     decoded = names.cast(pa.string())
     decoded = decoded.combine_chunks() if isinstance(decoded, pa.ChunkedArray) else decoded
     return pc.if_else(pc.equal(pc.binary_length(decoded), 0), None, decoded)
@@ -161,20 +167,20 @@ def _look_up_strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
     "counters": {
-        "timestamp_ns": (_EVENT_KEYS, sample_times),
-        "process_id": (_EVENT_KEYS, process_ids),
-        "thread_id": (_EVENT_KEYS, thread_ids),
-        "source": (_EVENT_KEYS, source_names),
-        "name": (_EVENT_KEYS, counter_names),
-        "field": ((*_EVENT_KEYS, "fieldIdx"), field_names),
-        "value_type": (tuple(_VALUES), value_types),
-        "value_int": (("intVal", "uintVal"), integer_values),
-        "value_float": (("doubleVal", "floatVal"), float_values),
+        "timestamp_ns": (_EVENT_KEYS, resolve_sample_times),
+        "process_id": (_EVENT_KEYS, resolve_process_ids),
+        "thread_id": (_EVENT_KEYS, resolve_thread_ids),
+        "source": (_EVENT_KEYS, resolve_source_names),
+        "name": (_EVENT_KEYS, resolve_counter_names),
+        "field": ((*_EVENT_KEYS, "fieldIdx"), resolve_field_names),
+        "value_type": (tuple(_VALUES), resolve_value_types),
+        "value_int": (("intVal", "uintVal"), resolve_integer_values),
+        "value_float": (("doubleVal", "floatVal"), resolve_float_values),
     },
     "performance_counters": {
-        "component": (("componentId",), component_names),
-        "instance": (("componentId",), component_instances),
-        "metric": (("eventId",), metric_names),
-        "metric_unit": (("eventId",), metric_units),
+        "component": (("componentId",), resolve_component_names),
+        "instance": (("componentId",), resolve_component_instances),
+        "metric": (("eventId",), resolve_metric_names),
+        "metric_unit": (("eventId",), resolve_metric_units),
     },
 }

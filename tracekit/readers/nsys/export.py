@@ -40,7 +40,7 @@ class Export(NsysCapture):
         Tables without rows, the ``ENUM_*`` tables, which hold labels, and SQLite's own tables are not listed. Tables
         whose rows cannot be counted are reported in one warning.
         """
-        decoded, counts, errors = decoded_tables(), {}, []
+        decoded, counts, errors = list_decoded_tables(), {}, []
         for table in self.tables.columns:
             if table not in decoded and not table.startswith(_NO_RECORDS):
                 try:
@@ -56,7 +56,7 @@ class Export(NsysCapture):
 
     def _warn_if_too_new(self) -> None:
         """Warn if the schema version of the export is newer than the newest supported version."""
-        metadata = {r["name"]: r["value"] for r in self.machine_table("capture_info").to_pylist()}
+        metadata = {r["name"]: r["value"] for r in self.read_machine_table("capture_info").to_pylist()}
         version = metadata.get("schema_version", "")
         numbers = tuple(int(n) for n in re.findall(r"\d{1,9}", version)[:2])
         if numbers > NEWEST_SCHEMA:
@@ -69,7 +69,7 @@ class Export(NsysCapture):
 
 
 @functools.cache
-def decoded_tables() -> frozenset[str]:
+def list_decoded_tables() -> frozenset[str]:
     """Return the names of all source tables that tracekit reads, including those of strings and of properties."""
     declared = (str(c.source) for schema in schemas.tables().values() for c in schema.columns if c.source)
     unions = (table for schema in schemas.tables().values() for table in schema.sources)

@@ -41,7 +41,7 @@ class GenericEvents:
             keys, source_rows = keys[order], source_rows.take(order)
         return cls(keys, source_rows.drop_columns("genericEventId"))
 
-    def column_of_events(self, column_name: str, event_ids: pa.ChunkedArray) -> pa.ChunkedArray:
+    def look_up_column(self, column_name: str, event_ids: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the value of a source column for each event id. The value is null for an unknown id."""
         values = pc.fill_null(event_ids, -1).to_numpy()
         rows = np.searchsorted(self.ids, values)

@@ -25,7 +25,7 @@ _LAUNCHED = rf'^(?:{_NAMES})="?[0-9]{{1,9}}"?$'
 _VARIABLE = re.compile(rf'({_NAMES})="?([0-9]{{1,9}})"?')
 
 
-def rank_variables(*environments: str) -> dict[str, int]:
+def list_rank_variables(*environments: str) -> dict[str, int]:
     """Return the values of the environment variables with which launchers number processes, by name.
 
     A variable is omitted if the environments have different values for it.
@@ -47,13 +47,13 @@ def read_launch_environment(capture: Lookups) -> Launch:
 
     If the environments of the program and of the profiler set the same variable, the value of the program is used.
     """
-    properties = _property_values(capture)
-    variables = rank_variables(*properties.get(_ENVIRONMENT, ())) | _variables_of_launched_processes(capture)
+    properties = _read_property_values(capture)
+    variables = list_rank_variables(*properties.get(_ENVIRONMENT, ())) | _read_variables_of_launched_processes(capture)
     hosts = {host for host in properties.get(_HOST, ()) if 0 < len(host) <= _MAX_HOST}
     return Launch(variables, next(iter(hosts)) if len(hosts) == 1 else None)
 
 
-def _variables_of_launched_processes(capture: Lookups) -> dict[str, int]:
+def _read_variables_of_launched_processes(capture: Lookups) -> dict[str, int]:
     """Return the environment variables with which launchers number processes, from the recorded environments."""
     if _CAPTURE not in capture.tables.columns:
         return {}
@@ -61,10 +61,10 @@ def _variables_of_launched_processes(capture: Lookups) -> dict[str, int]:
     is_variable = pc.match_substring_regex(raw["name"], _PROCESS_VARIABLE)
     is_number = pc.match_substring_regex(raw["value"], _LAUNCHED)
     values = raw["value"].filter(pc.and_(is_variable, is_number)).unique()
-    return rank_variables(*values.to_pylist())
+    return list_rank_variables(*values.to_pylist())
 
 
-def _property_values(capture: Lookups) -> dict[int, list[str]]:
+def _read_property_values(capture: Lookups) -> dict[int, list[str]]:
     """Return the machine properties that hold environments or host names: the distinct values by property number."""
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_PROPERTIES, ())):
         return {}

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from tracekit import memory
 from tracekit.errors import warn
-from tracekit.files import file_state
+from tracekit.files import read_file_state
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.builders import TableBuilder
-from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.common.spilling import BATCH_ROWS, SpillingBuilder
 from tracekit.readers.nsys.generic_events import GenericEvents
 from tracekit.readers.nsys.tables import Request
@@ -86,7 +86,7 @@ class Lookups:
         self._unknown: Counter[tuple[str, str]] = Counter()
         self.defined_names: dict[Hashable, Mapping[str, str]] = {}
         self._lock = threading.Lock()
-        self._string_budget = Budget(_total_file_size(self.path))
+        self._string_budget = Budget(_compute_total_file_size(self.path))
 
     def reserve_string_memory(self, table: str, column: pa.DictionaryArray) -> None:
         """Reserve the memory that the strings of a dictionary column take once they are decoded.
@@ -96,16 +96,16 @@ class Lookups:
                 size.
         """
         lengths = pc.binary_length(column.dictionary).cast(pa.int64())
-        with damage_as_error(self.path, table):
+        with convert_damage(self.path, table):
             self._string_budget.reserve(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of strings")
 
-    def new_memory_budget(self) -> Budget:
+    def create_memory_budget(self) -> Budget:
         """Return a new memory budget, whose limit depends on the file size, for data that is computed from the file."""
-        return Budget(_total_file_size(self.path))
+        return Budget(_compute_total_file_size(self.path))
 
     def fetch(self, table: str, columns: Sequence[str], where: Where | None = None) -> pa.Table:
         """Read columns of a source table as numbers or strings. All values of a column that the file lacks are null."""
-        return pa.table(self.read_requests([source_request(table, columns, where)])[0])
+        return pa.table(self.read_requests([create_source_request(table, columns, where)])[0])
 
     def read_requests(
         self,
@@ -125,9 +125,9 @@ class Lookups:
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         rows = [self.tables.max_rows(r.table) for r in requests]
-        largest = max((n * estimated_row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
-        use_files = largest > memory.memory_budget_bytes()
-        used = [b or _table_builder(n, use_files=use_files) for b, n in zip(chosen, rows, strict=True)]
+        largest = max((n * estimate_row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
+        use_files = largest > memory.compute_memory_budget()
+        used = [b or _create_table_builder(n, use_files=use_files) for b, n in zip(chosen, rows, strict=True)]
         targets: list[Builder | Collector] = [*used, *collectors]
         for index, batch in self.tables.read_batches([*requests, *(c.request for c in collectors)]):
             targets[index].append(batch)
@@ -145,7 +145,7 @@ class Lookups:
             ids: The ids or enum values.
             strings: String table of the file, or labels of an enum.
         """
-        names, missing = strings.strings_of_ids(ids)
+        names, missing = strings.look_up_strings_of_ids(ids)
         if missing and strings is self.strings:
             missing -= pc.sum(pc.equal(ids, NO_STRING)).as_py() or 0
             with self._lock:
@@ -177,7 +177,7 @@ class Lookups:
             return GenericEvents.from_table(self.fetch(table, columns))
         return GenericEvents.from_table(pa.table({column: pa.array([], pa.int64()) for column in columns}))
 
-    def enum_labels(self, enum_name: str) -> col.StringTable:
+    def read_enum_labels(self, enum_name: str) -> col.StringTable:
         """Return the labels of an enum. If the file has no label for a value, the label of nsys 2025.3 is used."""
         if enum_name not in self._labels:
             labels: dict[int, str | None] = dict(LABELS[enum_name])
@@ -198,13 +198,13 @@ class Lookups:
             )
 
 
-def _total_file_size(path: Path) -> int:
+def _compute_total_file_size(path: Path) -> int:
     """Return the size of a file, or the total size of the files in a folder, in bytes."""
     files = path.iterdir() if path.is_dir() else [path]
-    return sum(state.size for state in map(file_state, files) if state is not None)
+    return sum(state.size for state in map(read_file_state, files) if state is not None)
 
 
-def _table_builder(max_rows: int, *, use_files: bool) -> Builder:
+def _create_table_builder(max_rows: int, *, use_files: bool) -> Builder:
     """Return a builder for a table. The builder may write batches of rows to temporary files.
 
     Args:
@@ -214,23 +214,25 @@ def _table_builder(max_rows: int, *, use_files: bool) -> Builder:
     return SpillingBuilder() if use_files and max_rows > BATCH_ROWS else TableBuilder(max_rows)
 
 
-def estimated_row_bytes(request: Request[dict[str, pa.Array]]) -> int:
+def estimate_row_bytes(request: Request[dict[str, pa.Array]]) -> int:
     """Return the estimated size in bytes of one row of the requested columns."""
     return sum(
         _STRING_BYTES if not col.is_numeric_type(kind) else kind.bit_width // 8 for kind in request.types.values()
     )
 
 
-def source_request(table: str, columns: Sequence[str], where: Where | None = None) -> Request[dict[str, pa.Array]]:
+def create_source_request(
+    table: str, columns: Sequence[str], where: Where | None = None
+) -> Request[dict[str, pa.Array]]:
     """Return the request that reads columns of a source table without converting them."""
 
     def convert(source_rows: pa.Table) -> dict[str, pa.Array]:
         return dict(zip(columns, source_rows.columns, strict=True))
 
-    return Request(table, {c: arrow_type(table, c) for c in columns}, where, convert)
+    return Request(table, {c: find_arrow_type(table, c) for c in columns}, where, convert)
 
 
-def arrow_type(table: str, column: str) -> pa.DataType:
+def find_arrow_type(table: str, column: str) -> pa.DataType:
     """Return the Arrow type with which a source column is read."""
     if column == "text" or f"{table}.{column}" in INLINE_NAMES:
         return col.DICTIONARY

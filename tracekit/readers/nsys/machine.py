@@ -15,7 +15,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids
-from tracekit.readers.nsys.paths import file_names
+from tracekit.readers.nsys.paths import extract_file_names
 from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, METADATA
 
@@ -52,23 +52,25 @@ All other properties may be private, so they are not read.
 _LONGEST_PROPERTY = 256
 
 
-def capture_info_values(capture: Lookups) -> dict[str, str]:
+def collect_capture_info_values(capture: Lookups) -> dict[str, str]:
     """Return the values of ``capture_info`` by name.
 
     The table holds the tool and its version, the time origin, the duration, and properties of the machine.
     """
     values: dict[str, Any] = {}
     for table in FACT_TABLES:
-        values |= _named_values(capture, table)
-    values |= {"origin_utc_ns": _first_row(capture, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs").get("utcEpochNs")}
-    values |= {"duration_ns": _first_row(capture, "ANALYSIS_DETAILS", "duration").get("duration")}
-    values |= _machine_properties(capture)
-    system = _first_row(capture, "SystemInfo", *_SYSTEM)
+        values |= _read_named_values(capture, table)
+    values |= {
+        "origin_utc_ns": _read_first_row(capture, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs").get("utcEpochNs")
+    }
+    values |= {"duration_ns": _read_first_row(capture, "ANALYSIS_DETAILS", "duration").get("duration")}
+    values |= _read_machine_properties(capture)
+    system = _read_first_row(capture, "SystemInfo", *_SYSTEM)
     values |= {name: system[column] for column, name in _SYSTEM.items() if column in system}
     return {k: str(v) for k, v in values.items() if v is not None}
 
 
-def _machine_properties(capture: Lookups) -> dict[str, str]:
+def _read_machine_properties(capture: Lookups) -> dict[str, str]:
     """Return the properties of the machine that are not private, by their name in ``capture_info``.
 
     If a property is listed several times, its first value is used.
@@ -83,46 +85,51 @@ def _machine_properties(capture: Lookups) -> dict[str, str]:
     return {name: _VERSIONS.get(name, str)(value) for name, value in named.items()}
 
 
-def _driver_version(version: str) -> str:
+def _format_driver_version(version: str) -> str:
     """Return a driver version with dots. Reports of nsys until 2023 store 515.43.04 as the number 5154304."""
     is_number = version.isascii() and version.isdecimal() and len(version) > 5  # noqa: PLR2004 - major version of 3 digits, minor version, patch of 2 digits
     return f"{version[:3]}.{version[3:-2]}.{version[-2:]}" if is_number else version
 
 
-def _cuda_version(version: str) -> str:
+def _format_cuda_version(version: str) -> str:
     """Return a CUDA version with a dot. Reports store 12.4 as the number 12040."""
     is_number = version.isascii() and version.isdecimal() and len(version) < 10  # noqa: PLR2004 - a 32-bit number
     return f"{int(version) // 1000}.{int(version) % 1000 // 10}" if is_number else version
 
 
-_VERSIONS: dict[str, Callable[[str], str]] = {"driver_version": _driver_version, "cuda_version": _cuda_version}
+_VERSIONS: dict[str, Callable[[str], str]] = {
+    "driver_version": _format_driver_version,
+    "cuda_version": _format_cuda_version,
+}
 
 
-def capture_info_columns(capture: Lookups) -> Columns:
+def build_capture_info_columns(capture: Lookups) -> Columns:
     """Return the columns of ``capture_info``, which holds names and values, such as the tool and its version."""
-    values = capture_info_values(capture)
+    values = collect_capture_info_values(capture)
     return {"name": pa.array(values.keys(), pa.string()), "value": pa.array(values.values(), pa.string())}
 
 
-def device_columns(capture: Lookups) -> Columns:
+def build_device_columns(capture: Lookups) -> Columns:
     """Return the columns of ``devices``: one row per GPU in the first source table of ``DEVICES`` that has rows.
 
     Nulls are replaced with the values that later source tables of ``DEVICES`` have for the same GPU.
     """
     listed: Columns = {}
     for origin in DEVICES:
-        more = _declared_columns(capture, origin)
+        more = _read_declared_columns(capture, origin)
         try:
-            listed = _fill_nulls(listed, more, origin.fill_key) if _row_count(listed) else more
+            listed = _fill_nulls(listed, more, origin.fill_key) if _count_rows(listed) else more
         except ValueError as e:
             raise CorruptTraceError(str(e), path=capture.path, table=origin.table, hint=capture.tables.hint) from e
     return listed
 
 
-def context_columns(capture: Lookups) -> Columns:
+def build_context_columns(capture: Lookups) -> Columns:
     """Return the columns of ``contexts``: the rows of all source tables that list CUDA contexts."""
     listed = [
-        pa.table(_declared_columns(capture, origin)) for origin in CONTEXTS if origin.table in capture.tables.columns
+        pa.table(_read_declared_columns(capture, origin))
+        for origin in CONTEXTS
+        if origin.table in capture.tables.columns
     ]
     if not listed:
         return {}
@@ -136,32 +143,32 @@ def context_columns(capture: Lookups) -> Columns:
     return columns
 
 
-def stream_columns(capture: Lookups) -> Columns:
+def build_stream_columns(capture: Lookups) -> Columns:
     """Return the columns of ``streams``, including the names that the program gave to streams through NVTX."""
     table = "TARGET_INFO_CUDA_STREAM"
     if table not in capture.tables.columns:
         return {}
     raw = capture.fetch(table, [*_STREAM, "priority", "flag"])
-    priority, kinds = raw["priority"], capture.enum_labels("ENUM_CUPTI_STREAM_TYPE")
+    priority, kinds = raw["priority"], capture.read_enum_labels("ENUM_CUPTI_STREAM_TYPE")
     return {
         **{name: raw[source] for source, name in _STREAM.items()},
         "priority": pc.if_else(pc.greater_equal(priority, 1 << 31), pc.subtract(priority, 1 << 32), priority),
-        "stream_type": kinds.strings_of_ids(raw["flag"])[0],
-        "name": _stream_names(capture, raw),
+        "stream_type": kinds.look_up_strings_of_ids(raw["flag"])[0],
+        "name": _find_stream_names(capture, raw),
     }
 
 
-def process_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_process_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the process id of each process, from its global id or, if that is null, from the column ``pid``."""
-    return pc.coalesce(ids.process_ids(source_rows["globalPid"]).cast(pa.int64()), source_rows["pid"])
+    return pc.coalesce(ids.extract_process_ids(source_rows["globalPid"]).cast(pa.int64()), source_rows["pid"])
 
 
-def process_names(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_process_names(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of each process, without folders, because the names of folders may be private.
 
     A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
     """
-    return file_names(source_rows["name"])
+    return extract_file_names(source_rows["name"])
 
 
 def read_machine_columns(capture: Lookups, table_name: str) -> Columns:
@@ -169,29 +176,29 @@ def read_machine_columns(capture: Lookups, table_name: str) -> Columns:
     read = TABLES[table_name](capture)
     kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
     absent = {
-        c.name: pa.nulls(_row_count(read), kinds.get(c.type, pa.string())) for c in schemas.table(table_name).columns
+        c.name: pa.nulls(_count_rows(read), kinds.get(c.type, pa.string())) for c in schemas.table(table_name).columns
     }
     return {c: read.get(c, nulls) for c, nulls in absent.items()}
 
 
 TABLES: dict[str, Callable[[Lookups], Columns]] = {
-    "capture_info": capture_info_columns,
-    "devices": device_columns,
-    "contexts": context_columns,
-    "streams": stream_columns,
+    "capture_info": build_capture_info_columns,
+    "devices": build_device_columns,
+    "contexts": build_context_columns,
+    "streams": build_stream_columns,
 }
 FILTERS = {"threads": Where("globalTid")}
 RESOLVERS: dict[str, dict[str, Resolver]] = {
-    "processes": {"process_id": (("globalPid", "pid"), process_ids), "name": (("name",), process_names)}
+    "processes": {"process_id": (("globalPid", "pid"), resolve_process_ids), "name": (("name",), resolve_process_names)}
 }
 
 
-def _row_count(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
+def _count_rows(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
     """Return the number of rows of columns of equal length, or 0 if there are no columns."""
     return len(next(iter(columns.values()))) if columns else 0
 
 
-def _named_values(capture: Lookups, source_table: str) -> dict[str, str | None]:
+def _read_named_values(capture: Lookups, source_table: str) -> dict[str, str | None]:
     """Return the values of ``capture_info`` that a source table with the columns ``name`` and ``value`` holds, by name.
 
     The values are in the order in which their names first occur. If a name occurs several times, its last value is
@@ -206,7 +213,7 @@ def _named_values(capture: Lookups, source_table: str) -> dict[str, str | None]:
     return {METADATA[name]: column[len(column) - 1].as_py() for name, column in values.items()}
 
 
-def _first_row(capture: Lookups, source_table: str, *columns: str) -> dict[str, Any]:
+def _read_first_row(capture: Lookups, source_table: str, *columns: str) -> dict[str, Any]:
     """Return the first row of a source table as a mapping from some of its columns to Python objects.
 
     The mapping is empty if the table is missing or has no rows. The value of a missing column is None.
@@ -217,7 +224,7 @@ def _first_row(capture: Lookups, source_table: str, *columns: str) -> dict[str, 
     return dict(rows[0]) if rows else {}
 
 
-def _declared_columns(capture: Lookups, source_table: SourceTable) -> Columns:
+def _read_declared_columns(capture: Lookups, source_table: SourceTable) -> Columns:
     """Return the declared columns that one source table provides.
 
     If a declared column has several source columns, the first value that is not null is used.
@@ -243,25 +250,25 @@ def _fill_nulls(rows: Columns, fallback: Columns, key: str | None) -> Columns:
     Raises:
         ValueError: The strings in a resulting column exceed the limit for a column of this many rows.
     """
-    if key is None or not _row_count(fallback):
+    if key is None or not _count_rows(fallback):
         return rows
-    numbers = col.single_array(pc.index_in(rows[key], col.single_array(fallback[key]), skip_nulls=True))
+    numbers = col.concatenate_chunks(pc.index_in(rows[key], col.concatenate_chunks(fallback[key]), skip_nulls=True))
     filled = {
-        c: pc.coalesce(data, _values_at(col.single_array(fallback[c]), numbers))
+        c: pc.coalesce(data, _select_values_at(col.concatenate_chunks(fallback[c]), numbers))
         for c, data in rows.items()
         if c in fallback
     }
     return {**rows, **filled}
 
 
-def _values_at(values: pa.Array, indices: pa.Array) -> pa.Array:
+def _select_values_at(values: pa.Array, indices: pa.Array) -> pa.Array:
     """Return the values at some row indices. A null index yields null."""
     if pa.types.is_string(values.type):
         return col.decode_dictionary(pa.DictionaryArray.from_arrays(indices, values))
     return values.take(indices)
 
 
-def _stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
+def _find_stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
     """Return the name of each stream in a table. If a stream has several names, the last name is used."""
     import polars as pl
 
@@ -274,6 +281,6 @@ def _stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
         names, on=keys, how="left", nulls_equal=True, maintain_order="left"
     )
     try:
-        return _values_at(col.single_array(named["name"]), numbered["row"].to_arrow().cast(pa.int32()))
+        return _select_values_at(col.concatenate_chunks(named["name"]), numbered["row"].to_arrow().cast(pa.int32()))
     except ValueError as e:
         raise CorruptTraceError(str(e), path=capture.path, table=table, hint=capture.tables.hint) from e

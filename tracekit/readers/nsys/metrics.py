@@ -16,22 +16,22 @@ GPU_MASK = 0xFF
 METRICS = "TARGET_INFO_GPU_METRICS"
 
 
-def device_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_device_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the GPU number of each GPU metric sample, which is the lowest byte of its type id."""
     return pc.bit_wise_and(source_rows["typeId"], GPU_MASK)
 
 
-def metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the metric name of each GPU metric sample, looked up by its type id and metric id."""
     names: dict[tuple[int | None, ...], str] = {}
     if METRICS in capture.tables.columns:
         types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))
         names = dict(zip(zip(types, metrics, strict=True), listed, strict=True))
     numbers, keys = col.encode_rows(source_rows["typeId"], source_rows["metricId"])
-    return col.dictionary_array(numbers, pa.array([names.get(k) for k in keys], pa.string()))
+    return col.build_dictionary_array(numbers, pa.array([names.get(k) for k in keys], pa.string()))
 
 
 RESOLVERS: dict[str, Resolver] = {
-    "device_id": (("typeId",), device_ids),
-    "metric": (("typeId", "metricId"), metric_names),
+    "device_id": (("typeId",), resolve_device_ids),
+    "metric": (("typeId", "metricId"), resolve_metric_names),
 }

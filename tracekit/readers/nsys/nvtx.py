@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids
-from tracekit.readers.nsys.lookups import source_request
+from tracekit.readers.nsys.lookups import create_source_request
 from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:
@@ -39,41 +39,41 @@ _SOURCES = (*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_STRINGS.
 _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_STRINGS.values())
 
 
-def event_names(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_event_names(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of each event: its registered string, or its inline text if it has no registered string."""
     registered = capture.look_up_strings(table, "name", source_rows["textId"], capture.strings)
-    return col.coalesce_dictionaries(registered, col.single_array(source_rows["text"]))
+    return col.coalesce_dictionaries(registered, col.concatenate_chunks(source_rows["text"]))
 
 
-def range_kinds(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_range_kinds(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the kind of each range: ``push_pop`` or ``start_end``."""
     is_start_end = pc.is_in(source_rows["eventType"], pa.array(START_END, pa.int64()))
     return col.compact_dictionary(is_start_end.cast(pa.int32()), pa.array(["push_pop", "start_end"]))
 
 
-def domain_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_domain_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the domain id of each event. Events without a domain have 0, the id of the default domain."""
     domains = source_rows["domainId"]
     return pc.fill_null(domains, 0) if domains.null_count else domains
 
 
-def domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def compute_domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return a key for the domain of each event, which consists of a process id and a domain id.
 
     ``replace_name_keys`` later replaces the key with the domain name.
     """
-    return _key_strings(source_rows["globalTid"], source_rows["domainId"])
+    return _format_key_strings(source_rows["globalTid"], source_rows["domainId"])
 
 
-def category_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def compute_category_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return a key for the category of each event: a process id, a domain id and a category id.
 
     ``replace_name_keys`` later replaces the key with the category name.
     """
-    return _key_strings(source_rows["globalTid"], source_rows["domainId"], source_rows["category"])
+    return _format_key_strings(source_rows["globalTid"], source_rows["domainId"], source_rows["category"])
 
 
-def payload_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_payload_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the payload type of each event, such as ``int64`` or ``json``, or null for an event without payload.
 
     It is the type of the first payload column of the event that is not null.
@@ -84,17 +84,17 @@ def payload_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.A
     return col.compact_dictionary(pc.coalesce(*codes), names) if codes else pa.nulls(len(source_rows), col.DICTIONARY)
 
 
-def payload_ints(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_payload_ints(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the integer payload of each event, or null for an event without one."""
     return col.coalesce(*(source_rows[c] for c in _INTS.values()))
 
 
-def payload_floats(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_payload_floats(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the floating-point payload of each event, or null for an event without one."""
     return col.coalesce(*(source_rows[c] for c in _FLOATS.values()))
 
 
-def payload_strings(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_payload_strings(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
     """Return the text payload of each event: a registered JSON string, inline JSON, or a formatted binary payload."""
     inline = [source_rows[c] for c in _STRINGS.values()]
     if col.is_all_null(source_rows["jsonTextId"]):
@@ -105,17 +105,17 @@ def payload_strings(capture: Lookups, table: str, source_rows: pa.Table) -> pa.A
 
 
 _COMMON: dict[str, Resolver] = {
-    "name": (("textId", "text"), event_names),
-    "domain_id": (("domainId",), domain_ids),
-    "domain": (("globalTid", "domainId"), domain_keys),
-    "category": (("globalTid", "domainId", "category"), category_keys),
-    "payload_type": (_PAYLOADS, payload_types),
-    "payload_int": (tuple(_INTS.values()), payload_ints),
-    "payload_float": (tuple(_FLOATS.values()), payload_floats),
-    "payload_text": (("jsonTextId", *_STRINGS.values()), payload_strings),
+    "name": (("textId", "text"), resolve_event_names),
+    "domain_id": (("domainId",), resolve_domain_ids),
+    "domain": (("globalTid", "domainId"), compute_domain_keys),
+    "category": (("globalTid", "domainId", "category"), compute_category_keys),
+    "payload_type": (_PAYLOADS, resolve_payload_types),
+    "payload_int": (tuple(_INTS.values()), resolve_payload_ints),
+    "payload_float": (tuple(_FLOATS.values()), resolve_payload_floats),
+    "payload_text": (("jsonTextId", *_STRINGS.values()), resolve_payload_strings),
 }
 RESOLVERS: dict[str, dict[str, Resolver]] = {
-    "nvtx_ranges": {**_COMMON, "kind": (("eventType",), range_kinds)},
+    "nvtx_ranges": {**_COMMON, "kind": (("eventType",), resolve_range_kinds)},
     "nvtx_marks": _COMMON,
 }
 
@@ -140,7 +140,7 @@ class NameDefinition(NamedTuple):
         """
         columns = ["start", "globalTid", "textId", "text", *self.keys]
         return replace(
-            source_request(SOURCE_TABLE, columns, Where("eventType", self.types)), row_bytes=_DEFINITION_BYTES
+            create_source_request(SOURCE_TABLE, columns, Where("eventType", self.types)), row_bytes=_DEFINITION_BYTES
         )
 
 
@@ -150,7 +150,9 @@ DEFINITIONS = (
 )
 
 
-def unread_name_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]) -> list[NameDefinition]:
+def list_unread_name_definitions(
+    capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]
+) -> list[NameDefinition]:
     """Return the definitions of domain and category names that columns need, except those that were read before.
 
     Args:
@@ -166,8 +168,8 @@ def store_defined_names(capture: Lookups, definition: NameDefinition, source_row
 
     If several events name the same domain or category, the name of the earliest event is used.
     """
-    named = source_rows.append_column("name", event_names(capture, SOURCE_TABLE, source_rows).cast(pa.string()))
-    named = named.append_column("process", ids.process_ids(source_rows["globalTid"]))
+    named = source_rows.append_column("name", resolve_event_names(capture, SOURCE_TABLE, source_rows).cast(pa.string()))
+    named = named.append_column("process", ids.extract_process_ids(source_rows["globalTid"]))
     named = named.take(pc.sort_indices(named["start"]))  # Table.sort_by imports pyarrow.dataset, which takes 20 ms
     names: dict[str, str] = {}
     for row in named.select(["process", *definition.keys, "name"]).to_pylist():
@@ -181,20 +183,20 @@ def store_defined_names(capture: Lookups, definition: NameDefinition, source_row
 def replace_name_keys(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """Return columns in which keys of domains and categories are replaced with the names that were stored for them."""
     return {
-        c: _names_of_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
+        c: _look_up_names_of_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
         for c, data in columns.items()
     }
 
 
-def _names_of_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
+def _look_up_names_of_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
     """Return the name of each key, or null for a key without a name."""
-    encoded = col.single_array(keys)
-    return col.dictionary_array(
+    encoded = col.concatenate_chunks(keys)
+    return col.build_dictionary_array(
         encoded.indices, pa.array([names.get(k) for k in encoded.dictionary.to_pylist()], pa.string())
     )
 
 
-def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
+def _format_key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
     """Return a key for each row: its process id, its domain id and the numbers in ``rest``, joined by slashes.
 
     The key is null if the thread or a number in ``rest`` is null. A null domain counts as the default domain 0.
@@ -202,12 +204,12 @@ def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.C
     if any(col.is_all_null(c) for c in rest):
         return pa.nulls(len(threads), col.DICTIONARY)
     numbers, rows = col.encode_rows(threads, domains, *rest)
-    processes = ids.process_ids(pa.array([thread for thread, *_ in rows], pa.int64())).to_pylist()
+    processes = ids.extract_process_ids(pa.array([thread for thread, *_ in rows], pa.int64())).to_pylist()
     keys = [
         _join_numbers_with_slashes(p, domain or 0, *others)
         for p, (_, domain, *others) in zip(processes, rows, strict=True)
     ]
-    return col.dictionary_array(numbers, pa.array(keys, pa.string()))
+    return col.build_dictionary_array(numbers, pa.array(keys, pa.string()))
 
 
 def _join_numbers_with_slashes(*numbers: int | None) -> str | None:

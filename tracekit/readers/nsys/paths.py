@@ -25,7 +25,7 @@ _UNCHANGED = rf"https?://[^\s'\"]*|(?:{_BEFORE}){_KERNEL_PATH}[^\s'\"]*"
 _FOLDERS = rf"(?m)({_UNCHANGED})|({_BEFORE}){_START}[^\s'\";,|<>]*[/\\]"
 
 
-def file_names(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def extract_file_names(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return the file name of each path.
 
     A name that does not begin like a path, such as ``kworker/0:1``, is unchanged.
@@ -33,7 +33,7 @@ def file_names(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return pc.replace_substring_regex(paths, r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
-def without_folders(texts: pa.Array) -> pa.Array:
+def remove_folders(texts: pa.Array) -> pa.Array:
     """Return texts in which each path is replaced with its file name.
 
     Addresses of web pages and paths of kernel files, such as ``/proc/sys/kernel/perf_event_paranoid``, are unchanged.
@@ -43,7 +43,9 @@ def without_folders(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def _resolver(column: str, transform: Callable[[pa.Array], pa.Array], source_column: str | None = None) -> Resolver:
+def _create_resolver(
+    column: str, transform: Callable[[pa.Array], pa.Array], source_column: str | None = None
+) -> Resolver:
     """Return the resolver of a column of strings, to which a function of strings is applied.
 
     Args:
@@ -70,10 +72,10 @@ def _map_strings(array: pa.DictionaryArray, transform: Callable[[pa.Array], pa.A
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
     "cpu_page_faults": {
-        "module": _resolver("module", file_names),
-        "source_file": _resolver("source_file", file_names, "sourceFile"),
+        "module": _create_resolver("module", extract_file_names),
+        "source_file": _create_resolver("source_file", extract_file_names, "sourceFile"),
     },
-    "diagnostics": {"text": _resolver("text", without_folders)},
-    "jit_operations": {"cache_path": _resolver("cache_path", file_names, "cachePath")},
-    "openacc_events": {"source_file": _resolver("source_file", file_names, "srcFile")},
+    "diagnostics": {"text": _create_resolver("text", remove_folders)},
+    "jit_operations": {"cache_path": _create_resolver("cache_path", extract_file_names, "cachePath")},
+    "openacc_events": {"source_file": _create_resolver("source_file", extract_file_names, "srcFile")},
 }

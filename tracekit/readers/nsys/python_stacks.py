@@ -72,40 +72,43 @@ def find_python_domains(capture: Lookups) -> Domains:
         return {}
     if not set(KINDS).intersection(capture.fetch(SCHEMAS, ["name"])["name"].to_pylist()):
         return {}
-    for definition in nvtx.unread_name_definitions(capture, {"nvtx_marks": ["domain"]}):
+    for definition in nvtx.list_unread_name_definitions(capture, {"nvtx_marks": ["domain"]}):
         nvtx.store_defined_names(capture, definition, pa.table(capture.read_requests([definition.request()])[0]))
     kinds = list(KINDS)
     defined = ((key.split("/"), name) for key, name in capture.defined_names["domain"].items())
     return {(int(process), int(domain)): kinds.index(name) for (process, domain), name in defined if name in KINDS}
 
 
-def python_samples_request(capture: Lookups, domains: Domains) -> Request[Batch]:
+def create_python_samples_request(capture: Lookups, domains: Domains) -> Request[Batch]:
     """Return the request that reads the times, threads and kinds of Python samples."""
-    return _marks_request(capture, domains, _EVENT)
+    return _create_marks_request(capture, domains, _EVENT)
 
 
-def python_stacks_request(capture: Lookups, domains: Domains) -> Request[Batch]:
+def create_python_stacks_request(capture: Lookups, domains: Domains) -> Request[Batch]:
     """Return the request that reads the row numbers and the dictionary-encoded payloads of Python samples."""
 
     def encode_payloads(batch: Batch) -> Batch:
         return batch | {PAYLOAD: batch[PAYLOAD].dictionary_encode()}
 
-    return _marks_request(capture, domains, (ROWID, "globalTid", PAYLOAD), encode_payloads)
+    return _create_marks_request(capture, domains, (ROWID, "globalTid", PAYLOAD), encode_payloads)
 
 
-def _marks_request(
+def _create_marks_request(
     capture: Lookups, domains: Domains, columns: Sequence[str], convert: Callable[[Batch], Batch] = dict
 ) -> Request[Batch]:
     """Return the request that reads columns of the NVTX marks in the given domains, and the kind of each mark."""
     types = {c: pa.string() if c == PAYLOAD else pa.int64() for c in (*columns, "domainId")}
 
     def convert_marks(marks: pa.Table) -> Batch:
-        processes, of_marks = ids.process_ids(marks["globalTid"]), nvtx.domain_ids(capture, TABLE, marks)
+        processes, of_marks = (
+            ids.extract_process_ids(marks["globalTid"]),
+            nvtx.resolve_domain_ids(capture, TABLE, marks),
+        )
         numbers, pairs = col.encode_rows(processes, of_marks)
         kinds = [None if None in pair else domains.get(pair) for pair in pairs]  # type: ignore[arg-type]
         kind = pa.array(kinds, pa.int32()).take(numbers)
         keep = kind.is_valid()
-        return convert({c: col.single_array(marks[c]).filter(keep) for c in columns} | {KIND: kind.filter(keep)})
+        return convert({c: col.concatenate_chunks(marks[c]).filter(keep) for c in columns} | {KIND: kind.filter(keep)})
 
     return Request(nvtx.SOURCE_TABLE, types, nvtx.FILTERS["nvtx_marks"], convert_marks)
 
@@ -145,7 +148,9 @@ def decode_frames(payloads: pa.Array) -> PythonFrames:
         "module": words[at + 1].view(np.int64),
         "line": words[at + 2].astype(np.uint32).view(np.int32).astype(np.int64),
     }
-    return PythonFrames(np.concatenate(([0], ends)), {c: col.number_array(values) for c, values in columns.items()})
+    return PythonFrames(
+        np.concatenate(([0], ends)), {c: col.build_number_array(values) for c, values in columns.items()}
+    )
 
 
 def read_python_samples(capture: Lookups, domains: Domains) -> Batch:
@@ -155,13 +160,13 @@ def read_python_samples(capture: Lookups, domains: Domains) -> Batch:
     """
     if not domains:
         return {c: pa.array([], kind) for c, kind in _SAMPLE.items()}
-    (raw,) = capture.read_requests([python_samples_request(capture, domains)])
+    (raw,) = capture.read_requests([create_python_samples_request(capture, domains)])
     threads = raw["globalTid"]
     return {
         "python_sample_id": raw[ROWID],
         "timestamp_ns": raw["start"],
-        "process_id": ids.process_ids(threads),
-        "thread_id": ids.thread_ids(threads),
+        "process_id": ids.extract_process_ids(threads),
+        "thread_id": ids.extract_thread_ids(threads),
         "kind": col.compact_dictionary(raw[KIND], pa.array(KINDS.values(), pa.string())),
-        "thread_state": _STATES.strings_of_ids(raw["color"])[0],
+        "thread_state": _STATES.look_up_strings_of_ids(raw["color"])[0],
     }

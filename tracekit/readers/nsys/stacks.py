@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import TableBuilder
-from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.common.tries import Trie
 from tracekit.readers.nsys import nvtx, python_stacks
-from tracekit.readers.nsys.lookups import source_request
-from tracekit.readers.nsys.paths import file_names
+from tracekit.readers.nsys.lookups import create_source_request
+from tracekit.readers.nsys.paths import extract_file_names
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _WORDS = 5
 _LINE_BIT = 31
 
 
-def chain_id_resolver(column: str) -> Resolver:
+def create_chain_id_resolver(column: str) -> Resolver:
     """Return the source column with the numbers of call chains, and a function that copies them to ``stack_id``.
 
     ``resolve_stacks`` later replaces the numbers with stack ids.
@@ -70,9 +70,9 @@ def chain_id_resolver(column: str) -> Resolver:
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
-    "cpu_samples": {"stack_id": chain_id_resolver("id")},
-    "osrt_calls": {"stack_id": chain_id_resolver("callchainId")},
-    "api_calls": {"stack_id": chain_id_resolver("callchainId")},
+    "cpu_samples": {"stack_id": create_chain_id_resolver("id")},
+    "osrt_calls": {"stack_id": create_chain_id_resolver("callchainId")},
+    "api_calls": {"stack_id": create_chain_id_resolver("callchainId")},
 }
 
 
@@ -113,7 +113,7 @@ class Stacks:
         """Return the named columns of the declared table ``stacks``."""
         return {name: _COLUMNS[name](self, capture) for name in names}
 
-    def stack_ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
+    def look_up_stack_ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the ids of call stacks in the declared table ``stacks``.
 
         Args:
@@ -124,12 +124,12 @@ class Stacks:
             One id per row, or null if the file does not contain the call chain.
         """
         known = self.chains.get(_CHAIN_TABLE_OF[table])
-        numbers = col.single_array(chains)
+        numbers = col.concatenate_chunks(chains)
         if known is None or not len(known.ids):
             return pa.nulls(len(numbers), pa.int64())
         values = np.asarray(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), np.int64)
         if np.array_equal(values, known.ids):
-            return col.number_array(known.stacks.astype(np.int64))
+            return col.build_number_array(known.stacks.astype(np.int64))
         if known.ids[-1] - known.ids[0] == len(known.ids) - 1:
             rows = values - known.ids[0]
         else:
@@ -139,14 +139,14 @@ class Stacks:
         if numbers.null_count:
             valid &= numbers.is_valid().to_numpy(zero_copy_only=False)
         valid &= known.stacks[rows] > 0
-        return col.number_array(known.stacks[rows].astype(np.int64), None if valid.all() else valid)
+        return col.build_number_array(known.stacks[rows].astype(np.int64), None if valid.all() else valid)
 
 
 def resolve_stacks(stacks: Stacks | None, table: str, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """Replace the call chain numbers in the column ``stack_id`` of a declared table with stack ids."""
     if stacks is None or table not in RESOLVERS or "stack_id" not in columns:
         return columns
-    return {c: stacks.stack_ids(table, data) if c == "stack_id" else data for c, data in columns.items()}
+    return {c: stacks.look_up_stack_ids(table, data) if c == "stack_id" else data for c, data in columns.items()}
 
 
 class StackBuilder:
@@ -164,7 +164,7 @@ class StackBuilder:
             python_domains: NVTX domains that contain Python samples, with the kind of the samples.
         """
         self._capture = capture
-        budget = capture.new_memory_budget()
+        budget = capture.create_memory_budget()
         self.frames = _FrameBuilder(budget)
         tables = [table for table in CHAIN_TABLES if table in capture.tables.columns]
         self.collectors: list[_StackCollector | _FrameRowCollector | _PythonCollector] = [
@@ -174,7 +174,7 @@ class StackBuilder:
             for table in tables
         ]
         if python_domains:
-            request = python_stacks.python_stacks_request(capture, python_domains)
+            request = python_stacks.create_python_stacks_request(capture, python_domains)
             self.collectors.append(
                 _PythonCollector(request, self.frames, Trie(budget, "frames of call stacks"), capture)
             )
@@ -184,8 +184,8 @@ class StackBuilder:
         whole: Trie | None = None
         chains: dict[str, Chains] = {}
         for collector in self.collectors:
-            with damage_as_error(self._capture.path, collector.table):
-                read = collector.call_chains()
+            with convert_damage(self._capture.path, collector.table):
+                read = collector.get_call_chains()
                 if whole is None:
                     whole = collector.trie
                     chains[collector.table] = read
@@ -214,7 +214,7 @@ class _FrameBuilder:
         """
         rows = len(next(iter(columns.values())))
         nodes = self._trie.add_sequences(
-            np.arange(0, _WORDS * rows + 1, _WORDS), _frames_as_words(columns, rows)
+            np.arange(0, _WORDS * rows + 1, _WORDS), _encode_frames_as_words(columns, rows)
         ).astype(np.int64)
         if len(self._numbers) <= self._trie.count:
             grown = np.zeros(2 * self._trie.count + 1, np.int64)
@@ -224,7 +224,7 @@ class _FrameBuilder:
         new = unnumbered[np.sort(np.unique(nodes[unnumbered], return_index=True)[1])]
         self._numbers[nodes[new]] = np.arange(self.count + 1, self.count + 1 + len(new))
         self.count += len(new)
-        picked = col.number_array(new)
+        picked = col.build_number_array(new)
         self._chunks.append(
             pa.table({c: columns[c].take(picked) if c in columns else pa.nulls(len(new), pa.int64()) for c in _FRAME})
         )
@@ -235,12 +235,12 @@ class _FrameBuilder:
         return pa.concat_tables(self._chunks or [pa.table({c: pa.nulls(0, pa.int64()) for c in _FRAME})])
 
 
-def _frames_as_words(columns: Mapping[str, pa.Array], row_count: int) -> UInt32Array:
+def _encode_frames_as_words(columns: Mapping[str, pa.Array], row_count: int) -> UInt32Array:
     """Return five 32-bit numbers per frame, in frame order. Equal frames have equal numbers."""
     words = np.zeros((row_count, _WORDS), np.uint32)
     flags = np.zeros(row_count, np.int64)
     for name in columns:
-        values, valid = _values_and_validity(columns[name])
+        values, valid = _split_values_and_validity(columns[name])
         if name in _SYMBOLS:
             known = valid & (values >= 0) & (values < int(_MISSING))
             words[:, _SYMBOLS.index(name)] = np.where(known, values, _MISSING)
@@ -259,7 +259,7 @@ def _frames_as_words(columns: Mapping[str, pa.Array], row_count: int) -> UInt32A
     return words.reshape(-1)
 
 
-def _values_and_validity(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+def _split_values_and_validity(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
     """Return the values of an integer column, with 0 for null, and a mask of the values that are not null."""
     values = np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
     return values, np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
@@ -287,7 +287,7 @@ class _StackCollector:
 
     def append(self, batch: Batch) -> None:
         """Add the call chains of a batch."""
-        ids, column = (col.single_array(batch[c]) for c in ("id", FRAMES))
+        ids, column = (col.concatenate_chunks(batch[c]) for c in ("id", FRAMES))
         rows = column.is_valid().to_numpy(zero_copy_only=False)
         if not rows.any():
             return
@@ -295,7 +295,7 @@ class _StackCollector:
         nodes = self._known_nodes[known.fill_null(0).to_numpy()]
         new = np.flatnonzero(known.is_null().to_numpy(zero_copy_only=False))
         if len(new):
-            added = column.dictionary.take(col.number_array(new))
+            added = column.dictionary.take(col.build_number_array(new))
             nodes[new] = self._add_stacks(added)
             self._cache_nodes_of_stacks(added, nodes[new])
         self._stacks.append(nodes[column.indices.drop_null().to_numpy()])
@@ -303,7 +303,7 @@ class _StackCollector:
 
     def _add_stacks(self, encoded_stacks: pa.BinaryArray) -> UInt32Array:
         """Add encoded stacks to the trie, and return the node of each stack."""
-        with damage_as_error(self._path, self.table):
+        with convert_damage(self._path, self.table):
             stacks = self._tables.decode_stacks(self.table, encoded_stacks)
             frames = stacks.values
             numbers = self.frames.add_frames({c: frames.dictionary.field(c) for c in CHAIN_TABLES[self.table]})
@@ -317,7 +317,7 @@ class _StackCollector:
             self._known = pa.concat_arrays([self._known, encoded_stacks])
             self._known_nodes = np.concatenate((self._known_nodes[: len(self._known) - len(encoded_stacks)], nodes))
 
-    def call_chains(self) -> Chains:
+    def get_call_chains(self) -> Chains:
         """Return the call chains of all batches."""
         return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
 
@@ -334,21 +334,24 @@ class _FrameRowCollector:
     @property
     def request(self) -> Request[Batch]:
         """The request that reads the frames from the source table."""
-        return source_request(self.table, ["id", "stackDepth", *CHAIN_TABLES[self.table]])
+        return create_source_request(self.table, ["id", "stackDepth", *CHAIN_TABLES[self.table]])
 
     def append(self, batch: Batch) -> None:
         """Add the frames of a batch."""
         self._rows.append(batch)
 
-    def call_chains(self) -> Chains:
+    def get_call_chains(self) -> Chains:
         """Return the call chains of all batches."""
-        columns = {name: col.single_array(data) for name, data in self._rows.finish().items()}
-        ids, depths = _values_and_validity(columns.pop("id"))[0], _values_and_validity(columns.pop("stackDepth"))[0]
+        columns = {name: col.concatenate_chunks(data) for name, data in self._rows.finish().items()}
+        ids, depths = (
+            _split_values_and_validity(columns.pop("id"))[0],
+            _split_values_and_validity(columns.pop("stackDepth"))[0],
+        )
         same = np.diff(ids) == 0
         if ((np.diff(ids) < 0) | (same & (np.diff(depths) < 0))).any():
             order = np.lexsort((depths, ids))
             ids, same = ids[order], np.diff(ids[order]) == 0
-            columns = {name: data.take(col.number_array(order)) for name, data in columns.items()}
+            columns = {name: data.take(col.build_number_array(order)) for name, data in columns.items()}
         numbers = self.frames.add_frames(columns)
         edges = np.concatenate(([0] if len(ids) else [], np.flatnonzero(~same) + 1, [len(ids)])).astype(np.int64)
         return Chains(ids[edges[:-1]], self.trie.add_sequences(edges, numbers))
@@ -371,7 +374,7 @@ class _PythonCollector:
         rows, payloads = batch[ROWID], batch[python_stacks.PAYLOAD]
         if payloads.null_count == len(payloads):
             return
-        with damage_as_error(self._path, self.table):
+        with convert_damage(self._path, self.table):
             edges, columns = python_stacks.decode_frames(payloads.dictionary)
             numbers = self.frames.add_frames(columns) if edges[-1] else np.zeros(0, np.uint32)
             nodes = self.trie.add_sequences(edges, numbers)
@@ -379,19 +382,19 @@ class _PythonCollector:
         self._stacks.append(nodes[payloads.indices.filter(valid).to_numpy()])
         self._ids.append(rows.filter(valid).to_numpy())
 
-    def call_chains(self) -> Chains:
+    def get_call_chains(self) -> Chains:
         """Return the call stacks of all batches."""
         return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
 
 
-def _innermost_frame_names(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray:
+def _find_innermost_frame_names(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return the name of the innermost frame of each stack, given the names of all frames."""
-    return col.compact_dictionary(frames.indices.take(col.number_array(stacks.frames)), frames.dictionary)
+    return col.compact_dictionary(frames.indices.take(col.build_number_array(stacks.frames)), frames.dictionary)
 
 
-def _symbol_names(stacks: Stacks, capture: Lookups) -> pa.Array:
+def _resolve_symbol_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     names = capture.look_up_strings(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings)
-    return _innermost_frame_names(
+    return _find_innermost_frame_names(
         stacks, pa.DictionaryArray.from_arrays(names.indices, _unescape_names(names.dictionary))
     )
 
@@ -401,55 +404,55 @@ def _unescape_names(names: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(names, "&lt;", "<"), "&gt;", ">")
 
 
-def _module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
+def _resolve_module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     """Return the module name of the innermost frame of each stack, without the folder, which may be private."""
     paths = capture.look_up_strings(TABLE, "module", stacks.frame_columns["module"], capture.strings)
-    names = _unescape_names(file_names(paths.dictionary))
-    return _innermost_frame_names(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
+    names = _unescape_names(extract_file_names(paths.dictionary))
+    return _find_innermost_frame_names(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
 
 
-def _innermost_frame_flag_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
+def _create_flag_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
     """Return a function that takes all stacks and returns whether a flag of each innermost frame is set."""
 
     def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
-        return pc.not_equal(col.single_array(stacks.frame_columns[frame_column]), 0).take(
-            col.number_array(stacks.frames)
+        return pc.not_equal(col.concatenate_chunks(stacks.frame_columns[frame_column]), 0).take(
+            col.build_number_array(stacks.frames)
         )
 
     return resolve
 
 
-def _innermost_frame_number_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
+def _create_number_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
     """Return a function that takes all stacks and returns a frame column for the innermost frame of each stack."""
 
     def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
-        return col.single_array(stacks.frame_columns[frame_column]).take(col.number_array(stacks.frames))
+        return col.concatenate_chunks(stacks.frame_columns[frame_column]).take(col.build_number_array(stacks.frames))
 
     return resolve
 
 
 def _unwind_method_names(stacks: Stacks, capture: Lookups) -> pa.Array:
-    labels = capture.enum_labels("ENUM_STACK_UNWIND_METHOD")
-    return _innermost_frame_names(
+    labels = capture.read_enum_labels("ENUM_STACK_UNWIND_METHOD")
+    return _find_innermost_frame_names(
         stacks, capture.look_up_strings(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels)
     )
 
 
-def _parent_ids(stacks: Stacks, _capture: Lookups) -> pa.Array:
-    return col.number_array(stacks.parents.astype(np.int64), stacks.parents > 0)
+def _resolve_parent_ids(stacks: Stacks, _capture: Lookups) -> pa.Array:
+    return col.build_number_array(stacks.parents.astype(np.int64), stacks.parents > 0)
 
 
 _COLUMNS: dict[str, Callable[[Stacks, Lookups], pa.Array]] = {
-    "stack_id": lambda stacks, _: col.number_array(np.arange(1, len(stacks) + 1)),
-    "parent_id": _parent_ids,
-    "depth": lambda stacks, _: col.number_array(stacks.depths.astype(np.int32)),
-    "symbol": _symbol_names,
-    "module": _module_names,
-    "kernel_mode": _innermost_frame_flag_resolver("kernelMode"),
-    "thumb_code": _innermost_frame_flag_resolver("thumbCode"),
-    "unresolved": _innermost_frame_flag_resolver("unresolved"),
-    "special_entry": _innermost_frame_flag_resolver("specialEntry"),
-    "original_ip": _innermost_frame_number_resolver(_ADDRESS),
+    "stack_id": lambda stacks, _: col.build_number_array(np.arange(1, len(stacks) + 1)),
+    "parent_id": _resolve_parent_ids,
+    "depth": lambda stacks, _: col.build_number_array(stacks.depths.astype(np.int32)),
+    "symbol": _resolve_symbol_names,
+    "module": _resolve_module_names,
+    "kernel_mode": _create_flag_resolver("kernelMode"),
+    "thumb_code": _create_flag_resolver("thumbCode"),
+    "unresolved": _create_flag_resolver("unresolved"),
+    "special_entry": _create_flag_resolver("specialEntry"),
+    "original_ip": _create_number_resolver(_ADDRESS),
     "unwind_method": _unwind_method_names,
-    "line": _innermost_frame_number_resolver(_LINE),
+    "line": _create_number_resolver(_LINE),
 }

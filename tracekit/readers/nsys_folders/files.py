@@ -83,6 +83,6 @@ class ArrowTable(arrow_ipc.IpcFile):
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows with the given columns, which must not be nested. Values are not validated."""
         self.reserve_buffers(file, budget)
-        for batch in self.record_batches(file, columns):
+        for batch in self.read_record_batches(file, columns):
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS)

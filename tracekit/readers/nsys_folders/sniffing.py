@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 STRINGS = "StringIds"
 
 
-def table_paths(source: Source, suffix: str) -> dict[str, Path]:
+def list_table_paths(source: Source, suffix: str) -> dict[str, Path]:
     """Return the paths of the table files in a folder, by table name.
 
     A table file has the given suffix and is named after its table. Hidden files are excluded. The mapping is empty if
@@ -27,11 +27,11 @@ def table_paths(source: Source, suffix: str) -> dict[str, Path]:
 
 def is_export_folder(source: Source, suffix: str) -> bool:
     """Return whether a folder has files with the given suffix that are named after tables of an export."""
-    paths = table_paths(source, suffix)
-    return bool(paths) and not _known_tables().isdisjoint(paths)
+    paths = list_table_paths(source, suffix)
+    return bool(paths) and not _list_known_tables().isdisjoint(paths)
 
 
-def _known_tables() -> frozenset[str]:
+def _list_known_tables() -> frozenset[str]:
     """Return the names of the tables of exports that tracekit reads."""
     sources = {table for schema in schemas.tables().values() for table in schema.source_tables}
     return frozenset((STRINGS, *MARKER_TABLES, *sources))

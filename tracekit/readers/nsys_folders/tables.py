@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.detection import UNKNOWN, describe_unrecognized
-from tracekit.errors import CorruptTraceError, TracekitError, first_line_of_message, warn
-from tracekit.files import file_state
+from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message, warn
+from tracekit.files import read_file_state
 from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.table_files import is_flat_type, open_table_file, reserved_value_size
+from tracekit.readers.common.table_files import compute_reserved_value_size, is_flat_type, open_table_file
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
-from tracekit.readers.nsys_folders.values import format_payloads, sqlite_values, typed_values
+from tracekit.readers.nsys_folders.values import convert_to_sqlite_values, convert_to_type, format_payloads
 from tracekit.source import Source
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ class FolderTables:
     def __init__(self, source: Source, suffix: str, kind: type[TableFile], option: str) -> None:
         self.path = source.path
         self.hint = f"export it again: nsys export --type {option} REPORT"
-        self._paths = sniffing.table_paths(source, suffix)
+        self._paths = sniffing.list_table_paths(source, suffix)
         if not self._paths:
             is_table = source.head.startswith(kind.magics)
             what, hint = _SINGLE_FILE if is_table else describe_unrecognized(source)
             raise CorruptTraceError(f"not a folder of {kind.kind} files: {what}", path=source.path, hint=hint)
-        self._states = {table: file_state(path) for table, path in self._paths.items()}
+        self._states = {table: read_file_state(path) for table, path in self._paths.items()}
         self._ledger = Ledger(sum(map(self._file_size, self._paths)))
         self._kind = kind
         self._described: dict[str, TableFile] = {}
         self.columns: Mapping[str, tuple[str, ...]] = LazyColumns(self, self._paths)
 
-    def table_file(self, table: str) -> TableFile:
+    def open_table_file(self, table: str) -> TableFile:
         """Return the file of a table. The first call reads its metadata.
 
         Raises:
@@ -80,7 +80,7 @@ class FolderTables:
                 described = self._kind(file)
             repeated = [name for name, n in Counter(described.schema.names).items() if n > 1]
             if repeated:
-                raise self._table_error(table, f"it has several columns named {repeated[0]}")
+                raise self._create_table_error(table, f"it has several columns named {repeated[0]}")
             self._described[table] = described
         return self._described[table]
 
@@ -93,12 +93,12 @@ class FolderTables:
             CorruptTraceError: The file is damaged, or declares more rows than it can hold.
             TracekitError: The file cannot be read, or has changed.
         """
-        return self._declared_row_count(table)
+        return self._read_declared_row_count(table)
 
     def _count_matching_rows(self, table: str, where: Where | None = None) -> int:
         """Return the number of rows of a table that match a filter. The result is 0 if the table is missing."""
         if where is None or table not in self._paths:
-            return self._declared_row_count(table)
+            return self._read_declared_row_count(table)
         return sum(len(batch[ROWID]) for batch in self._read_matching_rows(table, (ROWID,), where))
 
     def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
@@ -125,7 +125,7 @@ class FolderTables:
         for nth, request in enumerate(requests):
             self._check_types(request)
             repaired: Counter[str] = Counter()
-            with self._memory_budget(request) as budget:
+            with self._open_memory_budget(request) as budget:
                 for batch in self._read_matching_rows(request.table, tuple(request.types), request.where, budget):
                     with self._add_path_to_errors(request.table):
                         budget.reserve(len(batch[ROWID]), request.row_bytes, "rows")
@@ -149,45 +149,47 @@ class FolderTables:
         none of these columns is in the file, the batch contains the first column of the file. At least one batch is
         yielded, which may have no rows.
         """
-        names = self.table_file(table).schema.names
+        names = self.open_table_file(table).schema.names
         needed = dict.fromkeys([*requested, *([where.column] if where else [])])
         have = [c for c in needed if c in names] or list(names[:1])
         if where and where.column not in names:
-            raise self._table_error(table, f"it has no column {where.column}")
+            raise self._create_table_error(table, f"it has no column {where.column}")
         before, count = 0, 0
-        for batch in self._validated_batches(table, have, budget or self._ledger.temporary_budget()):
+        for batch in self._validate_batches(table, have, budget or self._ledger.create_temporary_budget()):
             columns = dict(zip(have, batch, strict=True))
             columns[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
             before, count = before + len(batch[0]), count + 1
             yield columns if where is None else self._filter_rows(table, columns, where)
-        if before != self._declared_row_count(table):
-            raise self._table_error(table, f"it declares {self._declared_row_count(table)} rows, but it holds {before}")
+        if before != self._read_declared_row_count(table):
+            raise self._create_table_error(
+                table, f"it declares {self._read_declared_row_count(table)} rows, but it holds {before}"
+            )
         if not count:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
-    def _validated_batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
+    def _validate_batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
         """Yield batches of some columns of a table. Values are validated and converted to the types of SQLite."""
         if not columns:
             return
-        rows, described = self._declared_row_count(table), self.table_file(table)
-        width = sum(reserved_value_size(described.schema.field(c).type) for c in columns)
+        rows, described = self._read_declared_row_count(table), self.open_table_file(table)
+        width = sum(compute_reserved_value_size(described.schema.field(c).type) for c in columns)
         with self._open_file(table) as file:
             budget.reserve(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
             for batch in described.batches(file, columns, budget):
-                arrays = [sqlite_values(array) for array in batch.columns]
+                arrays = [convert_to_sqlite_values(array) for array in batch.columns]
                 if any(len(array) != batch.num_rows for array in arrays):
                     raise ValueError("its columns have different lengths")
                 yield arrays
 
-    def _declared_row_count(self, table: str) -> int:
+    def _read_declared_row_count(self, table: str) -> int:
         """Return the number of rows that the file of a table declares, or 0 if the table is missing."""
         if table not in self._paths:
             return 0
-        described = self.table_file(table)
+        described = self.open_table_file(table)
         rows = described.rows if described.schema.names else 0
         size = self._file_size(table)
         if not 0 <= rows <= ROWS_PER_BYTE * size:
-            raise self._table_error(table, f"it declares {rows} rows, but it has only {size} bytes")
+            raise self._create_table_error(table, f"it declares {rows} rows, but it has only {size} bytes")
         return rows
 
     def _open_file(self, table: str) -> AbstractContextManager[InputFile]:
@@ -201,31 +203,31 @@ class FolderTables:
         except TracekitError:
             raise
         except (Damage, pa.ArrowException, ValueError) as e:
-            raise self._table_error(table, f"cannot be read: {first_line_of_message(e)}") from e
+            raise self._create_table_error(table, f"cannot be read: {get_first_line_of_message(e)}") from e
 
     def _file_size(self, table: str) -> int:
         state = self._states[table]
         return 0 if state is None else state.size
 
-    def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
+    def _open_memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
         """Return a context manager that provides the memory budget for a request.
 
         The table of GPU metrics may take twice as much memory per byte of its file, because repeated samples compress
         well.
         """
         per_byte = (2 if request.table == GPU_METRICS else 1) * BYTES_PER_BYTE
-        return self._ledger.budget_for_read((request.table, *request.types, request.where), per_byte)
+        return self._ledger.open_budget_for_read((request.table, *request.types, request.where), per_byte)
 
     def _check_types(self, request: Request[Result]) -> None:
         """Raise an error if a requested column is nested, because a single list may hold any number of values."""
         if request.table not in self._paths:
             return
-        schema, requested = self.table_file(request.table).schema, dict(request.types)
+        schema, requested = self.open_table_file(request.table).schema, dict(request.types)
         if request.where is not None:
             requested[request.where.column] = pa.int64()
         for name, kind in requested.items():
             if name in schema.names and not is_flat_type(schema.field(name).type):
-                raise self._wrong_type_error(request.table, name, schema.field(name).type, _type_name(kind))
+                raise self._create_wrong_type_error(request.table, name, schema.field(name).type, _format_type(kind))
 
     def _filter_rows(self, table: str, columns: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
         """Return columns with only the rows that match a filter."""
@@ -235,7 +237,7 @@ class FolderTables:
         elif pa.types.is_integer(column.type) or pa.types.is_null(column.type):
             keep = pc.is_in(column.cast(pa.int64()), pa.array(where.values, pa.int64()))
         else:
-            raise self._wrong_type_error(table, where.column, column.type, "integer")
+            raise self._create_wrong_type_error(table, where.column, column.type, "integer")
         return {name: array.filter(keep) for name, array in columns.items()}
 
     def _convert_types(
@@ -249,15 +251,17 @@ class FolderTables:
                 continue
             try:
                 values = format_payloads(batch[name]) if name == blobs.COLUMN else batch[name]
-                columns[name], broken = typed_values(values, kind, budget)
+                columns[name], broken = convert_to_type(values, kind, budget)
             except TypeError as e:
-                raise self._wrong_type_error(request.table, name, batch[name].type, str(e)) from None
+                raise self._create_wrong_type_error(request.table, name, batch[name].type, str(e)) from None
             repaired.update({name: broken} if broken else {})
         return pa.table(columns)
 
-    def _wrong_type_error(self, table: str, column: str, kind: pa.DataType, expected: str) -> CorruptTraceError:
+    def _create_wrong_type_error(self, table: str, column: str, kind: pa.DataType, expected: str) -> CorruptTraceError:
         holds = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return self._table_error(table, f"column {column} must hold values of type {expected}, but holds {holds}")
+        return self._create_table_error(
+            table, f"column {column} must hold values of type {expected}, but holds {holds}"
+        )
 
     def _check_file_format(self, table: str) -> None:
         """Check that the file of a table has not changed and has the expected format."""
@@ -271,11 +275,11 @@ class FolderTables:
         message = f"not a file in {self._kind.kind} format: {what}"
         raise CorruptTraceError(message, path=path, table=table, hint=self.hint if what == UNKNOWN else hint)
 
-    def _table_error(self, table: str, what: str) -> CorruptTraceError:
+    def _create_table_error(self, table: str, what: str) -> CorruptTraceError:
         return CorruptTraceError(what, path=self._paths[table], table=table, hint=self.hint)
 
 
-def _type_name(arrow_type: pa.DataType) -> str:
+def _format_type(arrow_type: pa.DataType) -> str:
     """Return the name of an Arrow type for messages."""
     if pa.types.is_integer(arrow_type):
         return "integer"
@@ -292,7 +296,7 @@ class LazyColumns(Mapping[str, tuple[str, ...]]):
     def __getitem__(self, table: str) -> tuple[str, ...]:
         if table not in self._names:
             raise KeyError(table)
-        return tuple(self._tables.table_file(table).schema.names)
+        return tuple(self._tables.open_table_file(table).schema.names)
 
     def __contains__(self, table: object) -> bool:
         return table in self._names

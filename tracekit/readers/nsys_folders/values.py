@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
-def sqlite_values(array: pa.Array) -> pa.Array:
+def convert_to_sqlite_values(array: pa.Array) -> pa.Array:
     """Validate values and convert them to the types of SQLite.
 
     Booleans become 0 and 1, strings become binary, and uint64 values become the int64 values with the same bits.
@@ -25,7 +25,9 @@ def sqlite_values(array: pa.Array) -> pa.Array:
         pyarrow.ArrowInvalid: The values are invalid, or their strings exceed 2 GiB.
     """
     if pa.types.is_dictionary(array.type):
-        return pa.DictionaryArray.from_arrays(sqlite_values(array.indices), sqlite_values(array.dictionary))
+        return pa.DictionaryArray.from_arrays(
+            convert_to_sqlite_values(array.indices), convert_to_sqlite_values(array.dictionary)
+        )
     kind = _AS_BYTES.get(array.type, array.type)
     array = array.view(kind)
     array.validate(full=True)
@@ -36,11 +38,11 @@ def sqlite_values(array: pa.Array) -> pa.Array:
     return array.cast(pa.binary()) if pa.types.is_large_binary(kind) else array
 
 
-def typed_values(array: pa.Array, arrow_type: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
+def convert_to_type(array: pa.Array, arrow_type: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
     """Convert values to an Arrow type.
 
     Args:
-        array: Values that ``sqlite_values`` returned.
+        array: Values that ``convert_to_sqlite_values`` returned.
         arrow_type: Arrow type to convert the values to.
         budget: Memory budget, from which memory is reserved for strings that are dictionary-encoded in the file but not
             in the result.

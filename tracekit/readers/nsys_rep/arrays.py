@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.layout import EventTable, SourceColumn
 
 
-def payload_fields_of_columns(
+def list_payload_fields(
     table: EventTable, column_names: Sequence[str], exclusion: EventFilter | None = None
 ) -> NeededFields:
     """Return the payload fields that ``decode_columns`` needs for the given columns of a source table."""
@@ -64,7 +64,7 @@ def decode_columns(
     """Decode events into columns of a source table, in event order. Events that are not rows of the table are skipped.
 
     Args:
-        events: Fields of the events, including all fields that ``payload_fields_of_columns`` returns.
+        events: Fields of the events, including all fields that ``list_payload_fields`` returns.
         selected_events: The same events as in ``events``, with the running totals of the rows of this table in earlier
             batches.
         table: Source table that the columns belong to.
@@ -82,15 +82,15 @@ def decode_columns(
     stacks = [n for n in names if n != ROWID and table.columns[n].kind is ValueKind.FRAMES]
     needed = {name: table.columns[name] for name in names if name not in (*row_numbers, *stacks)}
     total = len(selected_events.starts)
-    rows = _row_indices(events, table, budget, types, exclusion)
+    rows = _find_row_indices(events, table, budget, types, exclusion)
     skipped.update(events.count_unknown_events(table, rows, types, budget))
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
     fields_by_number = events.decode_needed_fields(budget) if needed or stacks else {}
     fields = DecodedFields(selected_events.buffer, fields_by_number, rows, total if rows is None else len(rows))
     fields.decode_paths([p for c in needed.values() for p in (c.path, *c.fallbacks)])
-    arrays = {name: _column_array(fields, column) for name, column in needed.items()}
+    arrays = {name: _build_column_array(fields, column) for name, column in needed.items()}
     for name in stacks:
-        field = fields.payload_field(table.columns[name].path[0])
+        field = fields.get_payload_field(table.columns[name].path[0])
         arrays[name] = frames.encode_stacks(selected_events.buffer, field, fields.rows)
     chains = {name: c for name, c in needed.items() if c.kind is ValueKind.CHAIN}
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
@@ -103,7 +103,7 @@ def decode_columns(
             if rows is None
             else selected_events.ranks()[rows]
         )
-        arrays |= dict.fromkeys(row_numbers, col.number_array(ranks + 1))
+        arrays |= dict.fromkeys(row_numbers, col.build_number_array(ranks + 1))
         totals |= dict.fromkeys(row_numbers, fields.rows if is_filtered else selected_events.total)
     if totals:
         before = selected_events.prefix_totals(totals)
@@ -126,7 +126,7 @@ def decode_events(
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
-    events = EventFields(selected_events, payload_fields_of_columns(table, names))
+    events = EventFields(selected_events, list_payload_fields(table, names))
     return decode_columns(events, selected_events, table, names, budget, skipped=Counter())
 
 
@@ -138,7 +138,7 @@ class EventFilter(Protocol):
         """Numbers of the event fields that the filter needs."""
         ...
 
-    def event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
+    def compute_event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
         """Return a mask of the events to exclude.
 
         Args:
@@ -173,11 +173,11 @@ class DecodedFields:
         inner: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         for path in paths:
             if len(path) == 1:
-                self._fields[path] = self.payload_field(path[0])
+                self._fields[path] = self.get_payload_field(path[0])
             else:
                 inner[path[0]].add(path[1:])
         for outer, rest in inner.items():
-            nested = nested_fields(self.buffer, self.payload_field(outer), rest)
+            nested = decode_nested_fields(self.buffer, self.get_payload_field(outer), rest)
             self._fields |= {(outer, *path): field for path, field in nested.items()}
 
     def field(self, path: tuple[int, ...]) -> Field | None:
@@ -187,13 +187,13 @@ class DecodedFields:
         """
         return self._fields[path]
 
-    def payload_field(self, field_number: int) -> Field | None:
+    def get_payload_field(self, field_number: int) -> Field | None:
         """Return a field of the payload with one value per row of the table, or None if no event has the field."""
         field = self._fields_by_number.get(field_number)
         return field if field is None or self._selected is None else field.take(self._selected)
 
 
-def nested_fields(
+def decode_nested_fields(
     buffer: Buffer, parent: Field | None, paths: Collection[tuple[int, ...]]
 ) -> dict[tuple[int, ...], Field | None]:
     """Decode fields inside a nested message, and return them by path. A field that no row has is None.
@@ -214,27 +214,27 @@ def nested_fields(
     result: dict[tuple[int, ...], Field | None] = {path: fields.get(path[0]) for path in paths if len(path) == 1}
     for outer in {path[0] for path in paths if len(path) > 1}:
         rest = [path[1:] for path in paths if path[0] == outer and len(path) > 1]
-        result |= {(outer, *path): f for path, f in nested_fields(buffer, fields.get(outer), rest).items()}
+        result |= {(outer, *path): f for path, f in decode_nested_fields(buffer, fields.get(outer), rest).items()}
     return result
 
 
-def _row_indices(
+def _find_row_indices(
     events: EventFields, table: EventTable, budget: Budget, types: Sequence[int], exclusion: EventFilter | None
 ) -> Int64Array | None:
     """Return the indices of the events that are rows of a table, or None if all events are rows."""
     if table.nested_message:
-        return events.rows_with_nested_message(table, budget)
+        return events.find_rows_with_nested_message(table, budget)
     total = len(events.selected_events.starts)
-    masks: list[Mask] = [events.mask_of_types(types)] if types else []
+    masks: list[Mask] = [events.compute_mask_of_types(types)] if types else []
     if table.identifying_fields:
         fields_by_number, identified = events.decode_needed_fields(budget), np.zeros(total, np.bool_)
         for field in (fields_by_number[number] for number in table.identifying_fields if number in fields_by_number):
             identified |= True if field.valid is None else field.valid
         masks.append(identified)
     if table.event_classes:
-        masks.append(events.mask_of_classes(table.event_classes, budget))
+        masks.append(events.compute_mask_of_classes(table.event_classes, budget))
     if exclusion:
-        masks.append(~exclusion.event_mask(events.decode_needed_fields(budget), total))
+        masks.append(~exclusion.compute_event_mask(events.decode_needed_fields(budget), total))
     if not masks:
         return None
     keep = functools.reduce(np.logical_and, masks)
@@ -253,43 +253,43 @@ def _expand_to_all_rows(field: Field, rows: Int64Array, row_count: int) -> Field
     return Field(values, stops, valid)
 
 
-def _column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array:
+def _build_column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array:
     """Return a column of a source table, given its definition and the decoded fields."""
-    array = _field_array(fields, column.path, column.kind)
+    array = _build_field_array(fields, column.path, column.kind)
     for path in column.fallbacks:
-        array = pc.coalesce(array, _field_array(fields, path, column.kind))
+        array = pc.coalesce(array, _build_field_array(fields, path, column.kind))
     if column.default is not None and column.kind is not ValueKind.CHAIN:
         array = pc.fill_null(array, column.default)
     return array
 
 
-def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) -> pa.Array:
+def _build_field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) -> pa.Array:
     """Return the values of one field as an Arrow array. The value is null where the field is absent."""
     field = fields.field(path)
     if field is None:
-        return col.null_array(fields.rows, _ARROW_TYPES[kind])
+        return col.build_null_array(fields.rows, _ARROW_TYPES[kind])
     if kind is ValueKind.CHAIN:
-        return _consecutive_row_numbers(field.valid, fields.rows)
+        return _number_selected_rows(field.valid, fields.rows)
     if kind in _BYTES_CONVERTERS:
         return _BYTES_CONVERTERS[kind](fields.buffer, field, fields.rows)
     if field.stops is not None:
         raise Damage(f"field {path[-1]} of an event holds bytes instead of a number")
     if kind is ValueKind.DOUBLE:
-        return col.number_array(field.values.view(np.float64), field.valid)
+        return col.build_number_array(field.values.view(np.float64), field.valid)
     if kind is ValueKind.FLOAT:
-        return col.number_array(field.values.astype(np.uint32).view(np.float32).astype(np.float64), field.valid)
-    return col.number_array(field.values.view(np.int64), field.valid)
+        return col.build_number_array(field.values.astype(np.uint32).view(np.float32).astype(np.float64), field.valid)
+    return col.build_number_array(field.values.view(np.int64), field.valid)
 
 
-def _consecutive_row_numbers(mask: Mask | None, row_count: int) -> pa.Array:
+def _number_selected_rows(mask: Mask | None, row_count: int) -> pa.Array:
     """Return consecutive numbers, starting with 1, for the rows that a mask selects, and null for all other rows.
 
     If the mask is None, all rows are numbered.
     """
-    return col.number_array(np.arange(1, row_count + 1) if mask is None else np.cumsum(mask), mask)
+    return col.build_number_array(np.arange(1, row_count + 1) if mask is None else np.cumsum(mask), mask)
 
 
-def _bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
+def _build_bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
     """Return the values of a field of bytes as a binary array."""
     if field.stops is None:
         raise Damage("a field holds a number instead of bytes")
@@ -303,14 +303,14 @@ def _bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
     return pa.Array.from_buffers(array.type, rows, [col.pack_bits(field.valid), *array.buffers()[1:]])
 
 
-def _dictionary_array(buffer: Buffer, field: Field, rows: int) -> pa.DictionaryArray:
+def _build_dictionary_array(buffer: Buffer, field: Field, rows: int) -> pa.DictionaryArray:
     """Return the values of a field of bytes as a dictionary array."""
     array = dictionary_encode(buffer, *field.spans())
     if field.valid is None:
         return array
     codes = np.zeros(rows, np.int32)
     codes[field.valid] = array.indices
-    return pa.DictionaryArray.from_arrays(col.number_array(codes, field.valid), array.dictionary)
+    return pa.DictionaryArray.from_arrays(col.build_number_array(codes, field.valid), array.dictionary)
 
 
 _ARROW_TYPES = {
@@ -321,4 +321,4 @@ _ARROW_TYPES = {
     ValueKind.BYTES: pa.binary(),
     ValueKind.NAME: pa.dictionary(pa.int32(), pa.binary()),
 }
-_BYTES_CONVERTERS = {ValueKind.BYTES: _bytes_array, ValueKind.NAME: _dictionary_array}
+_BYTES_CONVERTERS = {ValueKind.BYTES: _build_bytes_array, ValueKind.NAME: _build_dictionary_array}

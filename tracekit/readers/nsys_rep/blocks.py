@@ -16,7 +16,7 @@ from tracekit.readers.common.protobuf.decoding import extract_strings
 from tracekit.readers.common.protobuf.rewriting import encode_delimited, encode_varint
 from tracekit.readers.common.protobuf.wire import DELIMITED, MORE, Message, read_delimited, read_varint
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +38,8 @@ STRING_BYTES, STRING_DATA_BYTES = 32, 3
 """Bytes of memory to reserve per string, and per byte of a string, of which up to three copies exist at a time."""
 ARRAY_BYTES = 16 << 20
 """Number of bytes of strings that are converted to one array."""
-_STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
-STRING_KEY = fields_of("StringBlock").strings << 3 | DELIMITED
+_STREAM, _OFFSETS = load_fields("StreamHeader"), load_fields("DataOffsets")
+STRING_KEY = load_fields("StringBlock").strings << 3 | DELIMITED
 
 
 class Block(NamedTuple):
@@ -69,7 +69,7 @@ class RawData:
 
     def __init__(self, container: Container, count_events: Callable[[memoryview], int]) -> None:
         self.path = container.path
-        self.data = container.section_region(RAW)
+        self.data = container.find_section_region(RAW)
         self.file_bytes = container.file.size
         if self.data[: len(MAGIC)] != MAGIC:
             raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin with {MAGIC.decode()}")
@@ -79,11 +79,11 @@ class RawData:
         self._check_compression()
         self._offsets = Message(container.read_section(OFFSETS))
         blocks = (
-            self._blocks_until_offset(at)
+            self._iterate_blocks_until_offset(at)
             if self._offsets.int_value(_OFFSETS.strings)
-            else self._blocks_until_event_count(at, count_events)
+            else self._iterate_blocks_until_event_count(at, count_events)
         )
-        self.blocks = self._checked_blocks(blocks)
+        self.blocks = self._collect_checked_blocks(blocks)
         self._strings_offset = max((b.offset + b.packed for b in self.blocks), default=at)
 
     def decompress(self, block: Block) -> memoryview:
@@ -98,7 +98,7 @@ class RawData:
         """
         packed = self.data[block.offset : block.offset + block.packed]
         try:
-            unpacked = memoryview(_lz4_codec().decompress(packed, block.size)).cast("B")
+            unpacked = memoryview(_create_lz4_codec().decompress(packed, block.size)).cast("B")
         except (OSError, pa.ArrowException) as e:
             raise Damage(f"a block of {block.packed} bytes cannot be decompressed") from e
         tail = min(END_LITERALS, block.size)
@@ -121,7 +121,7 @@ class RawData:
         """Offset of the first block of strings in the section."""
         return self._strings_offset
 
-    def block_at(self, offset: int) -> Block:
+    def read_block_at(self, offset: int) -> Block:
         """Return the location and the sizes of the block that begins at an offset in the section."""
         return self._read_block(offset)
 
@@ -203,7 +203,7 @@ class RawData:
                 hint="export it with nsys export --type sqlite REPORT, and read the export",
             )
 
-    def _checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
+    def _collect_checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
         """Collect blocks in a list, and check that they are not implausibly small.
 
         nsys writes about 7000 events to a block.
@@ -241,7 +241,7 @@ class RawData:
             )
         return Block(offset, packed, size)
 
-    def _blocks_until_offset(self, offset: int) -> Iterator[Block]:
+    def _iterate_blocks_until_offset(self, offset: int) -> Iterator[Block]:
         """Yield the blocks from an offset to the offset at which the report declares that the strings begin."""
         end = (self._offsets.int_value(_OFFSETS.strings) or 0) + len(MAGIC)
         if not offset <= end <= len(self.data):
@@ -253,7 +253,9 @@ class RawData:
         if offset != end:
             raise Damage(f"its events end at byte {offset}, but its strings begin at byte {end}")
 
-    def _blocks_until_event_count(self, offset: int, count_events: Callable[[memoryview], int]) -> Iterator[Block]:
+    def _iterate_blocks_until_event_count(
+        self, offset: int, count_events: Callable[[memoryview], int]
+    ) -> Iterator[Block]:
         """Yield blocks until they contain as many events as the report declares.
 
         Reports of 2019.5 do not store the offset of the strings, which is the end of the blocks of events.
@@ -269,12 +271,12 @@ class RawData:
 def compress_block(body: bytes) -> bytes:
     """Compress a message, and return it as an encoded block with its compressed and decompressed size."""
     unpacked = encode_delimited(body)
-    data: bytes = _lz4_codec().compress(unpacked, asbytes=True)
+    data: bytes = _create_lz4_codec().compress(unpacked, asbytes=True)
     return encode_varint(len(data)) + encode_varint(len(unpacked)) + data
 
 
 @functools.cache
-def _lz4_codec() -> pa.Codec:
+def _create_lz4_codec() -> pa.Codec:
     return pa.Codec("lz4_raw")
 
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.common.protobuf.wire import Message, to_signed
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ class TimeExtent(NamedTuple):
     duration_ns: int | None
 
 
-def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
+def compute_time_extent(header: Message, conversions: memoryview) -> TimeExtent:
     """Return the start time and duration of a capture.
 
     Args:
@@ -37,26 +37,28 @@ def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
         conversions: Section of clock conversions, which reports contain since nsys 2025.6. It is used if the header
             has no offsets.
     """
-    field = fields_of("CaptureHeader")
+    field = load_fields("CaptureHeader")
     start, stop = header.int_value(field.start_ns), header.int_value(field.stop_ns)
     if header.bytes_values(field.clock_offsets):
-        return TimeExtent(_origin_from_offsets(header.message(field.clock_offsets)), _duration_between(start, stop))
-    origin, began = _origin_from_segments(Message(conversions))
+        return TimeExtent(
+            _compute_origin_from_offsets(header.message(field.clock_offsets)), _compute_duration(start, stop)
+        )
+    origin, began = _compute_origin_from_segments(Message(conversions))
     if began is not None and began != start and stop is not None:
         start, stop = began, stop // _MS * _MS
-    return TimeExtent(origin, _duration_between(start, stop))
+    return TimeExtent(origin, _compute_duration(start, stop))
 
 
-def _duration_between(start: int | None, stop: int | None) -> int | None:
+def _compute_duration(start: int | None, stop: int | None) -> int | None:
     return None if start is None or stop is None else to_signed((stop - start) & _U64)
 
 
-def _origin_from_offsets(message: Message) -> int | None:
+def _compute_origin_from_offsets(message: Message) -> int | None:
     """Return the UTC time in ns at event time 0, computed from clock offsets, or None if an offset is missing."""
-    field = fields_of("ClockOffset")
+    field = load_fields("ClockOffset")
     offsets = {
         (m.int_value(field.from_clock), m.int_value(field.to_clock)): _parse_offset(m.text(field.offset_ns))
-        for m in message.messages(fields_of("ClockOffsets").offsets)
+        for m in message.messages(load_fields("ClockOffsets").offsets)
     }
     steps = ((SESSION, MACHINE), (MACHINE, SYSTEM), (SYSTEM, UTC))
     if any(s not in offsets for s in steps):
@@ -72,14 +74,14 @@ def _parse_offset(text: str | None) -> int:
     return to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
-def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
+def _compute_origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
     """Return the UTC time and the system time in ns at event time 0, computed from the segments of clock conversions.
 
     If either of the times cannot be computed, both are None.
     """
-    kinds = _clock_kinds(conversions)
+    kinds = _map_clock_kinds(conversions)
     segments = {}
-    for from_uuid, to_uuid, point in _last_segment_starts(conversions):
+    for from_uuid, to_uuid, point in _find_last_segment_starts(conversions):
         segments[kinds.get(from_uuid, -1), kinds.get(to_uuid, -1)] = point
     origin_point = segments.get((SEGMENT_SESSION, SEGMENT_SYSTEM))
     masters = [source for source, target in segments if target == SEGMENT_SESSION]
@@ -89,24 +91,24 @@ def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]
     return to_signed((utc[0] + origin_point[0] - utc[1]) & _U64), origin_point[0]
 
 
-def _clock_kinds(conversions: Message) -> dict[bytes, int]:
+def _map_clock_kinds(conversions: Message) -> dict[bytes, int]:
     """Return the kind of each clock by its UUID."""
-    field = fields_of("Clock")
-    clocks = conversions.message(fields_of("TimeConversions").clocks).messages(fields_of("Clocks").clocks)
+    field = load_fields("Clock")
+    clocks = conversions.message(load_fields("TimeConversions").clocks).messages(load_fields("Clocks").clocks)
     return {bytes(m.bytes_value(field.uuid)): m.int_value(field.kind) or 0 for m in clocks}
 
 
-def _last_segment_starts(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
+def _find_last_segment_starts(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
     """Yield the start of the last segment of each conversion between two clocks.
 
     Yields:
         The UUIDs of the source clock and the target clock, and the times in ns of both clocks at the start of the
         segment.
     """
-    field, point = fields_of("Conversion"), fields_of("ConversionPoint")
-    listed = conversions.message(fields_of("TimeConversions").conversions)
-    for conversion in listed.messages(fields_of("Conversions").conversions):
-        points = [s.message(fields_of("ConversionSegment").point) for s in conversion.messages(field.segments)]
+    field, point = load_fields("Conversion"), load_fields("ConversionPoint")
+    listed = conversions.message(load_fields("TimeConversions").conversions)
+    for conversion in listed.messages(load_fields("Conversions").conversions):
+        points = [s.message(load_fields("ConversionSegment").point) for s in conversion.messages(field.segments)]
         if points:
             times = points[-1].int_value(point.from_ns) or 0, points[-1].int_value(point.to_ns) or 0
             yield bytes(conversion.bytes_value(field.from_uuid)), bytes(conversion.bytes_value(field.to_uuid)), times

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.files import Region
-from tracekit.readers.common.damage import Damage, damage_as_error
+from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.wire import Message
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
     from tracekit.source import Source
@@ -52,7 +52,7 @@ class Container:
         self.file = source.open()
         self.offsets: dict[str, int] = {}
         try:
-            with damage_as_error(self.path, file=self.file):
+            with convert_damage(self.path, file=self.file):
                 self.sections = self._read_contents()
                 self.build = _parse_build_version(self.read_section(UI_DATA))
         except BaseException:
@@ -62,9 +62,9 @@ class Container:
 
     def read_section(self, name: str) -> memoryview:
         """Read a section and return its bytes, which are empty if the section is missing."""
-        return self.section_region(name)[:]
+        return self.find_section_region(name)[:]
 
-    def section_region(self, name: str) -> Region:
+    def find_section_region(self, name: str) -> Region:
         """Return the region of the file that holds a section. The region is empty if the section is missing."""
         return self.sections.get(name) or Region(self.file, 0, 0)
 
@@ -97,10 +97,10 @@ class Container:
         if length > MAX_CONTENTS:
             raise Damage(f"its table of contents has {length} bytes, but tracekit supports at most {MAX_CONTENTS}")
         contents = Message(memoryview(self.file.read(start, length)))
-        return dict(self._parse_section(entry) for entry in contents.messages(fields_of("Contents").sections))
+        return dict(self._parse_section(entry) for entry in contents.messages(load_fields("Contents").sections))
 
     def _parse_section(self, entry: Message) -> tuple[str, Region]:
-        field = fields_of("Section")
+        field = load_fields("Section")
         name, at, size = (
             entry.text(field.name) or "",
             entry.int_value(field.offset) or 0,
@@ -126,7 +126,7 @@ class Container:
 
 
 def _parse_build_version(section: memoryview) -> str:
-    metadata, field = Message(section), fields_of("UiData")
+    metadata, field = Message(section), load_fields("UiData")
     build = metadata.text(field.build) or metadata.text(field.other_build) or ""
     match = re.match(r"\d{1,9}(\.\d{1,9})*", build, re.ASCII)
     return match[0] if match else ""

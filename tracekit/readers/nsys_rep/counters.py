@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.readers.common.budget import CELL_BYTES
-from tracekit.readers.common.columns import number_array
+from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
-from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.readers.nsys_rep.metrics import C_SIZES, SOURCE_MASK, source_ids_and_names
+from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.metrics import C_SIZES, SOURCE_MASK, read_source_ids_and_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ COLUMNS = (
     *("genericEventId", "timestamp", "typeId", "globalTid", "fieldIdx"),
     *("intVal", "uintVal", "floatVal", "doubleVal"),
 )
-_EVENT, _ORIGIN = fields_of("GenericEvent"), fields_of("GenericOrigin")
+_EVENT, _ORIGIN = load_fields("GenericEvent"), load_fields("GenericOrigin")
 _EVENTS = "events"
 _SHIFTS = {_ORIGIN.hardware_id: 56, _ORIGIN.vm_id: 48, _ORIGIN.process_id: 24, _ORIGIN.thread_id: 0}
 """Number of bits by which each part of a global thread id is shifted to the left, by field number."""
@@ -82,13 +82,13 @@ class CounterField(NamedTuple):
         return words.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
-def counter_fields_by_type(raw_data: RawData) -> dict[int, list[CounterField]]:
+def read_counter_fields_by_type(raw_data: RawData) -> dict[int, list[CounterField]]:
     """Return the fields of the counter samples of each event type, in the declared order.
 
     An event type is omitted if one of its fields has an unknown type or size, or if two fields overlap.
     """
-    stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
-    sources = {number for number, name in source_ids_and_names(raw_data) if name == SOURCE}
+    stream, generic_type = load_fields("StreamHeader"), load_fields("GenericType")
+    sources = {number for number, name in read_source_ids_and_names(raw_data) if name == SOURCE}
     fields_of_types = {}
     for listed in raw_data.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
@@ -100,7 +100,7 @@ def counter_fields_by_type(raw_data: RawData) -> dict[int, list[CounterField]]:
 
 
 def _parse_field(message: Message) -> CounterField:
-    field = fields_of("GenericField")
+    field = load_fields("GenericField")
     name, at, size, kind = (
         message.int_value(n) or 0 for n in (field.name_id, field.offset, field.size, field.value_type)
     )
@@ -139,32 +139,34 @@ def decode_counter_samples(
     fields_by_number = decode(
         selected_events.buffer, selected_events.starts, selected_events.stops, (*needed, _EVENT.origin)
     )
-    events = _complete_events(fields_by_type, fields_by_number, skipped)
+    events = _find_complete_events(fields_by_type, fields_by_number, skipped)
     samples = _Samples(selected_events, fields_by_number, events, fields_by_type)
     rows = samples.rows
     before = selected_events.prefix_totals({ROWID: rows, _EVENTS: len(events)})
     budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
-    first = {ROWID: number_array(np.arange(1, rows + 1) + before[ROWID])}
+    first = {ROWID: build_number_array(np.arange(1, rows + 1) + before[ROWID])}
     ids = np.arange(1, len(events) + 1) + before[_EVENTS]
-    return first | {"genericEventId": number_array(samples.repeat_per_value(ids))} | samples.columns()
+    return first | {"genericEventId": build_number_array(samples.repeat_per_value(ids))} | samples.columns()
 
 
-def _complete_events(
+def _find_complete_events(
     types: Mapping[int, list[CounterField]], fields_by_number: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
     """Return the indices of the counter samples that have a time and data. Count incomplete samples in ``skipped``."""
     if _EVENT.type_id not in fields_by_number:
         return np.zeros(0, np.int64)
     field = fields_by_number[_EVENT.type_id]
-    of_counters = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _presence_mask(field)
+    of_counters = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _compute_presence_mask(
+        field
+    )
     complete = of_counters.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
-        complete &= _presence_mask(fields_by_number.get(number))
+        complete &= _compute_presence_mask(fields_by_number.get(number))
     skipped.update(+Counter({INCOMPLETE: int(np.count_nonzero(of_counters) - np.count_nonzero(complete))}))
     return np.flatnonzero(complete)
 
 
-def _presence_mask(field: Field | None) -> Mask:
+def _compute_presence_mask(field: Field | None) -> Mask:
     """Return a mask of the messages that have a field. If all messages have it, or none, the mask has one element."""
     if field is None:
         return np.zeros(1, np.bool_)
@@ -208,10 +210,10 @@ class _Samples:
         integers, floats = np.zeros(self.rows, np.int64), np.zeros(self.rows)
         kinds, positions = np.zeros(self.rows, np.int8), np.zeros(self.rows, np.int64)
         starts = np.cumsum(self._lengths) - self._lengths
-        for number in number_array(self._type_ids).unique().to_pylist():
+        for number in build_number_array(self._type_ids).unique().to_pylist():
             samples = np.flatnonzero(self._type_ids == number)
             fields = self._types[number]
-            at, reasons = self._data_offsets(samples, max(f.at + f.size for f in fields))
+            at, reasons = self._find_data_offsets(samples, max(f.at + f.size for f in fields))
             is_stored = reasons == STORED
             for nth, field in enumerate(fields):
                 rows = starts[samples] + nth
@@ -221,13 +223,13 @@ class _Samples:
                     integers[rows] = field.decode_integers(words)
                 else:
                     floats[rows] = field.decode_floats(words)
-        return self._sample_columns() | {
-            "fieldIdx": number_array(positions),
-            **{name: number_array(integers, kinds == kind) for kind, name in enumerate(COLUMNS[-4:-2])},
-            **{name: number_array(floats, kinds == kind) for kind, name in enumerate(COLUMNS[-2:], 2)},
+        return self._build_sample_columns() | {
+            "fieldIdx": build_number_array(positions),
+            **{name: build_number_array(integers, kinds == kind) for kind, name in enumerate(COLUMNS[-4:-2])},
+            **{name: build_number_array(floats, kinds == kind) for kind, name in enumerate(COLUMNS[-2:], 2)},
         }
 
-    def _data_offsets(self, samples: Int64Array, min_size: int) -> tuple[Int64Array, Int64Array]:
+    def _find_data_offsets(self, samples: Int64Array, min_size: int) -> tuple[Int64Array, Int64Array]:
         """Return the offset of the data of each sample, and a code for the reason why the sample has no values.
 
         For a sample with values, the code is ``STORED``.
@@ -235,7 +237,7 @@ class _Samples:
         Raises:
             Damage: The data of a sample is shorter than ``min_size`` bytes.
         """
-        starts, stops = (a[self._events[samples]] for a in self._fields_by_number[_EVENT.data].byte_ranges())
+        starts, stops = (a[self._events[samples]] for a in self._fields_by_number[_EVENT.data].compute_byte_ranges())
         sizes = stops - starts
         without = (sizes == 1) & (min_size > 1)
         if ((sizes < min_size) & ~without).any():
@@ -243,28 +245,28 @@ class _Samples:
         reasons = self._buffer.words[starts].view(np.int64) & 0xFF
         return starts, np.where(without, reasons, STORED)
 
-    def _sample_columns(self) -> dict[str, pa.Array]:
+    def _build_sample_columns(self) -> dict[str, pa.Array]:
         """Return the columns with the time, event type and global thread id of the sample of each value."""
         times = (
             self._fields_by_number[_EVENT.time_ns].values.view(np.int64)[self._events]
             if len(self._events)
             else self._type_ids
         )
-        threads, known = self._sample_threads()
+        threads, known = self._find_sample_threads()
         return {
-            "timestamp": number_array(self.repeat_per_value(times)),
-            "typeId": number_array(self.repeat_per_value(self._type_ids)),
-            "globalTid": number_array(self.repeat_per_value(threads), np.repeat(known, self._lengths)),
+            "timestamp": build_number_array(self.repeat_per_value(times)),
+            "typeId": build_number_array(self.repeat_per_value(self._type_ids)),
+            "globalTid": build_number_array(self.repeat_per_value(threads), np.repeat(known, self._lengths)),
         }
 
-    def _sample_threads(self) -> tuple[Int64Array, Mask]:
+    def _find_sample_threads(self) -> tuple[Int64Array, Mask]:
         """Return the global id of the thread that took each sample, and a mask of the samples that have one."""
         threads, known = np.zeros(len(self._events), np.int64), np.zeros(len(self._events), np.bool_)
         origin = self._fields_by_number.get(_EVENT.origin)
         if origin is None:
             return threads, known
-        known = np.broadcast_to(_presence_mask(origin), len(origin.values))[self._events]
-        starts, stops = (a[self._events[known]] for a in origin.byte_ranges())
+        known = np.broadcast_to(_compute_presence_mask(origin), len(origin.values))[self._events]
+        starts, stops = (a[self._events[known]] for a in origin.compute_byte_ranges())
         for number, part in decode(self._buffer, starts, stops, _SHIFTS).items():
-            threads[known] |= np.where(_presence_mask(part), part.values.view(np.int64), 0) << _SHIFTS[number]
+            threads[known] |= np.where(_compute_presence_mask(part), part.values.view(np.int64), 0) << _SHIFTS[number]
         return threads, known

@@ -78,14 +78,14 @@ class Entries(NamedTuple):
         starts, sizes, kinds = memory.spill_arrays(self.starts, self.sizes, self.kinds)
         return Entries(starts, sizes, kinds, self.bounds, self.counts)
 
-    def selection_mask(self, selection: Selection) -> Mask:
+    def compute_selection_mask(self, selection: Selection) -> Mask:
         """Return a mask of the events that a selection includes."""
         selected = np.zeros(1 << 16, np.bool_)
-        selected[self._selected_kinds(selection)] = True
+        selected[self._find_selected_kinds(selection)] = True
         return selected[self.kinds]
 
-    def bytes_by_kind(self) -> dict[int, int]:
-        """Return the total size in bytes of the payloads by kind of event, a number that ``event_kind`` computes."""
+    def sum_bytes_by_kind(self) -> dict[int, int]:
+        """Return the total size in bytes of the payloads by kind of event (see ``combine_into_event_kind``)."""
         totals = np.zeros(1 << 16, np.int64)
         np.add.at(totals, self.kinds, self.sizes)
         return {kind: int(totals[kind]) for kind in self.counts}
@@ -94,7 +94,7 @@ class Entries(NamedTuple):
         """Return, for each block, the number of its events that a mask selects."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
-    def positions_by_payload(self, rows: Int64Array, selection: Selection) -> Int64Array:
+    def compute_positions_by_payload(self, rows: Int64Array, selection: Selection) -> Int64Array:
         """Return the position of each selected event among all events with the same payload field, counted from 0.
 
         Args:
@@ -103,9 +103,9 @@ class Entries(NamedTuple):
         """
         if not selection.types:
             return np.arange(len(rows))
-        return np.cumsum(self.selection_mask(Selection(selection.payload)))[rows] - 1
+        return np.cumsum(self.compute_selection_mask(Selection(selection.payload)))[rows] - 1
 
-    def event_types_at(self, rows: Int64Array, indices: Int64Array) -> Kinds:
+    def get_event_types_at(self, rows: Int64Array, indices: Int64Array) -> Kinds:
         """Return the types of some events, which must not be generic events or events of unknown kind.
 
         Args:
@@ -116,23 +116,23 @@ class Entries(NamedTuple):
 
     def count_with_payload(self, payload_field: int) -> int:
         """Return the number of events whose payload is in the event field with a given number."""
-        return sum(self.counts[k] for k in self._selected_kinds(Selection(payload_field)))
+        return sum(self.counts[k] for k in self._find_selected_kinds(Selection(payload_field)))
 
-    def _selected_kinds(self, selection: Selection) -> list[int]:
+    def _find_selected_kinds(self, selection: Selection) -> list[int]:
         return [k for k in self.counts if _is_kind_selected(k, *selection)]
 
 
 EMPTY = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint16), _FIRST, {})
 
 
-def event_kind(payload_field: int, event_type: int) -> int:
+def combine_into_event_kind(payload_field: int, event_type: int) -> int:
     """Combine a payload field and an event type into one number, or return ``UNKNOWN`` if one is out of range."""
     has_kind = FIRST_PAYLOAD <= payload_field < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
     return (payload_field - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
 
 
 def split_event_kind(kind: int) -> tuple[int, int]:
-    """Return the payload field and the event type from which ``event_kind`` computed a number."""
+    """Return the payload field and the event type from which ``combine_into_event_kind`` computed a number."""
     return kind // TYPES + FIRST_PAYLOAD, kind % TYPES
 
 
@@ -158,7 +158,7 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
     """
     inside = np.zeros(len(edges) - 1, np.int64)
     parts = []
-    for part in _entry_batches(buffer, edges, inside):
+    for part in _read_entry_batches(buffer, edges, inside):
         if budget is not None:
             budget.reserve(len(part[0]), ENTRY_BYTES, "events")
         parts.append(part)
@@ -168,7 +168,7 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
     return Entries(starts, sizes.astype(narrow), kinds, bounds, _count_by_kind(kinds))
 
 
-def _entry_batches(
+def _read_entry_batches(
     buffer: Buffer, edges: Sequence[int], counts_by_block: Int64Array
 ) -> Iterator[tuple[Starts, Starts, Kinds]]:
     """Yield the offset, size and kind of the payload of each event, in batches that fit into the scratch memory.
@@ -214,10 +214,10 @@ def _count_by_kind(kinds: Kinds) -> dict[int, int]:
 
 def count_block_events(body: memoryview) -> int:
     """Return the number of events in a decompressed block."""
-    return block_event_counter()(body)
+    return create_block_event_counter()(body)
 
 
-def block_event_counter() -> Callable[[memoryview], int]:
+def create_block_event_counter() -> Callable[[memoryview], int]:
     """Return a function that counts the events in a decompressed block.
 
     The function reuses its memory between calls. Therefore, it must not be called by several threads at once.

@@ -90,15 +90,15 @@ class EventFields:
             )
         return self._fields
 
-    def mask_of_types(self, types: Sequence[int]) -> Mask:
+    def compute_mask_of_types(self, types: Sequence[int]) -> Mask:
         """Return a mask of the events that have one of the given event types."""
         if self._types is None:
             self._types = (self.selected_events.types(np.arange(len(self.selected_events.starts))) % _CODES).astype(
                 np.uint8
             )
-        return _membership_mask(types)[self._types]
+        return _compute_membership_mask(types)[self._types]
 
-    def mask_of_classes(self, classes: Sequence[int], budget: Budget) -> Mask:
+    def compute_mask_of_classes(self, classes: Sequence[int], budget: Budget) -> Mask:
         """Return a mask of the events that have one of the given classes, which must be less than 255."""
         if self._classes is None:
             field = self.decode_needed_fields(budget).get(layout.CLASS)
@@ -108,9 +108,9 @@ class EventFields:
                 self._classes = np.minimum(field.values, np.uint64(_NO_CLASS)).astype(np.uint8)
                 if field.valid is not None:
                     self._classes[~field.valid] = _NO_CLASS
-        return _membership_mask(classes)[self._classes]
+        return _compute_membership_mask(classes)[self._classes]
 
-    def rows_with_nested_message(self, table: EventTable, budget: Budget) -> Int64Array:
+    def find_rows_with_nested_message(self, table: EventTable, budget: Budget) -> Int64Array:
         """Return the indices of the events whose class and nested message identify them as rows of a table.
 
         Raises:
@@ -137,7 +137,7 @@ class EventFields:
             return self._count_unknown_calls(tuple(types), budget)
         if rows is None or table.payload not in unknown_events.TABLES:
             return Counter()
-        rest = self.mask_of_types(types) if types else np.ones(len(self.selected_events.starts), np.bool_)
+        rest = self.compute_mask_of_types(types) if types else np.ones(len(self.selected_events.starts), np.bool_)
         rest[rows] = False
         return unknown_events.count_unknown_activities(
             self.selected_events, self.decode_needed_fields(budget), table, np.flatnonzero(rest)
@@ -149,8 +149,8 @@ class EventFields:
         The result is cached.
         """
         if types not in self._unknown_calls:
-            unknown = ~self.mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
-            rows = np.flatnonzero(unknown & self.mask_of_types(types) if types else unknown)
+            unknown = ~self.compute_mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
+            rows = np.flatnonzero(unknown & self.compute_mask_of_types(types) if types else unknown)
             field = self.decode_needed_fields(budget).get(layout.CLASS)
             self._unknown_calls[types] = unknown_events.count_unknown_calls(field, rows) if len(rows) else Counter()
         return self._unknown_calls[types]
@@ -164,9 +164,9 @@ class EventFields:
         field = self.decode_needed_fields(budget).get(outer_field)
         if field is None:
             return {}
-        keep = self.mask_of_classes(table.event_classes, budget)
+        keep = self.compute_mask_of_classes(table.event_classes, budget)
         rows = np.flatnonzero(keep if field.valid is None else keep & field.valid)
-        starts, stops = field.byte_ranges()
+        starts, stops = field.compute_byte_ranges()
         numbers = sorted(
             {
                 t.nested_message[1]
@@ -183,7 +183,7 @@ class EventFields:
         }
 
 
-def _membership_mask(codes: Sequence[int]) -> Mask:
+def _compute_membership_mask(codes: Sequence[int]) -> Mask:
     """Return an array of booleans, indexed by code, that are true for the given codes."""
     table = np.zeros(_CODES, np.bool_)
     table[list(codes)] = True

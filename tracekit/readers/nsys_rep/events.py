@@ -95,31 +95,31 @@ class Events:
         def process_batch(batch_index: int) -> Result:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
-                    stack.enter_context(totals.job_context(batch_index))
+                    stack.enter_context(totals.open_job_context(batch_index))
                 prefix_totals = [
                     functools.partial(totals.add_counts_in_order, batch_index) for totals in running_totals
                 ]
-                with self._selected_events(batch_index, selections, prefix_totals) as chosen:
+                with self._open_selected_events(batch_index, selections, prefix_totals) as chosen:
                     return function(chosen)
 
         yield from map_in_order(process_batch, range(len(self._batches)), THREADS)
 
-    def counts_by_kind(self) -> Counter[int]:
-        """Return the number of events of each kind. A kind is a number that ``event_kind`` computes."""
+    def count_by_kind(self) -> Counter[int]:
+        """Return the number of events of each kind. A kind is a number that ``combine_into_event_kind`` computes."""
         total: Counter[int] = Counter()
         for counted in map_in_order(self._count_batch, range(len(self._batches)), THREADS):
             total.update(counted)
         return total
 
-    def sizes_by_kind(self) -> dict[int, tuple[int, int]]:
+    def sum_sizes_by_kind(self) -> dict[int, tuple[int, int]]:
         """Return the number of events of each kind, and the total size of their payloads in bytes.
 
-        A kind is a number that ``event_kind`` computes.
+        A kind is a number that ``combine_into_event_kind`` computes.
         """
         totals: Counter[int] = Counter()
-        counts = self.counts_by_kind()
+        counts = self.count_by_kind()
         for batch in self._entries:
-            totals.update({} if batch is None else batch.bytes_by_kind())
+            totals.update({} if batch is None else batch.sum_bytes_by_kind())
         return {kind: (number, totals[kind]) for kind, number in counts.items()}
 
     def _count_batch(self, batch_index: int) -> dict[int, int]:
@@ -130,7 +130,7 @@ class Events:
         return entries_of_batch.counts
 
     @contextlib.contextmanager
-    def _selected_events(
+    def _open_selected_events(
         self, batch_index: int, selections: Sequence[Selection], prefix_totals: Sequence[PrefixTotals]
     ) -> Iterator[list[SelectedEvents]]:
         """Return a context manager that provides the selected events of a batch.
@@ -141,9 +141,9 @@ class Events:
         distinct = dict(zip(selections, prefix_totals, strict=True))
         if entries_of_batch is None:
             buffer, entries_of_batch, bases = self._find_entries(batch_index)
-            masks = {selection: entries_of_batch.selection_mask(selection) for selection in distinct}
+            masks = {selection: entries_of_batch.compute_selection_mask(selection) for selection in distinct}
         else:
-            masks = {selection: entries_of_batch.selection_mask(selection) for selection in distinct}
+            masks = {selection: entries_of_batch.compute_selection_mask(selection) for selection in distinct}
             needed = sum(entries_of_batch.count_by_block(mask) for mask in masks.values())
             buffer, bases = self._decompress_blocks(batch_index, np.flatnonzero(needed))
         batch = _LoadedBatch(buffer, bases, entries_of_batch)
@@ -212,8 +212,8 @@ def _select_events(
     starts = np.repeat(bases[:-1], np.diff(np.searchsorted(rows, entries_of_batch.bounds)))
     starts += entries_of_batch.starts[rows]
     stops = starts + entries_of_batch.sizes[rows]
-    ranks = functools.partial(entries_of_batch.positions_by_payload, rows, selection)
-    types = functools.partial(entries_of_batch.event_types_at, rows)
+    ranks = functools.partial(entries_of_batch.compute_positions_by_payload, rows, selection)
+    types = functools.partial(entries_of_batch.get_event_types_at, rows)
     return SelectedEvents(
         buffer, starts, stops, ranks, entries_of_batch.count_with_payload(selection.payload), types, prefix_totals
     )

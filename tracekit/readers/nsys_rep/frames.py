@@ -17,7 +17,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode
 from tracekit.readers.common.protobuf.distinct import dictionary_encode, encode_distinct
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
-from tracekit.readers.nsys_rep.fields import fields_of, snake_case
+from tracekit.readers.nsys_rep.fields import convert_to_snake_case, load_fields
 
 if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 COLUMNS = ("symbol", "module", "kernelMode", "thumbCode", "unresolved", "specialEntry", "originalIP", "unwindMethod")
 FRAME_BYTES = 48
 """Bytes of memory per frame of a distinct stack while a batch is decoded."""
-_NUMBERS = {c: getattr(fields_of("Frame"), "original_ip" if c == "originalIP" else snake_case(c)) for c in COLUMNS}
+_NUMBERS = {
+    c: getattr(load_fields("Frame"), "original_ip" if c == "originalIP" else convert_to_snake_case(c)) for c in COLUMNS
+}
 _FRAME = pa.struct([(c, pa.int64()) for c in COLUMNS])
 TYPE = pa.dictionary(pa.int32(), pa.binary())
 
@@ -43,13 +45,13 @@ def encode_stacks(buffer: Buffer, field: Field | None, message_count: int) -> pa
         The encoded stack of each message, as described for ``tables.FRAMES``, or null for a message without frames.
     """
     if field is None:
-        return col.null_array(message_count, TYPE)
+        return col.build_null_array(message_count, TYPE)
     array = dictionary_encode(buffer, *field.spans())
     if field.valid is None:
         return array
     codes = np.zeros(message_count, np.int32)
     codes[field.valid] = array.indices
-    return pa.DictionaryArray.from_arrays(col.number_array(codes, field.valid), array.dictionary)
+    return pa.DictionaryArray.from_arrays(col.build_number_array(codes, field.valid), array.dictionary)
 
 
 def decode_stacks(stacks: pa.BinaryArray, frames_field: int, budget: Budget) -> pa.ListArray:
@@ -76,7 +78,7 @@ def decode_stacks(stacks: pa.BinaryArray, frames_field: int, budget: Budget) -> 
     values = _decode_frames(buffer, frames.starts[new], frames.stops[new])
     offsets = np.searchsorted(frames.rows, np.arange(len(stacks) + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(
-        col.number_array(offsets), pa.DictionaryArray.from_arrays(col.number_array(frame_codes), values)
+        col.build_number_array(offsets), pa.DictionaryArray.from_arrays(col.build_number_array(frame_codes), values)
     )
 
 
@@ -91,5 +93,5 @@ def _decode_frames(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.
             continue
         if field.stops is not None:
             raise Damage(f"field {number} of a frame holds bytes instead of a number")
-        columns.append(col.number_array(field.values.view(np.int64), field.valid))
+        columns.append(col.build_number_array(field.values.view(np.int64), field.valid))
     return pa.StructArray.from_arrays(columns, fields=list(_FRAME))

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.nsys.tables import FRAMES
-from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
+from tracekit.readers.nsys_rep.fields import convert_to_snake_case, find_field_path, load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,8 +93,8 @@ def _define_column(
     first_chain: int = 1,
 ) -> SourceColumn:
     """Return the definition of a column. A field is specified by its name or by a path such as ``kernel.grid_x``."""
-    fallback_paths = tuple(field_path(message, f) for f in fallbacks)
-    return SourceColumn(field_path(message, field), kind, fallback_paths, default, since, first_chain)
+    fallback_paths = tuple(find_field_path(message, f) for f in fallbacks)
+    return SourceColumn(find_field_path(message, field), kind, fallback_paths, default, since, first_chain)
 
 
 def _define_integer_columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
@@ -102,10 +102,10 @@ def _define_integer_columns(message: str, *names: str, inside: str = "") -> dict
 
     The argument ``inside`` is the path of the message that contains the fields, followed by a dot.
     """
-    return {name: _define_column(message, inside + snake_case(name)) for name in names}
+    return {name: _define_column(message, inside + convert_to_snake_case(name)) for name in names}
 
 
-_EVENT, _CALL, _ACTIVITY = fields_of("Event"), fields_of("ApiCall"), fields_of("GpuActivity")
+_EVENT, _CALL, _ACTIVITY = load_fields("Event"), load_fields("ApiCall"), load_fields("GpuActivity")
 NVTX, API, GPU, PROCESS = _EVENT.nvtx, _EVENT.api_call, _EVENT.gpu_activity, _EVENT.process
 CPU_SAMPLE, CPU_SWITCH = _EVENT.cpu_sample, _EVENT.cpu_switch
 DIAGNOSTIC, CONTEXT_SWITCH, MEMORY_USAGE = _EVENT.diagnostic, _EVENT.context_switch, _EVENT.memory_usage
@@ -138,7 +138,7 @@ _OPENMP_COLUMNS = {
 }
 
 
-def _openmp_table(nested_message: str, *columns: str) -> EventTable:
+def _declare_openmp_table(nested_message: str, *columns: str) -> EventTable:
     """Return the definition of a table of OpenMP events, whose rows have the given message inside the payload."""
     inner = _define_integer_columns("ApiCall", *columns, inside=f"openmp.{nested_message}.")
     return EventTable(
@@ -146,29 +146,31 @@ def _openmp_table(nested_message: str, *columns: str) -> EventTable:
         {**_OPENMP_COLUMNS, **inner},
         event_types=(CALL,),
         event_classes=OPENMP_CLASSES,
-        nested_message=field_path("ApiCall", f"openmp.{nested_message}"),
+        nested_message=find_field_path("ApiCall", f"openmp.{nested_message}"),
     )
 
 
 _OPENMP_TABLES = {
-    "THREAD": _openmp_table("thread", "threadId", "threadType"),
-    "PARALLEL": _openmp_table("parallel", "parallelId", "parentTaskId"),
-    "SYNC_REGION_WAIT": _openmp_table("sync_region_wait", "parallelId", "taskId", "kind"),
-    "SYNC_REGION": _openmp_table("sync_region", "parallelId", "taskId", "kind"),
-    "TASK": _openmp_table("task", "parallelId", "taskId", "kind"),
-    "MASTER": _openmp_table("master", "parallelId", "taskId"),
-    "REDUCTION": _openmp_table("reduction", "parallelId", "taskId"),
-    "TASK_CREATE": _openmp_table("task_create", "parentTaskId", "newTaskId"),
-    "TASK_SCHEDULE": _openmp_table("task_schedule", "parallelId", "priorTaskId", "priorTaskStatus", "nextTaskId"),
-    "CANCEL": _openmp_table("cancel", "taskId"),
-    "MUTEX_WAIT": _openmp_table("mutex_wait", "kind", "waitId", "taskId"),
-    "CRITICAL_SECTION": _openmp_table("critical_section", "kind", "waitId"),
-    "MUTEX_RELEASED": _openmp_table("mutex_released", "kind", "waitId", "taskId"),
-    "LOCK_INIT": _openmp_table("lock_init", "kind", "waitId"),
-    "LOCK_DESTROY": _openmp_table("lock_destroy", "kind", "waitId"),
-    "WORKSHARE": _openmp_table("workshare", "kind", "parallelId", "taskId", "count"),
-    "DISPATCH": _openmp_table("dispatch", "kind", "parallelId", "taskId"),
-    "FLUSH": _openmp_table("flush", "threadId"),
+    "THREAD": _declare_openmp_table("thread", "threadId", "threadType"),
+    "PARALLEL": _declare_openmp_table("parallel", "parallelId", "parentTaskId"),
+    "SYNC_REGION_WAIT": _declare_openmp_table("sync_region_wait", "parallelId", "taskId", "kind"),
+    "SYNC_REGION": _declare_openmp_table("sync_region", "parallelId", "taskId", "kind"),
+    "TASK": _declare_openmp_table("task", "parallelId", "taskId", "kind"),
+    "MASTER": _declare_openmp_table("master", "parallelId", "taskId"),
+    "REDUCTION": _declare_openmp_table("reduction", "parallelId", "taskId"),
+    "TASK_CREATE": _declare_openmp_table("task_create", "parentTaskId", "newTaskId"),
+    "TASK_SCHEDULE": _declare_openmp_table(
+        "task_schedule", "parallelId", "priorTaskId", "priorTaskStatus", "nextTaskId"
+    ),
+    "CANCEL": _declare_openmp_table("cancel", "taskId"),
+    "MUTEX_WAIT": _declare_openmp_table("mutex_wait", "kind", "waitId", "taskId"),
+    "CRITICAL_SECTION": _declare_openmp_table("critical_section", "kind", "waitId"),
+    "MUTEX_RELEASED": _declare_openmp_table("mutex_released", "kind", "waitId", "taskId"),
+    "LOCK_INIT": _declare_openmp_table("lock_init", "kind", "waitId"),
+    "LOCK_DESTROY": _declare_openmp_table("lock_destroy", "kind", "waitId"),
+    "WORKSHARE": _declare_openmp_table("workshare", "kind", "parallelId", "taskId", "count"),
+    "DISPATCH": _declare_openmp_table("dispatch", "kind", "parallelId", "taskId"),
+    "FLUSH": _declare_openmp_table("flush", "threadId"),
 }
 
 TABLES: dict[str, EventTable] = {
@@ -467,7 +469,7 @@ TABLES: dict[str, EventTable] = {
             "name": _define_column("Process", "name", ValueKind.BYTES, fallbacks=("command",)),
         },
         event_types=(27,),
-        identifying_fields=(fields_of("Process").command, fields_of("Process").name),
+        identifying_fields=(load_fields("Process").command, load_fields("Process").name),
     ),
     **{f"OPENMP_EVENT_KIND_{name}": table for name, table in _OPENMP_TABLES.items()},
 }

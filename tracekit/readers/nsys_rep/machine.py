@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tracekit.readers.common.protobuf.wire import Message
-from tracekit.readers.nsys.launch import rank_variables
+from tracekit.readers.nsys.launch import list_rank_variables
 from tracekit.readers.nsys_rep import clocks
 from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS
-from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
+from tracekit.readers.nsys_rep.fields import convert_to_snake_case, find_field_path, load_fields
 from tracekit.readers.nsys_rep.metrics import SOURCE_MASK
 
 if TYPE_CHECKING:
@@ -34,45 +34,47 @@ NETWORK_CARDS = 910
 """Id of the property of a machine that lists its network cards. Other properties are ignored."""
 
 
-def _numbers_by_column(message: str, *columns: str) -> dict[str, int]:
+def _map_numbers_by_column(message: str, *columns: str) -> dict[str, int]:
     """Return the field number of each column by column name. Each field is named like its column, in snake case."""
-    return {column: field_path(message, snake_case(column))[0] for column in columns}
+    return {column: find_field_path(message, convert_to_snake_case(column))[0] for column in columns}
 
 
-_TRAILER, _DEVICES, _STREAM_HEADER = fields_of("Trailer"), fields_of("Devices"), fields_of("StreamHeader")
+_TRAILER, _DEVICES, _STREAM_HEADER = load_fields("Trailer"), load_fields("Devices"), load_fields("StreamHeader")
 _GPU_NUMBERS = {
-    **_numbers_by_column("Gpu", "id"),
-    "deviceId": fields_of("Gpu").id,
-    **_numbers_by_column("Gpu", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount", "cuDevice"),
-    **_numbers_by_column("Gpu", "maxRegistersPerSm", "maxShmemPerSm", "threadsPerWarp", "maxWarpsPerSm"),
-    **_numbers_by_column("Gpu", "computeMajor", "computeMinor"),
+    **_map_numbers_by_column("Gpu", "id"),
+    "deviceId": load_fields("Gpu").id,
+    **_map_numbers_by_column(
+        "Gpu", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount", "cuDevice"
+    ),
+    **_map_numbers_by_column("Gpu", "maxRegistersPerSm", "maxShmemPerSm", "threadsPerWarp", "maxWarpsPerSm"),
+    **_map_numbers_by_column("Gpu", "computeMajor", "computeMinor"),
 }
-_GPU_STRINGS = _numbers_by_column("Gpu", "name", "busLocation", "uuid", "chipName")
+_GPU_STRINGS = _map_numbers_by_column("Gpu", "name", "busLocation", "uuid", "chipName")
 _CUDA_GPU_NUMBERS = {
-    **_numbers_by_column("CudaGpu", "deviceId", "globalMemoryBandwidth", "globalMemorySize", "l2CacheSize"),
-    **_numbers_by_column(
+    **_map_numbers_by_column("CudaGpu", "deviceId", "globalMemoryBandwidth", "globalMemorySize", "l2CacheSize"),
+    **_map_numbers_by_column(
         "CudaGpu", "numThreadsPerWarp", "coreClockRate", "numMultiprocessors", "maxWarpsPerMultiprocessor"
     ),
-    **_numbers_by_column("CudaGpu", "computeCapabilityMajor", "computeCapabilityMinor"),
-    **_numbers_by_column("CudaGpu", "maxSharedMemoryPerMultiprocessor", "maxRegistersPerMultiprocessor"),
+    **_map_numbers_by_column("CudaGpu", "computeCapabilityMajor", "computeCapabilityMinor"),
+    **_map_numbers_by_column("CudaGpu", "maxSharedMemoryPerMultiprocessor", "maxRegistersPerMultiprocessor"),
 }
-_CUDA_GPU_STRINGS = _numbers_by_column("CudaGpu", "name", "pciBusId")
-_NETWORK_CARD = _numbers_by_column("NetworkDevice", "nicId", "deviceId", "vendorId", "linkLayer")
-_NETWORK_CARD |= {"GUID": fields_of("NetworkDevice").guid}
-_NETWORK_CARD_STRINGS = _numbers_by_column("NetworkDevice", "name")
-_CONTEXT = _numbers_by_column(
+_CUDA_GPU_STRINGS = _map_numbers_by_column("CudaGpu", "name", "pciBusId")
+_NETWORK_CARD = _map_numbers_by_column("NetworkDevice", "nicId", "deviceId", "vendorId", "linkLayer")
+_NETWORK_CARD |= {"GUID": load_fields("NetworkDevice").guid}
+_NETWORK_CARD_STRINGS = _map_numbers_by_column("NetworkDevice", "name")
+_CONTEXT = _map_numbers_by_column(
     "Context", "nullStreamId", "processId", "deviceId", "contextId", "parentContextId", "isGreenContext"
 )
-_STREAM = _numbers_by_column("Stream", "streamId", "processId", "contextId", "priority", "flag")
-_NAMED_STREAM = _numbers_by_column("NamedStream", "processId", "contextId", "streamId")
-_NAMED_STREAM_STRINGS = _numbers_by_column("NamedStream", "name")
-_THREAD = _numbers_by_column("ThreadName", "nameId", "priority", "globalTid")
-_COMPONENT = _numbers_by_column("Component", "componentId", "instance")
-_COMPONENT_STRINGS = _numbers_by_column("Component", "name")
-_PERFORMANCE_METRIC = _numbers_by_column("PerformanceMetric", "id")
-_PERFORMANCE_METRIC_STRINGS = _numbers_by_column("PerformanceMetric", "name", "unit")
-_GENERIC_SOURCE = {"sourceId": fields_of("GenericSource").source_id, "nameId": fields_of("GenericSource").name_id}
-_GENERIC_TYPE = {"typeId": fields_of("GenericType").type_id, "nameId": fields_of("GenericType").name_id}
+_STREAM = _map_numbers_by_column("Stream", "streamId", "processId", "contextId", "priority", "flag")
+_NAMED_STREAM = _map_numbers_by_column("NamedStream", "processId", "contextId", "streamId")
+_NAMED_STREAM_STRINGS = _map_numbers_by_column("NamedStream", "name")
+_THREAD = _map_numbers_by_column("ThreadName", "nameId", "priority", "globalTid")
+_COMPONENT = _map_numbers_by_column("Component", "componentId", "instance")
+_COMPONENT_STRINGS = _map_numbers_by_column("Component", "name")
+_PERFORMANCE_METRIC = _map_numbers_by_column("PerformanceMetric", "id")
+_PERFORMANCE_METRIC_STRINGS = _map_numbers_by_column("PerformanceMetric", "name", "unit")
+_GENERIC_SOURCE = {"sourceId": load_fields("GenericSource").source_id, "nameId": load_fields("GenericSource").name_id}
+_GENERIC_TYPE = {"typeId": load_fields("GenericType").type_id, "nameId": load_fields("GenericType").name_id}
 
 
 class MachineReport(Protocol):
@@ -92,7 +94,7 @@ class MachineReport(Protocol):
         ...
 
 
-def product_rows(report: MachineReport) -> Iterable[Row]:
+def read_product_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row with the name of nsys, and one row with its version if the version is known.
 
     Unlike an export, a report has no schema version.
@@ -102,71 +104,73 @@ def product_rows(report: MachineReport) -> Iterable[Row]:
         yield {"name": "EXPORT_PRODUCT_VERSION", "value": report.container.build}
 
 
-def property_rows(report: MachineReport) -> Iterable[Row]:
+def read_property_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per supported property of the machine, such as its CPU, driver, environment and host name.
 
     Of the environment, only the variables with which launchers number processes, such as ``RANK``, are included.
     """
-    field = fields_of("Property")
-    for message in _property_messages(report, *PUBLIC, ENVIRONMENT, HOST):
+    field = load_fields("Property")
+    for message in _read_property_messages(report, *PUBLIC, ENVIRONMENT, HOST):
         number, value = message.int_value(field.id), message.text(field.value)
         if number == ENVIRONMENT:
-            value = "\0".join(f"{name}={rank}" for name, rank in rank_variables(value or "").items())
+            value = "\0".join(f"{name}={rank}" for name, rank in list_rank_variables(value or "").items())
         yield {"nameEnum": number, "value": value}
 
 
-def launch_rows(report: MachineReport) -> Iterable[Row]:
+def read_launch_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per environment variable with which a launcher numbered the profiled process."""
-    options = Message(report.container.read_section(OPTIONS)).message(fields_of("AnalysisOptions").launch)
-    field = fields_of("Variable")
-    for variable in options.messages(fields_of("LaunchOptions").variables):
+    options = Message(report.container.read_section(OPTIONS)).message(load_fields("AnalysisOptions").launch)
+    field = load_fields("Variable")
+    for variable in options.messages(load_fields("LaunchOptions").variables):
         text = f"{variable.text(field.name) or ''}={variable.text(field.value) or ''}"
-        for name, rank in rank_variables(text).items():
+        for name, rank in list_rank_variables(text).items():
             yield {"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": f'{name}="{rank}"'}
 
 
-def network_card_rows(report: MachineReport) -> Iterable[Row]:
+def read_network_card_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per network card of the machine."""
-    value, devices = fields_of("Property").value, fields_of("NetworkDevices").devices
-    listed = (p.message(value) for p in _property_messages(report, NETWORK_CARDS))
+    value, devices = load_fields("Property").value, load_fields("NetworkDevices").devices
+    listed = (p.message(value) for p in _read_property_messages(report, NETWORK_CARDS))
     return (
         _build_row(m, _NETWORK_CARD, _NETWORK_CARD_STRINGS) for cards in listed for m in cards.iter_messages(devices)
     )
 
 
-def session_start_rows(report: MachineReport) -> Iterable[Row]:
+def read_session_start_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row with the UTC time in ns at event time 0, or no rows if the time is unknown."""
-    origin = _time_extent(report).origin_utc_ns
+    origin = _compute_time_extent(report).origin_utc_ns
     return [] if origin is None else [{"utcEpochNs": origin}]
 
 
-def duration_rows(report: MachineReport) -> Iterable[Row]:
+def read_duration_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row with the duration of the capture in ns, or no rows if the duration is unknown."""
-    duration = _time_extent(report).duration_ns
+    duration = _compute_time_extent(report).duration_ns
     return [] if duration is None else [{"duration": duration}]
 
 
-def gpu_rows(report: MachineReport) -> Iterable[Row]:
+def read_gpu_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per GPU of the machine."""
-    return (_build_row(m, _GPU_NUMBERS, _GPU_STRINGS) for m in _device_messages(report, _DEVICES.gpus))
+    return (_build_row(m, _GPU_NUMBERS, _GPU_STRINGS) for m in _read_device_messages(report, _DEVICES.gpus))
 
 
-def cuda_gpu_rows(report: MachineReport) -> Iterable[Row]:
+def read_cuda_gpu_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per GPU in the CUDA device list, which only reports up to 2021 have."""
-    return (_build_row(m, _CUDA_GPU_NUMBERS, _CUDA_GPU_STRINGS) for m in _device_messages(report, _DEVICES.cuda_gpus))
+    return (
+        _build_row(m, _CUDA_GPU_NUMBERS, _CUDA_GPU_STRINGS) for m in _read_device_messages(report, _DEVICES.cuda_gpus)
+    )
 
 
-def context_rows(report: MachineReport) -> Iterable[Row]:
+def read_context_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA context."""
     return (_build_row(m, _CONTEXT) for m in report.raw_data.trailer.iter_messages(_TRAILER.contexts))
 
 
-def stream_rows(report: MachineReport) -> Iterable[Row]:
+def read_stream_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA stream."""
     return (_build_row(m, _STREAM) for m in report.raw_data.trailer.iter_messages(_TRAILER.streams))
 
 
-def named_stream_rows(report: MachineReport) -> Iterable[Row]:
+def read_named_stream_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA stream that has an NVTX name."""
     return (
         _build_row(m, _NAMED_STREAM, _NAMED_STREAM_STRINGS)
@@ -174,14 +178,14 @@ def named_stream_rows(report: MachineReport) -> Iterable[Row]:
     )
 
 
-def thread_rows(report: MachineReport) -> Iterable[Row]:
+def read_thread_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per named thread."""
     return (
-        _build_row(m, _THREAD) for m in report.raw_data.thread_names.iter_messages(fields_of("ThreadNames").threads)
+        _build_row(m, _THREAD) for m in report.raw_data.thread_names.iter_messages(load_fields("ThreadNames").threads)
     )
 
 
-def metric_name_rows(report: MachineReport) -> Iterable[Row]:
+def read_metric_name_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per event type and GPU metric in its samples, with the name of the metric."""
     strings = report.raw_data.strings
     names: dict[int, str] = {}
@@ -192,7 +196,7 @@ def metric_name_rows(report: MachineReport) -> Iterable[Row]:
             yield {"typeId": number, "metricId": i, "metricName": names.get(metric.name)}
 
 
-def component_rows(report: MachineReport) -> Iterable[Row]:
+def read_component_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per hardware component whose performance counters were recorded."""
     return (
         _build_row(m, _COMPONENT, _COMPONENT_STRINGS)
@@ -200,18 +204,18 @@ def component_rows(report: MachineReport) -> Iterable[Row]:
     )
 
 
-def performance_metric_rows(report: MachineReport) -> Iterable[Row]:
+def read_performance_metric_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per performance metric that was recorded, with its name and unit."""
     listed = report.raw_data.trailer.iter_messages(_TRAILER.performance_metrics)
     return (_build_row(m, _PERFORMANCE_METRIC, _PERFORMANCE_METRIC_STRINGS) for m in listed)
 
 
-def generic_source_rows(report: MachineReport) -> Iterable[Row]:
+def read_generic_source_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per source of generic events."""
     return (_build_row(m, _GENERIC_SOURCE) for m in report.raw_data.stream.messages(_STREAM_HEADER.generic_sources))
 
 
-def generic_type_rows(report: MachineReport) -> Iterable[Row]:
+def read_generic_type_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per event type of counter samples."""
     for m in report.raw_data.stream.messages(_STREAM_HEADER.generic_types):
         row = _build_row(m, _GENERIC_TYPE)
@@ -219,7 +223,7 @@ def generic_type_rows(report: MachineReport) -> Iterable[Row]:
             yield row | {"sourceId": int(row["typeId"]) & SOURCE_MASK}
 
 
-def generic_field_rows(report: MachineReport) -> Iterable[Row]:
+def read_generic_field_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per field of the counter samples of each event type."""
     for number, listed in report.counter_fields.items():
         for i, field in enumerate(listed):
@@ -227,29 +231,29 @@ def generic_field_rows(report: MachineReport) -> Iterable[Row]:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]]]] = {
-    "META_DATA_EXPORT": (("name", "value"), product_rows),
-    "META_DATA_CAPTURE": (("name", "value"), launch_rows),
-    "TARGET_INFO_SYSTEM_ENV": (("nameEnum", "value"), property_rows),
-    "TARGET_INFO_NIC_INFO": ((*_NETWORK_CARD, *_NETWORK_CARD_STRINGS), network_card_rows),
-    "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), session_start_rows),
-    "ANALYSIS_DETAILS": (("duration",), duration_rows),
-    "TARGET_INFO_GPU": ((*_GPU_NUMBERS, *_GPU_STRINGS), gpu_rows),
-    "TARGET_INFO_CUDA_GPU": ((*_CUDA_GPU_NUMBERS, *_CUDA_GPU_STRINGS), cuda_gpu_rows),
-    "TARGET_INFO_CUDA_CONTEXT_INFO": (tuple(_CONTEXT), context_rows),
-    "TARGET_INFO_CUDA_NULL_STREAM": (tuple(_CONTEXT)[:4], context_rows),
-    "TARGET_INFO_CUDA_STREAM": (tuple(_STREAM), stream_rows),
-    "TARGET_INFO_NVTX_CUDA_STREAM": ((*_NAMED_STREAM, *_NAMED_STREAM_STRINGS), named_stream_rows),
-    "ThreadNames": (tuple(_THREAD), thread_rows),
-    "TARGET_INFO_GPU_METRICS": (("typeId", "metricId", "metricName"), metric_name_rows),
-    "TARGET_INFO_COMPONENT": ((*_COMPONENT, *_COMPONENT_STRINGS), component_rows),
-    "TARGET_INFO_PERF_METRIC": ((*_PERFORMANCE_METRIC, *_PERFORMANCE_METRIC_STRINGS), performance_metric_rows),
-    "GENERIC_EVENT_SOURCES": (("sourceId", "nameId"), generic_source_rows),
-    "GENERIC_EVENT_TYPES": (("typeId", "nameId", "sourceId"), generic_type_rows),
-    "GENERIC_EVENT_TYPE_FIELDS": (("typeId", "fieldIdx", "fieldNameId"), generic_field_rows),
+    "META_DATA_EXPORT": (("name", "value"), read_product_rows),
+    "META_DATA_CAPTURE": (("name", "value"), read_launch_rows),
+    "TARGET_INFO_SYSTEM_ENV": (("nameEnum", "value"), read_property_rows),
+    "TARGET_INFO_NIC_INFO": ((*_NETWORK_CARD, *_NETWORK_CARD_STRINGS), read_network_card_rows),
+    "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), read_session_start_rows),
+    "ANALYSIS_DETAILS": (("duration",), read_duration_rows),
+    "TARGET_INFO_GPU": ((*_GPU_NUMBERS, *_GPU_STRINGS), read_gpu_rows),
+    "TARGET_INFO_CUDA_GPU": ((*_CUDA_GPU_NUMBERS, *_CUDA_GPU_STRINGS), read_cuda_gpu_rows),
+    "TARGET_INFO_CUDA_CONTEXT_INFO": (tuple(_CONTEXT), read_context_rows),
+    "TARGET_INFO_CUDA_NULL_STREAM": (tuple(_CONTEXT)[:4], read_context_rows),
+    "TARGET_INFO_CUDA_STREAM": (tuple(_STREAM), read_stream_rows),
+    "TARGET_INFO_NVTX_CUDA_STREAM": ((*_NAMED_STREAM, *_NAMED_STREAM_STRINGS), read_named_stream_rows),
+    "ThreadNames": (tuple(_THREAD), read_thread_rows),
+    "TARGET_INFO_GPU_METRICS": (("typeId", "metricId", "metricName"), read_metric_name_rows),
+    "TARGET_INFO_COMPONENT": ((*_COMPONENT, *_COMPONENT_STRINGS), read_component_rows),
+    "TARGET_INFO_PERF_METRIC": ((*_PERFORMANCE_METRIC, *_PERFORMANCE_METRIC_STRINGS), read_performance_metric_rows),
+    "GENERIC_EVENT_SOURCES": (("sourceId", "nameId"), read_generic_source_rows),
+    "GENERIC_EVENT_TYPES": (("typeId", "nameId", "sourceId"), read_generic_type_rows),
+    "GENERIC_EVENT_TYPE_FIELDS": (("typeId", "fieldIdx", "fieldNameId"), read_generic_field_rows),
 }
 
 
-def table_names(nsys_version: tuple[int, ...]) -> list[str]:
+def list_table_names(nsys_version: tuple[int, ...]) -> list[str]:
     """Return the names of the small source tables that a version of nsys exports.
 
     Args:
@@ -259,20 +263,22 @@ def table_names(nsys_version: tuple[int, ...]) -> list[str]:
     return [name for name in TABLES if name != excluded]
 
 
-def _time_extent(report: MachineReport) -> clocks.TimeExtent:
-    return clocks.time_extent(report.raw_data.header, report.container.read_section(CLOCKS))
+def _compute_time_extent(report: MachineReport) -> clocks.TimeExtent:
+    return clocks.compute_time_extent(report.raw_data.header, report.container.read_section(CLOCKS))
 
 
-def _property_messages(report: MachineReport, *ids: int) -> Iterator[Message]:
+def _read_property_messages(report: MachineReport, *ids: int) -> Iterator[Message]:
     """Yield the properties with one of the given ids, for all target machines."""
-    field = fields_of("Property").id
-    for target in report.raw_data.header.messages(fields_of("CaptureHeader").targets):
-        for properties in target.messages(fields_of("Target").properties):
-            yield from (p for p in properties.messages(fields_of("Properties").properties) if p.int_value(field) in ids)
+    field = load_fields("Property").id
+    for target in report.raw_data.header.messages(load_fields("CaptureHeader").targets):
+        for properties in target.messages(load_fields("Target").properties):
+            yield from (
+                p for p in properties.messages(load_fields("Properties").properties) if p.int_value(field) in ids
+            )
 
 
-def _device_messages(report: MachineReport, field: int) -> Iterator[Message]:
-    devices = fields_of("TargetDevices").devices
+def _read_device_messages(report: MachineReport, field: int) -> Iterator[Message]:
+    devices = load_fields("TargetDevices").devices
     targets = (
         m for machine in report.raw_data.trailer.iter_messages(_TRAILER.targets) for m in machine.iter_messages(devices)
     )

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.readers.common.budget import CELL_BYTES
-from tracekit.readers.common.columns import number_array
+from tracekit.readers.common.columns import build_number_array
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.events import SelectedEvents
 
-_EVENT = fields_of("GenericEvent")
+_EVENT = load_fields("GenericEvent")
 SOURCE = b"GpuMetrics"
 SOURCES = (SOURCE, b"SocMetrics", b"FTrace", b"ETW", b"GenericCounters", b"QnxKernelTrace")
 """Names that nsys gives to sources of generic events. Other names may be those of programs."""
@@ -66,7 +66,7 @@ class Metric(NamedTuple):
         )
 
 
-def gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
+def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
     """Return the metrics in the samples of each event type, ordered by offset.
 
     Each GPU has its own event types: the lowest byte of an event type is the number of the GPU.
@@ -74,8 +74,8 @@ def gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
     Raises:
         Damage: Metrics overlap, or a metric has an invalid offset or size.
     """
-    stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
-    sources = {number for number, name in source_ids_and_names(raw_data) if name == SOURCE}
+    stream, generic_type = load_fields("StreamHeader"), load_fields("GenericType")
+    sources = {number for number, name in read_source_ids_and_names(raw_data) if name == SOURCE}
     metrics_by_id = {}
     for listed in raw_data.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
@@ -87,19 +87,19 @@ def gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
     return metrics_by_id
 
 
-def source_names(raw_data: RawData) -> dict[int, str]:
+def read_source_names(raw_data: RawData) -> dict[int, str]:
     """Return the names of the sources of generic events by source id, without sources that programs define."""
     return {
         number: name.decode()
-        for number, name in source_ids_and_names(raw_data)
+        for number, name in read_source_ids_and_names(raw_data)
         if name in SOURCES and number is not None
     }
 
 
-def source_ids_and_names(raw_data: RawData) -> list[tuple[int | None, bytes]]:
+def read_source_ids_and_names(raw_data: RawData) -> list[tuple[int | None, bytes]]:
     """Return the id and the name of each source of generic events."""
-    source_id, sources = fields_of("GenericSource").source_id, fields_of("StreamHeader").generic_sources
-    return [(m.int_value(source_id), _source_name(raw_data, m)) for m in raw_data.stream.messages(sources)]
+    source_id, sources = load_fields("GenericSource").source_id, load_fields("StreamHeader").generic_sources
+    return [(m.int_value(source_id), _read_source_name(raw_data, m)) for m in raw_data.stream.messages(sources)]
 
 
 def decode_metric_samples(
@@ -120,7 +120,7 @@ def decode_metric_samples(
     decoded = _decode_rows(metrics_by_id, selected_events, budget, skipped)
     rows = len(decoded["value"])
     before = selected_events.prefix_totals({ROWID: rows})
-    return {ROWID: number_array(np.arange(1, rows + 1) + before[ROWID])} | decoded
+    return {ROWID: build_number_array(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 
 def _decode_rows(
@@ -137,14 +137,14 @@ def _decode_rows(
     for field in fields_by_number.values():
         complete &= True if field.valid is None else field.valid
     samples = _Samples(selected_events.buffer, times, offsets, stops - offsets)
-    groups = list(_events_by_type(ids, complete, metrics_by_id))
+    groups = list(_group_events_by_type(ids, complete, metrics_by_id))
     parts = [samples.decode_samples_of_type(number, metrics_by_id[number], events, budget) for number, events in groups]
     columns: tuple[Int64Array, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
         owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
         order = np.argsort(np.concatenate([_NO_VALUES, *owners]), kind="stable")
         columns = tuple(np.concatenate([_NO_VALUES, *column])[order] for column in zip(_NO_ROWS, *parts, strict=True))
-    arrays = [number_array(column, None) for column in columns]
+    arrays = [build_number_array(column, None) for column in columns]
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 
@@ -163,7 +163,7 @@ def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], fields_by_numbe
     return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(complete))})
 
 
-def _events_by_type(
+def _group_events_by_type(
     event_types: Int64Array, complete_mask: Mask, metrics_by_id: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Int64Array]]:
     """Yield each event type of GPU metrics that occurs, and the ascending indices of its complete events.
@@ -221,13 +221,13 @@ def _check_no_overlap(metrics: Sequence[Metric]) -> None:
 
 
 def _parse_metric(message: Message) -> Metric:
-    field = fields_of("GenericField")
+    field = load_fields("GenericField")
     name, at, size = (message.int_value(n) or 0 for n in (field.name_id, field.offset, field.size))
     if not (0 <= at < 1 << 20 and 1 <= size <= WORD):
         raise Damage(f"a GPU metric has an invalid offset or size: {size} bytes at byte {at}")
     return Metric(name, at, size)
 
 
-def _source_name(raw_data: RawData, source: Message) -> bytes:
-    name = source.int_value(fields_of("GenericSource").name_id)
+def _read_source_name(raw_data: RawData, source: Message) -> bytes:
+    name = source.int_value(load_fields("GenericSource").name_id)
     return raw_data.strings[name].as_py() if name is not None and 0 <= name < len(raw_data.strings) else b""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import Selection
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ NAME, SCHEMA = b"MPI", "NsysMpi"
 WRAPPER_SCHEMAS = range(FIRST_SCHEMA + 10_001, FIRST_SCHEMA + 11_000)
 PROCESS = ~np.int64((1 << 24) - 1)
 RANGES = np.array((59, 60, 70, 71), np.uint64)
-_NVTX = fields_of("NvtxEvent")
+_NVTX = load_fields("NvtxEvent")
 FIELDS = (_NVTX.event_type, _NVTX.global_tid, _NVTX.domain_id)
 DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
 
@@ -55,16 +55,16 @@ class MpiDomains:
         """Numbers of the event fields that determine whether an event is an MPI call."""
         return FIELDS
 
-    def event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
+    def compute_event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
         """Return a mask of the NVTX events that are MPI calls.
 
         Args:
             fields_by_number: Decoded fields of the events, by field number.
             event_count: Number of events.
         """
-        ranges = np.isin(_integer_field_values(fields_by_number, _NVTX.event_type, event_count), RANGES)
+        ranges = np.isin(_read_integer_field(fields_by_number, _NVTX.event_type, event_count), RANGES)
         threads, domains = (
-            _integer_field_values(fields_by_number, f, event_count).view(np.int64)
+            _read_integer_field(fields_by_number, f, event_count).view(np.int64)
             for f in (_NVTX.global_tid, _NVTX.domain_id)
         )
         calls = np.zeros(event_count, np.bool_)
@@ -100,7 +100,7 @@ def find_mpi_domains(schemas: Schemas, events: Events, strings: pa.Array, budget
     return MpiDomains(frozenset(pairs))
 
 
-def _integer_field_values(
+def _read_integer_field(
     fields_by_number: Mapping[int, Field], number: int, total: int
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return the values of an integer field of events. The value is 0 where the field is absent."""

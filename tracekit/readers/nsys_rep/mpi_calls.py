@@ -22,7 +22,7 @@ from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.mpi import PROCESS
 from tracekit.readers.nsys_rep.payload_schemas import ARRAYS, FIRST_SCHEMA, FORMS, ValueFormat
-from tracekit.readers.nsys_rep.payloads import PAYLOAD_BYTES, PayloadItems, group_equal_rows, int64_values
+from tracekit.readers.nsys_rep.payloads import PAYLOAD_BYTES, PayloadItems, get_int64_values, group_equal_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,8 +107,8 @@ class _OtherEvents(NamedTuple):
     def needed_fields(self) -> tuple[int, ...]:
         return self.domains.needed_fields
 
-    def event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
-        return ~self.domains.event_mask(fields_by_number, event_count)
+    def compute_event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
+        return ~self.domains.compute_event_mask(fields_by_number, event_count)
 
 
 @dataclass
@@ -131,20 +131,20 @@ class _Arguments:
         numbers[rows] = values
         valid[rows] = True
 
-    def argument_array(self, column: str, *, null_if_zero: bool) -> pa.Array:
+    def build_argument_array(self, column: str, *, null_if_zero: bool) -> pa.Array:
         """Return an argument of all calls, given the name of its column, or null for calls without the argument.
 
         If ``null_if_zero`` is True, arguments that are 0 become null, too.
         """
         if column not in self.values:
-            return col.null_array(self.total, pa.int64())
+            return col.build_null_array(self.total, pa.int64())
         numbers, valid = self.values[column]
-        return col.number_array(numbers, valid & (numbers != 0) if null_if_zero else valid)
+        return col.build_number_array(numbers, valid & (numbers != 0) if null_if_zero else valid)
 
 
-def fields_of_mpi_calls(domains: MpiDomains) -> NeededFields:
+def list_fields_of_mpi_calls(domains: MpiDomains) -> NeededFields:
     """Return the fields of NVTX events from which MPI calls are decoded."""
-    return arrays.payload_fields_of_columns(_NVTX_EVENTS, (*_COLUMNS, "binaryData"), _OtherEvents(domains))
+    return arrays.list_payload_fields(_NVTX_EVENTS, (*_COLUMNS, "binaryData"), _OtherEvents(domains))
 
 
 def decode_calls(
@@ -160,7 +160,7 @@ def decode_calls(
         fields, fields.selected_events, _NVTX_EVENTS, _COLUMNS, budget, skipped=Counter(), exclusion=exclusion
     )
     calls = _Payloads.decode_payloads(fields, domains, events, budget)
-    indices = calls.table_indices()
+    indices = calls.find_table_indices()
     decoder = _CallDecoder(calls, schemas, events, budget)
     return {name: decoder.decode_call_table(name, np.flatnonzero(indices == nth)) for nth, name in enumerate(CALLS)}
 
@@ -188,10 +188,12 @@ class _Payloads(NamedTuple):
         total = len(events["start"])
         keys = np.zeros((total, 3), np.int64)
         starts, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
-        keys[:, 0], keys[:, 1] = int64_values(events["globalTid"]) & PROCESS, int64_values(events["domainId"])
+        keys[:, 0], keys[:, 1] = get_int64_values(events["globalTid"]) & PROCESS, get_int64_values(events["domainId"])
         field = fields_by_number.get(_PAYLOAD)
         if field is not None:
-            field = field.take(np.flatnonzero(domains.event_mask(fields_by_number, len(fields.selected_events.starts))))
+            field = field.take(
+                np.flatnonzero(domains.compute_event_mask(fields_by_number, len(fields.selected_events.starts)))
+            )
             rows = field.rows()
             begins, ends = field.spans()
             budget.check_temporary_memory(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")
@@ -202,7 +204,7 @@ class _Payloads(NamedTuple):
             starts[rows], stops[rows] = items.starts[first], items.stops[first]
         return cls(buffer.words, keys, starts, stops)
 
-    def table_indices(self) -> Int64Array:
+    def find_table_indices(self) -> Int64Array:
         """Return, for each event, the index in ``CALLS`` of the table that the event belongs to."""
         numbers, names = self.keys[:, 2] - FIRST_SCHEMA, list(CALLS)
         indices = np.full(len(numbers), names.index(OTHER))
@@ -261,7 +263,7 @@ class _CallDecoder(NamedTuple):
             return result | {"requestHandle": requests}
         arguments = self._decode_arguments(table_name, rows)
         return result | {
-            c: arguments.argument_array(c, null_if_zero=(table_name, c) in _NULL_IF_ZERO)
+            c: arguments.build_argument_array(c, null_if_zero=(table_name, c) in _NULL_IF_ZERO)
             for c in CALLS[table_name]
             if c not in _EVENT
         }
@@ -269,10 +271,10 @@ class _CallDecoder(NamedTuple):
     def _decode_arguments(self, table_name: str, rows: Int64Array) -> _Arguments:
         """Decode the arguments of the calls at the given rows."""
         arguments = _Arguments(len(rows), {})
-        for group, schema in _payloads_by_schema(self.calls.keys[rows], self.schemas):
+        for group, schema in _group_payloads_by_schema(self.calls.keys[rows], self.schemas):
             for entry in schema.entries:
                 column = _ARGUMENTS[table_name].get(entry.name)
-                size = integer_size(entry, self.schemas)
+                size = compute_integer_size(entry, self.schemas)
                 if column and size and not entry.flags & ARRAYS:
                     values, long = self.calls.decode_integers(rows[group], entry.offset, size, signed=_is_signed(entry))
                     arguments.set_argument(column, group[long], values)
@@ -291,7 +293,7 @@ def _repeat_calls_by_request(
     """
     counts, at = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     room = np.maximum(calls.stops[rows] - calls.starts[rows], 0)
-    for group, schema in _payloads_by_schema(calls.keys[rows], schemas):
+    for group, schema in _group_payloads_by_schema(calls.keys[rows], schemas):
         entries = {entry.name: entry for entry in schema.entries}
         if _REQUESTS in entries:
             numbers, long = calls.decode_integers(rows[group], 0, _COUNT_BYTES, signed=False)
@@ -311,10 +313,10 @@ def _repeat_calls_by_request(
     places = (calls.starts[rows] + at)[repeated] + nth * _REQUEST_BYTES
     handles = np.zeros(len(repeated), np.int64)
     handles[valid_rows] = calls.words[places[valid_rows]].view(np.int64)
-    return rows[repeated], col.number_array(handles, valid_rows)
+    return rows[repeated], col.build_number_array(handles, valid_rows)
 
 
-def _payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
+def _group_payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
     """Group payloads by schema. Payloads with an unknown schema are omitted.
 
     Returns:
@@ -328,7 +330,7 @@ def _payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[t
     return groups
 
 
-def integer_size(entry: SchemaEntry, schemas: Schemas) -> int:
+def compute_integer_size(entry: SchemaEntry, schemas: Schemas) -> int:
     """Return the size in bytes of a schema entry if it is an integer of 1, 2, 4 or 8 bytes, or 0 otherwise."""
     is_integer = FORMS.get(entry.type) in (ValueFormat.SIGNED, ValueFormat.UNSIGNED)
     size = schemas.sizes.get(entry.type, 0)
@@ -339,7 +341,9 @@ def _is_signed(entry: SchemaEntry) -> bool:
     return FORMS.get(entry.type) is ValueFormat.SIGNED
 
 
-def rank_rows(domains: MpiDomains, events: Events, strings: pa.Array, budget: Budget) -> list[dict[str, int | None]]:
+def decode_rank_rows(
+    domains: MpiDomains, events: Events, strings: pa.Array, budget: Budget
+) -> list[dict[str, int | None]]:
     """Return the rows of the table of MPI ranks, which are decoded from the names of threads.
 
     Raises:
@@ -365,7 +369,9 @@ def rank_rows(domains: MpiDomains, events: Events, strings: pa.Array, budget: Bu
     return rows
 
 
-def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]]) -> list[dict[str, int | str | None]]:
+def decode_communicator_rows(
+    schemas: Schemas, ranks: Sequence[Mapping[str, int | None]]
+) -> list[dict[str, int | str | None]]:
     """Return the rows of the table of MPI communicators, given the rows of the table of MPI ranks."""
     rank_of = {int(row["globalTid"] or 0) & int(PROCESS): row["rank"] for row in ranks}
     rows: list[dict[str, int | str | None]] = []
@@ -376,7 +382,7 @@ def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]
         row: dict[str, int | str | None] = dict.fromkeys(SMALL[COMMUNICATORS])
         row |= {"rank": rank_of.get(instance.process), "timestamp": instance.time}
         for entry in schema.entries:
-            size, column = integer_size(entry, schemas), _COMMUNICATOR.get(entry.name)
+            size, column = compute_integer_size(entry, schemas), _COMMUNICATOR.get(entry.name)
             data = instance.data[entry.offset : entry.offset + size]
             if column and size and len(data) == size:
                 value = int.from_bytes(data, "little", signed=_is_signed(entry) or size == _REQUEST_BYTES)
@@ -385,6 +391,6 @@ def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]
     return rows
 
 
-def empty_call_columns(table_name: str) -> dict[str, pa.Array]:
+def create_empty_call_columns(table_name: str) -> dict[str, pa.Array]:
     """Return the columns of an empty table of MPI calls, given the name of the table."""
-    return {c: col.null_array(0, pa.int64()) for c in (*CALLS[table_name], ROWID)}
+    return {c: col.build_null_array(0, pa.int64()) for c in (*CALLS[table_name], ROWID)}

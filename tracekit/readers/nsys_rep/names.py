@@ -89,7 +89,7 @@ KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
 """Pairs of payload field and event type for which it is known whether the events are rows of a declared table."""
 
 
-def event_kind_name(kind: int) -> str | None:
+def format_event_kind(kind: int) -> str | None:
     """Return the name of a kind of events, or None if a declared table may contain events of this kind.
 
     The result is therefore also None for function calls, GPU activities and generic events, because their kind does not
@@ -102,27 +102,27 @@ def event_kind_name(kind: int) -> str | None:
     payload, event_type = entries.split_event_kind(kind)
     is_call = payload == layout.API and event_type in layout.CLASSES_BY_TYPE
     is_decoded = is_call or payload == layout.GPU or (payload, event_type) in DECODED_TYPES
-    return None if is_decoded else event_type_name(payload, event_type)
+    return None if is_decoded else format_event_type(payload, event_type)
 
 
-def event_type_name(payload: int, event_type: int) -> str:
+def format_event_type(payload: int, event_type: int) -> str:
     """Return the name of the events with the given payload field and event type."""
     if payload == layout.NVTX:
         return f"NVTX {NVTX_RANGE_ENDS.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
 
 
-def incomplete_event_name(payload: int, event_type: int) -> str:
+def format_incomplete_event(payload: int, event_type: int) -> str:
     """Return the name of the events of one type that have none of the fields that identify the rows of a table."""
-    return "process without a name" if payload == layout.PROCESS else event_type_name(payload, event_type)
+    return "process without a name" if payload == layout.PROCESS else format_event_type(payload, event_type)
 
 
-def generic_event_name(source: str | None) -> str:
+def format_generic_event(source: str | None) -> str:
     """Return the name of the generic events of a source, such as GPU metrics. None stands for an unknown source."""
     return "generic event" if source is None else f"generic event of {source}"
 
 
-def call_class_name(event_class: int) -> str:
+def format_call_class(event_class: int) -> str:
     """Return the display name of a class of function calls.
 
     If the class is unknown, the name contains its number.
@@ -130,12 +130,12 @@ def call_class_name(event_class: int) -> str:
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")
 
 
-def activity_name(event_type: int) -> str:
+def format_activity(event_type: int) -> str:
     """Return the name of the GPU activities of an event type that have none of the known activity fields."""
     return f"GPU activity of type {event_type}"
 
 
-def call_name(event_type: int, event_class: int | None) -> str | None:
+def format_call(event_type: int, event_class: int | None) -> str | None:
     """Return the name of the function calls with the given type and class, or None if a declared table contains them.
 
     If the calls have no class, ``event_class`` is None.
@@ -146,4 +146,4 @@ def call_name(event_type: int, event_class: int | None) -> str | None:
         return None
     if event_type == layout.CALL_MARK or event_class in MARK_CLASSES:
         return EVENT_TYPES[layout.CALL_MARK]
-    return call_class_name(event_class)
+    return format_call_class(event_class)

@@ -18,10 +18,10 @@ import numpy as np
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
-from tracekit.readers.common.protobuf.rewriting import encode_field, field_span_at
+from tracekit.readers.common.protobuf.rewriting import encode_field, locate_field
 from tracekit.readers.common.protobuf.wire import DELIMITED
 from tracekit.readers.common.redaction import PrivateValueMatcher, Redaction, TooManyCandidates
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ BYTES_PER_STEP = 16
 """Number of bytes of a string that may be searched per step."""
 MAX_ENTRIES = 1 << 21
 MAX_DEPTH = 24
-_ENTRY_FIELDS = (fields_of("EventBlock").events, fields_of("EventBlock").generic_events)
+_ENTRY_FIELDS = (load_fields("EventBlock").events, load_fields("EventBlock").generic_events)
 _KEY_AND_LENGTH = 5
 """Maximum number of bytes of the key and the length of an entry."""
 
@@ -63,7 +63,7 @@ class StepBudget:
         """
         self.left -= steps
         if self.left < 0:
-            raise self.limit_exceeded_error()
+            raise self.create_limit_exceeded_error()
 
     def deduct_string_steps(self, string_size: int) -> None:
         """Subtract the steps for searching a string of a given size in bytes from those that are still allowed.
@@ -73,7 +73,7 @@ class StepBudget:
         """
         self.deduct_steps(1 + string_size // BYTES_PER_STEP)
 
-    def limit_exceeded_error(self) -> Damage:
+    def create_limit_exceeded_error(self) -> Damage:
         """Return the error for a file that takes more steps to redact than are allowed."""
         return Damage(f"redacting it takes more than {self._limit} steps, which is too many for a file of its size")
 
@@ -109,7 +109,7 @@ class BlockEntries:
         order = np.argsort(starts, kind="stable")
         return cls(block_data, starts[order], stops[order], numbers[order])
 
-    def entry_indices_at(self, offsets: Iterable[int]) -> list[int]:
+    def find_entries_at(self, offsets: Iterable[int]) -> list[int]:
         """Return the ascending indices of the events or strings that contain at least one of the given offsets."""
         at = np.fromiter(offsets, np.int64)
         nth = np.searchsorted(self.starts, at, side="right") - 1
@@ -119,13 +119,13 @@ class BlockEntries:
     def __getitem__(self, entry_index: int) -> bytes:
         return self.body[self.starts[entry_index] : self.stops[entry_index]]
 
-    def spans_within_entry(self, entry_index: int, spans: Spans) -> list[Span]:
+    def select_spans_within_entry(self, entry_index: int, spans: Spans) -> list[Span]:
         """Return the intervals that start in an event or string, with offsets relative to its start."""
         start, stop = int(self.starts[entry_index]), int(self.stops[entry_index])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans[first:last]]
 
-    def unknown_fields(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
+    def iterate_unknown_fields(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
         """Yield the start and end offset of each length-delimited field that holds neither an event nor a string.
 
         No known release of nsys writes such fields.
@@ -137,7 +137,7 @@ class BlockEntries:
             at, end = int(befores[nth]), int(afters[nth])
             while at < end:
                 budget.deduct_steps()
-                part = field_span_at(self.body, view, at)
+                part = locate_field(self.body, view, at)
                 if part.kind == DELIMITED and part.value_start != end:
                     yield part.value_start, part.end
                 at = part.end
@@ -152,16 +152,16 @@ class BlockEntries:
         for nth, value in sorted(values_by_entry.items()):
             after = int(self.stops[nth - 1]) if nth else 0
             out += (
-                self.body[copied : self._field_offset(after, int(self.starts[nth]), budget)],
+                self.body[copied : self._find_field_offset(after, int(self.starts[nth]), budget)],
                 encode_field(int(self.numbers[nth]), value),
             )
             copied = int(self.stops[nth])
         return b"".join((*out, self.body[copied:]))
 
-    def _field_offset(self, search_start: int, value_start: int, budget: StepBudget) -> int:
+    def _find_field_offset(self, search_start: int, value_start: int, budget: StepBudget) -> int:
         """Return the offset of the field whose value starts at a given offset, searching from an earlier offset."""
         view = memoryview(self.body)
-        while (part := field_span_at(self.body, view, search_start)).value_start < value_start:
+        while (part := locate_field(self.body, view, search_start)).value_start < value_start:
             budget.deduct_steps()
             search_start = part.end
         return part.start
@@ -179,7 +179,7 @@ class Overwriter:
         self.budget = budget
         self.matcher = matcher
 
-    def private_value_spans(self, data: bytes) -> list[Span]:
+    def find_private_value_spans(self, data: bytes) -> list[Span]:
         """Return the intervals of bytes that may hold private values, each with a bit mask of patterns.
 
         Raises:
@@ -187,9 +187,9 @@ class Overwriter:
         """
         before = self.matcher.examined
         try:
-            spans = self.matcher.candidates(data, self.budget.left)
+            spans = self.matcher.find_candidates(data, self.budget.left)
         except TooManyCandidates as e:
-            raise self.budget.limit_exceeded_error() from e
+            raise self.budget.create_limit_exceeded_error() from e
         self.budget.deduct_steps(self.matcher.examined - before)
         return spans
 
@@ -200,9 +200,9 @@ class Overwriter:
             value: Bytes to copy.
             spans: Intervals that may hold private values. If it is None, the bytes are searched for them.
         """
-        spans = self.private_value_spans(value) if spans is None else spans
+        spans = self.find_private_value_spans(value) if spans is None else spans
         out = bytearray(value)
-        for start, end, pattern_mask in innermost_fields(value, spans, self.budget):
+        for start, end, pattern_mask in find_innermost_fields(value, spans, self.budget):
             out[start:end] = self.overwrite_string(value[start:end], pattern_mask)
         return bytes(out)
 
@@ -219,13 +219,13 @@ class Overwriter:
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
         """Return a copy of a block with private values overwritten in fields that hold neither events nor strings."""
         out = bytearray(entries.body)
-        for start, end in entries.unknown_fields(self.budget):
+        for start, end in entries.iterate_unknown_fields(self.budget):
             inside = [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans if start <= a < end]
             out[start:end] = self.overwrite_private_values(entries.body[start:end], inside)
         return dataclasses.replace(entries, body=bytes(out))
 
 
-def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
+def find_innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
     """Yield the innermost fields of a message that contain any of the given intervals.
 
     Bytes are treated as a message if they can be parsed as one and every interval in them lies within one of its
@@ -239,7 +239,7 @@ def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator
         start, end, depth, inside = waiting.pop()
         if not inside:
             continue
-        inner = _fields_with_intervals(value[start:end], inside, budget) if depth < MAX_DEPTH else None
+        inner = _find_fields_with_intervals(value[start:end], inside, budget) if depth < MAX_DEPTH else None
         if inner is None:
             yield start, end, functools.reduce(operator.or_, (mask for _, _, mask in inside))
             continue
@@ -247,14 +247,14 @@ def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator
             waiting.append((start + part.value_start, start + part.end, depth + 1, intervals))
 
 
-def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
+def _find_fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
     """Return the fields of a message that contain any of the given intervals, each with its intervals.
 
     The result is None if the bytes are not a message, or if an interval does not lie within one field.
     """
     try:
         budget.deduct_steps(len(spans))
-        fields = list(_delimited_fields(value, budget))
+        fields = list(_iterate_delimited_fields(value, budget))
     except _NotAMessageError:
         return None
     starts = [part.value_start for part in fields]
@@ -272,13 +272,13 @@ class _NotAMessageError(Exception):
     """The exception for bytes that cannot be parsed as a message."""
 
 
-def _delimited_fields(message: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
+def _iterate_delimited_fields(message: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
     """Yield the length-delimited fields of a message."""
     view, at = memoryview(message), 0
     while at < len(message):
         budget.deduct_steps()
         try:
-            part = field_span_at(message, view, at)
+            part = locate_field(message, view, at)
         except Damage as e:
             raise _NotAMessageError from e
         if part.kind == DELIMITED:

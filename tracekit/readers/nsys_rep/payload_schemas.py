@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ class Labels:
         """Maximum number of characters of a formatted value of the enum."""
         return NUMBER_WIDTH + ESCAPED * sum(map(len, (*self.names.values(), *self.flags.values())))
 
-    def enum_value_name(self, value: int) -> str:
+    def format_enum_value(self, value: int) -> str:
         """Return the name of an enum value as nsys writes it."""
         if value in self.names:
             return self.names[value]
@@ -223,20 +223,20 @@ class Schemas:
     def parse(cls, message: Message) -> Schemas:
         """Parse the message with the payload schemas of a report."""
         parsed = cls()
-        types, schema, enum = fields_of("PredefinedType"), fields_of("PayloadSchema"), fields_of("PayloadEnum")
-        listed = enumerate(message.messages(fields_of("PayloadSchemas").types), 1)
+        types, schema, enum = load_fields("PredefinedType"), load_fields("PayloadSchema"), load_fields("PayloadEnum")
+        listed = enumerate(message.messages(load_fields("PayloadSchemas").types), 1)
         parsed.sizes |= {n: m.int_value(types.size) or 0 for n, m in listed if m.int_value(types.size)}
-        fields = fields_of("ProcessSchemas")
-        for process in message.messages(fields_of("PayloadSchemas").processes):
-            pid = _unsigned_number(process, fields.global_pid)
+        fields = load_fields("ProcessSchemas")
+        for process in message.messages(load_fields("PayloadSchemas").processes):
+            pid = _read_unsigned_number(process, fields.global_pid)
             for m in process.messages(fields.schemas):
-                parsed.schemas[pid, _unsigned_number(m, schema.domain_id), _unsigned_number(m, schema.schema_id)] = (
-                    _parse_schema(m)
-                )
+                parsed.schemas[
+                    pid, _read_unsigned_number(m, schema.domain_id), _read_unsigned_number(m, schema.schema_id)
+                ] = _parse_schema(m)
             parsed.instances += [_parse_payload_instance(pid, m) for m in process.messages(fields.instances)]
             for m in process.messages(fields.enums):
-                parsed.enums[pid, _unsigned_number(m, enum.domain_id), _unsigned_number(m, enum.enum_id)] = _parse_enum(
-                    m
+                parsed.enums[pid, _read_unsigned_number(m, enum.domain_id), _read_unsigned_number(m, enum.enum_id)] = (
+                    _parse_enum(m)
                 )
         return parsed
 
@@ -254,7 +254,7 @@ class Schemas:
             Damage: All schemas together have more than ``MAX_PLANNED`` values.
         """
         if schema_id < FIRST_SCHEMA:
-            return Plan(self._predefined_type_json_fragments(schema_id))
+            return Plan(self._plan_predefined_type(schema_id))
         key = (process_id, domain_id, schema_id)
         schema = self.schemas.get(key)
         if schema is not None and key not in self._plans:
@@ -265,7 +265,7 @@ class Schemas:
         """Return a plan for formatting the payloads of a schema, or None if they cannot be formatted."""
         planner = _Planner(self, process_id, domain_id)
         try:
-            fragments = planner.struct_json_fragments(schema, 0, 0)
+            fragments = planner.plan_struct(schema, 0, 0)
         except _NoPlanError:
             return None
         finally:
@@ -273,12 +273,12 @@ class Schemas:
             if self._planned_values > MAX_PLANNED:
                 number = self._planned_values
                 raise Damage(f"its payload schemas have {number} values, but tracekit supports at most {MAX_PLANNED}")
-        named = ["{" + json_string(schema.name) + ":", *fragments, "}"] if schema.name else fragments
+        named = ["{" + encode_json_string(schema.name) + ":", *fragments, "}"] if schema.name else fragments
         plan = Plan(list(_join_adjacent_constants(named)), schema.size or None)
         values = sum(not isinstance(p, str) for p in plan.fragments)
         return plan if values <= plan.min_size and plan.max_width <= MAX_WIDTH else None
 
-    def _predefined_type_json_fragments(self, type_id: int) -> Fragments:
+    def _plan_predefined_type(self, type_id: int) -> Fragments:
         """Return the fragments of the JSON text of payloads that have a predefined type instead of a schema.
 
         If a payload contains several values, only the first value is formatted.
@@ -298,7 +298,7 @@ class _Planner:
         self.alignments: dict[int, int] = {}
         self.values = 0
 
-    def struct_json_fragments(self, schema: PayloadSchema, offset: int, depth: int) -> Fragments:
+    def plan_struct(self, schema: PayloadSchema, offset: int, depth: int) -> Fragments:
         """Return the fragments of the JSON text of a struct: constant strings, and values to format.
 
         Args:
@@ -312,17 +312,17 @@ class _Planner:
         after = 0
         for nth, entry in enumerate(schema.entries):
             self._count_values(1)
-            size, align = self.size_and_alignment(entry)
+            size, align = self.compute_size_and_alignment(entry)
             behind = _align_up(after, min(align, schema.pack or align))
             start = entry.offset if entry.offset or not nth else behind
-            after = behind + size * _value_count(entry)
-            if schema.size and start + size * _value_count(entry) > schema.size:
+            after = behind + size * _count_entry_values(entry)
+            if schema.size and start + size * _count_entry_values(entry) > schema.size:
                 raise _NoPlanError
-            fragments_of_entry = self.entry_json_fragments(entry, offset + start, size, depth)
+            fragments_of_entry = self.plan_entry(entry, offset + start, size, depth)
             fragments += ["," if fragments else "", *fragments_of_entry] if fragments_of_entry else []
         return ["{", *fragments, "}"]
 
-    def entry_json_fragments(self, entry: SchemaEntry, offset: int, size: int, depth: int) -> Fragments:
+    def plan_entry(self, entry: SchemaEntry, offset: int, size: int, depth: int) -> Fragments:
         """Return the fragments of the JSON text of an entry of a struct: constant strings, and values to format.
 
         The fragments are concatenated in order. There are none for a union, which nsys omits.
@@ -332,18 +332,18 @@ class _Planner:
             return []
         if not _is_array(entry):
             return [
-                f"{json_string(_entry_name(entry, inner))}:",
-                *self.value_json_fragments(entry, inner, offset, size, depth),
+                f"{encode_json_string(_format_entry_name(entry, inner))}:",
+                *self.plan_value(entry, inner, offset, size, depth),
             ]
         self._count_values(entry.length)
-        items = (self.value_json_fragments(entry, inner, offset + i * size, size, depth) for i in range(entry.length))
+        items = (self.plan_value(entry, inner, offset + i * size, size, depth) for i in range(entry.length))
         return [
-            f"{json_string(entry.name)}:[",
+            f"{encode_json_string(entry.name)}:[",
             *(p for i, item in enumerate(items) for p in ("," * (i > 0), *item)),
             "]",
         ]
 
-    def value_json_fragments(
+    def plan_value(
         self, entry: SchemaEntry, nested_schema: PayloadSchema | None, offset: int, size: int, depth: int
     ) -> Fragments:
         """Return the fragments of the JSON text of one value of an entry: constant strings, and values to format.
@@ -353,7 +353,7 @@ class _Planner:
         if entry.flags & POINTER:
             return ['""']
         if nested_schema is not None:
-            return self.struct_json_fragments(nested_schema, offset, depth + 1)
+            return self.plan_struct(nested_schema, offset, depth + 1)
         labels = self.report.enums.get((*self.key, entry.type))
         if labels is not None:
             return [Value(ValueFormat.ENUM, offset, size, labels)]
@@ -364,7 +364,7 @@ class _Planner:
         )
         return ['""'] if form is ValueFormat.BLANK else [Value(form, offset, size)]
 
-    def size_and_alignment(self, entry: SchemaEntry) -> tuple[int, int]:
+    def compute_size_and_alignment(self, entry: SchemaEntry) -> tuple[int, int]:
         """Return the size and the alignment of one value of an entry in bytes.
 
         Raises:
@@ -381,7 +381,7 @@ class _Planner:
             return labels.size, labels.size
         inner = self.report.schemas.get((*self.key, entry.type))
         if inner is not None:
-            return inner.size, self.alignment(entry.type, inner)
+            return inner.size, self.compute_alignment(entry.type, inner)
         if entry.type in STRINGS:
             unit = STRINGS[entry.type]
             return (unit * entry.length, unit) if entry.length else (POINTER_SIZE, POINTER_SIZE)
@@ -390,7 +390,7 @@ class _Planner:
             raise _NoPlanError
         return size, size
 
-    def alignment(self, schema_id: int, schema: PayloadSchema) -> int:
+    def compute_alignment(self, schema_id: int, schema: PayloadSchema) -> int:
         """Return the alignment of a struct in bytes, which is the largest alignment of its entries.
 
         Raises:
@@ -400,7 +400,7 @@ class _Planner:
             if len(self.alignments) == MAX_NESTED:
                 raise _NoPlanError
             self.alignments[schema_id] = 0
-            widest = max((self.size_and_alignment(e)[1] for e in schema.entries), default=1)
+            widest = max((self.compute_size_and_alignment(e)[1] for e in schema.entries), default=1)
             self.alignments[schema_id] = min(widest, schema.pack or widest)
         if not self.alignments[schema_id] or not schema.size:
             raise _NoPlanError
@@ -412,49 +412,49 @@ class _Planner:
             raise _NoPlanError
 
 
-def _unsigned_number(message: Message, field: int) -> int:
+def _read_unsigned_number(message: Message, field: int) -> int:
     """Return the unsigned integer value of a field, or 0 if the field is absent."""
     return (message.int_value(field) or 0) & _U64
 
 
 def _parse_schema(message: Message) -> PayloadSchema:
-    field = fields_of("PayloadSchema")
+    field = load_fields("PayloadSchema")
     entries = [_parse_entry(entry) for entry in message.messages(field.entries)]
-    name, kind = message.text(field.name) or "", _unsigned_number(message, field.kind)
+    name, kind = message.text(field.name) or "", _read_unsigned_number(message, field.kind)
     return PayloadSchema(
-        kind, name, entries, _unsigned_number(message, field.size), _unsigned_number(message, field.packing)
+        kind, name, entries, _read_unsigned_number(message, field.size), _read_unsigned_number(message, field.packing)
     )
 
 
 def _parse_payload_instance(process: int, message: Message) -> PayloadInstance:
-    field = fields_of("PayloadInstance")
-    domain, schema = _unsigned_number(message, field.domain_id), _unsigned_number(message, field.schema_id)
+    field = load_fields("PayloadInstance")
+    domain, schema = _read_unsigned_number(message, field.domain_id), _read_unsigned_number(message, field.schema_id)
     return PayloadInstance(
         process, domain, schema, message.int_value(field.time), bytes(message.bytes_value(field.data))
     )
 
 
 def _parse_entry(message: Message) -> SchemaEntry:
-    field = fields_of("PayloadEntry")
-    kind, flags = _unsigned_number(message, field.type), _unsigned_number(message, field.flags)
+    field = load_fields("PayloadEntry")
+    kind, flags = _read_unsigned_number(message, field.type), _read_unsigned_number(message, field.flags)
     return SchemaEntry(
         kind,
         flags,
-        _unsigned_number(message, field.offset),
-        _unsigned_number(message, field.length),
+        _read_unsigned_number(message, field.offset),
+        _read_unsigned_number(message, field.length),
         message.text(field.name) or "",
     )
 
 
 def _parse_enum(message: Message) -> Labels:
-    enum, entry = fields_of("PayloadEnum"), fields_of("PayloadEnumEntry")
+    enum, entry = load_fields("PayloadEnum"), load_fields("PayloadEnumEntry")
     listed = [
-        (_unsigned_number(e, entry.value), e.text(entry.name) or "", bool(e.int_value(entry.is_flag)))
+        (_read_unsigned_number(e, entry.value), e.text(entry.name) or "", bool(e.int_value(entry.is_flag)))
         for e in message.messages(enum.entries)
     ]
     names = {number: name for number, name, _ in reversed(listed)}
     return Labels(
-        _unsigned_number(message, enum.size), names, {number: name for number, name, is_flag in listed if is_flag}
+        _read_unsigned_number(message, enum.size), names, {number: name for number, name, is_flag in listed if is_flag}
     )
 
 
@@ -462,7 +462,7 @@ def _is_array(entry: SchemaEntry) -> bool:
     return bool(entry.flags & FIXED_ARRAY) and entry.type not in STRINGS
 
 
-def _value_count(entry: SchemaEntry) -> int:
+def _count_entry_values(entry: SchemaEntry) -> int:
     """Return the number of values of an entry, which is 1 unless the entry is an array."""
     return entry.length if _is_array(entry) else 1
 
@@ -481,7 +481,7 @@ def _align_up(offset: int, alignment: int) -> int:
     return -(-offset // max(1, alignment)) * max(1, alignment)
 
 
-def _entry_name(entry: SchemaEntry, nested_schema: PayloadSchema | None) -> str:
+def _format_entry_name(entry: SchemaEntry, nested_schema: PayloadSchema | None) -> str:
     """Return the name of an entry in JSON.
 
     For a nested struct, it is preceded by the name of the schema of the struct.
@@ -490,7 +490,7 @@ def _entry_name(entry: SchemaEntry, nested_schema: PayloadSchema | None) -> str:
     return f"{schema}:{entry.name}" if schema and entry.name else schema or entry.name
 
 
-def json_string(text: str) -> str:
+def encode_json_string(text: str) -> str:
     """Encode a string as JSON in the same way as nsys: slashes are escaped, and non-ASCII characters are not."""
     return f'"{text.translate(_ESCAPES)}"'
 

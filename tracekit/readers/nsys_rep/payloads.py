@@ -18,8 +18,8 @@ from tracekit.readers.common.columns import coalesce, encode_rows
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, decode_varints, extract_strings
 from tracekit.readers.common.protobuf.wire import DELIMITED
-from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, ValueFormat, json_string
+from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, ValueFormat, encode_json_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,16 +36,16 @@ NEEDED = (*STRING_COLUMNS, "globalTid", "domainId")
 MAX_ITEMS, MAX_TEXT = 4096, 1 << 28
 PAYLOAD_BYTES = 16
 """Bytes of memory per byte of a payload while the payload is formatted."""
-_EXTENDED = fields_of("ExtendedPayload")
+_EXTENDED = load_fields("ExtendedPayload")
 PROCESS = ~np.int64((1 << 24) - 1)
-_ITEM_KEY = np.uint8(fields_of("NvtxPayload").extended << 3 | DELIMITED)
+_ITEM_KEY = np.uint8(load_fields("NvtxPayload").extended << 3 | DELIMITED)
 _BYTES = pa.binary()
 _SPECIAL = np.array([*b'\\"/', *range(32)], np.uint8)
 _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).reshape(256, 2)
 _KINDS = {ValueFormat.SIGNED: "i", ValueFormat.UNSIGNED: "u", ValueFormat.ENUM: "u", ValueFormat.REAL: "f"}
 
 
-def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
+def build_payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
     """Return the columns ``jsonText`` and ``binaryData`` of NVTX events, formatted as ``nsys export`` does.
 
     Args:
@@ -89,8 +89,8 @@ def format_payloads(
     items = PayloadItems(*_copy_messages(payloads))
     if not len(items.rows):
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
-    processes = int64_values(threads)[items.rows] & PROCESS
-    keys = np.stack([processes, int64_values(domains)[items.rows], items.schemas.view(np.int64)], 1)
+    processes = get_int64_values(threads)[items.rows] & PROCESS
+    keys = np.stack([processes, get_int64_values(domains)[items.rows], items.schemas.view(np.int64)], 1)
     formatted = _format_payloads_as_json(schemas, items, keys, MAX_TEXT if max_chars is None else max_chars)
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
     joined, first = _join_lists(edges, formatted), edges[:-1]
@@ -140,11 +140,11 @@ class PayloadItems:
         if schema is not None:
             if schema.stops is not None:
                 raise Damage("the schema id of an NVTX payload is not a number")
-            self.schemas = np.where(_mask_or_true(schema.valid), schema.values, np.uint64(0))
+            self.schemas = np.where(_get_mask_or_true(schema.valid), schema.values, np.uint64(0))
         if content is not None:
             if content.stops is None:
                 raise Damage("an NVTX payload is a number instead of bytes")
-            present = _mask_or_true(content.valid)
+            present = _get_mask_or_true(content.valid)
             self.starts = np.where(present, content.values.view(np.int64), 0)
             self.stops = np.where(present, content.stops, 0)
 
@@ -272,31 +272,31 @@ def _format_value(data: Bytes, starts: Int64Array, stops: Int64Array, value: Val
     """Format one value of each payload as JSON."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
-        return _quote_strings(_split_bytes(data[_interval_offsets(begin, stops - begin)], stops - begin))
+        return _quote_strings(_split_bytes(data[_list_interval_offsets(begin, stops - begin)], stops - begin))
     raw = data[begin[:, None] + np.arange(value.size)]
     if value.form is ValueFormat.TEXT:
-        sizes = _trimmed_sizes(raw) if value.size > 1 else np.ones(len(raw), np.int64)
-        return _quote_strings(_split_bytes(data[_interval_offsets(begin, sizes)], sizes))
+        sizes = _compute_trimmed_sizes(raw) if value.size > 1 else np.ones(len(raw), np.int64)
+        return _quote_strings(_split_bytes(data[_list_interval_offsets(begin, sizes)], sizes))
     if value.form in (ValueFormat.ADDRESS, ValueFormat.BYTE):
         digits = _split_bytes(_DIGITS[raw[:, ::-1]].reshape(-1), np.full(len(raw), 2 * value.size)).cast(pa.string())
         shortest = pc.ascii_ltrim(digits, characters="0")
         return _concatenate_strings_by_row(b'"0x', pc.if_else(pc.equal(shortest, ""), "0", shortest).cast(_BYTES), b'"')
     numbers = raw.view(f"<{_KINDS[value.form]}{value.size}").reshape(-1)
     if value.labels is not None:
-        return _enum_names(numbers, value.labels)
+        return _format_enum_names(numbers, value.labels)
     return _format_floats(numbers) if value.form is ValueFormat.REAL else _format_integers(numbers)
 
 
-def _trimmed_sizes(byte_rows: Bytes) -> Int64Array:
+def _compute_trimmed_sizes(byte_rows: Bytes) -> Int64Array:
     """Return the number of bytes in each row, not counting trailing zero bytes."""
     written = byte_rows[:, ::-1] != 0
     return np.where(written.any(axis=1), byte_rows.shape[1] - written.argmax(axis=1), 0)
 
 
-def _enum_names(numbers: Ints, labels: Labels) -> pa.Array:
+def _format_enum_names(numbers: Ints, labels: Labels) -> pa.Array:
     """Return the names of enum values as JSON strings."""
     distinct, of = np.unique(numbers, return_inverse=True)
-    return pa.array([json_string(labels.enum_value_name(n)).encode() for n in distinct.tolist()], _BYTES).take(
+    return pa.array([encode_json_string(labels.format_enum_value(n)).encode() for n in distinct.tolist()], _BYTES).take(
         pa.array(of)
     )
 
@@ -319,7 +319,7 @@ def _quote_strings(column: pa.Array) -> pa.Array:
     data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for special in _SPECIAL[np.isin(_SPECIAL, data)].tolist():
         column = pc.replace_substring(
-            column, pattern=bytes([special]), replacement=json_string(chr(special))[1:-1].encode()
+            column, pattern=bytes([special]), replacement=encode_json_string(chr(special))[1:-1].encode()
         )
     return _concatenate_strings_by_row(b'"', column, b'"')
 
@@ -347,17 +347,17 @@ def _split_bytes(data: Bytes, sizes: Int64Array) -> pa.Array:
     )
 
 
-def _interval_offsets(starts: Int64Array, sizes: Int64Array) -> Int64Array:
+def _list_interval_offsets(starts: Int64Array, sizes: Int64Array) -> Int64Array:
     """Return the offset of every byte in some intervals, in the order of the intervals."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
 
 
-def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
+def get_int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
     """Return the values of an integer column, with 0 in place of null."""
     return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _mask_or_true(presence: Mask | None) -> Mask | np.bool_:
+def _get_mask_or_true(presence: Mask | None) -> Mask | np.bool_:
     """Return the mask of the messages that have a field, or true if ``presence`` is None: all messages have it."""
     return np.True_ if presence is None else presence

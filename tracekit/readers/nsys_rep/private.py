@@ -8,7 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import edit_message, encode_varint, field_spans, message_editor
+from tracekit.readers.common.protobuf.rewriting import (
+    create_message_editor,
+    edit_message,
+    encode_varint,
+    iterate_field_spans,
+)
 from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, read_varint, to_signed
 from tracekit.readers.common.redaction import (
     ADDRESS,
@@ -16,12 +21,12 @@ from tracekit.readers.common.redaction import (
     ENVIRONMENT,
     HOST,
     Redaction,
+    extract_program_name,
     is_local_device,
     is_text,
-    program_name,
 )
 from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS, UI_DATA
-from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,79 +34,85 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.rewriting import Edit, FieldSpan
 
 AGENTS = "Agent activity list"
-PROCESS_KEY = encode_varint(fields_of("Event").process << 3 | DELIMITED)
+PROCESS_KEY = encode_varint(load_fields("Event").process << 3 | DELIMITED)
 """Encoded key of the field of an event that holds a process. In the event, the length of the field follows it."""
 
-_PROCESS, _LAUNCH, _VARIABLE = fields_of("Process"), fields_of("LaunchOptions"), fields_of("Variable")
+_PROCESS, _LAUNCH, _VARIABLE = load_fields("Process"), load_fields("LaunchOptions"), load_fields("Variable")
 _ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
 
 
-def section_editors(redaction: Redaction) -> dict[str, Edit]:
+def create_section_editors(redaction: Redaction) -> dict[str, Edit]:
     """Return the functions that redact the sections with private values, by section name."""
     command, host, device = (
-        _private_value_editor(redaction, COMMAND),
-        _private_value_editor(redaction, HOST),
-        _device_name_editor(redaction),
+        _create_private_value_editor(redaction, COMMAND),
+        _create_private_value_editor(redaction, HOST),
+        _create_device_name_editor(redaction),
     )
-    variable, clock = _environment_variable_editor(redaction), redaction.replace_uuid
-    environment = message_fields_editor("Environment", variables=variable)
-    process = message_fields_editor(
+    variable, clock = _create_environment_variable_editor(redaction), redaction.replace_uuid
+    environment = create_message_fields_editor("Environment", variables=variable)
+    process = create_message_fields_editor(
         "LaunchedProcess", command=command, arguments=command, folder=command, environment=environment
     )
-    agent_target = message_fields_editor("AgentTarget", device_name=device, host_name=host)
-    agent = message_fields_editor(
+    agent_target = create_message_fields_editor("AgentTarget", device_name=device, host_name=host)
+    agent = create_message_fields_editor(
         "AgentActivity",
-        request=message_fields_editor(
+        request=create_message_fields_editor(
             "AgentRequest", target=agent_target, command_line=command, folder=command, output=command
         ),
-        launched=message_fields_editor("LaunchedProcesses", processes=process),
+        launched=create_message_fields_editor("LaunchedProcesses", processes=process),
     )
-    related = optional_message_editor("RelatedClock", uuid=clock)
-    conversion = message_fields_editor("Conversion", from_uuid=clock, to_uuid=clock)
+    related = create_optional_message_editor("RelatedClock", uuid=clock)
+    conversion = create_message_fields_editor("Conversion", from_uuid=clock, to_uuid=clock)
     return {
-        OPTIONS: message_fields_editor(
-            "AnalysisOptions", device_name=device, host_name=host, launch=_launch_options_editor(redaction)
+        OPTIONS: create_message_fields_editor(
+            "AnalysisOptions", device_name=device, host_name=host, launch=_create_launch_options_editor(redaction)
         ),
-        AGENTS: message_fields_editor("AgentActivities", activities=agent),
-        UI_DATA: message_fields_editor(
+        AGENTS: create_message_fields_editor("AgentActivities", activities=agent),
+        UI_DATA: create_message_fields_editor(
             "UiData",
             **dict.fromkeys(("host_name", "second_host_name", "third_host_name"), host),
             installation_folder=redaction.redact_folders,
             command_line=command,
         ),
-        CLOCKS: message_fields_editor(
+        CLOCKS: create_message_fields_editor(
             "TimeConversions",
-            clocks=message_fields_editor("Clocks", clocks=message_fields_editor("Clock", uuid=clock, related=related)),
-            conversions=message_fields_editor("Conversions", conversions=conversion),
+            clocks=create_message_fields_editor(
+                "Clocks", clocks=create_message_fields_editor("Clock", uuid=clock, related=related)
+            ),
+            conversions=create_message_fields_editor("Conversions", conversions=conversion),
         ),
     }
 
 
-def trailer_editor(redaction: Redaction) -> Edit:
+def create_trailer_editor(redaction: Redaction) -> Edit:
     """Return a function that replaces binary UUIDs of GPUs in the report trailer, but not textual UUIDs."""
 
     def replace_if_binary(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
 
-    gpu, cuda_device = (message_fields_editor(message, uuid=replace_if_binary) for message in ("Gpu", "CudaDevice"))
-    devices = optional_message_editor("Devices", gpus=gpu, cuda_devices=cuda_device)
-    return message_fields_editor("Trailer", targets=optional_message_editor("TargetDevices", devices=devices))
+    gpu, cuda_device = (
+        create_message_fields_editor(message, uuid=replace_if_binary) for message in ("Gpu", "CudaDevice")
+    )
+    devices = create_optional_message_editor("Devices", gpus=gpu, cuda_devices=cuda_device)
+    return create_message_fields_editor(
+        "Trailer", targets=create_optional_message_editor("TargetDevices", devices=devices)
+    )
 
 
-def message_fields_editor(message: str, **edits: Edit) -> Edit:
+def create_message_fields_editor(message: str, **edits: Edit) -> Edit:
     """Return a function that edits a message by applying the given edits to its fields.
 
     Args:
         message: Name of the message type.
         edits: Edit of each field, by field name.
     """
-    fields = fields_of(message)
-    return message_editor({getattr(fields, name): edit for name, edit in edits.items()})
+    fields = load_fields(message)
+    return create_message_editor({getattr(fields, name): edit for name, edit in edits.items()})
 
 
-def optional_message_editor(message: str, **edits: Edit) -> Edit:
+def create_optional_message_editor(message: str, **edits: Edit) -> Edit:
     """Return a function that edits the fields of a message, but leaves bytes that are not a message unchanged."""
-    edit = message_fields_editor(message, **edits)
+    edit = create_message_fields_editor(message, **edits)
 
     def edit_if_message(data: bytes) -> bytes:
         try:
@@ -112,34 +123,34 @@ def optional_message_editor(message: str, **edits: Edit) -> Edit:
     return edit_if_message
 
 
-def _private_value_editor(redaction: Redaction, kind: str) -> Edit:
+def _create_private_value_editor(redaction: Redaction, kind: str) -> Edit:
     """Return a function that replaces a private value of the given kind."""
     return lambda value: redaction.replace_value(kind, value)
 
 
-def _device_name_editor(redaction: Redaction) -> Edit:
+def _create_device_name_editor(redaction: Redaction) -> Edit:
     """Return a function that replaces the name of a device, unless it denotes the local machine."""
     return lambda value: value if is_local_device(value) else redaction.replace_value(HOST, value)
 
 
-def _environment_variable_editor(redaction: Redaction) -> Edit:
+def _create_environment_variable_editor(redaction: Redaction) -> Edit:
     """Return a function that removes the name and the value of an environment variable."""
 
     def clear_variable(data: bytes) -> bytes:
         name, value = (bytes(Message(memoryview(data)).bytes_value(n)) for n in (_VARIABLE.name, _VARIABLE.value))
         if name or value:
             redaction.replace_value(ENVIRONMENT, name + b"=" + value + b"\0")
-        return message_fields_editor("Variable", name=_clear_value, value=_clear_value)(data)
+        return create_message_fields_editor("Variable", name=_clear_value, value=_clear_value)(data)
 
     return clear_variable
 
 
-def _launch_options_editor(redaction: Redaction) -> Edit:
+def _create_launch_options_editor(redaction: Redaction) -> Edit:
     """Return a function that removes environment variables from launch options.
 
     All remaining strings of the launch options are redacted as command lines.
     """
-    variable = _environment_variable_editor(redaction)
+    variable = _create_environment_variable_editor(redaction)
 
     def redact_field(span: FieldSpan, value: bytes) -> bytes:
         if span.kind != DELIMITED:
@@ -152,32 +163,34 @@ def _launch_options_editor(redaction: Redaction) -> Edit:
     return lambda data: edit_message(data, redact_field)
 
 
-def target_machine_editor(redaction: Redaction) -> Edit:
+def create_target_machine_editor(redaction: Redaction) -> Edit:
     """Return a function that redacts the description of a target machine."""
-    network = message_fields_editor(
-        "NetworkDevices", devices=lambda data: edit_message(data, _network_device_editor(redaction))
+    network = create_message_fields_editor(
+        "NetworkDevices", devices=lambda data: edit_message(data, _create_network_device_editor(redaction))
     )
-    field = fields_of("Property")
+    field = load_fields("Property")
     edits: dict[int, Edit] = {
-        _ENVIRONMENT: _private_value_editor(redaction, ENVIRONMENT),
-        _HOST: _private_value_editor(redaction, HOST),
+        _ENVIRONMENT: _create_private_value_editor(redaction, ENVIRONMENT),
+        _HOST: _create_private_value_editor(redaction, HOST),
         **dict.fromkeys(_FOLDERS, redaction.redact_folders),
         _NETWORK: lambda value: value if is_text(value) else network(value),
     }
 
     def redact_property(data: bytes) -> bytes:
         chosen = edits.get(Message(memoryview(data)).int_value(field.id) or 0)
-        return data if chosen is None else message_fields_editor("Property", value=chosen)(data)
+        return data if chosen is None else create_message_fields_editor("Property", value=chosen)(data)
 
-    properties = message_fields_editor("Properties", properties=redact_property)
-    return message_fields_editor("Target", device_name=_device_name_editor(redaction), properties=properties)
+    properties = create_message_fields_editor("Properties", properties=redact_property)
+    return create_message_fields_editor(
+        "Target", device_name=_create_device_name_editor(redaction), properties=properties
+    )
 
 
-def _network_device_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
+def _create_network_device_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
     """Return a function that, applied to each field of a network device, clears the hardware address."""
 
     def clear_address(span: FieldSpan, value: bytes) -> bytes:
-        if span.number != fields_of("NetworkDevice").guid or not value.strip(b"\0"):
+        if span.number != load_fields("NetworkDevice").guid or not value.strip(b"\0"):
             return value
         redaction.counts[ADDRESS] += 1
         return b"" if span.kind == DELIMITED else b"\0" if span.kind == VARINT else bytes(len(value))
@@ -185,11 +198,11 @@ def _network_device_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes],
     return clear_address
 
 
-def process_editor(redaction: Redaction) -> Edit:
+def create_process_editor(redaction: Redaction) -> Edit:
     """Return a function that removes the folder and the arguments of a process, and keeps the name of its program."""
 
     def redact_process(data: bytes) -> bytes:
-        replaced = _redacted_strings(data, list(field_spans(data)))
+        replaced = _redact_strings(data, list(iterate_field_spans(data)))
 
         def replace_string(span: FieldSpan, value: bytes) -> bytes:
             if span.value_start not in replaced:
@@ -218,24 +231,24 @@ class ProcessesOfEvent(NamedTuple):
         """Parse the processes in an encoded event."""
         environments: list[int] = []
         need_edit = False
-        for outer in field_spans(event):
-            if outer.number == fields_of("Event").process and outer.kind == DELIMITED:
+        for outer in iterate_field_spans(event):
+            if outer.number == load_fields("Event").process and outer.kind == DELIMITED:
                 data = event[outer.value_start : outer.end]
-                fields = list(field_spans(data))
+                fields = list(iterate_field_spans(data))
                 numbers = [p for p in fields if p.number == _PROCESS.environment_text_id and p.kind == VARINT]
                 environments += [to_signed(read_varint(memoryview(data), p.value_start)[0]) for p in numbers]
-                need_edit = need_edit or bool(_redacted_strings(data, fields))
+                need_edit = need_edit or bool(_redact_strings(data, fields))
         return cls(environments, need_edit)
 
 
-def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
+def _redact_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
     """Return the redacted strings of a process by their offset in ``data``, omitting strings that do not change."""
     texts = [(p.value_start, p.number, data[p.value_start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     replaced: dict[int, bytes] = {}
     for start, number, value in texts:
         if number == _PROCESS.command and value != named:
-            replaced[start] = b"" if named else program_name(value)
+            replaced[start] = b"" if named else extract_program_name(value)
         elif number in (_PROCESS.path, _PROCESS.folder, _PROCESS.arguments):
             replaced[start] = b""
         if replaced.get(start) == value:
@@ -253,6 +266,6 @@ def _is_only_text(value: bytes) -> bool:
     if not value or not is_text(value):
         return False
     try:
-        return not list(field_spans(value))
+        return not list(iterate_field_spans(value))
     except Damage:
         return True

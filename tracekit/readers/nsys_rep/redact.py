@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tracekit.readers.common.damage import Damage, damage_as_error
+from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.rewriting import edit_message, encode_delimited, encode_field, encode_varint
 from tracekit.readers.common.protobuf.wire import VARINT, Message, read_delimited
 from tracekit.readers.common.redaction import (
@@ -23,8 +23,8 @@ from tracekit.readers.common.redaction import (
     PATH,
     Redaction,
     TooManyCandidates,
-    environment_candidates,
-    environment_start,
+    find_environment_candidates,
+    find_environment_start,
     is_environment,
 )
 from tracekit.readers.nsys_rep import private
@@ -32,8 +32,14 @@ from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, compress_block
 from tracekit.readers.nsys_rep.container import END, OFFSETS, OPTIONS, RAW, TAIL, Container
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
 from tracekit.readers.nsys_rep.entries import count_block_events
-from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.readers.nsys_rep.overwriting import BlockEntries, Overwriter, StepBudget, edit_entries, innermost_fields
+from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.overwriting import (
+    BlockEntries,
+    Overwriter,
+    StepBudget,
+    edit_entries,
+    find_innermost_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -45,10 +51,10 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.overwriting import Span
     from tracekit.source import Source
 
-EVENT = fields_of("EventBlock").events
-STRING, STREAM = fields_of("StringBlock").strings, fields_of("StringBlock").process_streams
-_STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
-_CONTENT = fields_of("ProcessStream").content_text_id
+EVENT = load_fields("EventBlock").events
+STRING, STREAM = load_fields("StringBlock").strings, load_fields("StringBlock").process_streams
+_STREAM, _OFFSETS = load_fields("StreamHeader"), load_fields("DataOffsets")
+_CONTENT = load_fields("ProcessStream").content_text_id
 BATCH_BYTES = 4 << 20
 """Number of decompressed bytes that are searched together."""
 BASE_STRINGS = 1 << 20
@@ -93,7 +99,7 @@ def count_private_values(source: Source) -> dict[str, int]:
 def _write_redacted_to(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
     container = Container(source)
     try:
-        with damage_as_error(source.path, file=container.file):
+        with convert_damage(source.path, file=container.file):
             report = _RedactedReport(container, source, key)
             report.write(out)
         container.file.check()
@@ -149,12 +155,14 @@ class _RedactedReport:
         if sum(map(len, container.sections.values())) > source.size:
             raise Damage("its sections overlap")
         self._check_string_count(source.size)
-        edits = private.section_editors(self.redaction)
+        edits = private.create_section_editors(self.redaction)
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
         header, at = read_delimited(self.raw.data, len(MAGIC))
-        target, options = private.target_machine_editor(self.redaction), edits[OPTIONS]
-        self.header = private.message_fields_editor("CaptureHeader", targets=target, options=options)(bytes(header))
+        target, options = private.create_target_machine_editor(self.redaction), edits[OPTIONS]
+        self.header = private.create_message_fields_editor("CaptureHeader", targets=target, options=options)(
+            bytes(header)
+        )
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}
         self.environments = self._collect_names_from_events()
@@ -167,7 +175,7 @@ class _RedactedReport:
         out.write(self.lead)
         contents: list[bytes] = []
         offsets = b""
-        for name in self._section_names():
+        for name in self._list_section_names():
             at = out.tell()
             if name == RAW:
                 offsets = self._write_raw_data(out)
@@ -191,7 +199,7 @@ class _RedactedReport:
                 f"in a file of {file_size} bytes"
             )
 
-    def _section_names(self) -> list[str]:
+    def _list_section_names(self) -> list[str]:
         """Return the names of the sections in the order in which they are written.
 
         The order of the file is kept, because nsys requires the sections in the order of the table of contents. The
@@ -207,25 +215,25 @@ class _RedactedReport:
         """Write the raw data, and return the bytes of the section that holds its offsets."""
         raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite_private_values
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
-        event_blocks = self._find_spans_in_blocks(raw.blocks, self.overwriter.private_value_spans)
+        event_blocks = self._find_spans_in_blocks(raw.blocks, self.overwriter.find_private_value_spans)
         out.writelines(self._compress_if_changed(b.block, b.body, self._redact_events_block(b)) for b in event_blocks)
         moved = {_OFFSETS.strings: out.tell() - begin}
         firsts = dict(self.strings)
-        for searched in self._find_spans_in_blocks(list(firsts), self.overwriter.private_value_spans):
+        for searched in self._find_spans_in_blocks(list(firsts), self.overwriter.find_private_value_spans):
             edited_block = self._redact_strings_block(searched, firsts[searched.block])
             out.write(self._compress_if_changed(searched.block, searched.body, edited_block))
         places = self.container.read_section(OFFSETS)
         schema = Message(places).int_value(_OFFSETS.payload_schemas)
         end = len(raw.data) if schema is None else schema + len(MAGIC)
         at = self.strings_end
-        trailer = private.trailer_editor(self.redaction)
+        trailer = private.create_trailer_editor(self.redaction)
         while at < end:
             message, at = read_delimited(raw.data, at)
             self.budget.deduct_steps()
             out.write(encode_delimited(overwritten(trailer(bytes(message)))))
         moved[_OFFSETS.payload_schemas] = out.tell() - begin
         if schema is not None:
-            block = raw.block_at(end)
+            block = raw.read_block_at(end)
             body = self._decompress(block)
             out.write(self._compress_if_changed(block, body, overwritten(body)))
             out.write(overwritten(bytes(raw.data[block.offset + block.packed :])))
@@ -272,21 +280,23 @@ class _RedactedReport:
             The ids of the strings that hold the environments of processes.
         """
         environments: set[int] = set()
-        for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._environment_spans):
-            keys = list(_occurrence_offsets(body, private.PROCESS_KEY))
+        for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._find_environment_spans):
+            keys = list(_find_occurrences(body, private.PROCESS_KEY))
             if not keys and not spans:
                 continue
             entries = BlockEntries.parse(body)
-            for nth in entries.entry_indices_at(keys):
+            for nth in entries.find_entries_at(keys):
                 event = self._read_entry(entries, nth)
                 if entries.numbers[nth] == EVENT and private.PROCESS_KEY in event:
                     processes = private.ProcessesOfEvent.parse(event)
                     environments.update(processes.environments)
                     if processes.need_edit:
                         self.processes.setdefault(block.offset, set()).add(nth)
-            for nth in entries.entry_indices_at(start for start, _, _ in spans):
+            for nth in entries.find_entries_at(start for start, _, _ in spans):
                 event = self._read_entry(entries, nth)
-                for start, end, _ in innermost_fields(event, entries.spans_within_entry(nth, spans), self.budget):
+                for start, end, _ in find_innermost_fields(
+                    event, entries.select_spans_within_entry(nth, spans), self.budget
+                ):
                     self._collect_names_from_environment(event[start:end])
         return environments
 
@@ -302,17 +312,17 @@ class _RedactedReport:
         Returns:
             Whether the whole string consists of environment variables.
         """
-        start = environment_start(text)
+        start = find_environment_start(text)
         if start is not None:
             self.redaction.collect_names(ENVIRONMENT, text[start:])
         return start is not None and is_environment(text)
 
-    def _environment_spans(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
+    def _find_environment_spans(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
         """Return an interval of one byte at each offset at which an environment may begin."""
         try:
-            starts = environment_candidates(data, self.budget.left, include_homes=include_homes)
+            starts = find_environment_candidates(data, self.budget.left, include_homes=include_homes)
         except TooManyCandidates as e:
-            raise self.budget.limit_exceeded_error() from e
+            raise self.budget.create_limit_exceeded_error() from e
         self.budget.deduct_steps(len(starts))
         return [(start, start + 1, 0) for start in starts]
 
@@ -327,7 +337,7 @@ class _RedactedReport:
         blocks: list[tuple[Block, int]] = []
         at, have, string_ids = self.raw.strings_offset, 0, self.raw.stream.int_value(_STREAM.string_count) or 0
         while have < string_ids:
-            block = self.raw.block_at(at)
+            block = self.raw.read_block_at(at)
             blocks.append((block, have))
             self.budget.deduct_steps()
             entries = BlockEntries.parse(self._decompress(block))
@@ -347,9 +357,9 @@ class _RedactedReport:
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
-        environments = [start for start, _, _ in self._environment_spans(entries.body, include_homes=True)]
-        known = self._string_indices_with_ids(entries, ids, self.environments)
-        for nth in sorted({*entries.entry_indices_at(zeros), *entries.entry_indices_at(environments), *known}):
+        environments = [start for start, _, _ in self._find_environment_spans(entries.body, include_homes=True)]
+        known = self._find_strings_with_ids(entries, ids, self.environments)
+        for nth in sorted({*entries.find_entries_at(zeros), *entries.find_entries_at(environments), *known}):
             text = entries[nth]
             self.budget.deduct_string_steps(len(text))
             if entries.numbers[nth] != STRING:
@@ -360,7 +370,7 @@ class _RedactedReport:
             elif nth in known:
                 self.redaction.collect_names(ENVIRONMENT, text)
 
-    def _string_indices_with_ids(self, entries: BlockEntries, entry_ids: Int64Array, string_ids: set[int]) -> set[int]:
+    def _find_strings_with_ids(self, entries: BlockEntries, entry_ids: Int64Array, string_ids: set[int]) -> set[int]:
         """Return the indices of the entries of a block that are strings with one of the given ids."""
         if not len(entry_ids) or not string_ids:
             return set()
@@ -381,16 +391,16 @@ class _RedactedReport:
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
         ids = np.cumsum(entries.numbers == STRING) - 1 + first_string_id
         outputs, environments = (
-            self._string_indices_with_ids(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
+            self._find_strings_with_ids(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
         )
-        chosen = {*outputs, *environments, *entries.entry_indices_at(start for start, _, _ in spans)}
+        chosen = {*outputs, *environments, *entries.find_entries_at(start for start, _, _ in spans)}
 
         def redact_string(entry_index: int, value: bytes) -> bytes:
             if entry_index in outputs:
                 return self.redaction.replace_value(OUTPUT, value)
             if entry_index in environments:
                 return self.redaction.replace_value(ENVIRONMENT, value)
-            inside = entries.spans_within_entry(entry_index, spans)
+            inside = entries.select_spans_within_entry(entry_index, spans)
             if entries.numbers[entry_index] != STRING:
                 return self.overwriter.overwrite_private_values(value, inside)
             pattern_mask = functools.reduce(operator.or_, (mask for _, _, mask in inside))
@@ -405,27 +415,27 @@ class _RedactedReport:
         if not processes and not spans:
             return body
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
-        process = private.message_fields_editor("Event", process=private.process_editor(self.redaction))
+        process = private.create_message_fields_editor("Event", process=private.create_process_editor(self.redaction))
 
         def redact_event(entry_index: int, value: bytes) -> bytes:
-            inside = entries.spans_within_entry(entry_index, spans)
+            inside = entries.select_spans_within_entry(entry_index, spans)
             if entry_index in processes:
                 self.budget.deduct_string_steps(MESSAGE_COST * len(value))
                 shorter = process(value)
-                inside, value = self.overwriter.private_value_spans(shorter), shorter
+                inside, value = self.overwriter.find_private_value_spans(shorter), shorter
             return self.overwriter.overwrite_private_values(value, inside)
 
-        chosen = processes.union(entries.entry_indices_at(start for start, _, _ in spans))
+        chosen = processes.union(entries.find_entries_at(start for start, _, _ in spans))
         return edit_entries(entries, sorted(chosen), redact_event, self.budget)
 
 
 def _encode_contents_entry(name: str, offset: int, size: int) -> bytes:
     """Encode the entry of a section in the table of contents."""
-    fields = fields_of("Section")
+    fields = load_fields("Section")
     entry = (
         encode_field(fields.name, name.encode()) + encode_field(fields.offset, offset) + encode_field(fields.size, size)
     )
-    return encode_field(fields_of("Contents").sections, entry)
+    return encode_field(load_fields("Contents").sections, entry)
 
 
 def _search_batch_of_blocks(
@@ -443,7 +453,7 @@ def _search_batch_of_blocks(
         start = end + 1
 
 
-def _occurrence_offsets(data: bytes, needle: bytes) -> Iterator[int]:
+def _find_occurrences(data: bytes, needle: bytes) -> Iterator[int]:
     """Yield every offset at which a byte sequence occurs in data."""
     at = data.find(needle)
     while at >= 0:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import BYTES_PER_BYTE, Budget, Ledger
-from tracekit.readers.common.damage import COPY_AGAIN, damage_as_error
+from tracekit.readers.common.damage import COPY_AGAIN, convert_damage
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys_rep import (
     arrays,
@@ -72,9 +72,9 @@ class Report:
     def __init__(self, source: Source) -> None:
         self.path = source.path
         self.container = Container(source)
-        with damage_as_error(self.path, file=self.container.file):
-            self.raw_data = RawData(self.container, entries.block_event_counter())
-        self.columns: Mapping[str, tuple[str, ...]] = self._source_columns()
+        with convert_damage(self.path, file=self.container.file):
+            self.raw_data = RawData(self.container, entries.create_block_event_counter())
+        self.columns: Mapping[str, tuple[str, ...]] = self._list_source_columns()
         self._ledger = Ledger(self.raw_data.file_bytes)
         self._warned: Counter[tuple[int, str]] = Counter()
 
@@ -85,7 +85,7 @@ class Report:
         """
         existing = [nth for nth, (table, _) in enumerate(conditions) if table in self.columns]
         counts = [0] * len(conditions)
-        for nth, rows in self.read_batches([_request_for_row_count(*conditions[nth]) for nth in existing]):
+        for nth, rows in self.read_batches([_create_row_count_request(*conditions[nth]) for nth in existing]):
             counts[existing[nth]] += rows
         return counts
 
@@ -118,8 +118,8 @@ class Report:
         for nth, request in enumerate(requests):
             if nth not in of_events:
                 with (
-                    damage_as_error(self.path, request.table, self.container.file),
-                    self._memory_budget(request) as budget,
+                    convert_damage(self.path, request.table, self.container.file),
+                    self._open_memory_budget(request) as budget,
                 ):
                     yield (
                         nth,
@@ -127,12 +127,12 @@ class Report:
                     )
         if of_events:
             event_requests = [requests[nth] for nth in of_events]
-            with damage_as_error(
+            with convert_damage(
                 self.path, event_requests[0].table if len(event_requests) == 1 else None, self.container.file
             ):
                 for results in self._read_events(event_requests, repaired, skipped):
                     yield from zip(of_events, results, strict=True)
-            self._warn_about_skipped_events(skipped, {_payload_field_of_table(r.table) for r in event_requests})
+            self._warn_about_skipped_events(skipped, {_find_payload_field(r.table) for r in event_requests})
         for (table, name), number in repaired.items():
             warn(f"{number} strings of {table}.{name} are not UTF-8: invalid bytes are replaced", path=self.path)
 
@@ -171,22 +171,22 @@ class Report:
             return done
 
         totals: list[Counter[str]] = [Counter() for _ in requests]
-        shared = _merge_selections_by_payload([self._event_selection(r) for r in requests])
+        shared = _merge_selections_by_payload([self._create_event_selection(r) for r in requests])
         needed = dict.fromkeys(shared, NeededFields())
         for request, selection in zip(requests, shared, strict=True):
-            needed[selection] |= self._payload_fields_of_request(request)
+            needed[selection] |= self._list_payload_fields(request)
         with contextlib.ExitStack() as stack:
-            budgets = [stack.enter_context(self._memory_budget(request)) for request in requests]
+            budgets = [stack.enter_context(self._open_memory_budget(request)) for request in requests]
             yield from self.events.map_batches(shared, decode_batch)
         for request, total in zip(requests, totals, strict=True):
-            skipped |= Counter({(_payload_field_of_table(request.table), name): n for name, n in total.items()})
+            skipped |= Counter({(_find_payload_field(request.table), name): n for name, n in total.items()})
 
     def _warn_about_skipped_events(self, skipped: Counter[tuple[int, str]], payload_fields: Collection[int]) -> None:
         """Warn about skipped events of unknown types, which may be rows of the tables that were read.
 
         Events that an earlier warning counted are not counted again.
         """
-        known = unknown_events.unknown_event_types(self.events.counts_by_kind())
+        known = unknown_events.list_unknown_event_types(self.events.count_by_kind())
         unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payload_fields})
         for (payload, name), number in (unknown - self._warned).items():
             tables = unknown_events.TABLES[payload]
@@ -203,7 +203,7 @@ class Report:
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
             columns[name], broken = (
-                col.convert_column(matching[name], kind) if name in matching else (col.null_array(rows, kind), 0)
+                col.convert_column(matching[name], kind) if name in matching else (col.build_null_array(rows, kind), 0)
             )
             repaired.update({(request.table, name): broken} if broken else {})
         return request.convert(pa.table(columns))
@@ -231,7 +231,7 @@ class Report:
     @functools.cached_property
     def undecoded(self) -> dict[str, Undecoded]:
         """Number and size in bytes of the events that no declared table contains, by class of event."""
-        with damage_as_error(self.path, file=self.container.file):
+        with convert_damage(self.path, file=self.container.file):
             return count_undecoded_events(self)
 
     @functools.cached_property
@@ -247,33 +247,33 @@ class Report:
     @functools.cached_property
     def mpi_domains(self) -> mpi.MpiDomains:
         """The NVTX domains of the MPI wrapper of nsys, whose ranges are MPI calls."""
-        with self._ledger.budget_for_read(("MPI",), BYTES_PER_BYTE) as budget:
+        with self._ledger.open_budget_for_read(("MPI",), BYTES_PER_BYTE) as budget:
             return mpi.find_mpi_domains(self.payload_schemas, self.events, self.raw_data.strings, budget)
 
     @functools.cached_property
     def gpu_metrics(self) -> dict[int, list[Metric]]:
         """The GPU metrics in the samples of each event type."""
-        with damage_as_error(self.path, file=self.container.file):
-            return metrics.gpu_metrics_by_type(self.raw_data)
+        with convert_damage(self.path, file=self.container.file):
+            return metrics.read_gpu_metrics_by_type(self.raw_data)
 
     @functools.cached_property
     def counter_fields(self) -> dict[int, list[CounterField]]:
         """The fields of the counter samples of each event type."""
-        with damage_as_error(self.path, file=self.container.file):
-            return counters.counter_fields_by_type(self.raw_data)
+        with convert_damage(self.path, file=self.container.file):
+            return counters.read_counter_fields_by_type(self.raw_data)
 
     def close(self) -> None:
         """Close the file."""
         self.container.close()
 
-    def _source_columns(self) -> dict[str, tuple[str, ...]]:
+    def _list_source_columns(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the columns that the nsys version of the report exports, by source table."""
         version = self.container.nsys_version
         known = {
             name: tuple(c for c, at in table.columns.items() if not () < version < at.since)
             for name, table in layout.TABLES.items()
         }
-        small = {name: machine.TABLES[name][0] for name in machine.table_names(version)}
+        small = {name: machine.TABLES[name][0] for name in machine.list_table_names(version)}
         calls = {**mpi_calls.CALLS, **mpi_calls.SMALL}
         return {
             **known,
@@ -285,15 +285,15 @@ class Report:
             counters.TABLE: counters.COLUMNS,
         }
 
-    def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
+    def _open_memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
         """Return a context manager that provides the memory budget of a request.
 
         Generic events have twice the budget, because repeated samples have a high compression ratio.
         """
         per_byte = (2 if request.table in GENERIC_TABLES else 1) * BYTES_PER_BYTE
-        return self._ledger.budget_for_read((request.table, *request.types, request.where), per_byte)
+        return self._ledger.open_budget_for_read((request.table, *request.types, request.where), per_byte)
 
-    def _event_selection(self, request: Request[Result]) -> Selection:
+    def _create_event_selection(self, request: Request[Result]) -> Selection:
         """Return the selection of the events that a request needs.
 
         If the filter applies to the event type, only events that match it are selected.
@@ -309,16 +309,18 @@ class Report:
             table.payload, where.values if where and where.column == table.event_type_column else table.event_types
         )
 
-    def _payload_fields_of_request(self, request: Request[Result]) -> NeededFields:
+    def _list_payload_fields(self, request: Request[Result]) -> NeededFields:
         """Return the payload fields that a request needs."""
         if request.table in GENERIC_TABLES:
             return NeededFields()
         if request.table in mpi_calls.CALLS:
-            return mpi_calls.fields_of_mpi_calls(self.mpi_domains) if self.mpi_domains else NeededFields()
+            return mpi_calls.list_fields_of_mpi_calls(self.mpi_domains) if self.mpi_domains else NeededFields()
         table = layout.TABLES[request.table]
-        return arrays.payload_fields_of_columns(table, self._columns_to_decode(request), self._exclusion_filter(table))
+        return arrays.list_payload_fields(
+            table, self._list_columns_to_decode(request), self._create_exclusion_filter(table)
+        )
 
-    def _columns_to_decode(self, request: Request[Result]) -> list[str]:
+    def _list_columns_to_decode(self, request: Request[Result]) -> list[str]:
         """Return the names of the columns to decode for a request. The list has at least one name."""
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
@@ -326,7 +328,7 @@ class Report:
             return list(dict.fromkeys([*have, *payloads.NEEDED]))
         return have or [ROWID]
 
-    def _exclusion_filter(self, table: EventTable) -> EventFilter | None:
+    def _create_exclusion_filter(self, table: EventTable) -> EventFilter | None:
         """Return the filter that selects events to exclude from a table, or None to exclude no events."""
         return self.mpi_domains if table.payload == layout.NVTX and self.mpi_domains else None
 
@@ -345,50 +347,54 @@ class Report:
             return metrics.decode_metric_samples(self.gpu_metrics, selected_events, budget, skipped)
         if request.table == counters.TABLE:
             return counters.decode_counter_samples(self.counter_fields, selected_events, budget, skipped)
-        table, names = layout.TABLES[request.table], self._columns_to_decode(request)
-        types = self._event_selection(request).types
+        table, names = layout.TABLES[request.table], self._list_columns_to_decode(request)
+        types = self._create_event_selection(request).types
         columns = arrays.decode_columns(
             *(fields, selected_events, table, names, budget),
             skipped=skipped,
             types=() if types == fields.types else types,
-            exclusion=self._exclusion_filter(table),
+            exclusion=self._create_exclusion_filter(table),
         )
         if not set(payloads.STRING_COLUMNS).intersection(names):
             return columns
-        return columns | payloads.payload_columns(self.payload_schemas, columns, budget)
+        return columns | payloads.build_payload_columns(self.payload_schemas, columns, budget)
 
     def _decode_calls(
         self, table: str, fields: EventFields, selected_events: SelectedEvents, budget: Budget
     ) -> dict[str, pa.Array]:
         """Decode a table of MPI calls from the NVTX events of a batch. All tables of MPI calls are decoded together."""
         if not self.mpi_domains:
-            return mpi_calls.empty_call_columns(table)
+            return mpi_calls.create_empty_call_columns(table)
         if not fields.mpi_calls:
             fields.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi_domains, fields, budget)
         columns = fields.mpi_calls[table]
         rows = len(columns["start"])
         before = selected_events.prefix_totals({ROWID: rows})[ROWID]
-        return columns | {ROWID: col.number_array(np.arange(before + 1, before + rows + 1))}
+        return columns | {ROWID: col.build_number_array(np.arange(before + 1, before + rows + 1))}
 
     def _build_small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
         """Return all columns of a table that is built as a whole instead of from batches of events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw_data.strings))
-            return {ROWID: col.number_array(ids + 1), "id": col.number_array(ids), "value": self.raw_data.strings}
-        rows = list(budget.reserve_each(self._rows_of_small_table(table, budget), f"rows of {table}"))
+            return {
+                ROWID: col.build_number_array(ids + 1),
+                "id": col.build_number_array(ids),
+                "value": self.raw_data.strings,
+            }
+        rows = list(budget.reserve_each(self._read_small_table(table, budget), f"rows of {table}"))
         for row in rows:
             budget.reserve(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
-        listed = {c: _value_array([r[c] for r in rows]) for c in self.columns[table]}
-        return {ROWID: col.number_array(np.arange(1, len(rows) + 1)), **listed}
+        listed = {c: _build_value_array([r[c] for r in rows]) for c in self.columns[table]}
+        return {ROWID: col.build_number_array(np.arange(1, len(rows) + 1)), **listed}
 
-    def _rows_of_small_table(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
+    def _read_small_table(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
         """Return the rows of a table that has few rows."""
         if table == PAYLOAD_SCHEMAS:
             return ({"name": schema.name} for schema in self.payload_schemas.schemas.values())
         if table not in mpi_calls.SMALL:
             return machine.TABLES[table][1](self)
-        ranks = mpi_calls.rank_rows(self.mpi_domains, self.events, self.raw_data.strings, budget)
-        return ranks if table == mpi_calls.RANKS else mpi_calls.communicator_rows(self.payload_schemas, ranks)
+        ranks = mpi_calls.decode_rank_rows(self.mpi_domains, self.events, self.raw_data.strings, budget)
+        return ranks if table == mpi_calls.RANKS else mpi_calls.decode_communicator_rows(self.payload_schemas, ranks)
 
 
 def _merge_selections_by_payload(selections: Sequence[Selection]) -> list[Selection]:
@@ -400,19 +406,19 @@ def _merge_selections_by_payload(selections: Sequence[Selection]) -> list[Select
     return [Selection(p, () if p in unrestricted else tuple(sorted(types_by_payload[p]))) for p, _ in selections]
 
 
-def _payload_field_of_table(table: str) -> int:
+def _find_payload_field(table: str) -> int:
     """Return the number of the event field that holds the payloads of the rows of a table."""
     if table in mpi_calls.CALLS:
         return layout.NVTX
     return entries.GENERIC if table in GENERIC_TABLES else layout.TABLES[table].payload
 
 
-def _request_for_row_count(table: str, where: Where | None) -> Request[int]:
+def _create_row_count_request(table: str, where: Where | None) -> Request[int]:
     """Return the request that counts the rows of a table that match a filter."""
     return Request(table, {ROWID: pa.int64()}, where, lambda batch: int(batch.num_rows))
 
 
-def _value_array(values: list[int | str | None]) -> pa.Array:
+def _build_value_array(values: list[int | str | None]) -> pa.Array:
     return pa.array(values, pa.string() if any(isinstance(v, str) for v in values) else pa.int64())
 
 

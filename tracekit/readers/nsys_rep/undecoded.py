@@ -10,10 +10,10 @@ import numpy as np
 from tracekit.interface import Undecoded
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys_rep import entries, layout, names
-from tracekit.readers.nsys_rep.arrays import nested_fields
+from tracekit.readers.nsys_rep.arrays import decode_nested_fields
 from tracekit.readers.nsys_rep.entries import Selection
-from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.readers.nsys_rep.metrics import SOURCE_MASK, source_names
+from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.nsys_rep.metrics import SOURCE_MASK, read_source_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Size = tuple[str | None, int, int]
     """A class of events, their number, and their total size in bytes. The class is None if the events are decoded."""
 
-_GENERIC_TYPE = fields_of("GenericEvent").type_id
+_GENERIC_TYPE = load_fields("GenericEvent").type_id
 
 
 class EventsReport(Protocol):
@@ -69,19 +69,19 @@ class _FieldCheck(NamedTuple):
     name: Callable[[int], str]
 
 
-def _identifying_fields_condition(table: str) -> _FieldCheck:
+def _create_identifying_fields_check(table: str) -> _FieldCheck:
     """Return a check for the events of a table, which need at least one of the identifying fields of the table."""
     declared = layout.TABLES[table]
     return _FieldCheck(
         Selection(declared.payload, declared.event_types),
         declared.identifying_fields,
-        lambda event_type: names.incomplete_event_name(declared.payload, event_type),
+        lambda event_type: names.format_incomplete_event(declared.payload, event_type),
     )
 
 
 _CHECKS = (
-    _FieldCheck(Selection(layout.GPU), layout.ACTIVITIES, names.activity_name),
-    *map(_identifying_fields_condition, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
+    _FieldCheck(Selection(layout.GPU), layout.ACTIVITIES, names.format_activity),
+    *map(_create_identifying_fields_check, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
 )
 
 
@@ -93,24 +93,24 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
     Raises:
         Damage: An event is invalid.
     """
-    sources = source_names(report.raw_data)
+    sources = read_source_names(report.raw_data)
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     call_types = tuple(layout.CLASSES_BY_TYPE)
     selections = [Selection(entries.GENERIC), *(Selection(layout.API, (t,)) for t in call_types)]
     selections += [check.selection for check in _CHECKS]
 
-    def sizes_of_batch(batch: list[SelectedEvents]) -> list[Size]:
+    def sum_sizes_of_batch(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
-        sizes = list(_sizes_of_generic_events(generic, {*report.gpu_metrics, *report.counter_fields}, sources))
+        sizes = list(_sum_sizes_of_generic_events(generic, {*report.gpu_metrics, *report.counter_fields}, sources))
         for event_type, selected_events in zip(call_types, calls, strict=True):
-            sizes += _sizes_of_calls(selected_events, event_type)
+            sizes += _sum_sizes_of_calls(selected_events, event_type)
         for check, selected_events in zip(_CHECKS, checked, strict=True):
-            sizes += _sizes_without_fields(selected_events, check)
+            sizes += _sum_sizes_without_fields(selected_events, check)
         return sizes
 
-    listed = [(names.event_kind_name(kind), *size) for kind, size in report.events.sizes_by_kind().items()]
-    for batch in report.events.map_batches(selections, sizes_of_batch):
+    listed = [(names.format_event_kind(kind), *size) for kind, size in report.events.sum_sizes_by_kind().items()]
+    for batch in report.events.map_batches(selections, sum_sizes_of_batch):
         listed += batch
     for name, number, size in listed:
         if name is not None:
@@ -119,53 +119,55 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
     return {name: Undecoded(number, totals[name]) for name, number in counts.most_common() if number}
 
 
-def _sizes_of_generic_events(
+def _sum_sizes_of_generic_events(
     selected_events: SelectedEvents, decoded_types: Collection[int], sources: Mapping[int, str]
 ) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the generic events of each event type.
 
     The class is None for the event types in ``decoded_types``, whose events are rows of declared tables.
     """
-    for number, count, size in _sizes_by_value(selected_events, np.arange(len(selected_events.starts)), _GENERIC_TYPE):
+    for number, count, size in _sum_sizes_by_value(
+        selected_events, np.arange(len(selected_events.starts)), _GENERIC_TYPE
+    ):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
-        yield None if number in decoded_types else names.generic_event_name(source), count, size
+        yield None if number in decoded_types else names.format_generic_event(source), count, size
 
 
-def _sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
+def _sum_sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the function calls of one event type.
 
     One item is yielded per event class. Its first element is None if declared tables contain the calls of the class.
     If they contain only the calls with certain nested messages, another item counts the calls without such a message.
     """
-    for event_class, count, size in _sizes_by_value(
+    for event_class, count, size in _sum_sizes_by_value(
         selected_events, np.arange(len(selected_events.starts)), layout.CLASS
     ):
-        yield names.call_name(event_type, event_class), count, size
+        yield names.format_call(event_type, event_class), count, size
         if event_class in layout.TABLES_BY_NESTED_MESSAGE and event_type == layout.CALL:
-            rows = _rows_of_class(selected_events, event_class)
+            rows = _find_rows_of_class(selected_events, event_class)
             decoded = np.zeros(len(rows), np.bool_)
-            for field in _nested_message_fields(selected_events, rows):
-                decoded |= _presence_mask(field, len(rows))
+            for field in _decode_nested_messages(selected_events, rows):
+                decoded |= _compute_presence_mask(field, len(rows))
             rest = rows[~decoded]
-            yield names.call_class_name(event_class), len(rest), int(_payload_sizes(selected_events, rest).sum())
+            yield names.format_call_class(event_class), len(rest), int(_get_payload_sizes(selected_events, rest).sum())
 
 
-def _sizes_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
+def _sum_sizes_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
     """Yield the event class, count and total size in bytes of the events that contain none of the fields of a check.
 
     There is one item per event type.
     """
     decoded = np.zeros(len(selected_events.starts), np.bool_)
     for field in decode(selected_events.buffer, selected_events.starts, selected_events.stops, check.fields).values():
-        decoded |= _presence_mask(field, len(decoded))
+        decoded |= _compute_presence_mask(field, len(decoded))
     rest = np.flatnonzero(~decoded)
     types = selected_events.types(rest)
     for event_type in np.unique(types).tolist():
         rows = rest[types == event_type]
-        yield check.name(event_type), len(rows), int(_payload_sizes(selected_events, rows).sum())
+        yield check.name(event_type), len(rows), int(_get_payload_sizes(selected_events, rows).sum())
 
 
-def _sizes_by_value(
+def _sum_sizes_by_value(
     selected_events: SelectedEvents, rows: Int64Array, field_number: int
 ) -> Iterator[tuple[int | None, int, int]]:
     """Yield each value of a field, and the number and total size in bytes of the given events that have this value.
@@ -175,26 +177,28 @@ def _sizes_by_value(
     field = decode(
         selected_events.buffer, selected_events.starts[rows], selected_events.stops[rows], (field_number,)
     ).get(field_number)
-    present = _presence_mask(field, len(rows))
+    present = _compute_presence_mask(field, len(rows))
     missing = rows[~present]
     if len(missing):
-        yield None, len(missing), int(_payload_sizes(selected_events, missing).sum())
+        yield None, len(missing), int(_get_payload_sizes(selected_events, missing).sum())
     if field is not None:
         values, inverse, counts = np.unique(field.values[present], return_inverse=True, return_counts=True)
         totals = np.zeros(len(values), np.int64)
-        np.add.at(totals, inverse, _payload_sizes(selected_events, rows[present]))
+        np.add.at(totals, inverse, _get_payload_sizes(selected_events, rows[present]))
         yield from zip(values.tolist(), counts.tolist(), totals.tolist(), strict=True)
 
 
-def _rows_of_class(selected_events: SelectedEvents, event_class: int) -> Int64Array:
+def _find_rows_of_class(selected_events: SelectedEvents, event_class: int) -> Int64Array:
     """Return the indices of the function calls that have the given event class."""
     classes = decode(selected_events.buffer, selected_events.starts, selected_events.stops, (layout.CLASS,))[
         layout.CLASS
     ]
-    return np.flatnonzero((classes.values == event_class) & _presence_mask(classes, len(selected_events.starts)))
+    return np.flatnonzero(
+        (classes.values == event_class) & _compute_presence_mask(classes, len(selected_events.starts))
+    )
 
 
-def _nested_message_fields(selected_events: SelectedEvents, rows: Int64Array) -> list[Field | None]:
+def _decode_nested_messages(selected_events: SelectedEvents, rows: Int64Array) -> list[Field | None]:
     """Return the nested messages that identify the rows of tables, decoded from the events at the given indices.
 
     The result has one field per kind of nested message, or None for a kind that none of the events contains.
@@ -203,16 +207,16 @@ def _nested_message_fields(selected_events: SelectedEvents, rows: Int64Array) ->
     outer = decode(
         selected_events.buffer, selected_events.starts[rows], selected_events.stops[rows], {part[0] for part in parts}
     )
-    return [nested_fields(selected_events.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
+    return [decode_nested_fields(selected_events.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
 
 
-def _presence_mask(field: Field | None, event_count: int) -> Mask:
+def _compute_presence_mask(field: Field | None, event_count: int) -> Mask:
     """Return a mask of the events that have a field, given the number of events."""
     if field is None:
         return np.zeros(event_count, np.bool_)
     return np.ones(event_count, np.bool_) if field.valid is None else field.valid
 
 
-def _payload_sizes(selected_events: SelectedEvents, rows: Int64Array) -> Int64Array:
+def _get_payload_sizes(selected_events: SelectedEvents, rows: Int64Array) -> Int64Array:
     """Return the sizes in bytes of the payloads of the events at the given indices."""
     return selected_events.stops[rows] - selected_events.starts[rows]

@@ -44,7 +44,7 @@ def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]
     valid = np.ones(len(rows), np.bool_) if classes.valid is None else classes.valid[rows]
     values = classes.values[rows]
     unknown, counts = np.unique_counts(values[valid & ~np.isin(values, np.array(KNOWN_CLASSES, np.uint64))])
-    unknown_classes = {names.call_class_name(c): n for c, n in zip(unknown.tolist(), counts.tolist(), strict=True)}
+    unknown_classes = {names.format_call_class(c): n for c, n in zip(unknown.tolist(), counts.tolist(), strict=True)}
     return +Counter({names.WITHOUT_CLASS: int(np.count_nonzero(~valid)), **unknown_classes})
 
 
@@ -66,18 +66,18 @@ def count_unknown_activities(
         return Counter()
     types = selected_events.types(rows)
     expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
-    empty = _mask_without_fields(fields_by_number, table.sibling_fields, rows) & expected
+    empty = _compute_mask_without_fields(fields_by_number, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
         parts = decode(
             selected_events.buffer, selected_events.starts[some], selected_events.stops[some], layout.ACTIVITIES
         )
-        empty[unknown] = _mask_without_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
+        empty[unknown] = _compute_mask_without_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
     values, counts = np.unique_counts(types[empty])
-    return Counter({names.activity_name(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
+    return Counter({names.format_activity(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
 
 
-def _mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
+def _compute_mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
     """Return a mask of the rows that have none of the given fields."""
     empty = np.ones(len(rows), np.bool_)
     for number in numbers:
@@ -87,14 +87,15 @@ def _mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], ro
     return empty
 
 
-def unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
+def list_unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
     """Yield the payload field, the number of events and the name of each unknown event type of calls and NVTX events.
 
-    The argument ``counts_by_kind`` maps the number that ``event_kind`` computes to the number of events of this kind.
+    The argument ``count_by_kind`` maps the number that ``combine_into_event_kind`` computes to the number of events of
+    this kind.
     """
     for kind, number in counts_by_kind.items():
         if kind in (entries.GENERIC, entries.UNKNOWN):
             continue
         payload, event_type = entries.split_event_kind(kind)
         if payload in (layout.API, layout.NVTX) and (payload, event_type) not in names.KNOWN_TYPES:
-            yield payload, number, names.event_type_name(payload, event_type)
+            yield payload, number, names.format_event_type(payload, event_type)

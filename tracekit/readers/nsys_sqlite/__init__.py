@@ -19,9 +19,9 @@ def sniff(source: Source) -> bool:
     """Return whether a file is a SQLite export of nsys, or a SQLite database with a damaged schema."""
     if not source.head.startswith(MAGIC):
         return False
-    from tracekit.readers.common.sqlite.catalogue import table_names
+    from tracekit.readers.common.sqlite.catalogue import read_table_names
 
-    names = table_names(source.path)
+    names = read_table_names(source.path)
     return names is None or ("StringIds" in names and any(m in names for m in MARKER_TABLES))
 
 

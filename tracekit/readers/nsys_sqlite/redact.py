@@ -23,9 +23,9 @@ from tracekit.readers.common.redaction import (
     OUTPUT,
     USER,
     Redaction,
+    extract_program_name,
     is_environment,
     is_local_device,
-    program_name,
 )
 from tracekit.readers.common.sqlite.database import Database
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier, read_only_uri
@@ -96,7 +96,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
     with _convert_sqlite_errors(source), _copy_to_temporary_database(source) as (db, version):
         counts = _RedactedExport(db, source, key).redact()
         db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
-        with _writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
+        with _open_writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
             copy.execute(f"PRAGMA schema_version = {version}")
     return counts
 
@@ -123,7 +123,7 @@ def _copy_to_temporary_database(source: Source) -> Iterator[tuple[sqlite3.Connec
         The connection, and the number ``PRAGMA schema_version`` of the export, which the copy does not preserve.
     """
     Database(source).close()  # checks what SQLite reads at its first statement
-    with source.open() as file, _writable_database("") as db:
+    with source.open() as file, _open_writable_database("") as db:
         with contextlib.closing(sqlite3.connect(read_only_uri(source.path), uri=True)) as original:
             version = int(original.execute("PRAGMA schema_version").fetchone()[0])
             original.backup(db)
@@ -132,7 +132,7 @@ def _copy_to_temporary_database(source: Source) -> Iterator[tuple[sqlite3.Connec
 
 
 @contextlib.contextmanager
-def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
+def _open_writable_database(uri: str) -> Iterator[sqlite3.Connection]:
     """Return a context manager that opens a database for changes without a journal. Queries return strings as bytes."""
     with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
         db.text_factory = bytes
@@ -204,7 +204,7 @@ class _RedactedExport:
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
             raise TracekitError(
-                f"it has SQL triggers ({triggers}), which would run while it is redacted",
+                f"the database has SQL triggers ({triggers}), which SQLite would run during redaction",
                 path=self.path,
                 hint=EXPORT_AGAIN,
             )
@@ -236,7 +236,7 @@ class _RedactedExport:
             named = "name = CAST(? AS TEXT)"
             if name == b"DEVICE_ID":
                 self._update_column(table, "value", named, self._redact_device, (name,))
-            elif kind := _private_kind_of_setting((name or b"").decode("utf-8", "replace")):
+            elif kind := _find_private_kind_of_setting((name or b"").decode("utf-8", "replace")):
                 self._redact_column(kind, table, "value", named, (name,))
 
     def _redact_properties(self) -> None:
@@ -309,7 +309,7 @@ class _RedactedExport:
             self._update_column("PROCESSES", "name", "TRUE", self._remove_folder_from_name)
 
     def _remove_folder_from_name(self, name: bytes) -> bytes:
-        shortened = program_name(name)
+        shortened = extract_program_name(name)
         if shortened != name:
             self.redaction.replace_value(COMMAND, name)
         return shortened
@@ -338,6 +338,6 @@ class _RedactedExport:
         )
 
 
-def _private_kind_of_setting(name: str) -> str | None:
+def _find_private_kind_of_setting(name: str) -> str | None:
     """Return the kind of private values that a setting holds, or None if its values are not private."""
     return next((kind for kind, pattern in _SETTINGS if re.search(pattern, name)), None)

@@ -15,8 +15,8 @@ from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.redaction import (
     ENVIRONMENT,
     PATH,
-    environment_candidates,
-    environment_start,
+    find_environment_candidates,
+    find_environment_start,
 )
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier
 
@@ -72,21 +72,21 @@ class StringColumns:
     def __init__(self, db: sqlite3.Connection, redaction: Redaction, size: int) -> None:
         self.db = db
         self.redaction = redaction
-        self.columns = self._string_columns()
+        self.columns = self._list_string_columns()
         self._max_bytes = self._bytes_left = MIN_STRING_BYTES + STRING_BYTES_PER_BYTE * size
         self._size = size
         self._max_values = self._values_left = MIN_VALUES + VALUES_PER_BYTE * size
-        self.tables = [self._searched_table(name) for name in self.columns]
+        self.tables = [self._find_searched_table(name) for name in self.columns]
 
     def collect_private_names(self) -> None:
         """Collect private names from environment variables and paths of home folders in all strings."""
         for table in self.tables:
             for column in table.columns:
-                for batch in self._string_batches(table, column):
-                    offsets = environment_candidates(_join_values_of_batch(batch), include_homes=True)
-                    for _, text, _ in _values_at_offsets(batch, ((offset, 0) for offset in offsets)):
+                for batch in self._read_string_batches(table, column):
+                    offsets = find_environment_candidates(_join_values_of_batch(batch), include_homes=True)
+                    for _, text, _ in _find_values_at_offsets(batch, ((offset, 0) for offset in offsets)):
                         self.redaction.collect_names(PATH, text)
-                        start = environment_start(text)
+                        start = find_environment_start(text)
                         if start is not None:
                             self.redaction.collect_names(ENVIRONMENT, text[start:])
 
@@ -97,9 +97,9 @@ class StringColumns:
                 if table.rowid is None:
                     self._overwrite_row_by_row(table, column, matcher)
                     continue
-                for batch in self._string_batches(table, column):
-                    spans = matcher.candidates(_join_values_of_batch(batch))
-                    chosen = _values_at_offsets(batch, ((start, bits) for start, _, bits in spans))
+                for batch in self._read_string_batches(table, column):
+                    spans = matcher.find_candidates(_join_values_of_batch(batch))
+                    chosen = _find_values_at_offsets(batch, ((start, bits) for start, _, bits in spans))
                     changed = (
                         (row, text, self.redaction.overwrite_private_values(matcher, text, bits))
                         for row, text, bits in chosen
@@ -125,7 +125,7 @@ class StringColumns:
                 WHERE typeof({name}) IN ('text', 'blob')"""  # noqa: S608 - quoted
         )
 
-    def _string_batches(self, table: _SearchedTable, column: str) -> Iterator[list[_Value]]:
+    def _read_string_batches(self, table: _SearchedTable, column: str) -> Iterator[list[_Value]]:
         """Yield the non-empty strings and blobs of a column in batches, each value with its rowid.
 
         If the table has no rowids, each value is yielded with the number 0 instead.
@@ -150,7 +150,7 @@ class StringColumns:
         if batch:
             yield batch
 
-    def _string_columns(self) -> dict[str, list[str]]:
+    def _list_string_columns(self) -> dict[str, list[str]]:
         sql = """SELECT m.name, c.name, c.type FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                  WHERE m.type = 'table' AND m.rootpage > 0 AND c.hidden = 0 AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
                  ORDER BY m.name, c.cid"""
@@ -161,7 +161,7 @@ class StringColumns:
                 listed.append(column.decode())
         return columns
 
-    def _searched_table(self, name: str) -> _SearchedTable:
+    def _find_searched_table(self, name: str) -> _SearchedTable:
         """Return the name of a table, the name of its rowid, and the columns to search.
 
         The number of values in all its columns that may hold strings is subtracted from the number of values that may
@@ -231,7 +231,8 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     statements = [sql for query in (generated, computed) for (sql,) in db.execute(query)]
     if sum(map(len, statements)) > MAX_EXPRESSIONS or not all(map(_is_allowed_statement, statements)):
         raise TracekitError(
-            f"it has {len(statements)} tables or indexes with expressions, which would run while it is redacted",
+            f"the database has tables or indexes with SQL expressions ({len(statements)}), which SQLite would evaluate "
+            "during redaction",
             path=path,
             hint=EXPORT_AGAIN,
         )
@@ -259,7 +260,7 @@ def _join_values_of_batch(batch: list[_Value]) -> bytes:
     return b"\0".join([text for _, text in batch])
 
 
-def _values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
+def _find_values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
     """Return the values of a batch that contain one of the given offsets, each with its rowid and a bit mask.
 
     The bit mask of a value combines the masks of all offsets in it.

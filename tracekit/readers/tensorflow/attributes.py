@@ -17,7 +17,7 @@ from tracekit.readers.common.columns import DICTIONARY, compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.tensorflow import distinct, values
-from tracekit.readers.tensorflow.fields import field_spans, join_strings_by_row, string_column
+from tracekit.readers.tensorflow.fields import build_string_column, compute_field_spans, join_strings_by_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -72,7 +72,7 @@ class NodeAttributes:
         )
         return arrays
 
-    def other_attributes_json(self) -> pa.ChunkedArray:
+    def format_other_attributes(self) -> pa.ChunkedArray:
         """Return, for each node, a JSON object with the attributes that have no column, or null if there are none."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
@@ -86,7 +86,7 @@ class NodeAttributes:
             raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow string array") from e
         return join_strings_by_row(self.rows, self.nodes[rows], members, "{}")
 
-    def function_names(self, call_nodes: Int64Array, ops: pa.Array) -> pa.ChunkedArray:
+    def format_function_names(self, call_nodes: Int64Array, ops: pa.Array) -> pa.ChunkedArray:
         """Return, for each node, a JSON array with the names of the functions it refers to, or null.
 
         A node refers to a function if its operation is a call of the function, or if an attribute contains the
@@ -140,9 +140,9 @@ def read_attributes(buffer: Buffer, occurrences: Occurrences, rows: int) -> Node
         Damage: A value is not a valid message.
     """
     entries = decode(buffer, occurrences.starts, occurrences.stops, (_KEY, _VALUE))
-    keys = string_column(buffer, entries.get(_KEY), len(occurrences)).fill_null("").dictionary_encode()
+    keys = build_string_column(buffer, entries.get(_KEY), len(occurrences)).fill_null("").dictionary_encode()
     codes, distinct_values = distinct.decode_attribute_values(
-        buffer, *field_spans(entries.get(_VALUE), len(occurrences))
+        buffer, *compute_field_spans(entries.get(_VALUE), len(occurrences))
     )
     names = keys.dictionary.to_pylist()
     ranks = np.argsort(np.argsort(np.array(names, object))) if names else np.zeros(0, np.int64)

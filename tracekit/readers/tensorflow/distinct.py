@@ -14,7 +14,12 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tensorflow import values
-from tracekit.readers.tensorflow.fields import field_spans, join_strings_by_row, slice_bytes_or_empty, slice_strings
+from tracekit.readers.tensorflow.fields import (
+    compute_field_spans,
+    join_strings_by_row,
+    slice_bytes_or_empty,
+    slice_strings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,20 +84,20 @@ def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Arra
     """
     codes, distinct = np.zeros(len(starts), np.int64), DistinctValues()
     tensor_field = decode(buffer, starts, stops, (_TENSOR,)).get(_TENSOR)
-    is_tensor = _field_mask(tensor_field, len(starts))
+    is_tensor = _compute_field_mask(tensor_field, len(starts))
 
     def decode_rows(rows: Int64Array, keys: pa.DictionaryArray, decode_key: Callable[[bytes], AttributeValue]) -> None:
         codes[rows] = keys.indices.to_numpy(zero_copy_only=False) + len(distinct.kinds)
         distinct.append_values([decode_key(data) for data in keys.dictionary.to_pylist()])
 
     if tensor_field is not None:
-        decode_rows(np.flatnonzero(is_tensor), _tensor_keys(buffer, *tensor_field.spans()), _tensor_value)
+        decode_rows(np.flatnonzero(is_tensor), _encode_tensor_keys(buffer, *tensor_field.spans()), _decode_tensor_key)
     is_long = ~is_tensor & (stops - starts > MAX_DECODED_BYTES)
     long = np.flatnonzero(is_long)
     decode_rows(
         long,
         pa.array(stops[long] - starts[long]).cast(pa.string()).cast(pa.binary()).dictionary_encode(),
-        _placeholder_of_omitted_value,
+        _format_omitted_value,
     )
     short = np.flatnonzero(~is_tensor & ~is_long)
     codes[short] = _decode_short_values(buffer, starts[short], stops[short], distinct)
@@ -132,18 +137,21 @@ def _decode_strings(
     """
     fields = decode(buffer, starts, stops, _VALUES)
     is_short = stops - starts <= values.MAX_LENGTH
-    single_rows = np.flatnonzero(_only_field_mask(fields, _STRING, len(starts)) & is_short)
-    list_rows = np.flatnonzero(_only_field_mask(fields, _LIST, len(starts)) & is_short)
-    list_starts, list_stops = field_spans(fields.get(_LIST), len(starts))
+    single_rows = np.flatnonzero(_compute_only_field_mask(fields, _STRING, len(starts)) & is_short)
+    list_rows = np.flatnonzero(_compute_only_field_mask(fields, _LIST, len(starts)) & is_short)
+    list_starts, list_stops = compute_field_spans(fields.get(_LIST), len(starts))
     list_fields = decode(buffer, list_starts[list_rows], list_stops[list_rows], _LIST_FIELDS)
-    list_rows = list_rows[_only_field_mask(list_fields, _STRING, len(list_rows))]
-    string_starts, string_stops = field_spans(fields.get(_STRING), len(starts))
+    list_rows = list_rows[_compute_only_field_mask(list_fields, _STRING, len(list_rows))]
+    string_starts, string_stops = compute_field_spans(fields.get(_STRING), len(starts))
     strings = slice_strings(buffer, string_starts[single_rows], string_stops[single_rows])
     (list_items,) = find_occurrences(buffer, list_starts[list_rows], list_stops[list_rows], (_STRING,))
     lists = join_strings_by_row(
-        len(list_rows), list_items.rows, _json_strings(slice_strings(buffer, list_items.starts, list_items.stops)), "[]"
+        len(list_rows),
+        list_items.rows,
+        _encode_json_strings(slice_strings(buffer, list_items.starts, list_items.stops)),
+        "[]",
     )
-    json = pa.concat_arrays([_json_strings(strings), *lists.chunks])
+    json = pa.concat_arrays([_encode_json_strings(strings), *lists.chunks])
     kinds = np.repeat([_STRING, _LIST], [len(single_rows), len(list_rows)])
     return (
         np.concatenate((single_rows, list_rows)),
@@ -153,7 +161,7 @@ def _decode_strings(
     )
 
 
-def _json_strings(strings: pa.Array) -> pa.Array:
+def _encode_json_strings(strings: pa.Array) -> pa.Array:
     """Encode strings as JSON strings, including the quotes."""
     quoted = pc.binary_join_element_wise('"', strings, '"', "")
     needs_escape = pc.match_substring_regex(strings, _NEEDS_ESCAPE)
@@ -166,21 +174,21 @@ def _json_strings(strings: pa.Array) -> pa.Array:
     return pc.replace_with_mask(quoted, needs_escape, escaped)
 
 
-def _only_field_mask(fields: dict[int, Field], number: int, row_count: int) -> Mask:
+def _compute_only_field_mask(fields: dict[int, Field], number: int, row_count: int) -> Mask:
     """Return a mask of the messages that contain the given field and none of the other fields in ``fields``."""
-    mask = _field_mask(fields.get(number), row_count)
+    mask = _compute_field_mask(fields.get(number), row_count)
     for other in fields.keys() - {number}:
-        mask = mask & ~_field_mask(fields[other], row_count)
+        mask = mask & ~_compute_field_mask(fields[other], row_count)
     return mask
 
 
-def _field_mask(field: Field | None, row_count: int) -> Mask:
+def _compute_field_mask(field: Field | None, row_count: int) -> Mask:
     if field is None:
         return np.zeros(row_count, np.bool_)
     return np.ones(row_count, np.bool_) if field.valid is None else field.valid
 
 
-def _tensor_keys(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
+def _encode_tensor_keys(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
     """Return a key for each tensor, dictionary-encoded: the number of its type, a colon and its encoded shape."""
     fields = decode(buffer, starts, stops, (_DTYPE, _SHAPE))
     dtype = fields.get(_DTYPE)
@@ -188,14 +196,14 @@ def _tensor_keys(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Di
         raise Damage("the type of a tensor is not a number")
     numbers = np.zeros(len(starts), np.int64) if dtype is None else dtype.values.astype(np.int64)
     types = pa.array(numbers).cast(pa.string()).cast(pa.binary())
-    shapes = slice_bytes_or_empty(buffer, *field_spans(fields.get(_SHAPE), len(starts)))
+    shapes = slice_bytes_or_empty(buffer, *compute_field_spans(fields.get(_SHAPE), len(starts)))
     return pc.binary_join_element_wise(types, shapes, b":").dictionary_encode()
 
 
-def _tensor_value(key: bytes) -> AttributeValue:
+def _decode_tensor_key(key: bytes) -> AttributeValue:
     dtype, _, shape = key.partition(b":")
-    return values.tensor_value(int(dtype), shape)
+    return values.format_tensor_value(int(dtype), shape)
 
 
-def _placeholder_of_omitted_value(size: bytes) -> AttributeValue:
+def _format_omitted_value(size: bytes) -> AttributeValue:
     return values.AttributeValue("", values.dump_json({"bytes": int(size)}), None, ())

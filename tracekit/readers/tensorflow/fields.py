@@ -52,7 +52,7 @@ def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.A
     return to_valid_utf8(slice_bytes(buffer, starts, stops))[0]
 
 
-def string_column(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
+def build_string_column(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
     """Return a field of each message as a string array, null where the field is missing.
 
     Raises:
@@ -67,7 +67,7 @@ def string_column(buffer: Buffer, field: Field | None, row_count: int) -> pa.Arr
     return strings.take(pa.array(indices, mask=~field.valid))
 
 
-def field_spans(field: Field | None, row_count: int) -> tuple[Int64Array, Int64Array]:
+def compute_field_spans(field: Field | None, row_count: int) -> tuple[Int64Array, Int64Array]:
     """Return the start and end offsets of a field in each message, which are equal where the field is missing.
 
     Raises:

@@ -84,45 +84,47 @@ def detect_file_form(head: bytes) -> FileForm | None:
 
 
 def _is_saved_model(data: memoryview) -> bool:
-    fields = _expected_fields(data, {_SCHEMA_VERSION: VARINT, _META_GRAPHS: DELIMITED})
-    return fields.get(_SCHEMA_VERSION) == [1] and all(map(_has_meta_graph_fields, _submessages(fields, _META_GRAPHS)))
+    fields = _read_expected_fields(data, {_SCHEMA_VERSION: VARINT, _META_GRAPHS: DELIMITED})
+    return fields.get(_SCHEMA_VERSION) == [1] and all(
+        map(_has_meta_graph_fields, _list_submessages(fields, _META_GRAPHS))
+    )
 
 
 def _has_meta_graph_fields(data: memoryview) -> bool:
-    return bool(_expected_fields(data, _META_GRAPH_FIELDS))
+    return bool(_read_expected_fields(data, _META_GRAPH_FIELDS))
 
 
 def _is_meta_graph(data: memoryview) -> bool:
-    return any(map(_is_meta_info, _submessages(_expected_fields(data, _META_GRAPH_FIELDS), _INFO)))
+    return any(map(_is_meta_info, _list_submessages(_read_expected_fields(data, _META_GRAPH_FIELDS), _INFO)))
 
 
 def _is_meta_info(data: memoryview) -> bool:
     """Return whether a message is a ``MetaInfoDef`` that contains operations or a TensorFlow version."""
-    fields = _leading_fields(data)
+    fields = _read_leading_fields(data)
     releases = [v for n, v in fields if n == _RELEASES and not isinstance(v, int)]
     operations = [v for n, v in fields if n == _OPERATIONS and not isinstance(v, int)]
     return any(_RELEASE.match(v) for v in releases) or any(map(_has_operations, operations))
 
 
 def _has_operations(data: memoryview) -> bool:
-    first = _first_submessage(_first_submessage(data))
+    first = _read_first_submessage(_read_first_submessage(data))
     return bool(first) and bool(_OPERATION.match(first))
 
 
 def _is_graph(data: memoryview) -> bool:
     kinds = dict.fromkeys((_NODES, _LIBRARY, _VERSIONS, _DEBUG_INFO), DELIMITED)
-    fields = _expected_fields(data, kinds | {_VERSION: VARINT})
+    fields = _read_expected_fields(data, kinds | {_VERSION: VARINT})
     results = [
         detector(submessage)
         for number, detector in _GRAPH_FIELD_DETECTORS.items()
-        for submessage in _submessages(fields, number)
+        for submessage in _list_submessages(fields, number)
     ]
     return bool(results) and all(results)
 
 
 def _is_node(data: memoryview) -> bool:
-    fields = _expected_fields(data, _NODE_FIELDS)
-    names, operations = list(_submessages(fields, _NAME)), list(_submessages(fields, _OP))
+    fields = _read_expected_fields(data, _NODE_FIELDS)
+    names, operations = list(_list_submessages(fields, _NAME)), list(_list_submessages(fields, _OP))
     if any(_NOT_TEXT.search(name) for name in names):
         return False
     if operations:
@@ -131,14 +133,14 @@ def _is_node(data: memoryview) -> bool:
 
 
 def _is_function_library(data: memoryview) -> bool:
-    return bool(_expected_fields(data, _FUNCTION_LIBRARY_FIELDS)) or not data
+    return bool(_read_expected_fields(data, _FUNCTION_LIBRARY_FIELDS)) or not data
 
 
 def _is_version_def(data: memoryview) -> bool:
     kinds = {_PRODUCER: VARINT, _MIN_CONSUMER: VARINT}
     return bool(
-        _expected_fields(data, kinds | {_BAD_CONSUMERS: VARINT})
-        or _expected_fields(data, kinds | {_BAD_CONSUMERS: DELIMITED})
+        _read_expected_fields(data, kinds | {_BAD_CONSUMERS: VARINT})
+        or _read_expected_fields(data, kinds | {_BAD_CONSUMERS: DELIMITED})
     )
 
 
@@ -147,7 +149,7 @@ def _is_run_metadata(data: memoryview) -> bool:
 
     The message must start with ``StepStats``. The first ``DeviceStepStats`` in it must start with a device name.
     """
-    return bool(_DEVICE.match(_first_submessage(_first_submessage(_first_submessage(data)))))
+    return bool(_DEVICE.match(_read_first_submessage(_read_first_submessage(_read_first_submessage(data)))))
 
 
 _GRAPH_FIELD_DETECTORS = {_NODES: _is_node, _LIBRARY: _is_function_library, _VERSIONS: _is_version_def}
@@ -159,30 +161,30 @@ _DETECTORS = {
 }
 
 
-def _first_submessage(data: memoryview) -> memoryview:
+def _read_first_submessage(data: memoryview) -> memoryview:
     """Return the value of the first field of a message, or no bytes if this is not a field 1 that contains bytes."""
-    number, value = next(iter(_leading_fields(data)), (0, 0))
+    number, value = next(iter(_read_leading_fields(data)), (0, 0))
     return value if number == 1 and not isinstance(value, int) else memoryview(b"")
 
 
-def _submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[memoryview]:
+def _list_submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[memoryview]:
     return (v for v in fields.get(number, ()) if not isinstance(v, int))
 
 
-def _expected_fields(data: memoryview, wire_types: Mapping[int, int]) -> dict[int, list[FieldValue]]:
+def _read_expected_fields(data: memoryview, wire_types: Mapping[int, int]) -> dict[int, list[FieldValue]]:
     """Return the fields at the beginning of a message by number, or no fields if one of them is unexpected.
 
     A field is expected if ``wire_types`` maps its number to its wire type.
     """
     fields: dict[int, list[FieldValue]] = {}
-    for number, value in _leading_fields(data):
+    for number, value in _read_leading_fields(data):
         if wire_types.get(number) != (VARINT if isinstance(value, int) else DELIMITED):
             return {}
         fields.setdefault(number, []).append(value)
     return fields
 
 
-def _leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
+def _read_leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
     """Return the fields at the beginning of a message, of which the last one may be truncated.
 
     If the data is not a message, no fields are returned.

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.files import InputFile, Window
-from tracekit.readers.common.columns import compact_dictionary, dictionary_array
+from tracekit.readers.common.columns import build_dictionary_array, compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import Occurrences, find_occurrences
 from tracekit.readers.tensorflow import attributes, payloads
 from tracekit.readers.tensorflow.edges import build_edges
-from tracekit.readers.tensorflow.fields import MAX_GRAPH_BYTES, load_buffer, string_column
+from tracekit.readers.tensorflow.fields import MAX_GRAPH_BYTES, build_string_column, load_buffer
 from tracekit.readers.tensorflow.payloads import MessageKind
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def concat_graphs(graphs: Iterable[Graph]) -> Graph:
         dangling += graph.dangling
         first_node, first_edge = first_node + graph.nodes.num_rows, first_edge + graph.edges.num_rows
     if not nodes:
-        return Graph(_empty_table(NODES), _empty_table(EDGES))
+        return Graph(_create_empty_table(NODES), _create_empty_table(EDGES))
     return Graph(pa.concat_tables(nodes), pa.concat_tables(edges), tuple(dict.fromkeys(versions)), dangling)
 
 
@@ -133,7 +133,7 @@ def _add_id_offsets(table: pa.Table, offsets: dict[str, int]) -> pa.Table:
     return table
 
 
-def _empty_table(name: str) -> pa.Table:
+def _create_empty_table(name: str) -> pa.Table:
     return schemas.empty(schemas.table(name)).replace_schema_metadata()
 
 
@@ -180,7 +180,7 @@ def _decode_meta_graphs(buffer: Buffer, starts: Int64Array, stops: Int64Array, r
         decoded.append(_decode_graph(buffer, int(start), int(stop), ",".join(tags_by_info.get(int(row), ())), run))
     graph = concat_graphs(decoded)
     version = decode(buffer, infos.starts, infos.stops, (_VERSION,)).get(_VERSION)
-    versions = string_column(buffer, version, len(infos)).drop_null().to_pylist()
+    versions = build_string_column(buffer, version, len(infos)).drop_null().to_pylist()
     return replace(graph, versions=tuple(dict.fromkeys(v for v in versions if v)))
 
 
@@ -192,13 +192,13 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
     locations = _locate_nodes(buffer, start, stop, graph)
     rows = len(locations.starts)
     fields = decode(buffer, locations.starts, locations.stops, (_NAME, _OP, _DEVICE))
-    names, ops, devices = (string_column(buffer, fields.get(n), rows) for n in (_NAME, _OP, _DEVICE))
+    names, ops, devices = (build_string_column(buffer, fields.get(n), rows) for n in (_NAME, _OP, _DEVICE))
     names, ops = names.fill_null(""), ops.fill_null("")
     inputs, attribute_fields = find_occurrences(buffer, locations.starts, locations.stops, (_INPUT, _ATTRIBUTE))
     node_attributes = attributes.read_attributes(buffer, attribute_fields, rows)
     call_nodes = np.flatnonzero(pc.is_in(ops, locations.functions).to_numpy(zero_copy_only=False))
     runs = pa.array([None if run is None else 0] * min(rows, 1), pa.int32())
-    runs = dictionary_array(runs.take(pa.array(np.zeros(rows, np.int64))), pa.array([run], pa.string()))
+    runs = build_dictionary_array(runs.take(pa.array(np.zeros(rows, np.int64))), pa.array([run], pa.string()))
     labels = compact_dictionary(pa.array(locations.owners), locations.labels)
     columns = {
         "node_id": pa.array(np.arange(rows)),
@@ -207,10 +207,10 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
         "name": names,
         "op": ops,
         "device": pc.if_else(pc.equal(devices, ""), None, devices),
-        "scope": _scope_names(names),
-        "function": node_attributes.function_names(call_nodes, ops.take(pa.array(call_nodes))),
+        "scope": _extract_scope_names(names),
+        "function": node_attributes.format_function_names(call_nodes, ops.take(pa.array(call_nodes))),
         **node_attributes.attribute_columns(),
-        "attributes": node_attributes.other_attributes_json(),
+        "attributes": node_attributes.format_other_attributes(),
     }
     edge_columns = build_edges(buffer, inputs, locations.owners, columns)
     is_dangling = edge_columns["source"].is_null().to_numpy(zero_copy_only=False) & (locations.owners[inputs.rows] == 0)
@@ -222,7 +222,7 @@ def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLoc
     nodes, libraries = find_occurrences(buffer, np.array([start]), np.array([stop]), (_NODE, _LIBRARY))
     (functions,) = find_occurrences(buffer, libraries.starts, libraries.stops, (_FUNCTION,))
     (bodies,) = find_occurrences(buffer, functions.starts, functions.stops, (_BODY,))
-    names = _function_names(buffer, functions)
+    names = _read_function_names(buffer, functions)
     labels = pc.binary_join_element_wise(f"{graph}, function" if graph else "function", names, " ")
     return _NodeLocations(
         np.concatenate((np.zeros(len(nodes), np.int64), bodies.rows + 1)),
@@ -233,17 +233,17 @@ def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLoc
     )
 
 
-def _function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
+def _read_function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
     """Return the name of each function from its signature, or an empty string if the function has no signature."""
     (signatures,) = find_occurrences(buffer, functions.starts, functions.stops, (_SIGNATURE,))
     name = decode(buffer, signatures.starts, signatures.stops, (_NAME,)).get(_NAME)
-    names = string_column(buffer, name, len(signatures))
+    names = build_string_column(buffer, name, len(signatures))
     first = np.searchsorted(signatures.rows, np.arange(len(functions)))
     missing = np.searchsorted(signatures.rows, np.arange(len(functions)), "right") == first
     return names.take(pa.array(first, mask=missing)).fill_null("")
 
 
-def _scope_names(names: pa.Array) -> pa.Array:
+def _extract_scope_names(names: pa.Array) -> pa.Array:
     """Return the part of each name before its last slash, null for names without a slash."""
     groups = pc.extract_regex(names, r"(?s)^(?P<scope>.*)/")
     return pc.struct_field(groups, "scope")

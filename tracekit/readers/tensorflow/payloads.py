@@ -88,7 +88,7 @@ def _iter_needed_bytes(data: memoryview | Window, message_kind: MessageKind) -> 
 
 
 def _slice_window(data: memoryview | Window, start: int, stop: int) -> memoryview | Window:
-    return data.window(start, stop) if isinstance(data, Window) else data[start:stop]
+    return data.create_window(start, stop) if isinstance(data, Window) else data[start:stop]
 
 
 def _iter_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:

@@ -40,22 +40,24 @@ def decode_attribute_value(data: bytes) -> AttributeValue:
     Raises:
         Damage: The message is invalid.
     """
-    attribute = messages.parse(messages.message_class(types.FILE, "AttrValue"), data, "the value of an attribute")
+    attribute = messages.parse(messages.load_message_class(types.FILE, "AttrValue"), data, "the value of an attribute")
     kind = attribute.WhichOneof("value")
     decoded = _to_json_value(attribute, kind)
     string = decoded if kind in ("s", "type") and isinstance(decoded, str) else None
-    return AttributeValue(kind or "", dump_json(decoded), string, tuple(_referenced_functions(attribute)))
+    return AttributeValue(kind or "", dump_json(decoded), string, tuple(_list_referenced_functions(attribute)))
 
 
-def tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
+def format_tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
     """Return an attribute value with the type and the shape of a tensor, but without its content.
 
     Raises:
         Damage: The shape is not a valid message.
     """
-    dims = messages.parse(messages.message_class(types.FILE, "TensorShapeProto"), shape or b"", "the shape of a tensor")
+    dims = messages.parse(
+        messages.load_message_class(types.FILE, "TensorShapeProto"), shape or b"", "the shape of a tensor"
+    )
     return AttributeValue(
-        "tensor", dump_json({"dtype": types.type_name(dtype), "shape": _shape_to_json_value(dims)}), None, ()
+        "tensor", dump_json({"dtype": types.find_type_name(dtype), "shape": _convert_shape(dims)}), None, ()
     )
 
 
@@ -79,48 +81,48 @@ def _list_to_json_value(message: Any) -> Any:
     return [_CONVERTERS[name](item) for name, items in values for item in items]
 
 
-def _string_or_size(string: bytes) -> Any:
+def _convert_to_string_or_size(string: bytes) -> Any:
     return string.decode("utf-8", "replace") if len(string) <= MAX_LENGTH else {"bytes": len(string)}
 
 
-def _float32_to_json_value(number: float) -> Any:
+def _convert_float32(number: float) -> Any:
     """Return a float with the fewest digits that identify the float32 value. NaN and infinity become strings."""
     return float(str(np.float32(number))) if math.isfinite(number) else str(number)
 
 
-def _shape_to_json_value(shape: Any) -> Any:
+def _convert_shape(shape: Any) -> Any:
     if shape.unknown_rank:
         return None
     return [d.size for d in shape.dim] if len(shape.dim) <= MAX_LENGTH else {"values": len(shape.dim)}
 
 
-def _tensor_to_json_value(tensor: Any) -> Any:
-    return {"dtype": types.type_name(tensor.dtype), "shape": _shape_to_json_value(tensor.tensor_shape)}
+def _convert_tensor(tensor: Any) -> Any:
+    return {"dtype": types.find_type_name(tensor.dtype), "shape": _convert_shape(tensor.tensor_shape)}
 
 
-def _function_to_json_value(function: Any) -> Any:
+def _convert_function(function: Any) -> Any:
     attributes = {key: _to_json_value(v, v.WhichOneof("value")) for key, v in sorted(function.attr.items())}
-    return {"function": _string_or_size(function.name), **({"attributes": attributes} if attributes else {})}
+    return {"function": _convert_to_string_or_size(function.name), **({"attributes": attributes} if attributes else {})}
 
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "s": _string_or_size,
+    "s": _convert_to_string_or_size,
     "i": int,
-    "f": _float32_to_json_value,
+    "f": _convert_float32,
     "b": bool,
-    "type": types.type_name,
-    "shape": _shape_to_json_value,
-    "tensor": _tensor_to_json_value,
-    "func": _function_to_json_value,
-    "placeholder": lambda message: {"placeholder": _string_or_size(message)},
+    "type": types.find_type_name,
+    "shape": _convert_shape,
+    "tensor": _convert_tensor,
+    "func": _convert_function,
+    "placeholder": lambda message: {"placeholder": _convert_to_string_or_size(message)},
 }
 _LIST_FIELDS = ("s", "i", "f", "b", "type", "shape", "tensor", "func")
 
 
-def _referenced_functions(message: Any) -> Iterator[str]:
+def _list_referenced_functions(message: Any) -> Iterator[str]:
     """Yield the names of the functions that a value refers to, including those in the attributes of these functions."""
     kind = message.WhichOneof("value")
     for function in [message.func] if kind == "func" else message.list.func if kind == "list" else ():
         yield function.name.decode("utf-8", "replace")
         for _, inner in sorted(function.attr.items()):
-            yield from _referenced_functions(inner)
+            yield from _list_referenced_functions(inner)

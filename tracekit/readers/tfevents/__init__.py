@@ -34,7 +34,7 @@ def sniff(source: Source) -> bool:
         return not any(source.head[4:8]) and _is_record_header(source.head[:_HEADER_BYTES])
     if source.names:
         return folders.has_event_files(source.path) and (
-            any(folders.NAME_PART in name for name in source.names) or not detection.formats_of_captures(source)
+            any(folders.NAME_PART in name for name in source.names) or not detection.detect_formats(source)
         )
     return folders.NAME_PART in source.path.name and source.path.is_file()
 

@@ -16,7 +16,7 @@ from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError,
 from tracekit.files import REMOVED_HINT
 from tracekit.interface import Capture
 from tracekit.readers.common.columns import compact_dictionary
-from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.tensorflow.graph import EDGES, NODES
 from tracekit.readers.tfevents import events, exported, folders, graphs, step_stats
 from tracekit.readers.tfevents.events import FileEvents, NotAnEventFile
@@ -47,7 +47,7 @@ def read_event_files(source: Source) -> EventsCapture:
         TracekitError: A file cannot be read.
     """
     path = source.path
-    paths = folders.files_by_run(path)
+    paths = folders.list_files_by_run(path)
     if not paths:
         hint = "read an event file, events.out.tfevents.*, or a folder of them"
         raise CorruptTraceError("the folder contains no event files", path=path, hint=hint)
@@ -79,7 +79,7 @@ class SkippedFile(NamedTuple):
 def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
     """Read an event file, or return the reason why the file is not an event file."""
     try:
-        with damage_as_error(path):
+        with convert_damage(path):
             file_events = events.read_events(path, pool)
     except NotAnEventFile:
         message = "this is a TFRecord file, but its records are not TensorBoard events"
@@ -149,7 +149,7 @@ class EventsCapture(Capture):
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
         if name in (SCALARS, TEXTS, STEP_STATS):
-            return sum(self._row_counts_of_runs(name))
+            return sum(self._count_rows_of_runs(name))
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -162,8 +162,8 @@ class EventsCapture(Capture):
             table: pa.Table = (self._graphs.nodes if name == NODES else self._graphs.edges).select(list(columns))
             return table
         if name == CAPTURE_INFO:
-            return pa.table({c: [row[c] for row in self._capture_info_rows()] for c in columns})
-        return self._event_table(name, columns)
+            return pa.table({c: [row[c] for row in self._build_capture_info_rows()] for c in columns})
+        return self._build_event_table(name, columns)
 
     def count_undecoded(self) -> Mapping[str, int]:
         """Return the number of events and summary values that belong to no table, by kind."""
@@ -185,14 +185,14 @@ class EventsCapture(Capture):
     def _origin_ns(self) -> int:
         return min((f.first for run in self.runs for f in run.files if f.first is not None), default=0)
 
-    def _row_counts_of_runs(self, name: str) -> list[int]:
+    def _count_rows_of_runs(self, name: str) -> list[int]:
         if name == STEP_STATS:
             return [sum(e.rows for f in run.files for e in f.executions) for run in self.runs]
         return [len(run.scalars if name == SCALARS else run.texts) for run in self.runs]
 
-    def _event_table(self, name: str, columns: Sequence[str]) -> pa.Table:
+    def _build_event_table(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Build an event table from the rows of all runs. Its row ids are numbered consecutively across all runs."""
-        counts = self._row_counts_of_runs(name)
+        counts = self._count_rows_of_runs(name)
         schema = schemas.arrow_schema(schemas.table(name), columns)
         file_columns = [c for c in columns if c not in ("run", _IDS[name])]
         batches = [batch for run in self.runs for batch in self._iter_column_batches(name, run, file_columns)]
@@ -210,9 +210,9 @@ class EventsCapture(Capture):
         self, table: str, run: Run, column_names: Sequence[str]
     ) -> Iterator[Mapping[str, pa.Array]]:
         if table == SCALARS:
-            yield run.scalar_columns(column_names)
+            yield run.build_scalar_columns(column_names)
         elif table == TEXTS:
-            yield run.text_columns(column_names)
+            yield run.build_text_columns(column_names)
         else:
             for executions in (e for f in run.files for e in f.executions):
                 empty = pa.nulls(executions.rows)
@@ -222,7 +222,7 @@ class EventsCapture(Capture):
     def _subtract_origin(self, times: pa.Array) -> pa.Array:
         return pc.subtract(times, self._origin_ns) if pa.types.is_integer(times.type) else times
 
-    def _capture_info_rows(self) -> list[dict[str, str]]:
+    def _build_capture_info_rows(self) -> list[dict[str, str]]:
         files = [f for run in self.runs for f in run.files]
         writers = dict.fromkeys(f.writer for f in files if f.writer)
         versions = dict.fromkeys(f.version for f in files if f.version)

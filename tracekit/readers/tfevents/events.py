@@ -143,7 +143,7 @@ def to_nanoseconds(seconds: Float64Array) -> Int64Array:
     return np.where(is_valid, result, NO_TIME)
 
 
-def checksums(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> list[int]:
+def compute_checksums(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> list[int]:
     """Return the CRC-32 of each range of bytes in a buffer."""
     data = buffer.data.data
     return [zlib.crc32(data[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
@@ -158,20 +158,20 @@ def _add_events(events: FileEvents, batch: BufferedRecords) -> None:
     fields = decode(batch.buffer, batch.starts, batch.stops, range(WALL_TIME, WRITER + 1))
     if not _have_expected_types(fields):
         raise Damage("a field of an event has an unexpected wire type")
-    times = to_nanoseconds(_int64_values(fields.get(WALL_TIME), n).view(np.float64))
-    steps = _int64_values(fields.get(STEP), n)
+    times = to_nanoseconds(_decode_int64_values(fields.get(WALL_TIME), n).view(np.float64))
+    steps = _decode_int64_values(fields.get(STEP), n)
     _add_file_metadata(events, batch.buffer, fields, times)
     _add_summary_points(events, batch, fields.get(SUMMARY), steps, times)
     if RUN in fields:
-        rows = _rows_with_field(fields[RUN], n)
+        rows = _find_rows_with_field(fields[RUN], n)
         traced_runs = step_stats.find_traced_runs(batch.buffer, *fields[RUN].spans(), steps[rows])
         events.executions += step_stats.read_executions(batch.buffer, traced_runs)
         events.counts.update(step_stats.count_fields(batch.buffer, traced_runs.starts, traced_runs.stops))
     for number in (GRAPH, META_GRAPH):
         if number in fields:
-            rows = _rows_with_field(fields[number], n)
+            rows = _find_rows_with_field(fields[number], n)
             starts, stops = fields[number].spans()
-            offsets, crcs = starts + batch.offset, checksums(batch.buffer, starts, stops)
+            offsets, crcs = starts + batch.offset, compute_checksums(batch.buffer, starts, stops)
             events.graphs.append(
                 GraphSpans(steps[rows], times[rows], offsets, stops - starts, crcs, number == META_GRAPH)
             )
@@ -201,7 +201,7 @@ def _add_summary_points(
 ) -> None:
     if field is None:
         return
-    rows = _rows_with_field(field, len(steps))
+    rows = _find_rows_with_field(field, len(steps))
     (locations,) = find_occurrences(batch.buffer, *field.spans(), (_SUMMARY_VALUE,))
     for first in range(0, len(locations), VALUES_PER_BATCH):
         batch_slice = slice(first, first + VALUES_PER_BATCH)
@@ -223,23 +223,25 @@ def _add_file_metadata(events: FileEvents, buffer: Buffer, fields: dict[int, Fie
         events.last = last if events.last is None else max(events.last, last)
     for number, name in _COUNTED_FIELDS.items():
         if number in fields:
-            events.counts[name] += len(_rows_with_field(fields[number], len(times)))
+            events.counts[name] += len(_find_rows_with_field(fields[number], len(times)))
     if events.version is None and VERSION in fields:
-        events.version = _first_string(buffer, fields[VERSION])
+        events.version = _decode_first_string(buffer, fields[VERSION])
     if events.writer is None and WRITER in fields:
         starts, stops = (s[:1] for s in fields[WRITER].spans())
         name_field = decode(buffer, starts, stops, {_WRITER_NAME}).get(_WRITER_NAME)
-        events.writer = None if name_field is None or name_field.stops is None else _first_string(buffer, name_field)
+        events.writer = (
+            None if name_field is None or name_field.stops is None else _decode_first_string(buffer, name_field)
+        )
 
 
-def _first_string(buffer: Buffer, field: Field) -> str:
+def _decode_first_string(buffer: Buffer, field: Field) -> str:
     starts, stops = (s[:1] for s in field.spans())
     return str(texts.slice_strings(buffer, starts, stops)[0])
 
 
-def _int64_values(field: Field | None, row_count: int) -> Int64Array:
+def _decode_int64_values(field: Field | None, row_count: int) -> Int64Array:
     return np.zeros(row_count, np.int64) if field is None else field.values.view(np.int64)
 
 
-def _rows_with_field(field: Field, row_count: int) -> Int64Array:
+def _find_rows_with_field(field: Field, row_count: int) -> Int64Array:
     return np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.common.damage import Damage, damage_as_error
+from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tensorflow.fields import load_buffer
 from tracekit.readers.tfevents import step_stats
-from tracekit.readers.tfevents.events import GraphSpans, checksums
+from tracekit.readers.tfevents.events import GraphSpans, compute_checksums
 
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array, Mask
@@ -36,7 +36,7 @@ def read_exported_runs(run: Run) -> Run:
         for points in list(file.points):
             rows = first + np.flatnonzero(run.metadata[first : first + len(points.steps)])
             if len(rows):
-                with damage_as_error(file.path):
+                with convert_damage(file.path):
                     _add_run_metadata(file, points, rows - first, run.tags(rows), run.has_functions[rows])
             first += len(points.steps)
     return run
@@ -98,7 +98,7 @@ def _add_function_graphs(
     )
     if len(rows):
         starts_in_file = starts - traced_runs.starts[rows] + offsets[rows]
-        crcs = checksums(buffer, starts, stops)
+        crcs = compute_checksums(buffer, starts, stops)
         file.graphs.append(
             GraphSpans(traced_runs.steps[rows], times[rows], starts_in_file, stops - starts, crcs, meta=False)
         )

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.errors import TracekitError, printable_path, warn
-from tracekit.files import special_file_kind
+from tracekit.errors import TracekitError, convert_to_printable_path, warn
+from tracekit.files import find_special_file_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def has_event_files(folder: Path) -> bool:
         return False
 
 
-def files_by_run(path: Path) -> dict[str, list[Path]]:
+def list_files_by_run(path: Path) -> dict[str, list[Path]]:
     """Return the event files in a folder, by name of the run. Runs and files are sorted by path.
 
     Args:
@@ -46,7 +46,7 @@ def files_by_run(path: Path) -> dict[str, list[Path]]:
         return {ROOT_RUN: [path]}
     files: dict[str, list[Path]] = {}
     for file in _find_event_files(path, MAX_ENTRIES, _warn_about_unreadable_folder):
-        files.setdefault(printable_path(file.parent.relative_to(path).as_posix()), []).append(file)
+        files.setdefault(convert_to_printable_path(file.parent.relative_to(path).as_posix()), []).append(file)
     return {run: sorted(files[run]) for run in sorted(files)}
 
 
@@ -76,7 +76,7 @@ def _is_inside(file: Path, root: Path) -> bool:
 
 def _warn_about_special_file(path: Path) -> None:
     """Warn about a pipe, socket or device that has the name of an event file."""
-    kind = None if path.is_symlink() or not path.exists() else special_file_kind(path.stat().st_mode)
+    kind = None if path.is_symlink() or not path.exists() else find_special_file_kind(path.stat().st_mode)
     if kind is not None:
         warn(f"is {kind}, not a regular file, and was skipped", path=path)
 

@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import warn
-from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.tensorflow import graph
 from tracekit.readers.tfevents import records
@@ -46,12 +46,14 @@ def read_graphs(runs: Sequence[Run]) -> graph.Graph:
         CorruptTraceError: A graph is damaged.
         TracekitError: A file has changed since it was opened.
     """
-    return graph.concat_graphs(decoded for run in runs for decoded in _distinct_graphs(run) if decoded.nodes.num_rows)
+    return graph.concat_graphs(
+        decoded for run in runs for decoded in _find_distinct_graphs(run) if decoded.nodes.num_rows
+    )
 
 
-def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
+def _find_distinct_graphs(run: Run) -> Iterator[graph.Graph]:
     """Yield the distinct graphs of a run. Plain graphs precede meta graphs."""
-    locations = sorted(_graph_locations(run), key=lambda location: location.meta)
+    locations = sorted(_list_graph_locations(run), key=lambda location: location.meta)
     if len(locations) > MAX_GRAPHS:
         warn(
             f"the run contains {len(locations)} graphs, but tracekit reads only the first {MAX_GRAPHS}",
@@ -61,7 +63,7 @@ def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
     for location in locations[:MAX_GRAPHS]:
         data = records.reread_section(location.path, location.start, location.size, location.checksum)
         distinct.setdefault(
-            _graph_digest(data, location), (location, data) if len(locations) == 1 else (location, None)
+            _compute_graph_digest(data, location), (location, data) if len(locations) == 1 else (location, None)
         )
     for number, (location, cached) in enumerate(distinct.values(), 1):
         data = (
@@ -70,7 +72,7 @@ def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
             else cached
         )
         label = f"the graph at byte {location.start}"
-        with damage_as_error(location.path, graph.NODES):
+        with convert_damage(location.path, graph.NODES):
             if location.meta:
                 yield graph.read_meta_graph(data, label=label, run=run.name)
             else:
@@ -78,17 +80,17 @@ def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
                 yield graph.read_graph(data, label=label, graph=name, run=run.name)
 
 
-def _graph_locations(run: Run) -> Iterator[GraphLocation]:
+def _list_graph_locations(run: Run) -> Iterator[GraphLocation]:
     for file in run.files:
         for spans in file.graphs:
             for bounds in zip(spans.starts.tolist(), spans.sizes.tolist(), spans.checksums, strict=True):
                 yield GraphLocation(file.path, *bounds, spans.meta)
 
 
-def _graph_digest(data: bytes, location: GraphLocation) -> bytes:
+def _compute_graph_digest(data: bytes, location: GraphLocation) -> bytes:
     """Return a digest of the bytes of a graph. The digest of a meta graph is that of the graph in it."""
     graph_bytes: bytes | memoryview = data
     if location.meta:
-        with damage_as_error(location.path, graph.NODES):
+        with convert_damage(location.path, graph.NODES):
             graph_bytes = Message(memoryview(data)).bytes_value(_GRAPH_FIELD)
     return hashlib.sha256(graph_bytes).digest()

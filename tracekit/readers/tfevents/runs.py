@@ -47,17 +47,17 @@ class Run:
         self._tags = _unify_tag_dictionaries([p.values.tags for p in points])
         self._codes = self._tags.indices.to_numpy()
         self._kinds = np.concatenate([np.zeros(0, np.uint8), *(p.values.kinds for p in points)])
-        self._plugins, self._is_scalar = self._tag_metadata([p.values.metadata for p in points])
+        self._plugins, self._is_scalar = self._collect_tag_metadata([p.values.metadata for p in points])
         tensor_scalar = (self._kinds == ValueKind.NUMBER) & self._is_scalar[self._codes]
         self.scalars: Int64Array = np.flatnonzero((self._kinds == ValueKind.SIMPLE) | tensor_scalar)
-        self._is_text = (self._kinds == ValueKind.TEXTS) & self._mask_of_plugin_tags(_TEXT)[self._codes]
+        self._is_text = (self._kinds == ValueKind.TEXTS) & self._compute_mask_of_plugin_tags(_TEXT)[self._codes]
         self._owners, self._elements, self._texts = _concat_strings(files)
         self.texts: Int64Array = np.flatnonzero(self._is_text[self._owners])
         single = (self._kinds == ValueKind.TEXTS) & (np.bincount(self._owners, minlength=len(self._kinds)) == 1)
-        self.has_functions: Mask = single & self._mask_of_plugin_tags(_FUNCTION_METADATA)[self._codes]
-        self.metadata: Mask = self.has_functions | single & self._mask_of_plugin_tags(_METADATA)[self._codes]
+        self.has_functions: Mask = single & self._compute_mask_of_plugin_tags(_FUNCTION_METADATA)[self._codes]
+        self.metadata: Mask = self.has_functions | single & self._compute_mask_of_plugin_tags(_METADATA)[self._codes]
 
-    def scalar_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
+    def build_scalar_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the requested columns of the table ``scalars`` for this run.
 
         Columns that event files do not contain are omitted.
@@ -70,10 +70,10 @@ class Run:
                 codes = (self._kinds[rows] != ValueKind.SIMPLE).astype(np.int32)
                 columns[name] = compact_dictionary(pa.array(codes), pa.array(_KIND_NAMES))
             else:
-                columns[name] = self._common_column(name, rows)
+                columns[name] = self._build_common_column(name, rows)
         return {name: column for name, column in columns.items() if column is not None}
 
-    def text_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
+    def build_text_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the requested columns of the table ``texts`` for this run.
 
         Columns that event files do not contain are omitted.
@@ -86,7 +86,7 @@ class Run:
             elif name == "element":
                 columns[name] = pa.array(self._elements[self.texts])
             else:
-                columns[name] = self._common_column(name, rows)
+                columns[name] = self._build_common_column(name, rows)
         return {name: column for name, column in columns.items() if column is not None}
 
     def undecoded(self) -> Counter[str]:
@@ -103,7 +103,7 @@ class Run:
             self._kinds[is_undecoded].astype(np.int64) | plugins.astype(np.int64) << 8, return_counts=True
         )
         for pair, count in zip(pairs.tolist(), pair_counts.tolist(), strict=True):
-            name = _undecoded_kind_name(ValueKind(pair & 255), names.dictionary[pair >> 8].as_py())
+            name = _format_undecoded_kind(ValueKind(pair & 255), names.dictionary[pair >> 8].as_py())
             counts[name if name in counts or len(counts) < MAX_NAMES else "other"] += count
         return counts
 
@@ -111,7 +111,7 @@ class Run:
         """Return the tags of the values with the given row numbers."""
         return compact_dictionary(pa.array(self._codes[rows]), self._tags.dictionary)
 
-    def _common_column(self, name: str, rows: Int64Array) -> pa.Array | None:
+    def _build_common_column(self, name: str, rows: Int64Array) -> pa.Array | None:
         """Return one of the columns ``tag``, ``step`` and ``wall_time_ns`` for the values with the given row numbers.
 
         The result is None for all other columns, which scalars and texts do not have in common.
@@ -130,7 +130,7 @@ class Run:
         empty = np.zeros(0, np.float64 if name == "numbers" else np.int64)
         return np.concatenate([empty, *(getattr(p, name) for p in holders)])
 
-    def _tag_metadata(self, batches: Sequence[TagMetadata]) -> tuple[pa.Array, Mask]:
+    def _collect_tag_metadata(self, batches: Sequence[TagMetadata]) -> tuple[pa.Array, Mask]:
         """Return the TensorBoard plug-in of each tag, and a mask of the tags whose tensors are scalars.
 
         If several values contain metadata of the same tag, the first metadata is used.
@@ -149,7 +149,7 @@ class Run:
         either = pc.or_(scalar, pc.is_in(plugins, pa.array([_SCALARS, ""])))
         return plugins, either.to_numpy(zero_copy_only=False)
 
-    def _mask_of_plugin_tags(self, plugin: str) -> Mask:
+    def _compute_mask_of_plugin_tags(self, plugin: str) -> Mask:
         mask: Mask = pc.equal(self._plugins, plugin).to_numpy(zero_copy_only=False)
         return mask
 
@@ -181,7 +181,7 @@ def _concat_strings(files: Sequence[FileEvents]) -> tuple[Int64Array, Int64Array
     return np.concatenate(owners), np.concatenate(elements), pa.chunked_array(texts, pa.binary())
 
 
-def _undecoded_kind_name(kind: ValueKind, plugin: str) -> str:
+def _format_undecoded_kind(kind: ValueKind, plugin: str) -> str:
     """Return the name under which ``count_undecoded`` reports the summary values of a kind and TensorBoard plug-in."""
     if kind in _KINDS:
         return _KINDS[kind]

@@ -83,8 +83,8 @@ def find_traced_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, step
         Damage: A message is invalid.
     """
     fields = decode(buffer, starts, stops, {_TAG, _METADATA})
-    tags = texts.dictionary_column(buffer, fields.get(_TAG), len(starts))
-    rows, metadata_starts, metadata_stops = _value_rows_and_spans(fields.get(_METADATA), np.arange(len(starts)))
+    tags = texts.build_dictionary_column(buffer, fields.get(_TAG), len(starts))
+    rows, metadata_starts, metadata_stops = _find_value_rows_and_spans(fields.get(_METADATA), np.arange(len(starts)))
     return TracedRuns(metadata_starts, metadata_stops, tags.take(pa.array(rows)), steps[rows])
 
 
@@ -99,7 +99,7 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
     )
     (devices,) = find_occurrences(buffer, stats_starts, stats_stops, (_DEVICES,))
     run_rows = run_rows[devices.rows]
-    names = texts.dictionary_column(
+    names = texts.build_dictionary_column(
         buffer, decode(buffer, devices.starts, devices.stops, {_DEVICE}).get(_DEVICE), len(run_rows)
     )
     (executions,) = find_occurrences(buffer, devices.starts, devices.stops, (_NODES,))
@@ -115,7 +115,7 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
             "tag": traced_runs.tags.take(pa.array(runs)),
             "step": pa.array(traced_runs.steps[runs]),
             "device": names.take(pa.array(nodes.rows)),
-            **_node_columns(buffer, nodes),
+            **_decode_node_columns(buffer, nodes),
         }
         yield Executions(columns, len(runs))
 
@@ -151,10 +151,10 @@ def find_submessages(
     Raises:
         Damage: A message is invalid.
     """
-    return _value_rows_and_spans(decode(buffer, starts, stops, {number}).get(number), rows)
+    return _find_value_rows_and_spans(decode(buffer, starts, stops, {number}).get(number), rows)
 
 
-def _value_rows_and_spans(field: Field | None, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+def _find_value_rows_and_spans(field: Field | None, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the row number, start offset and end offset of each value of a field of bytes.
 
     Messages without the field are skipped.
@@ -166,29 +166,29 @@ def _value_rows_and_spans(field: Field | None, rows: Int64Array) -> tuple[Int64A
     return (rows if present is None else rows[present], *field.spans())
 
 
-def _node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
+def _decode_node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     n = len(nodes.rows)
     fields = decode(buffer, nodes.starts, nodes.stops, _NODE_FIELDS)
     columns: dict[str, pa.Array] = {
-        "node_name": texts.dictionary_column(buffer, fields.get(_NODE_NAME), n),
-        "timeline_label": texts.dictionary_column(buffer, fields.get(_LABEL), n),
-        **_time_columns(fields),
+        "node_name": texts.build_dictionary_column(buffer, fields.get(_NODE_NAME), n),
+        "timeline_label": texts.build_dictionary_column(buffer, fields.get(_LABEL), n),
+        **_compute_time_columns(fields),
     }
-    if (thread := _signed_integers(fields.get(_THREAD))) is not None:
-        columns["thread_id"] = _masked_array(*thread)
-    columns |= _allocator_columns(buffer, nodes) if _MEMORY in fields else {}
+    if (thread := _convert_to_signed_integers(fields.get(_THREAD))) is not None:
+        columns["thread_id"] = _build_masked_array(*thread)
+    columns |= _sum_allocator_columns(buffer, nodes) if _MEMORY in fields else {}
     columns |= (
-        _output_columns(buffer, nodes) if _OUTPUT in fields else {"output_count": pa.array(np.zeros(n, np.int64))}
+        _sum_output_columns(buffer, nodes) if _OUTPUT in fields else {"output_count": pa.array(np.zeros(n, np.int64))}
     )
     if _MEMORY_STATS in fields:
         rows, memory_fields = _decode_memory_stats(buffer, fields[_MEMORY_STATS], n)
         for name, number in _MEMORY_FIELDS.items():
-            if (column := _signed_integers(memory_fields.get(number))) is not None:
-                columns[name] = _masked_array(*_scatter_to_rows(column, rows, n))
+            if (column := _convert_to_signed_integers(memory_fields.get(number))) is not None:
+                columns[name] = _build_masked_array(*_scatter_to_rows(column, rows, n))
     return columns
 
 
-def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
+def _compute_time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
     """Return the times of executions in ns by column name.
 
     Where the file contains a time only in µs, it is converted to ns. Relative times are added to the start.
@@ -198,14 +198,14 @@ def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
     columns = {}
     for name, column in times.items():
         if column is not None and name not in _RELATIVE_TIMES:
-            columns[name] = _masked_array(*column)
+            columns[name] = _build_masked_array(*column)
         elif column is not None and start is not None:
-            columns[name] = _masked_array(column[0] + start[0], _combine_masks(column[1], start[1]))
+            columns[name] = _build_masked_array(column[0] + start[0], _combine_masks(column[1], start[1]))
     return columns
 
 
 def _prefer_nanoseconds(us_field: Field | None, ns_field: Field | None, name: str) -> MaskedColumn | None:
-    microseconds, nanoseconds = _signed_integers(us_field), _signed_integers(ns_field)
+    microseconds, nanoseconds = _convert_to_signed_integers(us_field), _convert_to_signed_integers(ns_field)
     if microseconds is not None:
         _check_magnitude(microseconds, _MAX_MAGNITUDE // _THOUSAND, name)
         microseconds = (microseconds[0] * _THOUSAND, microseconds[1])
@@ -218,17 +218,17 @@ def _prefer_nanoseconds(us_field: Field | None, ns_field: Field | None, name: st
     return merged, None if microseconds[1] is None else nanoseconds[1] | microseconds[1]
 
 
-def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
+def _sum_allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     """Return columns with the sums of the bytes that the allocators of each execution recorded."""
     (allocators,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
     allocator_fields = decode(buffer, allocators.starts, allocators.stops, _ALLOCATOR_FIELDS.values())
     return {
-        name: _sum_by_row(_signed_integers(allocator_fields.get(f)), allocators.rows, len(nodes.rows), name)
+        name: _sum_by_row(_convert_to_signed_integers(allocator_fields.get(f)), allocators.rows, len(nodes.rows), name)
         for name, f in _ALLOCATOR_FIELDS.items()
     }
 
 
-def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
+def _sum_output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     """Return the number of outputs of each execution, and the sum of their sizes in bytes.
 
     The column of sizes is omitted if the file contains no sizes.
@@ -238,9 +238,9 @@ def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     counts = pa.array(np.bincount(outputs.rows, minlength=n).astype(np.int64))
     description = decode(buffer, outputs.starts, outputs.stops, {_DESCRIPTION}).get(_DESCRIPTION)
     rows, starts, stops = find_submessages(
-        buffer, *_value_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR
+        buffer, *_find_value_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR
     )
-    requested = _signed_integers(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
+    requested = _convert_to_signed_integers(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
     if requested is None:
         return {"output_count": counts}
     return {"output_count": counts, "output_bytes": _sum_by_row(requested, rows, n, "output_bytes")}
@@ -260,7 +260,7 @@ def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, row_count: int, n
     if column is not None:
         _check_magnitude(column, _MAX_MAGNITUDE // max(1, len(rows)), name)
         np.add.at(total, rows, column[0])
-    return _masked_array(total, has_values)
+    return _build_masked_array(total, has_values)
 
 
 def _decode_memory_stats(buffer: Buffer, field: Field, row_count: int) -> tuple[Int64Array, dict[int, Field]]:
@@ -277,7 +277,7 @@ def _scatter_to_rows(column: MaskedColumn, rows: Int64Array, row_count: int) -> 
     return numbers, mask
 
 
-def _signed_integers(field: Field | None) -> MaskedColumn | None:
+def _convert_to_signed_integers(field: Field | None) -> MaskedColumn | None:
     return None if field is None or field.stops is not None else (field.values.view(np.int64), field.valid)
 
 
@@ -291,5 +291,5 @@ def _combine_masks(left: Mask | None, right: Mask | None) -> Mask | None:
     return right if left is None else left if right is None else left & right
 
 
-def _masked_array(numbers: Int64Array, known: Mask | None) -> pa.Array:
+def _build_masked_array(numbers: Int64Array, known: Mask | None) -> pa.Array:
     return pa.array(numbers, mask=None if known is None else ~known)

@@ -78,18 +78,18 @@ def read_tensors(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Tenso
     n = len(starts)
     fields = decode(buffer, starts, stops, _DECODED_FIELDS)
     types = fields[DTYPE].values if DTYPE in fields else np.zeros(n, np.uint64)
-    has_one_element = _element_counts(buffer, fields.get(SHAPE), n) == 1
+    has_one_element = _count_elements(buffer, fields.get(SHAPE), n) == 1
     numbers, is_number = np.zeros(n), np.zeros(n, np.bool_)
     for number, encoding in ENCODINGS.items():
         rows = np.flatnonzero(has_one_element & (types == number))
         if len(rows):
-            words, is_valid = _first_elements(buffer, fields, encoding, rows)
+            words, is_valid = _decode_first_elements(buffer, fields, encoding, rows)
             numbers[rows[is_valid]] = _to_floats(words[is_valid], number, encoding)
             is_number[rows[is_valid]] = True
     return TensorContents(numbers, is_number, types == STRING)
 
 
-def _element_counts(buffer: Buffer, shape: Field | None, row_count: int) -> Int64Array:
+def _count_elements(buffer: Buffer, shape: Field | None, row_count: int) -> Int64Array:
     """Return the number of elements of each tensor. A tensor without a shape has one element."""
     product = np.ones(row_count)
     if shape is not None and shape.stops is not None:
@@ -101,7 +101,7 @@ def _element_counts(buffer: Buffer, shape: Field | None, row_count: int) -> Int6
     return np.minimum(product, _MAX_COUNT).astype(np.int64)
 
 
-def _first_elements(
+def _decode_first_elements(
     buffer: Buffer, fields: dict[int, Field], encoding: ElementEncoding, rows: Int64Array
 ) -> tuple[UInt64Array, Mask]:
     """Return the first element of each tensor in the given rows as a 64-bit word, and a mask of valid tensors.
@@ -112,25 +112,25 @@ def _first_elements(
     words, is_valid = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
     list_field, content = fields.get(encoding.field), fields.get(CONTENT)
     if list_field is not None and list_field.stops is None:
-        words = np.where(_field_mask(list_field, rows), list_field.values[rows], words)
+        words = np.where(_compute_field_mask(list_field, rows), list_field.values[rows], words)
     elif list_field is not None:
-        starts, sizes = _field_bytes(list_field, rows)
+        starts, sizes = _locate_field_bytes(list_field, rows)
         filled = np.flatnonzero(sizes)
         words[filled] = buffer.words[starts[filled]] if encoding.fixed else decode_varints(buffer, starts[filled])[0]
         is_valid &= (sizes == 0) | (sizes >= (width if encoding.fixed else 1))
     if content is not None and content.stops is not None:
-        starts, sizes = _field_bytes(content, rows)
+        starts, sizes = _locate_field_bytes(content, rows)
         filled = np.flatnonzero(sizes)
         words[filled] = buffer.words[starts[filled]]
         is_valid &= (sizes == 0) | (sizes == width)
     return words, is_valid
 
 
-def _field_mask(field: Field, rows: Int64Array) -> Mask:
+def _compute_field_mask(field: Field, rows: Int64Array) -> Mask:
     return np.ones(len(rows), np.bool_) if field.valid is None else field.valid[rows]
 
 
-def _field_bytes(field: Field, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _locate_field_bytes(field: Field, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return the start offset and the size in bytes of a field in the messages with the given row numbers."""
     starts, stops = field.values.view(np.int64)[rows], field.stops
     return starts, np.zeros(len(rows), np.int64) if stops is None else stops[rows] - starts

@@ -22,7 +22,7 @@ def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.A
     return strings
 
 
-def dictionary_column(buffer: Buffer, field: Field | None, rows: int) -> pa.DictionaryArray:
+def build_dictionary_column(buffer: Buffer, field: Field | None, rows: int) -> pa.DictionaryArray:
     """Return a field of each message as a dictionary-encoded string, null where the field is missing."""
     if field is None or field.stops is None:
         return pa.nulls(rows, pa.dictionary(pa.int32(), pa.string()))

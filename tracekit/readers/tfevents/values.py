@@ -94,13 +94,13 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
     """
     n = len(starts)
     fields = decode(buffer, starts, stops, range(TAG, METADATA + 1))
-    summary_tags, node_names = (texts.dictionary_column(buffer, fields.get(f), n) for f in (TAG, NODE_NAME))
-    tags = _null_tags_to_empty(coalesce_dictionaries(summary_tags, node_names))
+    summary_tags, node_names = (texts.build_dictionary_column(buffer, fields.get(f), n) for f in (TAG, NODE_NAME))
+    tags = _replace_null_tags_with_empty(coalesce_dictionaries(summary_tags, node_names))
     kinds, numbers = np.full(n, ValueKind.NOTHING, np.uint8), np.zeros(n)
-    strings = _empty_string_columns()
+    strings = _create_empty_string_columns()
     for field, kind in _BYTES_KINDS.items():
-        kinds[_rows_with_field(fields.get(field), n)] = kind
-    rows = _rows_with_field(fields.get(TENSOR), n)
+        kinds[_find_rows_with_field(fields.get(field), n)] = kind
+    rows = _find_rows_with_field(fields.get(TENSOR), n)
     if len(rows):
         spans = fields[TENSOR].spans()
         contents = tensors.read_tensors(buffer, *spans)
@@ -118,18 +118,18 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
     return SummaryValues(tags, kinds, numbers, *strings, _read_tag_metadata(buffer, fields.get(METADATA), tags))
 
 
-def _rows_with_field(field: Field | None, row_count: int) -> Int64Array:
+def _find_rows_with_field(field: Field | None, row_count: int) -> Int64Array:
     """Return the row numbers of the messages in which a field of bytes is present."""
     if field is None or field.stops is None:
         return np.zeros(0, np.int64)
     return np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)
 
 
-def _null_tags_to_empty(tags: pa.DictionaryArray) -> pa.DictionaryArray:
+def _replace_null_tags_with_empty(tags: pa.DictionaryArray) -> pa.DictionaryArray:
     return tags.cast(pa.string()).fill_null("").dictionary_encode() if tags.null_count else tags
 
 
-def _empty_string_columns() -> StringColumns:
+def _create_empty_string_columns() -> StringColumns:
     empty = np.zeros(0, np.int64)
     return empty, empty, pa.array([], pa.binary()), empty
 
@@ -141,7 +141,7 @@ def _read_strings(buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: I
         For each string, the row number of its value, its position in the tensor, its bytes and its start offset.
     """
     if not len(rows):
-        return _empty_string_columns()
+        return _create_empty_string_columns()
     (strings,) = find_occurrences(buffer, starts, stops, (tensors.STRINGS,))
     first = np.searchsorted(strings.rows, strings.rows)
     data = extract_strings(buffer.data, np.stack((strings.starts, strings.stops), axis=1).reshape(-1))
@@ -149,7 +149,7 @@ def _read_strings(buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: I
 
 
 def _read_tag_metadata(buffer: Buffer, field: Field | None, tags: pa.DictionaryArray) -> TagMetadata:
-    rows = _rows_with_field(field, len(tags))
+    rows = _find_rows_with_field(field, len(tags))
     if field is None or not len(rows):
         return TagMetadata(pa.array([], pa.string()), pa.array([], pa.string()), pa.array([], pa.bool_()))
     codes = tags.indices.to_numpy()[rows]
@@ -157,25 +157,27 @@ def _read_tag_metadata(buffer: Buffer, field: Field | None, tags: pa.DictionaryA
     first.sort()
     starts, stops = (s[first] for s in field.spans())
     metadata_fields = decode(buffer, starts, stops, {_PLUGIN, _CLASS})
-    is_scalar = _scalar_class_mask(metadata_fields.get(_CLASS), len(first))
-    plugins = _plugin_names(buffer, metadata_fields.get(_PLUGIN), len(first))
+    is_scalar = _compute_scalar_class_mask(metadata_fields.get(_CLASS), len(first))
+    plugins = _decode_plugin_names(buffer, metadata_fields.get(_PLUGIN), len(first))
     return TagMetadata(tags.dictionary.take(pa.array(codes[first])), plugins, pa.array(is_scalar))
 
 
-def _scalar_class_mask(field: Field | None, row_count: int) -> Mask:
+def _compute_scalar_class_mask(field: Field | None, row_count: int) -> Mask:
     if field is None or field.stops is not None:
         return np.zeros(row_count, np.bool_)
     mask: Mask = field.values == _SCALAR_CLASS
     return mask
 
 
-def _plugin_names(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
+def _decode_plugin_names(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
     """Return the plug-in name in each metadata message, or an empty string if the name is missing."""
-    rows = _rows_with_field(field, row_count)
+    rows = _find_rows_with_field(field, row_count)
     if field is None or not len(rows):
         return pa.array([""] * row_count, pa.string())
     starts, stops = field.spans()
-    names = texts.dictionary_column(buffer, decode(buffer, starts, stops, {_PLUGIN_NAME}).get(_PLUGIN_NAME), len(rows))
+    names = texts.build_dictionary_column(
+        buffer, decode(buffer, starts, stops, {_PLUGIN_NAME}).get(_PLUGIN_NAME), len(rows)
+    )
     indices = np.full(row_count, -1)
     indices[rows] = np.arange(len(rows))
     return pc.fill_null(names.cast(pa.string()).take(pa.array(indices, mask=indices < 0)), "")

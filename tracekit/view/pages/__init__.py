@@ -16,7 +16,7 @@ from tracekit.plots import recipes as plots
 from tracekit.view import components, grid
 from tracekit.view import ranks as sets_of_ranks
 from tracekit.view.captures import Rows
-from tracekit.view.datasets import dataset
+from tracekit.view.datasets import find_dataset
 from tracekit.view.pages import (
     communication,
     compare,
@@ -71,9 +71,9 @@ class Context:
             options: Options of the figure.
         """
         key = (name, self.state.at, self.dark, key, tuple(sorted(options.items())))
-        trace = of or self.capture.aggregated_trace(self.state.at)
-        compute = partial(components.figure, trace, name, title, dark=self.dark, **options)
-        return self.captures.cached_result(key, compute)
+        trace = of or self.capture.get_aggregated_trace(self.state.at)
+        compute = partial(components.build_figure, trace, name, title, dark=self.dark, **options)
+        return self.captures.get_cached_result(key, compute)
 
     def recipe(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """Return a panel with a figure of a recipe, or None if there is no data for it.
@@ -86,17 +86,17 @@ class Context:
             name: Name of the figure.
             options: Options of the recipe.
         """
-        return self.recipe_figures(recipe, options).get(name)
+        return self.build_recipe_figures(recipe, options).get(name)
 
-    def recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def build_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return panels with the figures of a recipe, by name of the figure."""
         key = ("figures", recipe, self.state.at.capture, self.dark, tuple(sorted((options or {}).items())))
-        return self.captures.cached_result(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
+        return self.captures.get_cached_result(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
 
     def _draw_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-        tables = sets_of_ranks.recipe(self.captures, self.capture, recipe, options)
+        tables = sets_of_ranks.run_recipe(self.captures, self.capture, recipe, options)
         drawn = plots.draw_recipe_figures(tables, dark=self.dark)
-        return {name: components.figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
+        return {name: components.build_figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
     def report(self, name: str) -> pl.DataFrame:
         """Return the rows of a report, with the titles of the report as column names.
@@ -104,7 +104,7 @@ class Context:
         Raises:
             TracekitError: The report cannot be computed.
         """
-        trace = self.capture.aggregated_trace(self.state.at)
+        trace = self.capture.get_aggregated_trace(self.state.at)
         return self.captures.rows(("report", name, self.state.at), lambda: Rows(trace.stats(name), {}, {})).frame
 
     def table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
@@ -112,9 +112,9 @@ class Context:
 
         def below(row: Mapping[str, Any]) -> list[Any]:
             """Return the tables with details about a selected row."""
-            return detail_tables(self, name, selected_arguments(name, arguments or {}, row))
+            return build_detail_tables(self, name, parse_selected_arguments(name, arguments or {}, row))
 
-        return grid.table(self.captures, name, self.state, arguments, below=below, **options)
+        return grid.build_table(self.captures, name, self.state, arguments, below=below, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,13 +297,13 @@ PAGES: Mapping[str, Page] = {
 }
 
 
-def available_pages(captures: Captures, capture: Capture) -> list[Page]:
+def list_available_pages(captures: Captures, capture: Capture) -> list[Page]:
     """Return the pages that have data for a capture."""
     return [
         page
         for page in PAGES.values()
         if (not page.needs or capture.has_rows(*page.needs))
-        and not (page.needs_ranks and sets_of_ranks.ranks_of_job(captures) is None)
+        and not (page.needs_ranks and sets_of_ranks.get_ranks_of_job(captures) is None)
     ]
 
 
@@ -317,15 +317,15 @@ def build(context: Context) -> list[Any]:
     if page is None:
         raise TracekitError("the requested page does not exist", hint="choose a page in the navigation")
     if page.needs and not context.capture.has_rows(*page.needs):
-        reason = TracekitError("this capture has no data for this page", hint=_missing_data_hint(page))
-        return [html.H1(page.title), grid.error_message(reason)]
-    if page.needs_ranks and sets_of_ranks.ranks_of_job(context.captures) is None:
+        reason = TracekitError("this capture has no data for this page", hint=_create_missing_data_hint(page))
+        return [html.H1(page.title), grid.build_error_message(reason)]
+    if page.needs_ranks and sets_of_ranks.get_ranks_of_job(context.captures) is None:
         reason = TracekitError("the captures are not the ranks of one job", hint="open the captures of all ranks")
-        return [html.H1(page.title), grid.error_message(reason)]
+        return [html.H1(page.title), grid.build_error_message(reason)]
     return page.content(context)
 
 
-def _missing_data_hint(page: Page) -> str:
+def _create_missing_data_hint(page: Page) -> str:
     """Return a hint that states how to record the data that a page needs."""
     hint = _RECORD.get(page.name)
     return hint or f"open a capture with rows in the tables {', '.join(page.needs)}"
@@ -341,17 +341,17 @@ _RECORD = {
 }
 
 
-def selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
+def parse_selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
     """Return the arguments, by name, with which the detail tables of a selected row are computed.
 
     They are the arguments of the table that contains the row, and the values of the row in the columns that
     ``Dataset.select`` lists.
     """
-    values = {name: row.get(column) for name, column in dataset(table).select.items()}
+    values = {name: row.get(column) for name, column in find_dataset(table).select.items()}
     return {**arguments, **{name: "" if value is None else str(value) for name, value in values.items()}}
 
 
-def detail_tables(context: Context, table: str, arguments: Mapping[str, str]) -> list[Any]:
+def build_detail_tables(context: Context, table: str, arguments: Mapping[str, str]) -> list[Any]:
     """Return the tables with details about a selected row."""
     page = PAGES.get(context.state.page)
     names = page.details.get(table, ()) if page else ()

@@ -22,9 +22,9 @@ def build(context: Context) -> list[Any]:
     names = [name for name in OWN if load_rows(context.captures, Query(name, context.state.at)).frame.height]
     figure = None
     try:
-        analysis = ranks.communication(context.captures, context.capture)
-        elsewhere = ranks.OF_ITERATIONS if ranks.ranks_of_job(context.captures) else ()
-        names = [*(f"ranks_{name}" for name in ranks.nonempty_tables(analysis) if name not in elsewhere), *names]
+        analysis = ranks.analyze_communication(context.captures, context.capture)
+        elsewhere = ranks.OF_ITERATIONS if ranks.get_ranks_of_job(context.captures) else ()
+        names = [*(f"ranks_{name}" for name in ranks.list_nonempty_tables(analysis) if name not in elsewhere), *names]
         figure = context.recipe("comm_skew", "arrivals")
     except TracekitError:
         pass

@@ -20,33 +20,36 @@ def build(context: Context) -> list[Any]:
     """Return the components of the page "Compare"."""
     by = context.state.get("by", "kernels")
     by = by if by in KINDS else "kernels"
-    other = comparison.other_side(context.captures, context.state)
+    other = comparison.find_other_side(context.captures, context.state)
     parameters = {name: context.state.get(name) for name in comparison.OTHER if context.state.get(name)}
     choices = [(kind.title, context.state.url(by=name, **parameters)) for name, kind in KINDS.items()]
-    kinds = components.navigation_control("by", choices, context.state.url(by=by, **parameters))
+    kinds = components.build_navigation_control("by", choices, context.state.url(by=by, **parameters))
     form = dmc.Group(
         [
-            _capture_selector(context, other.capture),
-            *_iteration_fields(other),
+            _build_capture_selector(context, other.capture),
+            *_build_iteration_fields(other),
             dmc.Button("Compare", id="compare", size="xs"),
         ],
         align="end",
         gap="sm",
     )
-    chosen = [components.panel("Compare with", [form]), dmc.Group([kinds], className="controls")]
+    chosen = [components.build_panel("Compare with", [form]), dmc.Group([kinds], className="controls")]
     try:
-        sides = context.capture.aggregated_trace(context.state.at), context.captures[other].aggregated_trace(other)
+        sides = (
+            context.capture.get_aggregated_trace(context.state.at),
+            context.captures[other].get_aggregated_trace(other),
+        )
         differences = comparison.compare(context.captures, *sides, by)
     except TracekitError as error:
-        return [*chosen, grid.error_message(error)]
+        return [*chosen, grid.build_error_message(error)]
     if differences.frame(by).is_empty():
         return [*chosen, html.P("Neither A nor B contains data of this kind.", className="dimmed")]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.parameters().items()}}
     arguments["other_capture"] = str(other.capture)
     parts = [
         *chosen,
-        _totals_panel(context, other, comparison.total_times(differences, by)),
-        components.panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
+        _build_totals_panel(context, other, comparison.compute_total_times(differences, by)),
+        components.build_panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
         if differences.notes
         else None,
         context.table("comparison", arguments),
@@ -54,7 +57,7 @@ def build(context: Context) -> list[Any]:
     return [part for part in parts if part is not None]
 
 
-def _capture_selector(context: Context, other_capture: int) -> Any:
+def _build_capture_selector(context: Context, other_capture: int) -> Any:
     """Return the drop-down list that selects the capture to compare with.
 
     Args:
@@ -72,7 +75,7 @@ def _capture_selector(context: Context, other_capture: int) -> Any:
     )
 
 
-def _iteration_fields(other: Aggregated) -> list[Any]:
+def _build_iteration_fields(other: Aggregated) -> list[Any]:
     """Return the input fields for the first and last iteration to compare with."""
     return [
         dmc.NumberInput(
@@ -88,7 +91,7 @@ def _iteration_fields(other: Aggregated) -> list[Any]:
     ]
 
 
-def _totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | None) -> Any:
+def _build_totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | None) -> Any:
     """Return the total times of both captures and their difference, or None if there are no totals."""
     if times is None:
         return None
@@ -97,20 +100,22 @@ def _totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | 
     exact = f"{change:+,} ns" + (f", {change * 100 / before:+.2f} %" if before else "")
     return html.Dl(
         [
-            components.number_card("A", components.format_duration(before), _side_label(context, context.state.at)),
-            components.number_card("B", components.format_duration(after), _side_label(context, other)),
-            components.number_card("Change", "+" * (change > 0) + components.format_duration(change), exact),
+            components.build_number_card(
+                "A", components.format_duration(before), _format_side_label(context, context.state.at)
+            ),
+            components.build_number_card("B", components.format_duration(after), _format_side_label(context, other)),
+            components.build_number_card("Change", "+" * (change > 0) + components.format_duration(change), exact),
         ],
         className="numbers",
     )
 
 
-def _side_label(context: Context, at: Aggregated) -> str:
+def _format_side_label(context: Context, at: Aggregated) -> str:
     """Return the name of a compared capture, with its aggregated iterations if they are restricted."""
-    bounds = "" if at.is_default else f", iterations {_iteration_text(at.first)} to {_iteration_text(at.last)}"
+    bounds = "" if at.is_default else f", iterations {_format_iteration(at.first)} to {_format_iteration(at.last)}"
     return f"{context.captures[at].name}{bounds}"
 
 
-def _iteration_text(bound: int | None) -> str:
+def _format_iteration(bound: int | None) -> str:
     """Return the number of the first or last iteration as a string, or "…" for None."""
     return "…" if bound is None else str(bound)

@@ -20,7 +20,7 @@ MAX_DEPTH = 8
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Groups"."""
-    groups = context.capture.aggregated_trace(context.state.at).frame("group_nodes")
+    groups = context.capture.get_aggregated_trace(context.state.at).frame("group_nodes")
     nodes = groups.select(pl.col("direction").cast(pl.String), "level").unique().collect()
     directions = sorted(nodes["direction"].drop_nulls().unique())
     deepest = min(max(nodes["level"].to_list(), default=0), MAX_DEPTH)
@@ -33,10 +33,10 @@ def build(context: Context) -> list[Any]:
     chosen = {name: context.state.get(name, next(iter(labels))) for name, labels in choices.items()}
     chosen = {name: value if value in choices[name] else next(iter(choices[name])) for name, value in chosen.items()}
     controls = [
-        components.navigation_control(
+        components.build_navigation_control(
             name,
-            [(label, _page_url(context, {**chosen, name: value})) for value, label in labels.items()],
-            _page_url(context, chosen),
+            [(label, _build_page_url(context, {**chosen, name: value})) for value, label in labels.items()],
+            _build_page_url(context, chosen),
         )
         for name, labels in choices.items()
         if len(labels) > 1
@@ -47,6 +47,6 @@ def build(context: Context) -> list[Any]:
     return [dmc.Group(controls, className="controls"), figure, context.table("groups", arguments)]
 
 
-def _page_url(context: Context, chosen: dict[str, str]) -> str:
+def _build_page_url(context: Context, chosen: dict[str, str]) -> str:
     """Return the URL of the page "Groups" for the selected metric, direction and depth. Empty ones are omitted."""
     return context.state.url(**{name: value for name, value in chosen.items() if value})

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Iterations"."""
-    trace = context.capture.aggregated_trace(context.state.at)
+    trace = context.capture.get_aggregated_trace(context.state.at)
     iterations = trace.frame("iterations").select("iteration", "is_aggregated", "key_op").collect()
     used = iterations.filter("is_aggregated")["iteration"]
     first, last = iterations["iteration"].min(), iterations["iteration"].max()
     numbers = html.Dl(
         [
-            components.number_card("Iterations", f"{iterations.height:,}"),
-            components.number_card("Aggregated", f"{used.len():,}"),
-            components.number_card("First", str(used.min()) if used.len() else "none"),
-            components.number_card("Last", str(used.max()) if used.len() else "none"),
+            components.build_number_card("Iterations", f"{iterations.height:,}"),
+            components.build_number_card("Aggregated", f"{used.len():,}"),
+            components.build_number_card("First", str(used.min()) if used.len() else "none"),
+            components.build_number_card("Last", str(used.max()) if used.len() else "none"),
         ],
         className="numbers",
     )
-    form = _iteration_range_form(context, first, last)
+    form = _build_iteration_range_form(context, first, last)
     note = html.P(
         "An iteration ends where the key op starts again. Pages show the aggregated iterations or, where they say so, "
         "the whole capture.",
@@ -36,13 +36,13 @@ def build(context: Context) -> list[Any]:
     )
     return [
         numbers,
-        components.panel("Aggregation", [note, form, html.Div(id="aggregation-problem", role="alert")]),
+        components.build_panel("Aggregation", [note, form, html.Div(id="aggregation-problem", role="alert")]),
         context.figure("iterations", "Duration of each iteration by part"),
         context.table("iterations"),
     ]
 
 
-def _iteration_range_form(context: Context, first: Any, last: Any) -> Any:
+def _build_iteration_range_form(context: Context, first: Any, last: Any) -> Any:
     """Return the form that selects which of the iterations ``first`` to ``last`` are aggregated."""
     at = context.state.at
     bounds = {"first": (at.first, first), "last": (at.last, last)}
@@ -63,7 +63,7 @@ def _iteration_range_form(context: Context, first: Any, last: Any) -> Any:
         id="key-op",
         label="Key op",
         description=None,
-        data=_key_op_choices(context),
+        data=_list_key_op_choices(context),
         value=at.key_op or "",
         searchable=True,
         size="xs",
@@ -72,13 +72,15 @@ def _iteration_range_form(context: Context, first: Any, last: Any) -> Any:
         **{"aria-label": "Key op"},
     )
     apply = dmc.Button("Aggregate", id="aggregate", size="xs")
-    reset = [] if at.is_default else [components.link("All iterations", f"/iterations?capture={at.capture}")]
+    reset = [] if at.is_default else [components.build_link("All iterations", f"/iterations?capture={at.capture}")]
     return dmc.Group([*fields, key, apply, *reset], align="end", gap="sm")
 
 
-def _key_op_choices(context: Context) -> list[dict[str, str]]:
+def _list_key_op_choices(context: Context) -> list[dict[str, str]]:
     """Return the choices of key ops: the automatic choice, followed by ops in descending order of calls."""
-    ops = context.capture.aggregated_trace(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
+    ops = (
+        context.capture.get_aggregated_trace(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
+    )
     ops = ops.sort("instance_count", descending=True).head(500)
     choices = [{"value": "", "label": "automatic"}]
     for op, name, count in ops.collect().iter_rows():

@@ -29,20 +29,20 @@ def build(context: Context) -> list[Any]:
     sizes = [(f"{each} bins", context.state.url(map=name, bins=str(each))) for each in BINS]
     current = context.state.url(map=name, bins=str(bins))
     controls = [
-        components.navigation_control("map", maps, current),
-        components.navigation_control("bins", sizes, current),
+        components.build_navigation_control("map", maps, current),
+        components.build_navigation_control("bins", sizes, current),
     ]
     return [
         dmc.Group(controls, className="controls"),
-        *context.recipe_figures(name, {"bins": bins}).values(),
-        context.table("utilization", _table_arguments(name, bins)),
+        *context.build_recipe_figures(name, {"bins": bins}).values(),
+        context.table("utilization", _build_table_arguments(name, bins)),
     ]
 
 
 def _has_rows(context: Context, name: str) -> bool:
-    query = Query("utilization", context.state.at, tuple(sorted(_table_arguments(name, BINS[0]).items())))
+    query = Query("utilization", context.state.at, tuple(sorted(_build_table_arguments(name, BINS[0]).items())))
     return load_rows(context.captures, query).frame.height > 0
 
 
-def _table_arguments(name: str, bins: int) -> dict[str, str]:
+def _build_table_arguments(name: str, bins: int) -> dict[str, str]:
     return {"map": name, "bins": str(bins)}

@@ -27,7 +27,7 @@ EVIDENCE = {
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Overview"."""
-    trace = context.capture.aggregated_trace(context.state.at)
+    trace = context.capture.get_aggregated_trace(context.state.at)
     small = [
         context.figure("gpu_utilization", "GPU utilization", compact=True),
         context.figure("time_breakdown", "Time of the iterations", compact=True),
@@ -38,49 +38,52 @@ def build(context: Context) -> list[Any]:
         context.figure("utilization_over_time", "GPU utilization over time"),
     ]
     parts = [
-        _key_numbers(context, trace),
+        _build_key_numbers(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
-        _advice_panel(context),
+        _build_advice_panel(context),
         *wide,
         html.Div(
-            [each for each in (_top_ops_table(context, trace), _top_kernels_table(context)) if each], className="pair"
+            [each for each in (_build_top_ops_table(context, trace), _build_top_kernels_table(context)) if each],
+            className="pair",
         ),
-        _system_metadata(trace),
+        _build_system_panel(trace),
     ]
     return [part for part in parts if part is not None]
 
 
-def _key_numbers(context: Context, trace: Trace) -> Any:
+def _build_key_numbers(context: Context, trace: Trace) -> Any:
     """Return a component with the most important numbers of the capture, such as its GPU utilization."""
     cards = []
     span = trace.span()
     if span:
-        cards.append(components.number_card("Time span", components.format_duration(span[1] - span[0])))
+        cards.append(components.build_number_card("Time span", components.format_duration(span[1] - span[0])))
     if context.capture.has_rows("kernels", "graph_launches"):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
         note = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
-        cards.append(components.number_card("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
+        cards.append(components.build_number_card("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
     if context.capture.has_rows("kernels"):
         kernels = trace.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum(), n=pl.len()).collect()
         cards.append(
-            components.number_card(
+            components.build_number_card(
                 "Kernel time", components.format_duration(int(kernels.item(0, 0))), "sum of all kernels"
             )
         )
-        cards.append(components.number_card("Kernels", f"{kernels.item(0, 1):,}"))
+        cards.append(components.build_number_card("Kernels", f"{kernels.item(0, 1):,}"))
     if context.capture.has_rows("kernels", "graph_launches", "ops"):
         iterations = trace.frame("iterations").collect()
         used = iterations.filter("is_aggregated")
         mean = (used["end_ns"] - used["start_ns"]).mean() if used.height else None
-        cards.append(components.number_card("Iterations", f"{iterations.height:,}", f"{used.height:,} aggregated"))
+        cards.append(
+            components.build_number_card("Iterations", f"{iterations.height:,}", f"{used.height:,} aggregated")
+        )
         if isinstance(mean, int | float):
-            cards.append(components.number_card("Average iteration", components.format_duration(round(mean))))
+            cards.append(components.build_number_card("Average iteration", components.format_duration(round(mean))))
     if context.capture.has_rows("ncu_launches"):
-        cards.append(components.number_card("Measured launches", f"{trace.count('ncu_launches'):,}"))
+        cards.append(components.build_number_card("Measured launches", f"{trace.count('ncu_launches'):,}"))
     return html.Dl(cards, className="numbers") if cards else html.P("This capture has no events.", className="dimmed")
 
 
-def _top_ops_table(context: Context, trace: Trace) -> Any:
+def _build_top_ops_table(context: Context, trace: Trace) -> Any:
     """Return a table of the ops with the longest GPU time, each with a link to its kernels."""
     if not context.capture.has_rows("ops"):
         return None
@@ -105,45 +108,48 @@ def _top_ops_table(context: Context, trace: Trace) -> Any:
         "uses_tensor_cores": "Using TC",
     }
     links = [
-        components.link("Open", context.state.url("ops", **{"ops.select": op, "ops.search": op})) for op in ops["op_id"]
+        components.build_link("Open", context.state.url("ops", **{"ops.select": op, "ops.search": op}))
+        for op in ops["op_id"]
     ]
-    return components.panel("Top ops", [grid.plain_table(ops, titles, "Ops with the longest GPU time", links)])
-
-
-def _top_kernels_table(context: Context) -> Any:
-    """Return a table of the kernels with the longest total time, each with a link to its launches."""
-    if not context.capture.has_rows("kernels"):
-        return None
-    rows = sources.report_rows(context.report("cuda_gpu_kern_sum")).frame.head(TOP)
-    titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
-    equal = [json.dumps({"name": {"filterType": "text", "type": "equals", "filter": name}}) for name in rows["name"]]
-    links = [components.link("Open", context.state.url("kernels", **{"kernels.filter": each})) for each in equal]
-    return components.panel(
-        "Top kernels", [grid.plain_table(rows, titles, "Kernels with the longest total time", links)]
+    return components.build_panel(
+        "Top ops", [grid.build_plain_table(ops, titles, "Ops with the longest GPU time", links)]
     )
 
 
-def _advice_panel(context: Context) -> Any:
+def _build_top_kernels_table(context: Context) -> Any:
+    """Return a table of the kernels with the longest total time, each with a link to its launches."""
+    if not context.capture.has_rows("kernels"):
+        return None
+    rows = sources.convert_report_rows(context.report("cuda_gpu_kern_sum")).frame.head(TOP)
+    titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
+    equal = [json.dumps({"name": {"filterType": "text", "type": "equals", "filter": name}}) for name in rows["name"]]
+    links = [components.build_link("Open", context.state.url("kernels", **{"kernels.filter": each})) for each in equal]
+    return components.build_panel(
+        "Top kernels", [grid.build_plain_table(rows, titles, "Kernels with the longest total time", links)]
+    )
+
+
+def _build_advice_panel(context: Context) -> Any:
     """Return a panel with the findings of the report ``advise``, each with its evidence and links."""
     try:
         findings = context.report("advise")
     except TracekitError:
         return None
     if not findings.height:
-        return components.panel("Advice", [html.P("No recommendations.")])
+        return components.build_panel("Advice", [html.P("No recommendations.")])
     items = []
     for row in findings.iter_rows(named=True):
         parts = [html.Strong(row["Problem"]), html.P(row["Evidence"]), html.P(row["Advice"], className="dimmed")]
         page = EVIDENCE.get(row["Rule"])
-        links = [components.link("Evidence", context.state.url(page))] if page else []
+        links = [components.build_link("Evidence", context.state.url(page))] if page else []
         if row["Start (ns)"] is not None:
             times = {"start": str(row["Start (ns)"]), "end": str(row["End (ns)"] or row["Start (ns)"])}
-            links.append(components.link("Show in timeline", context.state.url("timeline", **times)))
+            links.append(components.build_link("Show in timeline", context.state.url("timeline", **times)))
         items.append(html.Li([*parts, html.P([x for each in links for x in (each, " ")])]))
-    return components.panel("Advice", [html.Ol(items, className="advice")])
+    return components.build_panel("Advice", [html.Ol(items, className="advice")])
 
 
-def _system_metadata(trace: Trace) -> Any:
+def _build_system_panel(trace: Trace) -> Any:
     """Return a panel with metadata of the machine, without host and user names."""
     names = {
         "tool": "Recorded with",
@@ -161,4 +167,4 @@ def _system_metadata(trace: Trace) -> Any:
     if not rows:
         return None
     body = [html.Tr([html.Th(title, scope="row"), html.Td(value)]) for title, value in rows]
-    return components.panel("System", [html.Table(html.Tbody(body), className="plain")])
+    return components.build_panel("System", [html.Table(html.Tbody(body), className="plain")])

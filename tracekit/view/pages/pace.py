@@ -27,15 +27,15 @@ _SUMS = {
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Pace"."""
-    totals = {kind: _largest_totals(context, kind) for kind in PACES}
+    totals = {kind: _find_largest_totals(context, kind) for kind in PACES}
     kinds = [kind for kind, names in totals.items() if names]
     if not kinds:
         return [html.P("This capture contains neither kernels nor NVTX ranges.", className="dimmed")]
     kind = context.state.get("kind")
     kind = kind if kind in kinds else kinds[0]
     names = totals[kind]
-    name = context.state.get("name") or _default_name(context, names)
-    firsts = {each: context.state.url(kind=each, name=_default_name(context, totals[each])) for each in kinds}
+    name = context.state.get("name") or _choose_default_name(context, names)
+    firsts = {each: context.state.url(kind=each, name=_choose_default_name(context, totals[each])) for each in kinds}
     current = context.state.url(kind=kind, name=name)
     offered = [
         (each, f"{each} ({total.occurrences:,}×, {components.format_duration(total.time_ns)})")
@@ -44,14 +44,14 @@ def build(context: Context) -> list[Any]:
     offered = offered if name in names else [(name, name), *offered]
     choices = [(text, context.state.url(kind=kind, name=each)) for each, text in offered]
     label = {"aria-label": "Name", "w": 560, "maxDropdownHeight": 360}
-    drawn = context.recipe_figures(kind, {"name": name})
+    drawn = context.build_recipe_figures(kind, {"name": name})
     return [
         dmc.Group(
             [
-                components.navigation_control(
+                components.build_navigation_control(
                     "kind", [(PACES[each], url) for each, url in firsts.items()], firsts[kind]
                 ),
-                components.navigation_select("name", choices, current, **label),
+                components.build_navigation_select("name", choices, current, **label),
             ],
             className="controls",
         ),
@@ -68,18 +68,18 @@ class Total(NamedTuple):
     time_ns: int
 
 
-def _largest_totals(context: Context, kind: str) -> dict[str, Total]:
+def _find_largest_totals(context: Context, kind: str) -> dict[str, Total]:
     """Return the totals of the kernels or ranges with the longest total time, by name."""
     recipe, key = _SUMS[kind]
-    rows = ranks.recipe(context.captures, context.capture, recipe)["all_stats"]
+    rows = ranks.run_recipe(context.captures, context.capture, recipe)["all_stats"]
     rows = rows.drop_nulls(key).sort("Sum", descending=True, maintain_order=True).head(LISTED)
     return {name: Total(count, int(time)) for name, count, time in rows[key, "Count", "Sum"].rows()}
 
 
-def _default_name(context: Context, names: Mapping[str, Total]) -> str:
+def _choose_default_name(context: Context, names: Mapping[str, Total]) -> str:
     """Return the name that is selected by default: the one with the longest total time.
 
     Names that occur only once per rank are skipped if there are others.
     """
-    number = len(ranks.ranks_of_job_or_capture(context.captures, context.capture))
+    number = len(ranks.get_ranks_of_job_or_capture(context.captures, context.capture))
     return next((name for name, total in names.items() if total.occurrences > number), next(iter(names)))

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Ranks"."""
-    analysis = ranks.communication(context.captures, context.capture)
-    shown = [name for name in ranks.OF_ITERATIONS if name in ranks.nonempty_tables(analysis)]
+    analysis = ranks.analyze_communication(context.captures, context.capture)
+    shown = [name for name in ranks.OF_ITERATIONS if name in ranks.list_nonempty_tables(analysis)]
     return [
         context.recipe("gpu_time_sum", "gpu_time"),
         context.table("gpu_time"),

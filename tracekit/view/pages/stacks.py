@@ -19,20 +19,20 @@ MAX_THREADS = 200
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Call stacks"."""
-    trace = context.capture.aggregated_trace(context.state.at)
+    trace = context.capture.get_aggregated_trace(context.state.at)
     values = {name: context.state.get(name) for name in stacks.PARAMETERS if context.state.get(name)}
     selection = stacks.parse_selection(
         trace, {name: text for name, text in values.items() if name in ("events", "weight")}
     )
     try:
         selection = stacks.parse_selection(trace, values)
-        parts = _figure_and_tables(context, selection, values)
+        parts = _build_figure_and_tables(context, selection, values)
     except TracekitError as error:
-        parts = [grid.error_message(error)]
-    return [_selection_controls(context, selection, values), *(part for part in parts if part is not None)]
+        parts = [grid.build_error_message(error)]
+    return [_build_selection_controls(context, selection, values), *(part for part in parts if part is not None)]
 
 
-def _figure_and_tables(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
+def _build_figure_and_tables(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
     """Return the figure and the tables for the selected call stacks."""
     window = (values.get("start", ""), values.get("end", ""))
     title = f"{stacks.EVENTS[selection.events]} by call stack"
@@ -40,7 +40,7 @@ def _figure_and_tables(context: Context, selection: stacks.Selection, values: di
     return [figure, context.table("stack_functions", values), context.table("stack_events", values)]
 
 
-def _selection_controls(context: Context, selection: stacks.Selection, values: dict[str, str]) -> Any:
+def _build_selection_controls(context: Context, selection: stacks.Selection, values: dict[str, str]) -> Any:
     """Return the controls that select the events, the weight, the thread and the time window."""
 
     def url(**changed: str) -> str:
@@ -48,35 +48,35 @@ def _selection_controls(context: Context, selection: stacks.Selection, values: d
         kept = {name: text for name, text in values.items() if "events" not in changed or name != "thread"}
         return context.state.url(**{name: text for name, text in {**kept, **changed}.items() if text})
 
-    known = context.capture.aggregated_trace(context.state.at).plot.stack_events()
+    known = context.capture.get_aggregated_trace(context.state.at).plot.stack_events()
     events = [(stacks.EVENTS[name], url(events=name)) for name in known]
     weights = [(label, url(weight=name)) for name, label in stacks.WEIGHTS.items()]
     controls = [
-        components.navigation_control("events", events, url(events=selection.events)),
-        components.navigation_control("weight", weights, url(weight=selection.weight)),
+        components.build_navigation_control("events", events, url(events=selection.events)),
+        components.build_navigation_control("weight", weights, url(weight=selection.weight)),
     ]
     threads = [("All threads", url(thread=""))]
-    for process, thread, name, count in _busiest_threads(selection):
+    for process, thread, name, count in _list_busiest_threads(selection):
         label = f"{name or 'thread'} ({thread}): {count:,}"
         threads.append((label, url(thread=f"{process}:{thread}")))
     current = url(thread=values.get("thread", ""))
-    choose = components.navigation_select("thread", threads, current, w=300, label="Thread")
-    form = dmc.Group([choose, *_time_window_fields(values, url(start="", end=""))], align="end", gap="sm")
-    return html.Div([dmc.Group(controls, className="controls"), components.panel("Selection", [form])])
+    choose = components.build_navigation_select("thread", threads, current, w=300, label="Thread")
+    form = dmc.Group([choose, *_build_time_window_fields(values, url(start="", end=""))], align="end", gap="sm")
+    return html.Div([dmc.Group(controls, className="controls"), components.build_panel("Selection", [form])])
 
 
-def _busiest_threads(selection: stacks.Selection) -> list[tuple[int, int, str | None, int]]:
+def _list_busiest_threads(selection: stacks.Selection) -> list[tuple[int, int, str | None, int]]:
     """Return the threads with the most events, each with its ids, its name and its number of events."""
     rows = selection.threads().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")
     return list(rows.iter_rows())
 
 
-def _time_window_fields(values: dict[str, str], whole: str) -> list[Any]:
+def _build_time_window_fields(values: dict[str, str], whole: str) -> list[Any]:
     """Return the input fields and the button that select a time window."""
     fields = [
         dmc.TextInput(id=f"stacks-{name}", label=label, value=values.get(name, ""), size="xs", w=160)
         for name, label in (("start", "From (ns)"), ("end", "To (ns)"))
     ]
     button = dmc.Button("Limit the time", id="limit-stacks", size="xs")
-    links = [components.link("Whole capture", whole)] if "start" in values or "end" in values else []
+    links = [components.build_link("Whole capture", whole)] if "start" in values or "end" in values else []
     return [*fields, button, *links]

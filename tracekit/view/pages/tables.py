@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Tables"."""
-    trace = context.capture.aggregated_trace(context.state.at)
+    trace = context.capture.get_aggregated_trace(context.state.at)
     names = [name for name in trace.tables if context.capture.has_rows(name)]
     if not names:
         return [html.P("No table of this capture has rows.", className="dimmed")]
     chosen = context.state.get("table")
     chosen = chosen if chosen in names else names[0]
     choices = [(name, context.state.url(table=name)) for name in names]
-    select = components.navigation_select("table", choices, context.state.url(table=chosen), label="Table", w=320)
+    select = components.build_navigation_select("table", choices, context.state.url(table=chosen), label="Table", w=320)
     return [select, context.table(f"table:{chosen}", condition=True)]

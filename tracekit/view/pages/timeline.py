@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Timeline"."""
     window = windows.choose_window(
-        context.capture.aggregated_trace(context.state.at), context.state.get("start"), context.state.get("end")
+        context.capture.get_aggregated_trace(context.state.at), context.state.get("start"), context.state.get("end")
     )
     start, end = window.converted
     parameters = {"start": str(start), "end": str(end)}
@@ -34,18 +34,18 @@ def build(context: Context) -> list[Any]:
         [
             f"Events from {start:,} ns to {end:,} ns"
             + ("." if window.is_whole else f", of {window.span[0]:,} ns to {window.span[1]:,} ns in the capture. "),
-            *([] if window.is_whole else _window_links(context, window)),
+            *([] if window.is_whole else _build_window_links(context, window)),
         ],
         className="dimmed",
     )
     return [note, frame]
 
 
-def _window_links(context: Context, window: windows.Window) -> list[Any]:
+def _build_window_links(context: Context, window: windows.Window) -> list[Any]:
     """Return links to the previous and the next time window."""
     links: list[Any] = []
     for label, part in (("Earlier", window.before()), ("Later", window.after())):
         if part:
             url = context.state.url("timeline", start=str(part[0]), end=str(part[1]))
-            links += [components.link(label, url), " "]
+            links += [components.build_link(label, url), " "]
     return links

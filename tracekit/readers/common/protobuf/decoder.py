@@ -106,7 +106,7 @@ class DecoderSandbox(Sandbox):
     """
 
     def __init__(self, size: int) -> None:
-        super().__init__(_PROGRAM, BUFFER + size + SLACK, lambda: Damage(error_message(OVERRUN)))
+        super().__init__(_PROGRAM, BUFFER + size + SLACK, lambda: Damage(format_error_message(OVERRUN)))
         self.size = size
         self.data: Bytes = self.bytes(BUFFER, size + SLACK)
 
@@ -118,9 +118,9 @@ def check_result(result: int) -> None:
         Damage: The result is not 0.
     """
     if result:
-        raise Damage(error_message(result))
+        raise Damage(format_error_message(result))
 
 
-def error_message(result: int) -> str:
+def format_error_message(result: int) -> str:
     """Return the error message for the nonzero result of a function of the sandbox."""
     return _MESSAGES[result]

@@ -79,10 +79,10 @@ class Field:
 
     def spans(self) -> tuple[Int64Array, Int64Array]:
         """Return the start and end offsets of the bytes of the field, only for messages that have the field."""
-        starts, stops = self.byte_ranges()
+        starts, stops = self.compute_byte_ranges()
         return (starts, stops) if self.valid is None else (starts[self.valid], stops[self.valid])
 
-    def byte_ranges(self) -> tuple[Int64Array, Int64Array]:
+    def compute_byte_ranges(self) -> tuple[Int64Array, Int64Array]:
         """Return the start and end offsets of the bytes of the field for all messages.
 
         The offsets are undefined for messages that lack the field.
@@ -129,7 +129,7 @@ def decode(
     for first in range(0, len(starts), rows):
         part = slice(first, min(first + rows, len(starts)))
         collector.add_batch(part, _DecodedBatch(buffer, numbers, starts[part], stops[part], span_field))
-    return collector.decoded_fields()
+    return collector.collect_decoded_fields()
 
 
 def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, Int64Array]:
@@ -201,7 +201,7 @@ class _FieldCollector:
         kinds = batch.kinds.tolist()
         for slot, count in enumerate(batch.counts.tolist()):
             if count:
-                field = self._field_at_index(slot, kinds[slot])
+                field = self._get_field_at_index(slot, kinds[slot])
                 present = batch.present[slot]
                 everywhere = count == len(present)
                 field.values[rows] = (
@@ -213,14 +213,14 @@ class _FieldCollector:
                     field.valid[rows] = present
                 self._counts[slot] += count
 
-    def decoded_fields(self) -> dict[int, Field]:
+    def collect_decoded_fields(self) -> dict[int, Field]:
         """Return the fields that occur in any message, by field number."""
         for slot, number in enumerate(self._numbers):
             if self._counts[slot] == self._rows:
                 self._fields[number].valid = None
         return self._fields
 
-    def _field_at_index(self, index: int, wire_types: int) -> Field:
+    def _get_field_at_index(self, index: int, wire_types: int) -> Field:
         """Return the field whose number has a given index among the requested numbers, allocating its arrays if needed.
 
         Args:
@@ -252,7 +252,7 @@ def extract_strings(
         data, edges = _gather_strings(data, edges)
     offsets = pa.py_buffer(edges.astype(np.int32))
     between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(data)])
-    return between.take(col.number_array(np.arange(0, len(between), 2)))
+    return between.take(col.build_number_array(np.arange(0, len(between), 2)))
 
 
 def _gather_strings(

@@ -73,4 +73,4 @@ def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> 
     """
     codes, new_rows = encode_distinct(buffer, starts, stops)
     strings = extract_strings(buffer.data, np.stack((starts[new_rows], stops[new_rows]), axis=1).reshape(-1))
-    return pa.DictionaryArray.from_arrays(col.number_array(codes), strings)
+    return pa.DictionaryArray.from_arrays(col.build_number_array(codes), strings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from tracekit.schemas import declared_fields
+from tracekit.schemas import load_declared_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class FieldNumbers:
     """The field numbers of one declared message.
 
-    The number of a field is the attribute with its name: ``field_numbers(file, "Event").api_call``.
+    The number of a field is the attribute with its name: ``load_field_numbers(file, "Event").api_call``.
 
     Attributes:
         message_types: Name of the message type of each field that holds a message, by field name.
@@ -33,19 +33,19 @@ class FieldNumbers:
 
 
 @functools.cache
-def field_numbers(file: str, message: str) -> FieldNumbers:
+def load_field_numbers(file: str, message: str) -> FieldNumbers:
     """Return the field numbers of a declared message.
 
     Args:
         file: Name of the schema file in ``schemas/proto``, without suffix.
         message: Name of the message.
     """
-    fields = declared_fields(file, message)
+    fields = load_declared_fields(file, message)
     message_types = {name: message_type for name, (_, message_type) in fields.items() if message_type}
     return FieldNumbers({name: number for name, (number, _) in fields.items()}, message_types)
 
 
-def field_path(file: str, message: str, names: str) -> tuple[int, ...]:
+def find_field_path(file: str, message: str, names: str) -> tuple[int, ...]:
     """Return the field numbers along a path of nested fields: (101, 10) for ``kernel.grid_x`` of ``GpuActivity``.
 
     Args:
@@ -54,6 +54,6 @@ def field_path(file: str, message: str, names: str) -> tuple[int, ...]:
         names: Names of the fields joined by dots, from the outermost to the innermost field.
     """
     first, _, rest = names.partition(".")
-    fields = field_numbers(file, message)
+    fields = load_field_numbers(file, message)
     number = getattr(fields, first)
-    return (number, *field_path(file, fields.message_types[first], rest)) if rest else (number,)
+    return (number, *find_field_path(file, fields.message_types[first], rest)) if rest else (number,)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.readers.common.damage import Damage
-from tracekit.schemas import message_class
+from tracekit.schemas import load_message_class
 
-__all__ = ["message_class", "parse"]
+__all__ = ["load_message_class", "parse"]
 
 
 def parse(message_type: Any, data: bytes | memoryview, what: str) -> Any:

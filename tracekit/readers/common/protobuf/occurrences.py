@@ -17,7 +17,7 @@ from tracekit.readers.common.protobuf.decoder import (
     SCRATCH,
     SCRATCH_BYTES,
     SLOTS,
-    error_message,
+    format_error_message,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def find_occurrences(
     table[list(fields)] = np.arange(1, len(fields) + 1)
     batches = [_NO_OCCURRENCES]
     count = 0
-    for batch in _occurrence_batches(buffer, starts, stops):
+    for batch in _find_occurrence_batches(buffer, starts, stops):
         batches.append(batch)
         count += len(batch[0])
         if max_occurrences is not None and count > max_occurrences:
@@ -92,7 +92,7 @@ _NO_OCCURRENCES = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.
 _OccurrenceBatch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
-def _occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_OccurrenceBatch]:
+def _find_occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_OccurrenceBatch]:
     """Yield the message indices, start offsets, end offsets and field indices of the occurrences, in batches."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)
@@ -106,7 +106,7 @@ def _occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -
         while True:
             if result not in (0, FULL):
                 offset = max(0, buffer.parameter("occurrences", "offset") - BUFFER)
-                raise Damage(f"{error_message(result)} (offset {offset} of {buffer.size})")
+                raise Damage(f"{format_error_message(result)} (offset {offset} of {buffer.size})")
             n = buffer.parameter("occurrences", "count")
             numbers = [buffer.array(place, n, np.uint32).astype(np.int64) for place in at[2:5]]
             yield numbers[0] + first, numbers[1], numbers[2], buffer.bytes(at[5], n).copy()

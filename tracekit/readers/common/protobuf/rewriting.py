@@ -59,7 +59,7 @@ def encode_field(number: int, value: int | bytes) -> bytes:
     return encode_varint(number << 3 | DELIMITED) + encode_delimited(value)
 
 
-def field_spans(data: bytes) -> Iterator[FieldSpan]:
+def iterate_field_spans(data: bytes) -> Iterator[FieldSpan]:
     """Yield the location of each field in an encoded message, in ascending order of the offsets.
 
     Raises:
@@ -70,13 +70,13 @@ def field_spans(data: bytes) -> Iterator[FieldSpan]:
     for _ in range(MAX_FIELDS):
         if at >= end:
             return
-        part = field_span_at(data, view, at)
+        part = locate_field(data, view, at)
         yield part
         at = part.end
     raise Damage(f"a message has more than {MAX_FIELDS} fields, which tracekit does not support")
 
 
-def field_span_at(data: bytes, view: memoryview, offset: int) -> FieldSpan:
+def locate_field(data: bytes, view: memoryview, offset: int) -> FieldSpan:
     """Return the location of the field that begins at an offset of an encoded message.
 
     Args:
@@ -93,7 +93,7 @@ def field_span_at(data: bytes, view: memoryview, offset: int) -> FieldSpan:
         size, start = _read_varint(data, view, start)
         stop = start + size
     elif kind == VARINT:
-        stop = _varint_end(data, start)
+        stop = _find_varint_end(data, start)
     elif kind in _SIZES:
         stop = start + _SIZES[kind]
     else:
@@ -103,7 +103,7 @@ def field_span_at(data: bytes, view: memoryview, offset: int) -> FieldSpan:
     return FieldSpan(key >> 3, kind, offset, start, stop)
 
 
-def message_editor(edits: Mapping[int, Edit]) -> Edit:
+def create_message_editor(edits: Mapping[int, Edit]) -> Edit:
     """Return a function that edits length-delimited fields of an encoded message.
 
     Args:
@@ -111,10 +111,10 @@ def message_editor(edits: Mapping[int, Edit]) -> Edit:
             Fields with other numbers are unchanged.
     """
 
-    def edit_field(span: FieldSpan, value: bytes) -> bytes:
+    def apply_edit(span: FieldSpan, value: bytes) -> bytes:
         return edits[span.number](value) if span.kind == DELIMITED and span.number in edits else value
 
-    return lambda data: edit_message(data, edit_field)
+    return lambda data: edit_message(data, apply_edit)
 
 
 def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:
@@ -126,7 +126,7 @@ def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> byte
     """
     out: list[bytes] = []
     copied = 0
-    for part in field_spans(data):
+    for part in iterate_field_spans(data):
         value = data[part.value_start : part.end]
         edited = edit(part, value)
         if edited != value:
@@ -152,7 +152,7 @@ def _read_varint(data: bytes, view: memoryview, offset: int) -> tuple[int, int]:
     return read_varint(view, offset)
 
 
-def _varint_end(data: bytes, offset: int) -> int:
+def _find_varint_end(data: bytes, offset: int) -> int:
     """Return the offset after the varint that begins at an offset."""
     match = _NUMBER.match(data, offset)
     if match is None:

@@ -7,7 +7,7 @@ well. Overwriting does not change the length of a string. An identifier that row
 replaced with a pseudonym in the same format.
 """
 
-from tracekit.readers.common.redaction.environments import environment_start, is_environment
+from tracekit.readers.common.redaction.environments import find_environment_start, is_environment
 from tracekit.readers.common.redaction.kinds import (
     ADDRESS,
     BUS,
@@ -27,11 +27,17 @@ from tracekit.readers.common.redaction.kinds import (
 from tracekit.readers.common.redaction.names import (
     PrivateValueMatcher,
     TooManyCandidates,
-    environment_candidates,
+    find_environment_candidates,
     is_text,
 )
 from tracekit.readers.common.redaction.pseudonyms import MAX_KEY, MIN_KEY, Pseudonyms
-from tracekit.readers.common.redaction.state import MAX_NAMES, MAX_VALUES, Redaction, is_local_device, program_name
+from tracekit.readers.common.redaction.state import (
+    MAX_NAMES,
+    MAX_VALUES,
+    Redaction,
+    extract_program_name,
+    is_local_device,
+)
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL
 
 __all__ = [
@@ -59,10 +65,10 @@ __all__ = [
     "Pseudonyms",
     "Redaction",
     "TooManyCandidates",
-    "environment_candidates",
-    "environment_start",
+    "extract_program_name",
+    "find_environment_candidates",
+    "find_environment_start",
     "is_environment",
     "is_local_device",
     "is_text",
-    "program_name",
 ]

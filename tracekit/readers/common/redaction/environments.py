@@ -48,7 +48,7 @@ def is_environment(text: bytes) -> bool:
     )
 
 
-def environment_start(text: bytes) -> int | None:
+def find_environment_start(text: bytes) -> int | None:
     """Return the offset at which an environment starts in a string, or None if the string contains no environment.
 
     The entries of the environment may be written as ``NAME=value``, as JSON or as a Python dictionary. Part of a longer
@@ -65,19 +65,19 @@ def environment_start(text: bytes) -> int | None:
     return None
 
 
-def environment_variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
+def iterate_environment_variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the name and value of each variable in an environment. Only the first 4 MiB are read."""
     text = text[:_LONGEST_READ]
     if b"\0" not in text and (quoted := _QUOTED.findall(text)):
         yield from ((name, one or other) for name, one, other in quoted)
         return
-    for part in re.split(_separator_pattern(text), text):
+    for part in re.split(_create_separator_pattern(text), text):
         name, equals, value = part.partition(b"=")
         if equals and name.strip():
             yield name.strip(b" \t'\"{(["), value.strip(b'"')
 
 
-def _separator_pattern(text: bytes) -> bytes:
+def _create_separator_pattern(text: bytes) -> bytes:
     """Return a regular expression that matches the separator between the variables of an environment."""
     if b"\0" in text:
         return rb"\0"

@@ -77,7 +77,7 @@ class PrivateValueMatcher:
             pseudonyms: Pseudonyms for UUIDs and PCI addresses, or None for pseudonyms from a random key.
         """
         self._pseudonyms = pseudonyms or Pseudonyms()
-        spellings = {spelling for name in names for spelling in _lower_case_spellings(name)}
+        spellings = {spelling for name in names for spelling in _list_lower_case_spellings(name)}
         self._values = frozenset(value.lower() for value in values)
         self.literals = self._values | spellings
         self.examined = 0
@@ -105,11 +105,11 @@ class PrivateValueMatcher:
             redacted = wide.sub(lambda match: self._redact_utf16(match[0], kinds), redacted)
         return _PRINTABLE.sub(lambda match: self._redact_printable(match[0], kinds), redacted), kinds
 
-    def redacted_copy(self, text: bytes) -> bytes:
+    def redact_copy(self, text: bytes) -> bytes:
         """Return a copy of a string or of binary data in which all private values are overwritten."""
         return self.redact(text)[0]
 
-    def candidates(self, data: bytes, max_candidates: int | None = None) -> list[Candidate]:
+    def find_candidates(self, data: bytes, max_candidates: int | None = None) -> list[Candidate]:
         """Return the ranges of data that may contain a private value, in ascending order.
 
         A range is its start offset, its end offset, and a bit mask of the patterns that may match there. Every private
@@ -124,7 +124,7 @@ class PrivateValueMatcher:
         """
         starts = self._all_search_strings.find_string_starts(data)
         _check_candidate_count(len(starts), max_candidates)
-        prefiltered = list(_prefilter_candidates(data, max_candidates))
+        prefiltered = list(_find_prefilter_candidates(data, max_candidates))
         escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), max_candidates)]
         self.examined += len(starts) + len(prefiltered) + len(escaped)
         return sorted(
@@ -177,10 +177,10 @@ class PrivateValueMatcher:
         """
         letters = _TEXT_LETTERS if min_length == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
-        for start in self._literal_starts(low):
+        for start in self._find_literal_starts(low):
             if start < after:
                 continue
-            for literal in self._literal_strings.strings_at_offset(low, start):
+            for literal in self._literal_strings.find_strings_at_offset(low, start):
                 end, is_name = start + len(literal), literal not in self._values
                 if len(literal) >= min_length and _is_separate_word(text, start, end, is_name, letters):
                     first = start + (text[start] in _SEPARATORS)
@@ -189,7 +189,7 @@ class PrivateValueMatcher:
                     break
         return bytes(out)
 
-    def _literal_starts(self, lower_text: bytes) -> list[int]:
+    def _find_literal_starts(self, lower_text: bytes) -> list[int]:
         """Return the ascending offsets in a lower-case string at which a name or value may begin."""
         data = np.frombuffer(lower_text, np.uint8)
         pairs = data[:-1].astype(np.uint16) << 8 | data[1:]
@@ -236,8 +236,8 @@ class PrivateValueMatcher:
         pattern_bits = self._all_search_strings.pattern_bits
         for start in starts:
             held, end = 0, start
-            for string in self._all_search_strings.strings_at_offset(low, start):
-                confirmed = _confirmed_patterns(pattern_bits[string], data, start)
+            for string in self._all_search_strings.find_strings_at_offset(low, start):
+                confirmed = _confirm_patterns(pattern_bits[string], data, start)
                 if confirmed:
                     held, end = held | confirmed, max(end, start + len(string))
             if held:
@@ -260,7 +260,7 @@ class PrivateValueMatcher:
     def _contains_candidate(self, data: bytes) -> bool:
         """Return whether a short byte string contains a search string, or a match of the prefilter of a pattern."""
         low = data.lower()
-        has_string = any(self._all_search_strings.strings_at_offset(low, start) for start in range(len(low)))
+        has_string = any(self._all_search_strings.find_strings_at_offset(low, start) for start in range(len(low)))
         return has_string or any(prefilter.search(data) for prefilter, _ in PREFILTERS)
 
 
@@ -285,7 +285,9 @@ def _check_candidate_count(number: int, max_candidates: int | None) -> None:
         raise TooManyCandidates
 
 
-def environment_candidates(data: bytes, max_candidates: int | None = None, *, include_homes: bool = False) -> list[int]:
+def find_environment_candidates(
+    data: bytes, max_candidates: int | None = None, *, include_homes: bool = False
+) -> list[int]:
     """Return the offsets at which a complete process environment may begin in data.
 
     Args:
@@ -298,19 +300,19 @@ def environment_candidates(data: bytes, max_candidates: int | None = None, *, in
     """
     if not include_homes and not any(name in data for name in environments.ALMOST_ALWAYS_SET):
         return []
-    starts = _environment_search_strings(include_homes=include_homes).find_string_starts(data)
+    starts = _build_environment_search_strings(include_homes=include_homes).find_string_starts(data)
     _check_candidate_count(len(starts), max_candidates)
     return starts
 
 
 @functools.cache
-def _environment_search_strings(*, include_homes: bool) -> SearchStrings:
+def _build_environment_search_strings(*, include_homes: bool) -> SearchStrings:
     return SearchStrings(
         dict.fromkeys((*environments.SEARCH_STRINGS, *(HOME_SEARCH_STRINGS if include_homes else ())), 0)
     )
 
 
-def _confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
+def _confirm_patterns(pattern_bits: int, data: bytes, start: int) -> int:
     """Return a bit mask of the patterns that can match at the offset of a search string.
 
     Args:
@@ -337,7 +339,7 @@ def _limit_matches(matches: Iterator[re.Match[bytes]], max_candidates: int | Non
         yield match
 
 
-def _prefilter_candidates(data: bytes, max_candidates: int | None) -> Iterator[Candidate]:
+def _find_prefilter_candidates(data: bytes, max_candidates: int | None) -> Iterator[Candidate]:
     """Yield the ranges of data that match a prefilter, each with a bit mask of the patterns that have the prefilter."""
     for prefilter, pattern_bits in PREFILTERS:
         for match in _limit_matches(prefilter.finditer(data), max_candidates):
@@ -382,7 +384,7 @@ def _is_word_end(last: bytes, after: bytes, next_after: bytes, letters: frozense
     return not (last.isdigit() and after.isdigit())
 
 
-def _lower_case_spellings(name: bytes) -> Iterator[bytes]:
+def _list_lower_case_spellings(name: bytes) -> Iterator[bytes]:
     """Yield all spellings of a name in UTF-8, with ASCII letters in lower case.
 
     A name with non-ASCII letters has one spelling per case and Unicode normalization form.

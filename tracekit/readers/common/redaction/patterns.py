@@ -238,13 +238,13 @@ _HARDWARE = Pattern(
 _PCI = Pattern(
     BUS,
     re.compile(rb"(?<![0-9a-f:])(?:[0-9a-f]{4}){1,2}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])", re.IGNORECASE),
-    lambda match, pseudonyms: pseudonyms.pci_address_pseudonym(match[0]),
+    lambda match, pseudonyms: pseudonyms.compute_pci_address_pseudonym(match[0]),
     prefilters=((b":", _PAIR + rb":" + _PAIR + rb"\.[0-7]"),),
 )
 _UUIDS = Pattern(
     IDENTIFIER,
     re.compile(rb"(?<![0-9a-f])[0-9a-f]{8}([-_])(?:[0-9a-f]{4}\1){3}[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE),
-    lambda match, pseudonyms: pseudonyms.uuid_pseudonym(match[0]),
+    lambda match, pseudonyms: pseudonyms.compute_uuid_pseudonym(match[0]),
     prefilters=((b"-", (_FOUR + rb"-") * 3), (b"_", (_FOUR + rb"_") * 3)),
 )
 _CONTAINERS = Pattern(
@@ -342,7 +342,7 @@ _WINDOWS_PATHS = Pattern(
 
 def _overwrite_environment(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
     """Overwrite the part of a match from the start of the process environment in it to the end of the match."""
-    start = environments.environment_start(match[0])
+    start = environments.find_environment_start(match[0])
     return match[0] if start is None else match[0][:start] + overwrite_with_x(match[0][start:])
 
 

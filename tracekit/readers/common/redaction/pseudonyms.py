@@ -31,26 +31,26 @@ class Pseudonyms:
         self._key = hashlib.blake2b(key).digest() if key else secrets.token_bytes(64)
         self._devices: dict[bytes, int] = {}
 
-    def host_pseudonym(self, name: bytes) -> bytes:
+    def compute_host_pseudonym(self, name: bytes) -> bytes:
         """Return the pseudonym of a host name: ``redacted-`` and 12 hexadecimal digits.
 
         An empty name or a pseudonym is returned unchanged.
         """
         if not name or _HOST.fullmatch(name):
             return name
-        return _HOST_START + self._keyed_hash(b"host", name.lower())[:6].hex().encode()
+        return _HOST_START + self._compute_keyed_hash(b"host", name.lower())[:6].hex().encode()
 
-    def uuid_pseudonym(self, text: bytes) -> bytes:
+    def compute_uuid_pseudonym(self, text: bytes) -> bytes:
         """Return the pseudonym of a UUID that is written with hyphens or underscores.
 
         The nil UUID is returned unchanged.
         """
-        value = self.binary_uuid_pseudonym(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
+        value = self.compute_binary_uuid_pseudonym(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
         digits = iter(value.hex())
         pseudonym = "".join(chr(c) if c in b"-_" else next(digits) for c in text).encode()
         return pseudonym.upper() if text.isupper() else pseudonym
 
-    def binary_uuid_pseudonym(self, value: bytes) -> bytes:
+    def compute_binary_uuid_pseudonym(self, value: bytes) -> bytes:
         """Return the pseudonym of a UUID that is given as 16 bytes.
 
         The pseudonym is a UUID of version 8 that begins with six zero bytes. A value that already begins with six zero
@@ -58,12 +58,12 @@ class Pseudonyms:
         """
         if len(value) != _UUID_BYTES or value.startswith(_UUID_START):
             return value
-        pseudonym = bytearray(_UUID_START + self._keyed_hash(b"uuid", value)[: _UUID_BYTES - len(_UUID_START)])
+        pseudonym = bytearray(_UUID_START + self._compute_keyed_hash(b"uuid", value)[: _UUID_BYTES - len(_UUID_START)])
         pseudonym[6] = 0x80 | pseudonym[6] & 0x0F
         pseudonym[8] = 0x80 | pseudonym[8] & 0x3F
         return bytes(pseudonym)
 
-    def pci_address_pseudonym(self, address: bytes) -> bytes:
+    def compute_pci_address_pseudonym(self, address: bytes) -> bytes:
         """Return the pseudonym of a PCI address.
 
         All digits of the PCI domain are replaced with ``f``, the bus and device numbers are replaced with other
@@ -72,18 +72,18 @@ class Pseudonyms:
         parts = _BUS.fullmatch(address)
         if parts is None or not parts[1].strip(b"fF"):
             return address
-        number = self._pseudonymous_device_number(b":".join((parts[1].lstrip(b"0"), *parts.group(2, 3))).lower())
+        number = self._assign_device_number(b":".join((parts[1].lstrip(b"0"), *parts.group(2, 3))).lower())
         return b"%b:%02x:%02x.%b" % (b"f" * len(parts[1]), number >> 5, number & 31, parts[4])
 
-    def _pseudonymous_device_number(self, device: bytes) -> int:
+    def _assign_device_number(self, device: bytes) -> int:
         """Return the number that replaces the bus and device of a PCI address. Each device gets a different number."""
         if device not in self._devices:
-            number = int.from_bytes(self._keyed_hash(b"bus", device)[:2], "big") % _DEVICES
+            number = int.from_bytes(self._compute_keyed_hash(b"bus", device)[:2], "big") % _DEVICES
             used = set(self._devices.values())
             while number in used and len(used) < _DEVICES:
                 number = (number + 1) % _DEVICES
             self._devices[device] = number
         return self._devices[device]
 
-    def _keyed_hash(self, purpose: bytes, value: bytes) -> bytes:
+    def _compute_keyed_hash(self, purpose: bytes, value: bytes) -> bytes:
         return hashlib.blake2b(value, key=self._key, person=purpose).digest()

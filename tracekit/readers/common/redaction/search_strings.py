@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _TO_ASCII = bytes(range(0x80)) + b"\1" * 0x80
 _MAX_SEARCHED_BYTES = 32
-"""Maximum number of leading bytes of a string to search for. ``strings_at_offset`` compares the remaining bytes."""
+"""Maximum number of leading bytes of a string to search for. ``find_strings_at_offset`` compares the rest."""
 
 
 class SearchStrings:
@@ -36,7 +36,7 @@ class SearchStrings:
                 self._longest_prefix[string] = chain[-1]
             chain.append(string)
             self.depth = max(self.depth, len(chain))
-        self._patterns = _shortest_prefixes(
+        self._patterns = _find_shortest_prefixes(
             {string[:_MAX_SEARCHED_BYTES].translate(_TO_ASCII).decode("ascii") for string in pattern_bits}
         )
 
@@ -44,7 +44,7 @@ class SearchStrings:
         """Return the ascending offsets in data at which one of the strings may begin, ignoring case.
 
         Only the leading bytes of the strings are compared, and all non-ASCII bytes are treated as equal.
-        ``strings_at_offset`` compares whole strings.
+        ``find_strings_at_offset`` compares whole strings.
         """
         import polars as pl
 
@@ -52,7 +52,7 @@ class SearchStrings:
         offsets = text.str.find_many(self._patterns, ascii_case_insensitive=True, overlapping=True)
         return [] if not len(offsets[0]) else sorted(set(offsets[0].to_list()))
 
-    def strings_at_offset(self, lower_data: bytes, offset: int) -> list[bytes]:
+    def find_strings_at_offset(self, lower_data: bytes, offset: int) -> list[bytes]:
         """Return the strings that occur at an offset of lower-case data, longest first."""
         data = lower_data[offset : offset + self._longest]
         i = bisect_right(self._ordered, data) - 1
@@ -65,7 +65,7 @@ class SearchStrings:
         return matches
 
 
-def _shortest_prefixes(texts: set[str]) -> list[str]:
+def _find_shortest_prefixes(texts: set[str]) -> list[str]:
     """Return the strings that do not begin with another of the strings, in sorted order.
 
     At most one of the returned strings occurs at any offset.

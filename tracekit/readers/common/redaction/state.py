@@ -92,7 +92,7 @@ class Redaction:
         The replacement of a host name is a pseudonym. All other values are replaced with empty bytes. A value that was
         already replaced is returned unchanged and is not counted.
         """
-        replacement = self.pseudonyms.host_pseudonym(value) if kind == HOST else b""
+        replacement = self.pseudonyms.compute_host_pseudonym(value) if kind == HOST else b""
         if replacement == value:
             return value
         self.collect_names(kind, value)
@@ -104,7 +104,7 @@ class Redaction:
 
         A value with another length, or a value that is already a pseudonym, is returned unchanged and is not counted.
         """
-        replacement = self.pseudonyms.binary_uuid_pseudonym(value)
+        replacement = self.pseudonyms.compute_binary_uuid_pseudonym(value)
         self.counts[IDENTIFIER] += replacement != value
         return replacement
 
@@ -168,7 +168,7 @@ class Redaction:
         return redacted
 
     def _collect_names_from_environment(self, text: bytes) -> None:
-        for name, value in environments.environment_variables(text):
+        for name, value in environments.iterate_environment_variables(text):
             self._variables += 1
             if self._variables > MAX_VARIABLES:
                 raise CorruptTraceError(
@@ -268,7 +268,7 @@ def _has_only_technical_words(value: bytes) -> bool:
     return bool(words) and all(w in TECHNICAL or w in COMMON or is_known_folder(w) for w in words)
 
 
-def program_name(path: bytes) -> bytes:
+def extract_program_name(path: bytes) -> bytes:
     """Return the file name in the path of a program. A name that does not begin like a path is returned unchanged."""
     return re.sub(rb"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", b"", path)
 

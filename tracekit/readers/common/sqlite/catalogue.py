@@ -83,7 +83,7 @@ class Schema(NamedTuple):
         return {e.name: e for e in self.entries if e.is_table}
 
 
-def table_names(path: Path) -> frozenset[str] | None:
+def read_table_names(path: Path) -> frozenset[str] | None:
     """Return the names of the ordinary tables of a SQLite file, or None if the file is damaged.
 
     Raises:
@@ -122,7 +122,7 @@ def read_schema(file: PageFile) -> Schema:
             local = block.data[cells.starts[nth] : cells.ends[nth] + _NEXT_PAGE_BYTES].tobytes()
             record, pages = _assemble_record(file, local, int(cells.payload[nth]), int(cells.on_leaf[nth]))
             overflow += pages
-            entries.append(_schema_entry(record, file.header.encoding))
+            entries.append(_decode_schema_entry(record, file.header.encoding))
     return Schema(entries, tree, np.array(overflow, np.int64))
 
 
@@ -148,8 +148,8 @@ def _assemble_record(file: PageFile, leaf_bytes: bytes, size: int, leaf_size: in
     return b"".join(parts), pages
 
 
-def _schema_entry(record: bytes, encoding: str) -> Entry:
-    kind, name, _, root, sql = _record_values(record)
+def _decode_schema_entry(record: bytes, encoding: str) -> Entry:
+    kind, name, _, root, sql = _decode_record_values(record)
 
     def decode_text(value: Value) -> str:
         return value.decode(encoding, "replace") if isinstance(value, bytes) else ""
@@ -157,7 +157,7 @@ def _schema_entry(record: bytes, encoding: str) -> Entry:
     return Entry(decode_text(kind), decode_text(name), root if isinstance(root, int) else 0, decode_text(sql))
 
 
-def _record_values(record: bytes) -> Iterator[Value]:
+def _decode_record_values(record: bytes) -> Iterator[Value]:
     """Yield the values of a record of the schema table, one per column. Strings are yielded as bytes."""
     end, at = _decode_varint(record, 0)
     place = end

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tracekit.errors import first_line_of_message
+from tracekit.errors import get_first_line_of_message
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite_files import read_only_uri
 
@@ -99,7 +99,7 @@ class ConnectionPool:
                 for batch in cursor.fetch_record_batch():
                     yield validate_batch(batch)
         except (Error, pa.ArrowException, OSError) as e:
-            raise Damage(first_line_of_message(e)) from e
+            raise Damage(get_first_line_of_message(e)) from e
 
     def close(self) -> None:
         """Close all connections. A later query opens a new connection."""
@@ -182,13 +182,13 @@ def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     foreign = [a.type for a in batch.columns if a.type not in _RETURNED]
     if foreign:
         raise Damage(f"SQLite returned a column of the unexpected type {foreign[0]}")
-    arrays = [_strings_as_binary(a) for a in batch.columns]
+    arrays = [_view_strings_as_binary(a) for a in batch.columns]
     for array in arrays:
         array.validate(full=True)
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def _strings_as_binary(array: pa.Array) -> pa.Array:
+def _view_strings_as_binary(array: pa.Array) -> pa.Array:
     """Return an array of strings as a binary array without copying it. Other arrays are returned unchanged."""
     if array.type != pa.string():
         return array

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import CorruptTraceError, TracekitError, first_line_of_message
+from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message
 from tracekit.files import CHANGED_HINT
 from tracekit.readers.common import columns as col
-from tracekit.readers.common.builders import column_builder
+from tracekit.readers.common.builders import create_column_builder
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite import catalogue, records
 from tracekit.readers.common.sqlite.connections import ConnectionPool
@@ -99,16 +99,16 @@ class Database:
         try:
             self._file = PageFile(self.path)
         except Damage as e:
-            raise self._corrupt_error(e) from e
+            raise self._create_corrupt_error(e) from e
         self.size = self._file.state.size
         if (self._file.head, self.size) != (source.head[:HEADER_BYTES], source.size):
-            raise TracekitError("changed while it was being opened", path=self.path, hint=CHANGED_HINT)
+            raise TracekitError("the file changed while tracekit opened it", path=self.path, hint=CHANGED_HINT)
         self._connections = ConnectionPool(self.path, self.size)
         self._finalizer = weakref.finalize(self, self._connections.close)
-        with self._checked_reading():
+        with self._check_reading():
             self._used_pages = UsedPages(self._file)
             self._entries = self._read_schema()
-            self._infos = self._column_infos()
+            self._infos = self._read_column_infos()
         self.columns: Mapping[str, tuple[str, ...]] = {t: tuple(c.name for c in cs) for t, cs in self._infos.items()}
 
     def count_table_rows(self, table: str, where: Condition | None = None) -> int:
@@ -142,13 +142,13 @@ class Database:
             index -= batch.num_rows
         return None
 
-    def first_row(self, table: str, columns: Sequence[str]) -> dict[str, Any]:
+    def read_first_row(self, table: str, columns: Sequence[str]) -> dict[str, Any]:
         """Return the row of a table with the lowest rowid as a mapping from some of its columns to Python objects.
 
         The mapping is empty if the table has no rows.
         """
-        with self._checked_reading(table):
-            opened = self._checked_table(table)
+        with self._check_reading(table):
+            opened = self._get_checked_table(table)
             opened.check_columns(columns)
             select = ", ".join(map(quote_identifier, columns))
             sql = f"SELECT {select} FROM {quote_identifier(table)} NOT INDEXED ORDER BY {opened.rowid} LIMIT 1"  # noqa: S608 - quoted
@@ -172,7 +172,7 @@ class Database:
             CorruptTraceError: The table is damaged, or a value does not have the requested type.
         """
         row_limit = self.max_rows(table)
-        builders = {c: column_builder(t, row_limit) for c, t in types.items()}
+        builders = {c: create_column_builder(t, row_limit) for c, t in types.items()}
         repaired: Counter[str] = Counter()
 
         def convert(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
@@ -187,7 +187,7 @@ class Database:
         try:
             read = {c: builder.finish() for c, builder in builders.items()}
         except pa.ArrowInvalid as e:  # a dictionary cannot have more than 2 GiB of strings
-            raise CorruptTraceError(first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
+            raise CorruptTraceError(get_first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
         self._check_string_sizes(table, read)
         return read, repaired
 
@@ -214,13 +214,13 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged.
         """
-        with self._checked_reading(table):
-            opened = self._checked_table(table)
+        with self._check_reading(table):
+            opened = self._get_checked_table(table)
             opened.check_columns([c for c in columns if c != ROWID] + ([] if where is None else [where.column]))
 
         def read_run(run_index: int) -> list[T]:
             with (
-                self._checked_reading(table),
+                self._check_reading(table),
                 contextlib.closing(self._read_page_run(opened, run_index, columns, where)) as batches,
             ):
                 return [convert(batch) for batch in batches]
@@ -232,16 +232,16 @@ class Database:
 
         Only large tables are decoded.
         """
-        with self._checked_reading(table):
-            opened = self._checked_table(table)
+        with self._check_reading(table):
+            opened = self._get_checked_table(table)
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
 
     def max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table."""
-        with self._checked_reading(table):
-            return self._checked_table(table).max_rows()
+        with self._check_reading(table):
+            return self._get_checked_table(table).max_rows()
 
-    def wrong_type_error(self, table: str, column: str, expected: str) -> CorruptTraceError:
+    def create_wrong_type_error(self, table: str, column: str, expected: str) -> CorruptTraceError:
         """Return the error for a column that holds a value of an unexpected type.
 
         Such a value is possible because SQLite does not enforce column types.
@@ -251,8 +251,8 @@ class Database:
             column: Name of the column.
             expected: The expected type, ``integer`` or ``number``.
         """
-        with self._checked_reading(table):
-            opened, name, kinds = self._checked_table(table), quote_identifier(column), _EXPECTED[expected]
+        with self._check_reading(table):
+            opened, name, kinds = self._get_checked_table(table), quote_identifier(column), _EXPECTED[expected]
             condition = f"typeof({name}) NOT IN ({kinds}) ORDER BY {opened.rowid} LIMIT 1"
             source = f"{quote_identifier(table)} NOT INDEXED WHERE {condition}"
             rows = self._query_checked_table(opened, f"SELECT {opened.rowid}, typeof({name}) FROM {source}")  # noqa: S608 - quoted
@@ -270,9 +270,9 @@ class Database:
                 self.format_blob_column(column, data) if pa.types.is_binary(data.type) else data, kind
             )
         except TypeError as e:
-            raise self.wrong_type_error(table, column, str(e)) from None
+            raise self.create_wrong_type_error(table, column, str(e)) from None
         except ValueError as e:
-            raise CorruptTraceError(first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
+            raise CorruptTraceError(get_first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
 
     def _check_string_sizes(self, table: str, columns: Mapping[str, pa.ChunkedArray]) -> None:
         """Check that the strings of each column fit into one Arrow array, except for ``chunked_columns``."""
@@ -290,12 +290,12 @@ class Database:
             table.run_summary(nth)
         return self._connections.query(sql)
 
-    def _corrupt_error(self, error: Exception, table: str | None = None) -> CorruptTraceError:
-        what = "its schema is damaged" if isinstance(error, UnicodeError) else first_line_of_message(error)
+    def _create_corrupt_error(self, error: Exception, table: str | None = None) -> CorruptTraceError:
+        what = "its schema is damaged" if isinstance(error, UnicodeError) else get_first_line_of_message(error)
         return CorruptTraceError(f"cannot be read: {what}", path=self.path, table=table, hint=self.hint)
 
     @contextlib.contextmanager
-    def _checked_reading(self, table: str | None = None) -> Iterator[None]:
+    def _check_reading(self, table: str | None = None) -> Iterator[None]:
         """Return a context manager that converts errors to public errors, and checks that the file has not changed."""
         self._file.check_unchanged()
         try:
@@ -306,7 +306,7 @@ class Database:
             UnicodeError,
         ) as e:  # SQLite quotes bytes of a damaged schema in its errors
             self._file.check_unchanged()
-            raise self._corrupt_error(e, table) from e
+            raise self._create_corrupt_error(e, table) from e
         self._file.check_unchanged()
 
     def _read_schema(self) -> dict[str, catalogue.Entry]:
@@ -327,7 +327,7 @@ class Database:
                 )
         return entries
 
-    def _column_infos(self) -> dict[str, list[ColumnInfo]]:
+    def _read_column_infos(self) -> dict[str, list[ColumnInfo]]:
         """Return SQLite's description of the columns of each ordinary table, by table name."""
         sql = """SELECT m.name, c.cid, c.name, c.type, c."notnull", c.dflt_value, c.pk, c.hidden
                  FROM sqlite_schema m, pragma_table_xinfo(m.name) c
@@ -339,7 +339,7 @@ class Database:
                 infos.setdefault(table, []).append(ColumnInfo(*info))
         return infos
 
-    def _checked_table(self, name: str) -> SqliteTable:
+    def _get_checked_table(self, name: str) -> SqliteTable:
         """Return the table with the given name.
 
         The first call checks the inner pages of the table. If they are damaged, every call raises the error.
@@ -359,8 +359,8 @@ class Database:
 
     def _count_rows(self, table: str, conditions: Sequence[Condition | None]) -> list[int]:
         """Return the number of rows of a table that match each of several filters."""
-        with self._checked_reading(table):
-            opened = self._checked_table(table)
+        with self._check_reading(table):
+            opened = self._get_checked_table(table)
             opened.check_columns([w.column for w in conditions if w is not None])
             count = functools.partial(self._count_matching, opened, conditions=conditions)
             return [sum(runs) for runs in zip(*map_in_order(count, range(len(opened.runs))), strict=True)]
@@ -368,7 +368,7 @@ class Database:
     def _count_matching(self, table: SqliteTable, run_index: int, conditions: Sequence[Condition | None]) -> list[int]:
         """Return the number of rows of one run of leaf pages that match each of several filters."""
         unknown = [
-            w for w in conditions if w is not None and table.recorded_match_count(run_index, _filter_key(w)) is None
+            w for w in conditions if w is not None and table.get_recorded_match_count(run_index, _filter_key(w)) is None
         ]
         columns = list(dict.fromkeys(w.column for w in unknown))
         values = self._decode_columns(table, run_index, columns) if unknown else None
@@ -380,13 +380,14 @@ class Database:
             table.record_match_count(run_index, _filter_key(w), rows)
         all_rows = table.run_summary(run_index).rows
         return [
-            all_rows if w is None else table.recorded_match_count(run_index, _filter_key(w)) or 0 for w in conditions
+            all_rows if w is None else table.get_recorded_match_count(run_index, _filter_key(w)) or 0
+            for w in conditions
         ]
 
     def _count_rows_of_page_run(self, table: SqliteTable, run_index: int, where: Condition) -> int:
         """Return the number of rows of one run of leaf pages that match a filter, counted by SQLite."""
         table.run_summary(run_index)
-        run, (condition, values) = table.runs[run_index], _sql_condition(where)
+        run, (condition, values) = table.runs[run_index], _format_sql_condition(where)
         rowids = f"{table.rowid} BETWEEN {run.min_rowid} AND {run.max_rowid}"
         source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {rowids}"
         return int(self._connections.query(f"SELECT count(*) FROM {source} AND {condition}", values)[0][0])  # noqa: S608
@@ -429,7 +430,7 @@ class Database:
         if not expected:
             yield pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64()) for _ in columns], list(columns))
             return
-        condition, values = _sql_condition(where)
+        condition, values = _format_sql_condition(where)
         select = ", ".join(
             f"{table.rowid if c == ROWID else quote_identifier(c)} AS {quote_identifier(c)}" for c in columns
         )
@@ -447,7 +448,7 @@ class Database:
             )
 
 
-def _sql_condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
+def _format_sql_condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
     """Return the SQL expression for a filter, and the values of its parameters."""
     if where is None:
         return "TRUE", ()

@@ -104,7 +104,7 @@ class PageFile:
                 complete = all(
                     f.seek((int(page_numbers[a]) - 1) * size) >= 0
                     and _read_until_full(f, data.data[a * size : b * size])
-                    for a, b in _consecutive_ranges(page_numbers)
+                    for a, b in _find_consecutive_ranges(page_numbers)
                 )
         except OSError as e:
             self.check_unchanged()
@@ -140,16 +140,16 @@ class PageBlock:
         self.counts: Ints = self.pages[:, self.head + 3].astype(np.int64) << 8 | self.pages[:, self.head + 4]
         self.starts: Ints = np.arange(len(numbers)) * page_size
 
-    def bytes_at(self, positions: Ints) -> Bytes:
+    def get_bytes_at(self, positions: Ints) -> Bytes:
         """Return the byte at each position."""
         return self.data.take(positions, mode="clip")
 
-    def varints_at(self, positions: Ints) -> tuple[Ints, Ints]:
+    def decode_varints_at(self, positions: Ints) -> tuple[Ints, Ints]:
         """Decode the varint at each position.
 
         Return an array of the values, and an array of the positions after the varints.
         """
-        byte = self.bytes_at(positions)
+        byte = self.get_bytes_at(positions)
         more = byte >= _MORE
         value = (byte & 0x7F).astype(np.int64)
         end = positions + 1
@@ -160,7 +160,7 @@ class PageBlock:
                 rows = longer if isinstance(rows, slice) else rows[longer]
                 if not len(longer):
                     break
-            byte = self.bytes_at(end[rows])
+            byte = self.get_bytes_at(end[rows])
             shift, mask = (7, 0x7F) if left > 1 else (8, 0xFF)
             value[rows] = value[rows] << shift | (byte & mask)
             end[rows] += 1
@@ -208,7 +208,7 @@ def _increase_malloc_threshold() -> None:
     np.empty(_FREED_BLOCK_BYTES, np.uint8)
 
 
-def _consecutive_ranges(page_numbers: Ints) -> Iterator[tuple[int, int]]:
+def _find_consecutive_ranges(page_numbers: Ints) -> Iterator[tuple[int, int]]:
     """Yield the start and end index of each range of consecutive page numbers."""
     cuts = (np.flatnonzero(np.diff(page_numbers) != 1) + 1).tolist()
     yield from zip([0, *cuts], [*cuts, len(page_numbers)], strict=True)

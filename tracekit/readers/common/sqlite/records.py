@@ -54,7 +54,7 @@ class UnsupportedRecordError(Exception):
     """The exception for a record with values or a structure that only SQLite decodes."""
 
 
-def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
+def find_decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
     """Return the numbers of the columns whose integers can be decoded from the pages of a table.
 
     Args:
@@ -92,7 +92,9 @@ def decode_integers(block: PageBlock, cells: Cells, column_numbers: Sequence[int
     try:
         has_values = numbers and len(cells.rowids)
         values = (
-            _RecordDecoder.for_columns_up_to(block, cells, max(numbers)).decode_columns(numbers) if has_values else {}
+            _RecordDecoder.create_for_columns_up_to(block, cells, max(numbers)).decode_columns(numbers)
+            if has_values
+            else {}
         )
     except (UnsupportedRecordError, OutsideError):
         return None
@@ -109,7 +111,7 @@ class _Cursor:
         self.offset = 0
         self._window: tuple[int, Bytes] | None = None
 
-    def current_positions(self) -> Ints:
+    def get_current_positions(self) -> Ints:
         """Return an array with the current position in each record."""
         return self.at + self.offset if self.offset else self.at
 
@@ -125,7 +127,7 @@ class _Cursor:
             index = self.offset - self._window[0]
             if index + size <= self._window[1].shape[1]:
                 return self._window[1], index, False
-        self._window = self.offset, self.block.gather_bytes(self.current_positions(), PAD)
+        self._window = self.offset, self.block.gather_bytes(self.get_current_positions(), PAD)
         return self._window[1], 0, True
 
     def skip_bytes(self, size: int | Ints) -> None:
@@ -151,13 +153,13 @@ class _RecordDecoder:
         self._bits: tuple[Bytes, Bytes] = (np.empty(0, np.uint8), np.empty(0, np.uint8))
 
     @classmethod
-    def for_columns_up_to(cls, block: PageBlock, cells: Cells, last_column: int) -> _RecordDecoder:
+    def create_for_columns_up_to(cls, block: PageBlock, cells: Cells, last_column: int) -> _RecordDecoder:
         """Create a decoder for the columns from number 0 to number ``last_column``.
 
         Raises:
             UnsupportedRecordError: The header of a record cannot hold the serial types of these columns.
         """
-        length, at = block.varints_at(cells.starts)
+        length, at = block.decode_varints_at(cells.starts)
         if _is_any_length_invalid(length, last_column + 2):
             raise UnsupportedRecordError
         content = cells.starts + length
@@ -173,17 +175,17 @@ class _RecordDecoder:
         """
         decoded: dict[int, DecodedColumn] = {}
         for column in range(max(column_numbers) + 1):
-            types = self._next_types()
+            types = self._read_next_types()
             if column in column_numbers:
                 decoded[column] = self._decode_uniform(types) if isinstance(types, int) else self._decode_mixed(types)
-            self._content.skip_bytes(_value_sizes(types))
-        if (self._header.current_positions() > self._header_end).any() or (
-            self._content.current_positions() > self._end
+            self._content.skip_bytes(_compute_value_sizes(types))
+        if (self._header.get_current_positions() > self._header_end).any() or (
+            self._content.get_current_positions() > self._end
         ).any():
             raise UnsupportedRecordError
         return decoded
 
-    def _next_types(self) -> int | Ints | Bytes:
+    def _read_next_types(self) -> int | Ints | Bytes:
         """Return the serial types of the next column.
 
         The result is one number if all rows have the same serial type, otherwise an array with one number per row.
@@ -195,7 +197,7 @@ class _RecordDecoder:
         if some < _MORE:
             self._header.skip_bytes(1)
             return common if common == some else rows[:, index].copy()
-        types, end = self._header.block.varints_at(self._header.current_positions())
+        types, end = self._header.block.decode_varints_at(self._header.get_current_positions())
         if _is_any_length_invalid(types, 0):
             raise UnsupportedRecordError
         self._header.set_positions(end, 0)
@@ -232,7 +234,7 @@ class _RecordDecoder:
         return np.ndarray((len(rows),), dtype, rows, index, (rows.shape[1],)).astype(np.int64)
 
 
-def _value_sizes(serial_types: int | Ints | Bytes) -> int | Ints:
+def _compute_value_sizes(serial_types: int | Ints | Bytes) -> int | Ints:
     """Return the size in bytes of a value with a given serial type, or an array of sizes for an array of types."""
     if isinstance(serial_types, int):
         return int(_SIZES[serial_types])

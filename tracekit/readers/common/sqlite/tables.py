@@ -68,7 +68,7 @@ class SqliteTable:
         """
         self.name = entry.name
         self.columns = {c.name: c for c in columns}
-        self.decodable = records.decodable_columns(entry.sql, columns)
+        self.decodable = records.find_decodable_columns(entry.sql, columns)
         self._file = file
         self._used_pages = used_pages
         tree = trees.read_tree(file, entry.root)
@@ -154,7 +154,7 @@ class SqliteTable:
                 f"first, but {rows} matched it later"
             )
 
-    def recorded_match_count(self, run_index: int, condition: Hashable) -> int | None:
+    def get_recorded_match_count(self, run_index: int, condition: Hashable) -> int | None:
         """Return the recorded number of matching rows of a run of leaf pages, or None if no number was recorded."""
         return self._matches.get((run_index, condition))
 
@@ -166,15 +166,15 @@ class SqliteTable:
         if len(self.runs) == 1:
             return self.run_summary(0).rows
         first, last = self.runs[0], self.runs[-1]
-        low = self._first_and_last_rowid(first._replace(pages=first.pages[:1], max_rowids=first.max_rowids[:1]))[0]
+        low = self._read_first_and_last_rowid(first._replace(pages=first.pages[:1], max_rowids=first.max_rowids[:1]))[0]
         start = int(last.max_rowids[-2]) + 1 if len(last.max_rowids) > 1 else last.min_rowid
-        high = self._first_and_last_rowid(
+        high = self._read_first_and_last_rowid(
             last._replace(pages=last.pages[-1:], max_rowids=last.max_rowids[-1:], min_rowid=start)
         )[-1]
         fitting = sum(len(r.pages) for r in self.runs) * (self._file.page_size // _LEAST_ROW_BYTES)
         return max(0, min(high - low + 1, fitting))
 
-    def _first_and_last_rowid(self, run: Run) -> tuple[int, int]:
+    def _read_first_and_last_rowid(self, run: Run) -> tuple[int, int]:
         """Return the first and last rowid of a run of leaf pages, or 0 and -1 if it has no rows."""
         rowids = trees.find_cells(self._file, self._file.read(run.pages), run).rowids
         return (int(rowids[0]), int(rowids[-1])) if len(rowids) else (0, -1)

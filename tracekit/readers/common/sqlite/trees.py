@@ -118,7 +118,7 @@ def read_tree(file: PageFile, root: int) -> Tree:
             return Tree(pages, highs, np.concatenate(levels[:-1]) if len(levels) > 1 else pages[:0])
         if first.kinds[0] in INDEX_PAGES:
             raise Damage(f"page {pages[0]} belongs to an index or a WITHOUT ROWID table")
-        pages, highs = _pages_of_next_level(file, pages, highs)
+        pages, highs = _read_pages_of_next_level(file, pages, highs)
         levels.append(pages)
         _check_page_numbers(file, np.concatenate(levels), lowest=1 if root == 1 else 2)
     raise Damage(f"the B-tree with the root page {root} has more than {MAX_DEPTH} levels")
@@ -144,15 +144,15 @@ def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
     _raise_for_invalid_page(block, block.kinds != LEAF, "is not a leaf page of a table")
     if not run.is_root:
         _raise_for_invalid_page(block, block.counts == 0, "has no rows")
-    at = _cell_offsets(file, block, HEAD_BYTES[LEAF])
-    payload, middle = block.varints_at(at)
-    rowids, starts = block.varints_at(middle)
+    at = _read_cell_offsets(file, block, HEAD_BYTES[LEAF])
+    payload, middle = block.decode_varints_at(at)
+    rowids, starts = block.decode_varints_at(middle)
     limit = min(file.count * file.page_size, _LONGEST)
     if len(payload) and not 1 <= int(payload.min()) <= int(payload.max()) <= limit:
         _raise_for_invalid_cell(
             block, (payload < 1) | (payload > limit), "has a record that is empty or larger than the file"
         )
-    on_leaf = _bytes_on_leaf(file, payload)
+    on_leaf = _compute_bytes_on_leaf(file, payload)
     cells = Cells(rowids, payload, on_leaf, starts, starts + on_leaf)
     _check_row_extents(file, block, at, cells)
     _check_rowid_order(block, rowids, run)
@@ -176,11 +176,11 @@ def summarize_page_run(file: PageFile, block: PageBlock, cells: Cells, run: Run)
         payload=total,
         overflowing=total - int(cells.on_leaf.sum()) if len(overflowing) else 0,
         overflow_pages=block.read_page_numbers(cells.ends[overflowing]),
-        ranges=_rowid_ranges(cells, run) if total > BATCH_BYTES else ((run.min_rowid, run.max_rowid),),
+        ranges=_split_into_rowid_ranges(cells, run) if total > BATCH_BYTES else ((run.min_rowid, run.max_rowid),),
     )
 
 
-def _rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
+def _split_into_rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
     """Split a run of leaf pages into rowid ranges with about ``BATCH_BYTES`` of records each."""
     before = np.cumsum(cells.payload) - cells.payload
     cuts = np.flatnonzero(np.diff(before // BATCH_BYTES))
@@ -188,13 +188,13 @@ def _rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
     return tuple(zip([run.min_rowid, *(h + 1 for h in highs[:-1])], highs, strict=True))
 
 
-def _pages_of_next_level(file: PageFile, pages: Ints, max_rowids: Ints) -> tuple[Ints, Ints]:
+def _read_pages_of_next_level(file: PageFile, pages: Ints, max_rowids: Ints) -> tuple[Ints, Ints]:
     """Return the child pages of inner pages in rowid order, and the highest allowed rowid of each child page."""
     step = max(1, RUN_BYTES // file.page_size)
     parts: list[tuple[Ints, Ints]] = []
     total = 0
     for a in range(0, len(pages), step):
-        parts.append(_child_pages(file, pages[a : a + step], max_rowids[a : a + step]))
+        parts.append(_read_child_pages(file, pages[a : a + step], max_rowids[a : a + step]))
         total += len(parts[-1][0])
         if total > file.count:
             raise Damage(f"a B-tree has {total} pages, but the file has only {file.count}")
@@ -205,14 +205,14 @@ def _pages_of_next_level(file: PageFile, pages: Ints, max_rowids: Ints) -> tuple
     return children, keys
 
 
-def _child_pages(file: PageFile, pages: Ints, max_rowids: Ints) -> tuple[Ints, Ints]:
+def _read_child_pages(file: PageFile, pages: Ints, max_rowids: Ints) -> tuple[Ints, Ints]:
     """Return the child pages of one batch of inner pages, and the highest allowed rowid of each child page."""
     block = file.read(pages)
     _raise_for_invalid_page(block, block.kinds != INNER, "is not an inner page of a table")
     _raise_for_invalid_page(block, (block.counts == 0) & (pages != 1), "has no keys")
-    at = _cell_offsets(file, block, HEAD_BYTES[INNER])
+    at = _read_cell_offsets(file, block, HEAD_BYTES[INNER])
     left = block.read_page_numbers(at)
-    keys, ends = block.varints_at(at + 4)
+    keys, ends = block.decode_varints_at(at + 4)
     _raise_for_invalid_cell(
         block, ends > (at & -file.page_size) + file.usable, "has a key that extends beyond the end of the page"
     )
@@ -221,7 +221,7 @@ def _child_pages(file: PageFile, pages: Ints, max_rowids: Ints) -> tuple[Ints, I
     return np.insert(left, after, last), np.insert(keys, after, max_rowids)
 
 
-def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
+def _read_cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
     """Return the positions of the cells of all pages, in the order of the pages."""
     counts = block.counts
     _raise_for_invalid_page(block, counts > (file.page_size - 8) // 6, "declares more cells than fit on it")
@@ -240,7 +240,7 @@ def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
     return at
 
 
-def _bytes_on_leaf(file: PageFile, record_sizes: Ints) -> Ints:
+def _compute_bytes_on_leaf(file: PageFile, record_sizes: Ints) -> Ints:
     """Return the number of bytes of each record that are on its leaf page rather than on overflow pages."""
     most = file.usable - 35
     if not len(record_sizes) or record_sizes.max() <= most:
