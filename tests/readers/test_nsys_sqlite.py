@@ -463,6 +463,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "process_id": "(t.globalTid >> 24) & 16777215",
             "thread_id": "t.globalTid & 16777215",
             "name": text("nameId"),
+            "name_id": "nameId",
             "priority": "priority",
         },
     ),
