@@ -27,11 +27,11 @@ def iterate_frame_batches(
         max_frames: Maximum number of frames of a batch that has more than one stack.
 
     Yields:
-        One tuple per batch. The first item is the slice of ``nodes`` that the batch contains. The third item is an
-        array of the frames (nodes) of all these stacks, each stack from the outermost to the innermost frame. The
-        second item is an array of offsets, as of an Arrow list array: the frames of stack ``i`` of the batch are
-        ``frames[offsets[i]:offsets[i + 1]]``. If a stack has fewer callers than its depth, the missing outermost
-        frames are node 0.
+        One tuple ``(rows, offsets, frames)`` per batch. ``rows`` is the slice of ``nodes`` that the batch contains.
+        ``offsets`` are offsets into ``frames`` as in an Arrow list array: the frames of stack ``i`` of the batch are
+        ``frames[offsets[i]:offsets[i + 1]]``. ``frames`` are the frames (nodes) of all these stacks, each stack from
+        the outermost to the innermost frame. If a stack has fewer callers than its depth, the missing outermost frames
+        are node 0.
     """
     ends = np.cumsum(depths[nodes])
     first = 0

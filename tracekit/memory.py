@@ -106,8 +106,8 @@ def make_malloc_return_large_blocks() -> None:
         _call_glibc("mallopt", option, value)
 
 
-def return_free_memory() -> None:
-    """Return memory that was freed, but that the allocators of Arrow and of the C library still hold, to the system."""
+def release_free_memory() -> None:
+    """Release memory to the system that was freed, but that the allocators of Arrow and of the C library still hold."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
@@ -128,7 +128,7 @@ def release_pages() -> None:
     The pages are read again when they are used.
     """
     if drop_mapped_pages():
-        return_free_memory()
+        release_free_memory()
 
 
 def drop_mapped_pages() -> bool:

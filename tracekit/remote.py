@@ -69,7 +69,8 @@ def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
             paths = system.glob(path)
         urls = sorted(system.unstrip_protocol(f) for f in paths)
     if not urls:
-        raise TracekitError("no file matches this URL", path=remove_secrets(url), hint="check the URL")
+        hint = "use a pattern such as **/*.nsys-rep to search subfolders"
+        raise TracekitError("no file matches this URL", path=remove_secrets(url), hint=hint)
     if len(urls) > _MAX_FILES:
         hint = "use a pattern that matches fewer files"
         raise TracekitError(f"more than {_MAX_FILES:,} files match this URL", path=remove_secrets(url), hint=hint)

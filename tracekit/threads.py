@@ -99,4 +99,7 @@ class RunningTotals:
 
 
 class EarlierJobError(Exception):
-    """A job cannot get the totals of the earlier jobs, because one of them failed. Its error is raised first."""
+    """Raised if a job cannot get the totals of the earlier jobs because one of them failed.
+
+    The error of the failed job is raised first.
+    """

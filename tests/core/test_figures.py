@@ -173,10 +173,10 @@ def test_many_iterations_become_bins_of_means() -> None:
 
 def test_totals_are_those_of_the_reports() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
-        rows, report = totals.sum_kernels(trace.frame), trace.stats("cuda_gpu_kern_sum")
+        rows, report = totals.summarize_kernels(trace.frame), trace.stats("cuda_gpu_kern_sum")
         assert sorted(rows.rows()) == sorted(report.select("Name", "Total Time (ns)", "Instances").rows())
         assert rows["time_ns"].is_sorted(descending=True)
-        memory = totals.sum_memory_operations(trace.frame)
+        memory = totals.summarize_memory_operations(trace.frame)
         assert memory["time_ns"].sum() == trace.stats("cuda_gpu_mem_time_sum")["Total Time (ns)"].sum()
         assert memory["bytes"].sum() == sum(trace.frame(t).collect()["bytes"].sum() for t in ("memcpys", "memsets"))
         assert memory["name"].to_list() == ["Host-to-Device", "Memset", "Device-to-Host", "Device-to-Device"]
@@ -184,7 +184,7 @@ def test_totals_are_those_of_the_reports() -> None:
 
 def test_kernels_of_nsight_compute() -> None:
     with tk.load(FIXTURES / "ncu" / "ncu_basic.ncu-rep") as trace:
-        rows = totals.sum_kernels(trace.frame)
+        rows = totals.summarize_kernels(trace.frame)
         assert rows["time_ns"].sum() == trace.frame("ncu_launches").collect()["duration_ns"].sum()
 
 

@@ -81,8 +81,8 @@ def test_covered_time(pairs: list[tuple[int, int]], depth: int) -> None:
     times = np.arange(-3, 25)
     expected = [sum(running[: max(t, 0)]) for t in times]
     covered = CoveredTime(intervals, depth)
-    assert covered.compute_time_before(times).tolist() == expected
-    assert covered.compute_time_between(times[:-1], times[1:]).sum() == expected[-1]
+    assert covered.compute_covered_time_before(times).tolist() == expected
+    assert covered.compute_covered_time_between(times[:-1], times[1:]).sum() == expected[-1]
 
 
 @pytest.mark.parametrize("name", RECIPES)

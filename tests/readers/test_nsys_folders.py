@@ -119,15 +119,15 @@ def test_files_in_many_pieces(kind: str, tmp_path: Path, rows: int) -> None:
 def test_pieces_are_of_limited_size(kind: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     table = files.ParquetTable if kind == "parquetdir" else files.ArrowTable
-    whole = table.batches
+    whole = table.read_batches
 
-    def batches(self: Any, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
+    def read_batches(self: Any, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
         for batch in whole(self, file, columns, budget):
             seen.append(batch.num_rows)
             yield batch
 
     monkeypatch.setattr(files, "BATCH_ROWS", rows)
-    monkeypatch.setattr(table, "batches", batches)
+    monkeypatch.setattr(table, "read_batches", read_batches)
     with tk.load(EXPORT) as export, tk.load(fixture(kind)) as trace:
         assert_same(export, trace)
     assert max(seen) == rows
@@ -137,13 +137,13 @@ def test_pieces_are_of_limited_size(kind: str, rows: int, monkeypatch: pytest.Mo
 def test_only_the_columns_asked_for_are_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
     table = files.ParquetTable if kind == "parquetdir" else files.ArrowTable
-    whole = table.batches
+    whole = table.read_batches
 
-    def batches(self: Any, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
+    def read_batches(self: Any, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
         asked.append(tuple(columns))
         return whole(self, file, columns, budget)
 
-    monkeypatch.setattr(table, "batches", batches)
+    monkeypatch.setattr(table, "read_batches", read_batches)
     with tk.load(fixture(kind)) as trace:
         asked.clear()
         trace.table("kernels", ["start_ns", "grid_x"])

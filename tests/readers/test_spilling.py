@@ -181,4 +181,4 @@ def test_a_full_disk_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pyte
 
 def test_other_c_libraries_do_not_have_the_functions_of_glibc() -> None:
     memory._call_glibc("tracekit_has_no_such_function", 1)
-    memory.return_free_memory()
+    memory.release_free_memory()

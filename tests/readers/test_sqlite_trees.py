@@ -328,7 +328,7 @@ def test_what_a_driver_may_not_return() -> None:
     )
     with pytest.raises(pa.ArrowInvalid):
         connections.validate_batch(pa.RecordBatch.from_arrays([lying], ["a"]))
-    with pytest.raises(Damage, match="SQLite returned a column of the unexpected type date32"):
+    with pytest.raises(Damage, match="SQLite returned column 'a' with the type date32"):
         connections.validate_batch(pa.RecordBatch.from_arrays([pa.array([1], pa.int32()).cast(pa.date32())], ["a"]))
     texts, numbers = pa.array(["a", None, "b"]), pa.array([1, 2, 3])
     whole = connections.validate_batch(pa.RecordBatch.from_arrays([texts, numbers], ["a", "b"]))

@@ -60,7 +60,7 @@ def test_damaged_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             recipe_files.diff_statistics(a, b)
     stats.write_bytes(content)
     for limit, message in (
-        ("_MAX_FILE_BYTES", "the file has more than 9 bytes"),
+        ("_MAX_FILE_BYTES", "the file is larger than 9 bytes, the maximum that tracekit supports"),
         ("_MAX_CELLS", "the table has more than 9 cells"),
         ("_MAX_TEXT_BYTES", "the strings of the table have more than 9 bytes"),
     ):

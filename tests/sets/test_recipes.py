@@ -144,7 +144,7 @@ def test_an_unknown_start_is_an_error_unless_nothing_is_aligned(tmp_path: Path) 
         ranks.recipe("cuda_gpu_kern_pace", name="k")
     assert str(raised.value).endswith(
         "made_rank1: the UTC time of the trace origin is not recorded, so this rank cannot be aligned with the others\n"
-        "Hint: set the option align to no"
+        "Hint: pass align='no', or --no-align on the command line"
     )
     shown = ranks.recipe("cuda_gpu_time_util_map", align="no", bins=10)["analysis"]
     assert shown["Kernel"].to_list() == [

@@ -119,7 +119,7 @@ def test_captures_that_are_not_ranks() -> None:
         assert "This capture contains neither kernels of NCCL nor MPI calls." in shown
         assert "Iterations across ranks" in page_texts(viewer, "/communication")
         assert "Ranks" not in titles(viewer)
-        assert "the captures are not the ranks of one job" in " ".join(page_texts(viewer, "/ranks"))
+        assert "the open captures are not two or more ranks of one job" in " ".join(page_texts(viewer, "/ranks"))
         assert {"All kernels over time", "NCCL over time"} <= set(
             page_texts(viewer, "/maps", "?map=nccl_gpu_time_util_map")
         )
@@ -167,14 +167,14 @@ def test_a_capture_without_a_file() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "problem"),
     [
-        ("utilization", {"map": "mpi_sum", "bins": "30"}, "the requested heat map does not exist"),
+        ("utilization", {"map": "mpi_sum", "bins": "30"}, "the requested heat map 'mpi_sum' does not exist"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "cannot have 301 bins"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "must be an integer of at most 18 digits"),
-        ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "can only be computed on pages of the server"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "it needs all captures of the viewer"),
         ("pace", {"kind": "mpi_sum", "name": "x"}, "the URL requests an unknown kind of occurrences"),
-        ("pace", {"kind": next(iter(PACES)), "name": "x"}, "can only be computed on pages of the server"),
-        ("gpu_time", {}, "can only be computed on pages of the server"),
-        ("ranks_summary", {}, "can only be computed on pages of the server"),
+        ("pace", {"kind": next(iter(PACES)), "name": "x"}, "it needs all captures of the viewer"),
+        ("gpu_time", {}, "it needs all captures of the viewer"),
+        ("ranks_summary", {}, "it needs all captures of the viewer"),
     ],
 )
 def test_requests_that_are_not_valid(name: str, arguments: dict[str, str], problem: str) -> None:

@@ -128,7 +128,7 @@ def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
     In each step, the last column is omitted first. Among the numbers, ids and launch shapes are omitted first, followed
     by statistics other than totals.
     """
-    numbers = sorted((column for column in columns if column.is_number), key=_rank_number_column)
+    numbers = sorted((column for column in columns if column.is_number), key=_compute_omission_priority)
     strings = [column for column in columns if not column.is_number]
     names = [column for column in strings if column.title.lower().endswith("name")][:KEPT_NAMES]
     others = [column for column in strings[1:] if column not in names]
@@ -145,8 +145,8 @@ def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
     return next(group[-1] for group in groups if group)
 
 
-def _rank_number_column(column: TextColumn) -> int:
-    """Return 2 for a column of ids or launch shapes, 1 for a statistic such as a maximum, and 0 for other columns."""
+def _compute_omission_priority(column: TextColumn) -> int:
+    """Return how early a column of numbers is omitted: 2 for ids and launch shapes, 1 for statistics, 0 for others."""
     if _ID.search(column.title) or _LAUNCH_SHAPE.search(column.title):
         return 2
     return int(_STATISTIC.search(column.title) is not None)

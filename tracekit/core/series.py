@@ -39,10 +39,10 @@ def create_nullable_series(
 
 
 def spill_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return an equal frame whose columns of numbers are mapped from temporary files if they are large.
+    """Write the columns of a large frame to temporary files and return them memory-mapped from there.
 
-    Each column of the result has a single chunk. Otherwise, polars would copy all columns of a frame whose columns have
-    different chunks.
+    A small frame is returned unchanged. Otherwise, each column of the result has a single chunk, because polars would
+    copy all columns of a frame whose columns have different chunks.
     """
     if not memory.is_large(int(frame.estimated_size())):
         return frame
@@ -50,12 +50,15 @@ def spill_frame(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def spill_series(values: pl.Series) -> pl.Series:
-    """Return an equal column of numbers that is mapped from a temporary file if it is large."""
+    """Write a column of numbers to a temporary file and return it memory-mapped from there, if it is large.
+
+    A small column is returned unchanged.
+    """
     return spill_frame(values.to_frame()).to_series()
 
 
 def _spill_column(values: pl.Series) -> pl.Series:
-    """Return an equal column that is mapped from a temporary file."""
+    """Write a column to a temporary file and return it memory-mapped from there."""
     import pyarrow as pa
 
     (spilled,) = memory.spill_to_temporary_file(pa.table([values.rechunk().to_arrow()], [values.name])).columns

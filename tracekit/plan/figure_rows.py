@@ -99,7 +99,7 @@ class FigureRows:
         """
         from tracekit.core.figures import totals
 
-        rows = totals.sum_kernels(self.view.frame)
+        rows = totals.summarize_kernels(self.view.frame)
         if rows.is_empty():
             raise self.create_missing_data_error("kernels", _CUDA)
         return _add_percent_column(rows)
@@ -123,7 +123,7 @@ class FigureRows:
         """
         from tracekit.core.figures import totals
 
-        rows = totals.sum_memory_operations(self.view.frame)
+        rows = totals.summarize_memory_operations(self.view.frame)
         if rows.is_empty():
             raise self.create_missing_data_error("memory copies or sets", _CUDA)
         return rows

@@ -233,7 +233,7 @@ class NcuJoined(Stage):
         self._metric_names = metrics
 
     def find_base(self, name: str) -> Tables:
-        """Return the Nsight Compute tables if they contain the rows of a table, or else the underlying tables."""
+        """Return the Nsight Compute results for their own tables, and the underlying tables for all other tables."""
         return self._results if name.startswith(NCU_PREFIX) else self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -356,7 +356,10 @@ class RolledUp(Stage):
         return schemas.rolled_up_schema(self._base.schema(name))
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute a table of the roll-up, or the columns with the op of each activity."""
+        """Compute a table of the roll-up, such as ``ops``, or the op columns of a table of activities.
+
+        The name of the table decides which of them is computed.
+        """
         from tracekit.core.rollup import tables
 
         rollup, compute_table = self._shared.rollup(), tables.TABLES.get(name)
@@ -384,7 +387,7 @@ class GraphJoined(Stage):
         self._ops = ops
 
     def find_base(self, name: str) -> Tables:
-        """Return the tables of the graph if a table contains nodes or edges, or else the underlying tables."""
+        """Return the graph for the tables of its nodes and edges, and the underlying tables for all other tables."""
         return self._graph if name in GRAPH else self._base
 
     def schema(self, name: str) -> TableSchema:

@@ -60,7 +60,7 @@ class DaskEngine:
             for member, future, _ in self._submit_tasks(client, task, members):
                 yield member, _wait_for_result(future, member)
 
-    def map_merged(
+    def map_and_merge(
         self,
         function: Callable[[Member], Result],
         merge: Callable[[list[Result]], Result],

@@ -58,7 +58,7 @@ class Engine(Protocol):
 class MergingEngine(Engine, Protocol):
     """The interface of an engine that merges the results of members where they are computed."""
 
-    def map_merged(
+    def map_and_merge(
         self,
         function: Callable[[Member], Result],
         merge: Callable[[list[Result]], Result],

@@ -37,7 +37,7 @@ def add_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
     return own.select(pl.lit(rank, pl.Int64).alias(RANK), pl.all())
 
 
-def find_column_name_in_trace(column: str) -> str:
+def convert_to_trace_column_name(column: str) -> str:
     """Return the name that a column of a table of a set has in a single trace.
 
     The column must not be the added column ``rank``, which single traces do not have.
@@ -97,7 +97,7 @@ def _read_columns(trace: Trace, name: str, columns: Sequence[str], rank: int) ->
     own = [c for c in columns if c != RANK]
     if not own:
         return pl.DataFrame({RANK: pl.repeat(rank, trace.count(name), dtype=pl.Int64, eager=True)})
-    frame = trace.frame(name).select(pl.col(find_column_name_in_trace(c)).alias(c) for c in own).collect()
+    frame = trace.frame(name).select(pl.col(convert_to_trace_column_name(c)).alias(c) for c in own).collect()
     return frame.select(pl.lit(rank, pl.Int64).alias(RANK) if c == RANK else pl.col(c) for c in columns)
 
 

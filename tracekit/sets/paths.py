@@ -93,7 +93,9 @@ def _expand_path(path_or_pattern: PathLike) -> list[Path]:
     if not path.exists() and glob.has_magic(text):
         matches = sorted(glob.glob(text, recursive=True), key=compute_natural_sort_key)  # noqa: PTH207 - a pattern may be absolute
         if not matches:
-            raise TracekitError("no file matches this pattern", path=text, hint="check the pattern")
+            raise TracekitError(
+                "no file matches this pattern", path=text, hint="use ** to search subfolders, such as **/*.nsys-rep"
+            )
         return [Path(match) for match in matches]
     return [path]
 
@@ -107,10 +109,13 @@ def _list_captures_of_folder(folder: Path) -> list[Path]:
     if not formats:
         what, hint = detection.describe_unrecognized(source)
         raise UnknownFormatError(what, path=folder, hint=hint)
-    return [folder / name for name in sorted(_remove_exports_of_reports(folder, formats), key=compute_natural_sort_key)]
+    return [
+        folder / name
+        for name in sorted(_list_files_without_exports_of_reports(folder, formats), key=compute_natural_sort_key)
+    ]
 
 
-def _remove_exports_of_reports(folder: Path, formats: dict[str, str]) -> list[str]:
+def _list_files_without_exports_of_reports(folder: Path, formats: dict[str, str]) -> list[str]:
     """Return the names of the captures in a folder, except SQLite exports of reports in the same folder.
 
     ``nsys stats`` writes such an export next to each report. A warning states how many exports are skipped.

@@ -158,10 +158,12 @@ def _read_table(path: Path) -> pl.DataFrame:
 
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
-            raise CorruptTraceError(f"the file has more than {_MAX_FILE_BYTES:,} bytes", path=path)
+            message = f"the file is larger than {_MAX_FILE_BYTES:,} bytes, the maximum that tracekit supports"
+            raise CorruptTraceError(message, path=path)
         with path.open("rb") as file, parquet.ParquetFile(file) as opened:
             if opened.metadata.num_rows * len(opened.schema_arrow) > _MAX_CELLS:
-                raise CorruptTraceError(f"the table has more than {_MAX_CELLS:,} cells", path=path)
+                message = f"the table has more than {_MAX_CELLS:,} cells, the maximum that tracekit supports"
+                raise CorruptTraceError(message, path=path)
             text = [
                 f.name for f in opened.schema_arrow if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)
             ]
@@ -175,7 +177,10 @@ def _read_table(path: Path) -> pl.DataFrame:
     categories = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical]
     lengths = sum(int(frame[c].cat.len_bytes().sum()) for c in categories)
     if lengths > _MAX_TEXT_BYTES:
-        raise CorruptTraceError(f"the strings of the table have more than {_MAX_TEXT_BYTES:,} bytes", path=path)
+        message = (
+            f"the strings of the table have more than {_MAX_TEXT_BYTES:,} bytes, the maximum that tracekit supports"
+        )
+        raise CorruptTraceError(message, path=path)
     return frame.with_columns(pl.col(categories).cast(pl.String))
 
 

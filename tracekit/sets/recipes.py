@@ -150,7 +150,7 @@ def _merge_tables_in_engine(
         engine = cast("MergingEngine", traces.engine)
         ranked = functools.partial(_compute_tables_with_rank, name, traces.function_of_member(function))
         merge = functools.partial(_merge_tables, name)
-        tables, errors = engine.map_merged(ranked, merge, traces.captures, report_progress)
+        tables, errors = engine.map_and_merge(ranked, merge, traces.captures, report_progress)
         failed = {member.rank: error for member, error in errors}
         for member in traces.captures:
             yield member, failed.get(member.rank, {})
@@ -240,7 +240,7 @@ def _check_start_is_recorded(member: Member, start: int | None) -> int:
         raise MissingTableError(
             "the UTC time of the trace origin is not recorded, so this rank cannot be aligned with the others",
             path=member.path,
-            hint="set the option align to no",
+            hint="pass align='no', or --no-align on the command line",
         )
     return start
 

@@ -311,7 +311,7 @@ class TraceSet:
         schema = self.schema(name)
         names = schema.names[1:] if columns is None else [schema[c].name for c in columns if c != RANK]
         columns_to_read = names or schema.names[1:2]
-        read = functools.partial(_read_table, name, [frames.find_column_name_in_trace(c) for c in columns_to_read])
+        read = functools.partial(_read_table, name, [frames.convert_to_trace_column_name(c) for c in columns_to_read])
         table = frames.concat_tables(schema, [RANK, *columns_to_read], self._readable_results(read))
         return table.select(list(range(1 + len(names))))
 

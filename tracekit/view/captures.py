@@ -107,14 +107,14 @@ class Capture:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def get_aggregated_trace(self, aggregated: Aggregated) -> Trace:
-        """Return the correlated trace of this capture, rolled up with the iterations and key op of an aggregation.
+        """Return the correlated trace, rolled up for the iterations and key op that ``aggregated`` selects.
 
         If the capture contains a roll-up, as DLProf databases do, the default aggregation is that roll-up.
         """
         return self._traces.get(aggregated, lambda: self._roll_up(aggregated))
 
     def _roll_up(self, aggregated: Aggregated) -> Trace:
-        """Correlate the trace of this capture, and roll it up with the iterations and key op of an aggregation."""
+        """Correlate and roll up the trace of this capture, and return the resulting trace. The result is not cached."""
         if aggregated.is_default and self.trace.count("ops"):
             return self.trace.correlate()
         bounds = (aggregated.first, aggregated.last)
@@ -187,7 +187,7 @@ class Captures:
         """Free the data from which tables were computed, and return free memory to the system. Caches are kept."""
         for capture in self.all:
             trace_view(capture.trace).free_working_data()
-        memory.return_free_memory()
+        memory.release_free_memory()
 
     def close(self) -> None:
         """Close the files of all captures."""

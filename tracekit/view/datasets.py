@@ -373,5 +373,5 @@ def find_dataset(name: str) -> Dataset:
             name, name.removeprefix("table:"), sources.create_declared_table_reader(name.removeprefix("table:"))
         )
     if name not in DATASETS:
-        raise TracekitError("the requested table does not exist")
+        raise TracekitError(f"the requested table {name!r} does not exist")
     return DATASETS[name]

@@ -97,7 +97,8 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         or comparison not in _TEXT
     ):
         raise TracekitError(
-            f"the filter of column {column!r} must be one of {', '.join(_TEXT)}, with at most {MAX_TEXT:,} characters"
+            f"the filter of column {column!r} must have one of the types {', '.join(_TEXT)}, and a string of at most "
+            f"{MAX_TEXT:,} characters as its value"
         )
     return _TEXT[comparison](_displayed_strings_expr(col, kind), value)
 
@@ -110,7 +111,8 @@ def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any
         return pl.col(column).is_between(pl.lit(value), pl.lit(upper))
     if comparison not in _NUMBERS or not _is_number(value):
         raise TracekitError(
-            f"the filter of column {column!r} must be inRange or one of {', '.join(_NUMBERS)}, with a number"
+            f"the filter of column {column!r} must have the type inRange or one of the types "
+            f"{', '.join(_NUMBERS)}, and a number as its value"
         )
     return _NUMBERS[comparison](pl.col(column), value)
 

@@ -172,7 +172,7 @@ def create_table_reader(name: str, share: str | None = None) -> Callable[[Scope]
     """
 
     def rows(scope: Scope) -> Rows:
-        """Return the rows of a declared table, with the percentages of the column ``share`` unless it is None."""
+        """Return the rows of the table. Unless ``share`` is None, add its values as percentages of their sum."""
         table = read_table_rows(scope.trace, name)
         return add_share(table, share) if share else table
 
@@ -425,7 +425,7 @@ def read_launch_shapes(scope: Scope) -> Rows:
 
 
 def read_launches(scope: Scope) -> Rows:
-    """Return the kernel launches. If a kernel name is selected, return those with this name, grid and block."""
+    """Return the kernel launches. If a kernel is selected, return only the launches with its name, grid and block."""
     where = None
     if "name" in scope.arguments:
         arguments = scope.arguments
@@ -465,7 +465,10 @@ def _get_server_captures(scope: Scope) -> tuple[Captures, Capture]:
         TracekitError: The scope does not contain the captures.
     """
     if scope.captures is None or scope.capture is None:
-        raise TracekitError("tables about ranks can only be computed on pages of the server")
+        raise TracekitError(
+            "this table compares the ranks of a job, so it needs all captures of the viewer",
+            hint="open the captures of all ranks of one job with tracekit view",
+        )
     return scope.captures, scope.capture
 
 
@@ -482,7 +485,9 @@ def read_utilization(scope: Scope) -> Rows:
 
     recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""), "bins")
     if recipe not in MAPS:
-        raise TracekitError("the requested heat map does not exist", hint=f"choose a heat map: {', '.join(MAPS)}")
+        raise TracekitError(
+            f"the requested heat map {recipe!r} does not exist", hint=f"choose a heat map: {', '.join(MAPS)}"
+        )
     if not 1 <= bins <= MAX_BINS:
         raise TracekitError(f"a heat map cannot have {bins} bins", hint=f"use 1 to {MAX_BINS} bins")
     return ranks.compute_utilization(*_get_server_captures(scope), recipe, bins)

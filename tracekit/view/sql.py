@@ -100,7 +100,7 @@ def _widen_integer(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Ex
 
 
 def _translate_column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate a column. Dictionary-encoded strings become plain strings."""
+    """Translate a column name into a polars expression. Dictionary-encoded strings are cast to plain strings."""
     names = {column.lower(): column for column in schema}
     column = names.get(node.name.lower())
     if column is None or node.table:
@@ -112,7 +112,7 @@ def _translate_column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _translate_literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate a literal: a string, a 64-bit integer or a float."""
+    """Translate a literal, which is a string, a 64-bit integer or a float, into a polars expression."""
     if node.is_string:
         return pl.lit(str(node.this))
     text = str(node.this)
@@ -124,7 +124,7 @@ def _translate_literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _translate_boolean(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate the literal TRUE or FALSE."""
+    """Translate the literal TRUE or FALSE into a polars expression."""
     return pl.lit(bool(node.this))
 
 

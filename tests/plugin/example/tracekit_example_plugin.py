@@ -1,6 +1,6 @@
 """Read and write ``.lines`` files, which have one NVTX range per line.
 
-A file begins with ``#lines``. Each further line is ``START END NAME``, with times in nanoseconds.
+A file begins with ``#lines``. Each following line is ``START END NAME``, with times in nanoseconds.
 """
 
 from __future__ import annotations

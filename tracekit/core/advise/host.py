@@ -52,7 +52,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     """Report the time in which data is loaded while no GPU is busy."""
     measures = activity.rollup.measures
     loads = activity.clip_to_windows(
-        measures.instances.filter(breakdown.loads_data(measures).gather(measures.instances["op"]))
+        measures.instances.filter(breakdown.compute_loader_op_mask(measures).gather(measures.instances["op"]))
     )
     merged = intervals.merge_intervals(loads, by=[])
     if not merged.height:

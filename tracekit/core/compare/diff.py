@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.core.compare import changes, permutation
 from tracekit.core.compare.notes import list_comparability_notes
-from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, merge_into_equal_units
+from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, merge_units_to_equal_sizes
 from tracekit.errors import TracekitError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def compare(
         raise TracekitError(f"min_percent is {min_percent}, but it must be 0 or more")
     per_iteration = is_per_iteration(a, b)
     tables = {kind: _compute_changes_of_kind(a, b, kind, per_iteration=per_iteration) for kind in kinds}
-    merged_a, merged_b = merge_into_equal_units([a, b])
+    merged_a, merged_b = merge_units_to_equal_sizes([a, b])
     tested = _add_evidence(merged_a, merged_b, tables, alpha, min_percent)
     notes = list_comparability_notes(a, b, can_test=_have_enough_iterations(merged_a, merged_b, alpha))
     return Diff(a, b, tuple(kinds), alpha, tested, notes)
@@ -322,7 +322,11 @@ def _build_tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matr
 
 
 def _compute_log_ratios(a: Matrix, b: Matrix) -> Matrix:
-    """Return the logarithm of the ratio between the midmeans of each column. It is infinite if a midmean is 0."""
+    """Return the natural logarithm of the ratio of midmeans, ``b`` divided by ``a``, for each column.
+
+    The result is ``inf`` if only the midmean of ``a`` is 0, ``-inf`` if only the midmean of ``b`` is 0, and 0 if both
+    midmeans are equal.
+    """
     before, after = _compute_midmeans(a), _compute_midmeans(b)
     first, second = (np.log(m, out=np.full(m.shape, -np.inf), where=m > 0) for m in (before, after))
     ratios: Matrix = np.subtract(second, first, out=np.zeros(before.shape), where=before != after)

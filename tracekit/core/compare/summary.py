@@ -183,7 +183,7 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     """
     if len(summaries) == 1:
         return summaries[0]
-    merged = merge_into_equal_units(summaries)
+    merged = merge_units_to_equal_sizes(summaries)
     by_unit = zip(*(s.units for s in merged), strict=False)
     units = tuple(sizes[0] for sizes in itertools.takewhile(lambda sizes: len({*sizes}) == 1, by_unit))
     unit = pl.when(pl.col("unit") < len(units)).then("unit")
@@ -193,7 +193,7 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     return Summary(_sum_samples(rows), units, facts)
 
 
-def merge_into_equal_units(summaries: Sequence[Summary]) -> list[Summary]:
+def merge_units_to_equal_sizes(summaries: Sequence[Summary]) -> list[Summary]:
     """Merge consecutive units of summaries, so that all units except the last ones have equally many iterations.
 
     All units of each given summary except the last one must have equally many iterations.

@@ -169,7 +169,7 @@ def _format_cpu_time_advice(model: ModelSummary) -> str:
 
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
     instances = model.rollup.select_instances("start_ns", "end_ns", "op")
-    loads = breakdown.loads_data(model.rollup.measures).gather(instances["op"])
+    loads = breakdown.compute_loader_op_mask(model.rollup.measures).gather(instances["op"])
     has_dali = bool((model.rollup.ops["op_type"].cast(pl.String) == "DALI").any())
     loading = instances.filter(loads).select("start_ns", "end_ns")
     share = (

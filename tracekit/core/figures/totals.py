@@ -16,7 +16,7 @@ _COUNT = pl.len().cast(pl.Int64).alias("count")
 _LARGEST_FIRST = ["time_ns", "name"]
 
 
-def sum_kernels(frames: Frames) -> pl.DataFrame:
+def summarize_kernels(frames: Frames) -> pl.DataFrame:
     """Return the duration and number of kernels by name.
 
     If no kernel was recorded, these are the kernels that Nsight Compute profiled.
@@ -35,7 +35,7 @@ def sum_kernels(frames: Frames) -> pl.DataFrame:
     return rows.sort(_LARGEST_FIRST, descending=[True, False])
 
 
-def sum_memory_operations(frames: Frames) -> pl.DataFrame:
+def summarize_memory_operations(frames: Frames) -> pl.DataFrame:
     """Return the duration, number and bytes of memory copies by kind, and of memory sets.
 
     Returns:

@@ -145,9 +145,9 @@ def _are_framework_ops(parent: pl.Series, has_op_name: pl.Series, may_have_op_na
     Args:
         parent: Row number of the parent of each range, or null.
         has_op_name: Whether the name of each range is certainly that of an op.
-        may_have_op_name: Whether the name may be that of an op. It is ambiguous if ``has_op_name`` is false, such as
-            ``detach`` inside ``aten::detach``. A range with an ambiguous name is an op if its nearest ancestor with an
-            unambiguous name is an op.
+        may_have_op_name: Whether the name of each range is possibly that of an op. A name for which this is true and
+            ``has_op_name`` is false is ambiguous, such as ``detach`` in a range inside ``aten::detach``. A range with
+            an ambiguous name is an op if its nearest ancestor with an unambiguous name is an op.
     """
     return has_op_name.gather(find_roots(replace_with_null_unless(may_have_op_name & ~has_op_name, parent)))
 

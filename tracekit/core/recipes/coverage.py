@@ -29,7 +29,7 @@ class CoveredTime:
         elapsed = np.diff(self._times, append=self._times[-1:])
         self._until = np.concatenate([[0], np.cumsum(elapsed * self._is_covered)])
 
-    def compute_time_before(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+    def compute_covered_time_before(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the total covered time before each of the given times, in ns."""
         if not len(self._times):
             return np.zeros(len(times), np.int64)
@@ -38,6 +38,6 @@ class CoveredTime:
         running = (times - self._times[known]) * self._is_covered[known]
         return np.where(row < 0, 0, self._until[known] + running)
 
-    def compute_time_between(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def compute_covered_time_between(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the total covered time within each interval, given the starts and ends of the intervals."""
-        return self.compute_time_before(ends) - self.compute_time_before(starts)
+        return self.compute_covered_time_before(ends) - self.compute_covered_time_before(starts)

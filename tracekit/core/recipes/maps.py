@@ -102,7 +102,7 @@ class Bins:
         part of the bin was recorded. As in nsys, the whole first bin counts if the common axis begins with the capture
         and the capture ends in the first bin.
         """
-        covered = np.diff(CoveredTime(intervals).compute_time_before(self._edges))
+        covered = np.diff(CoveredTime(intervals).compute_covered_time_before(self._edges))
         shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)
         return shares.set(pl.Series(self._recorded == 0), None)
 

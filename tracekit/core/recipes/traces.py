@@ -113,6 +113,6 @@ def _add_overlap_columns(rows: pl.DataFrame) -> pl.DataFrame:
     overlaps = {}
     for title, nccl in _SIDES.items():
         side = rows.filter(pl.col("is_nccl") == nccl)
-        alone, together = (pl.Series(CoveredTime(side, depth).compute_time_between(*times)) for depth in (1, 2))
+        alone, together = (pl.Series(CoveredTime(side, depth).compute_covered_time_between(*times)) for depth in (1, 2))
         overlaps[title] = pl.when(pl.col("is_nccl") == nccl).then(together).otherwise(alone)
     return rows.with_columns(**overlaps)

@@ -141,9 +141,10 @@ def _sum_workloads(request: Request, kind: str) -> pl.LazyFrame:
 
 
 def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
-    """Summarize the OpenGL debug ranges of a class by text, or by ``debug_id`` if they have no text.
+    """Summarize the OpenGL debug ranges of a class, grouped by text, or by ``debug_id`` if they have no text.
 
-    The end of open ranges is the latest time of any event. If all events are open, there are no rows, as in nsys.
+    Open ranges end at the latest start or end of any OpenGL debug event. If no event has an end, there are no rows, as
+    in nsys.
     """
     rows = set_open_range_ends(request.frames("khr_debug_events")).filter(pl.col("event_class") == event_class)
     number = pl.when(pl.col("text_id").is_null()).then("debug_id").alias("number")

@@ -76,7 +76,7 @@ def read_ranges(frames: Frames) -> pl.LazyFrame:
 def set_open_range_ends(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.LazyFrame:
     """Set the end of open ranges to the latest start or end of any range, or to ``latest_ns`` if it is later.
 
-    If all ranges are open, they stay open, as in nsys.
+    If all ranges are open, their end stays null, as in nsys.
     """
     start, end = pl.col("start_ns"), pl.col("end_ns")
     latest = pl.max_horizontal(start.max(), end.max(), pl.lit(latest_ns, pl.Int64))

@@ -73,7 +73,7 @@ def _compute_gpu_times_by_part(measures: Measures) -> pl.DataFrame:
     return intervals.merge_intervals(measures.gpu_activities.with_columns(part=part), by=["device_id", "part"])
 
 
-def loads_data(measures: Measures) -> pl.Series:
+def compute_loader_op_mask(measures: Measures) -> pl.Series:
     """Return whether each op loads data, according to its type or, except in DLProf's mode, its name."""
     ops = measures.ops.ops
     by_type = ops["op_type"].cast(pl.String).str.to_lowercase().is_in(LOADER_OP_TYPES)
@@ -86,7 +86,7 @@ def _compute_cpu_times_by_part(measures: Measures) -> pl.DataFrame:
 
     The columns are ``part`` (number of the part), ``start_ns`` and ``end_ns``.
     """
-    loads = loads_data(measures).gather(measures.instances["op"])
+    loads = compute_loader_op_mask(measures).gather(measures.instances["op"])
     ops = measures.instances.select("start_ns", "end_ns", "op_type", loads=loads)
     conditions = (pl.col("loads"), pl.col("op_type").cast(pl.String) == "IO", pl.lit(value=True))
     parts = [

@@ -144,7 +144,7 @@ class Sequence:
 
     def create_string_jobs(self) -> Iterator[Callable[[], memoryview]]:
         """Yield jobs, each of which returns a packet with strings that were interned since the last call."""
-        for batch in self.strings.batches():
+        for batch in self.strings.pop_batches():
             yield functools.partial(self._encode_string_packet, batch)
 
     def _encode_string_packet(self, batch: StringBatch) -> memoryview:

@@ -131,8 +131,8 @@ class StringTable:
         numbers: Numbers = known[category].astype(np.uint64)
         return numbers
 
-    def batches(self) -> list[StringBatch]:
-        """Return the strings that were added since the last call."""
+    def pop_batches(self) -> list[StringBatch]:
+        """Return the strings that were added since the last call, in batches."""
         pending, self._pending = self._pending, []
         return [
             StringBatch(batch.table, batch.first + offset, batch.texts.slice(offset, BATCH_STRINGS))

@@ -129,7 +129,7 @@ class BatchFile:
                 self._file.write(self._compression.finish())
 
     def _run_job(self, job: Callable[[], memoryview]) -> tuple[memoryview, memoryview | bytes]:
-        """Run a job, and return the bytes of its batch before and after compression."""
+        """Run a job, and return the bytes of its batch, uncompressed and compressed."""
         data = job()
         return data, self._compression.compress(data)
 

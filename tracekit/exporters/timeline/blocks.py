@@ -212,14 +212,14 @@ class JoinedRows(NamedTuple):
     def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
         frames = []
-        for start, part in zip(self.starts(), self.parts, strict=False):
+        for start, part in zip(self.list_start_rows(), self.parts, strict=False):
             first, stop = max(rows.start - start, 0), min(rows.stop - start, part.height)
             if first < stop:
                 frames.append(part.block(slice(first, stop), names))
         return pl.concat(frames) if frames else self.parts[0].block(slice(0, 0), names)
 
-    def starts(self) -> list[int]:
-        """Return the number of the first row of each table, followed by the number of rows."""
+    def list_start_rows(self) -> list[int]:
+        """Return the row number of the first row of each table, followed by the total number of rows."""
         return list(itertools.accumulate((part.height for part in self.parts), initial=0))
 
 

@@ -223,7 +223,7 @@ def _assign_lanes_of_stage(
         return {}
     rows = JoinedRows(list(tables.values()))
     start, end = memory.allocate_zeros(rows.height, np.int64), memory.allocate_zeros(rows.height, np.int64)
-    offsets = rows.starts()
+    offsets = rows.list_start_rows()
     for (kind, part), offset in zip(tables.items(), offsets, strict=False):
         last = kind.end.fill_null(clock.end_ns) if kind.phase == kinds.SLICE else kind.start
         times = list(dict.fromkeys(columns.list_column_names(kind.start, last)))

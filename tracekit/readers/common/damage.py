@@ -20,7 +20,7 @@ COPY_AGAIN = "copy the report again from where it was recorded, or record it aga
 
 
 class Damage(Exception):  # noqa: N818 - never leaves the reader: ``convert_damage`` turns it into a CorruptTraceError
-    """The exception for a file that violates its format. The message describes the violation."""
+    """Raised if a file violates its format. The message describes the violation."""
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ class checked_property(functools.cached_property[Value]):  # noqa: N801 - a deco
     """A cached property that also caches a raised ``Damage`` and raises it again at each access."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the cached value, computing it at the first access."""
+        """Return the cached value, computing it on first access."""
         cache = {} if instance is None else instance.__dict__
         name = f"{self.attrname} is damaged"
         if name in cache:

@@ -170,11 +170,12 @@ def map_single_table_file(source: Source, describe_file: Callable[[InputFile], T
 def open_table_file(
     path: Path, state: FileState | None, table: str | None, hint: str = _WRITE_AGAIN
 ) -> Iterator[InputFile]:
-    """Return a context manager that opens a table file, and converts errors within the context to errors with its path.
+    """Return a context manager that opens a table file and adds its path to errors raised inside the context.
 
     Args:
         path: Path of the file.
-        state: State that the file must have, or None to accept any state.
+        state: Identity, size and modification time that the file must have, so that a file that changed is detected. If
+            None, any state is accepted.
         table: Name of the table for the error message, or None if it is not known yet.
         hint: Hint for the error if the file is damaged.
 

@@ -158,7 +158,7 @@ class KinetoCapture(Capture):
         self.metadata = metadata
         self.tracks = Tracks(collector.get_collected_values(), collector.track_names.finish(), exported=exported)
         members = self.tracks.members
-        self.origin_ns = machine.export_shift_ns(metadata) if exported else _find_earliest_start(members)
+        self.origin_ns = machine.read_export_shift_ns(metadata) if exported else _find_earliest_start(members)
         self.rows = {name: EventRows(name, columns, self.origin_ns, self.tracks) for name, columns in members.items()}
 
     def count_undecoded(self) -> Mapping[str, int]:

@@ -60,7 +60,7 @@ def parse_time_base(metadata: Metadata) -> int:
     return value if value is not None and value < 1 << 62 else 0
 
 
-def export_shift_ns(metadata: Metadata) -> int:
+def read_export_shift_ns(metadata: Metadata) -> int:
     """Return the number of ns that tracekit added to all times when it wrote the file, or 0 if it is unknown."""
     return _parse_digits_or_none(_get_mapping_or_empty(metadata.get("otherData")).get("shift_ns")) or 0
 
@@ -71,7 +71,7 @@ def build_capture_info(metadata: Metadata, origin_ns: int, end_ns: int | None) -
         other = _get_mapping_or_empty(metadata.get("otherData"))
         origin = _parse_digits_or_none(other.get("origin_utc_ns"))
         info = {name: _convert_metadata_to_text(other.get(name)) for name in _EXPORTED_METADATA}
-        info["origin_utc_ns"] = None if origin is None else str(origin + export_shift_ns(metadata))
+        info["origin_utc_ns"] = None if origin is None else str(origin + read_export_shift_ns(metadata))
     else:
         info = {"tool": "PyTorch profiler", "schema_version": _convert_metadata_to_text(metadata.get("schemaVersion"))}
         utc = parse_time_base(metadata) + origin_ns

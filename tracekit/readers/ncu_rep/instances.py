@@ -81,7 +81,7 @@ def _collect_instances_by_metric(report: ReportFile, result_number: int, result:
         for data in check_count(result.metrics, MAX_METRICS, f"metrics of result {result_number}"):
             metric = metric_type.FromString(data)
             if metric.name >= len(names):
-                raise Damage(f"a metric has the name number {metric.name}, but the report has only {len(names)} names")
+                raise Damage(f"a metric refers to name {metric.name}, but the report has only {len(names)} names")
             name = names[metric.name].as_py()
             instances.pop(name, None)
             if metric.instances:

@@ -152,7 +152,7 @@ def _decode_name_codes(field: Field | None, codes_by_index: npt.NDArray[np.int32
         raise Damage("a metric has no name")
     invalid = field.values[field.values >= np.uint64(len(codes_by_index))]
     if len(invalid):
-        raise Damage(f"a metric has the name number {invalid[0]}, but the report has only {len(codes_by_index)} names")
+        raise Damage(f"a metric refers to name {invalid[0]}, but the report has only {len(codes_by_index)} names")
     return codes_by_index[field.values.view(np.int64)]
 
 

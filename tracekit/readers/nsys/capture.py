@@ -153,7 +153,7 @@ class NsysCapture(Lookups, Capture):
             tables[stacks.TABLE] = self.cast_to_declared_types(stacks.TABLE, data, find_source_table(stacks.TABLE))
         if python_stacks.TABLE in columns:
             tables[python_stacks.TABLE] = self._read_python_samples_columns(columns[python_stacks.TABLE], call_stacks)
-        self.warn_unknown_strings()
+        self.warn_about_unknown_strings()
         return {n: tables[n] if n in tables else join_source_tables(n, names, parts[n]) for n, names in columns.items()}
 
     def _read_stacks(

@@ -70,7 +70,7 @@ class Export(NsysCapture):
 
 @functools.cache
 def list_decoded_tables() -> frozenset[str]:
-    """Return the names of all source tables that tracekit reads, including those of strings and of properties."""
+    """Return the names of all source tables that tracekit reads, including those that store strings and properties."""
     declared = (str(c.source) for schema in schemas.tables().values() for c in schema.columns if c.source)
     unions = (table for schema in schemas.tables().values() for table in schema.sources)
     origins = (origin.table for origin in (*DEVICES, *CONTEXTS))

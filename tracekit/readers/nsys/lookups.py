@@ -188,7 +188,7 @@ class Lookups:
             self._labels[enum_name] = col.StringTable.from_mapping(labels)
         return self._labels[enum_name]
 
-    def warn_unknown_strings(self) -> None:
+    def warn_about_unknown_strings(self) -> None:
         """Warn about the unknown string ids that were looked up since the last warning."""
         with self._lock:
             unknown, self._unknown = self._unknown, Counter()

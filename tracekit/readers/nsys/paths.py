@@ -46,12 +46,12 @@ def remove_folders(texts: pa.Array) -> pa.Array:
 def _create_resolver(
     column: str, transform: Callable[[pa.Array], pa.Array], source_column: str | None = None
 ) -> Resolver:
-    """Return the resolver of a column of strings, to which a function of strings is applied.
+    """Return a resolver that computes a string column by applying ``transform`` to the strings of a source column.
 
     Args:
         column: Name of the declared column.
-        transform: Function that is applied to the distinct strings.
-        source_column: Name of the source column.
+        transform: Function that is applied to the distinct strings of each chunk.
+        source_column: Name of the source column. By default, it is ``column``.
     """
     source = source_column or column
 

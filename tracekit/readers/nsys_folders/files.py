@@ -37,7 +37,7 @@ class TableFile(Protocol):
 
     def __init__(self, file: InputFile) -> None: ...
 
-    def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows with the given columns, which must not be nested. Values are not validated.
 
         Raises:
@@ -64,7 +64,7 @@ class ParquetTable:
         self.rows: int = sum(group.num_rows for group in groups)
         self._string_columns = [field.name for field in self.schema if is_string_type(field.type)]
 
-    def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows with the given columns, which must not be nested. Values are not validated."""
         parquet_pages.reserve_columns(file, self._metadata, columns, budget)
         options = {"page_checksum_verification": True, "read_dictionary": self._string_columns}
@@ -80,7 +80,7 @@ class ArrowTable(arrow_ipc.IpcFile):
     kind: ClassVar[str] = "Arrow"
     magics: ClassVar[tuple[bytes, ...]] = (arrow_ipc.STREAM, arrow_ipc.FILE)
 
-    def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows with the given columns, which must not be nested. Values are not validated."""
         self.reserve_buffers(file, budget)
         for batch in self.read_record_batches(file, columns):

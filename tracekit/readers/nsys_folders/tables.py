@@ -175,7 +175,7 @@ class FolderTables:
         width = sum(compute_reserved_value_size(described.schema.field(c).type) for c in columns)
         with self._open_file(table) as file:
             budget.reserve(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
-            for batch in described.batches(file, columns, budget):
+            for batch in described.read_batches(file, columns, budget):
                 arrays = [convert_to_sqlite_values(array) for array in batch.columns]
                 if any(len(array) != batch.num_rows for array in arrays):
                     raise ValueError("its columns have different lengths")

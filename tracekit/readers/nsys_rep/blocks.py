@@ -114,7 +114,7 @@ class RawData:
     @property
     def event_count(self) -> int:
         """Number of events that the report declares, limited to the number that can fit into its blocks."""
-        return max(0, min(self._declared_events, sum(b.packed for b in self.blocks) // MIN_PACKED_EVENT_BYTES))
+        return max(0, min(self._declared_event_count, sum(b.packed for b in self.blocks) // MIN_PACKED_EVENT_BYTES))
 
     @property
     def strings_offset(self) -> int:
@@ -186,7 +186,7 @@ class RawData:
         return strings.finish(), at
 
     @property
-    def _declared_events(self) -> int:
+    def _declared_event_count(self) -> int:
         events, generic = _STREAM.event_count, _STREAM.generic_event_count
         return (self.stream.int_value(events) or 0) + (self.stream.int_value(generic) or 0)
 
@@ -260,7 +260,7 @@ class RawData:
 
         Reports of 2019.5 do not store the offset of the strings, which is the end of the blocks of events.
         """
-        left = self._declared_events
+        left = self._declared_event_count
         while left > 0:
             block = self._read_block(offset)
             offset = block.offset + block.packed

@@ -269,7 +269,7 @@ def _find_fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) 
 
 
 class _NotAMessageError(Exception):
-    """The exception for bytes that cannot be parsed as a message."""
+    """Raised if bytes cannot be parsed as a message."""
 
 
 def _iterate_delimited_fields(message: bytes, budget: StepBudget) -> Iterator[FieldSpan]:

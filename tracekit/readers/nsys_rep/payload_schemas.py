@@ -198,7 +198,7 @@ SIZES = dict(enumerate(_C_TYPE_SIZES, 1)) | {
 
 
 class _NoPlanError(Exception):
-    """The exception for a schema whose layout is unknown or depends on values in the payload."""
+    """Raised if the layout of a schema is unknown or depends on values in the payload."""
 
 
 @dataclass

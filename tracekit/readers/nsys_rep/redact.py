@@ -82,7 +82,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         TracekitError: The report changed while it was read.
     """
     with target.open("wb") as out:
-        return _write_redacted_to(source, out, key)
+        return _write_redacted_copy(source, out, key)
 
 
 def count_private_values(source: Source) -> dict[str, int]:
@@ -93,10 +93,10 @@ def count_private_values(source: Source) -> dict[str, int]:
         UnsupportedVersionError: The compression of the report is not supported.
         TracekitError: The report changed while it was read.
     """
-    return _write_redacted_to(source, io.BufferedWriter(_NullFile()), None)
+    return _write_redacted_copy(source, io.BufferedWriter(_NullFile()), None)
 
 
-def _write_redacted_to(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
+def _write_redacted_copy(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
     container = Container(source)
     try:
         with convert_damage(source.path, file=container.file):

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 BATCH = 4 << 20
 """Number of bytes of strings to search at once."""
 MAX_EXPRESSIONS, MAX_DEFAULT = 4096, 64
-"""Limits in bytes: for the SQL of all generated columns and expression indexes, and for a default value."""
+"""Limits in bytes: for all statements that create generated columns or indexes with expressions, and for the SQL of one
+default value."""
 MIN_VALUES, VALUES_PER_BYTE = 10_000_000, 4
 MIN_STRING_BYTES, STRING_BYTES_PER_BYTE = 64 << 20, 4
 """Limits for the number of searched values and of their bytes: a fixed number, and a number per byte of the file."""
@@ -216,13 +217,15 @@ class StringColumns:
 
 
 def check_expressions(db: sqlite3.Connection, path: Path) -> None:
-    """Check the expressions that SQLite evaluates while a database is changed. Exports of nsys have none.
+    """Raise an error if SQLite would evaluate SQL that is not allowed while a database is redacted.
 
-    Generated columns and indexes on expressions are allowed if their SQL is short and calls only functions whose
-    results are short. Default values must be short.
+    SQLite evaluates the expressions of generated columns, of indexes on expressions, and of partial indexes. They are
+    allowed if the statements that create these tables and indexes have at most ``MAX_EXPRESSIONS`` bytes in total, call
+    only functions in ``_ALLOWED_WORDS``, and do not contain the operators ``||`` and ``->``. The SQL of a default value
+    may have at most ``MAX_DEFAULT`` bytes. Exports of nsys contain no such expressions.
 
     Raises:
-        TracekitError: The database has an expression that is not allowed.
+        TracekitError: The database has an expression or a default value that is not allowed.
     """
     generated = """SELECT DISTINCT m.sql FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                    WHERE m.type = 'table' AND c.hidden > 1"""

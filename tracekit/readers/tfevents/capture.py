@@ -159,7 +159,7 @@ class EventsCapture(Capture):
             CorruptTraceError: A graph is damaged.
         """
         if name in (NODES, EDGES):
-            table: pa.Table = (self._graphs.nodes if name == NODES else self._graphs.edges).select(list(columns))
+            table: pa.Table = (self._graph.nodes if name == NODES else self._graph.edges).select(list(columns))
             return table
         if name == CAPTURE_INFO:
             return pa.table({c: [row[c] for row in self._build_capture_info_rows()] for c in columns})
@@ -178,7 +178,7 @@ class EventsCapture(Capture):
         return dict(counts)
 
     @functools.cached_property
-    def _graphs(self) -> Graph:
+    def _graph(self) -> Graph:
         return graphs.read_graphs(self.runs)
 
     @functools.cached_property

@@ -35,7 +35,8 @@ class Run:
         name: Name of the run.
         files: Contents of each file of the run.
         scalars: Row numbers of the values that are scalars.
-        texts: Row numbers of the strings of text values, among all strings in the values of the run.
+        texts: Row numbers of the strings that belong to text values. Rows are numbered across all strings in the values
+            of the run, one row per string.
         metadata: Mask of the values that are run metadata messages.
         has_functions: Mask of the values that are run metadata messages with graphs of functions.
     """

@@ -207,11 +207,11 @@ def _compute_time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
 def _prefer_nanoseconds(us_field: Field | None, ns_field: Field | None, name: str) -> MaskedColumn | None:
     microseconds, nanoseconds = _convert_to_signed_integers(us_field), _convert_to_signed_integers(ns_field)
     if microseconds is not None:
-        _check_magnitude(microseconds, _MAX_MAGNITUDE // _THOUSAND, name)
+        _check_magnitude(microseconds, _MAX_MAGNITUDE // _THOUSAND, name, "µs")
         microseconds = (microseconds[0] * _THOUSAND, microseconds[1])
     if nanoseconds is None:
         return microseconds
-    _check_magnitude(nanoseconds, _MAX_MAGNITUDE, name)
+    _check_magnitude(nanoseconds, _MAX_MAGNITUDE, name, "ns")
     if microseconds is None or nanoseconds[1] is None:
         return nanoseconds
     merged = np.where(nanoseconds[1], nanoseconds[0], microseconds[0])
@@ -258,7 +258,7 @@ def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, row_count: int, n
     total, has_values = np.zeros(row_count, np.int64), np.zeros(row_count, np.bool_)
     has_values[rows] = True
     if column is not None:
-        _check_magnitude(column, _MAX_MAGNITUDE // max(1, len(rows)), name)
+        _check_magnitude(column, _MAX_MAGNITUDE // max(1, len(rows)), name, "bytes")
         np.add.at(total, rows, column[0])
     return _build_masked_array(total, has_values)
 
@@ -281,9 +281,12 @@ def _convert_to_signed_integers(field: Field | None) -> MaskedColumn | None:
     return None if field is None or field.stops is not None else (field.values.view(np.int64), field.valid)
 
 
-def _check_magnitude(column: MaskedColumn, limit: int, name: str) -> None:
-    if len(column[0]) and max(int(column[0].max()), -int(column[0].min())) >= limit:
-        raise Damage(f"{name} of an execution is out of range")
+def _check_magnitude(column: MaskedColumn, limit: int, name: str, unit: str) -> None:
+    largest = max(int(column[0].min()), int(column[0].max()), key=abs) if len(column[0]) else 0
+    if abs(largest) >= limit:
+        raise Damage(
+            f"{name} of an execution contains {largest} {unit}, but its absolute value must be less than {limit} {unit}"
+        )
 
 
 def _combine_masks(left: Mask | None, right: Mask | None) -> Mask | None:

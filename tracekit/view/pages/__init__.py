@@ -315,12 +315,17 @@ def build(context: Context) -> list[Any]:
     """
     page = PAGES.get(context.state.page)
     if page is None:
-        raise TracekitError("the requested page does not exist", hint="choose a page in the navigation")
+        raise TracekitError(
+            f"the requested page {context.state.page!r} does not exist", hint="choose a page in the navigation"
+        )
     if page.needs and not context.capture.has_rows(*page.needs):
         reason = TracekitError("this capture has no data for this page", hint=_create_missing_data_hint(page))
         return [html.H1(page.title), grid.build_error_message(reason)]
     if page.needs_ranks and sets_of_ranks.get_ranks_of_job(context.captures) is None:
-        reason = TracekitError("the captures are not the ranks of one job", hint="open the captures of all ranks")
+        reason = TracekitError(
+            "this page compares the ranks of one job, but the open captures are not two or more ranks of one job",
+            hint="open the captures of all ranks of one job, and no other captures",
+        )
         return [html.H1(page.title), grid.build_error_message(reason)]
     return page.content(context)
 

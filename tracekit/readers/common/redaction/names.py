@@ -276,7 +276,7 @@ def is_text(value: bytes) -> bool:
 
 
 class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
-    """The exception for data that has more possible matches than the caller allows."""
+    """Raised if data has more possible matches than the caller allows."""
 
 
 def _check_candidate_count(number: int, max_candidates: int | None) -> None:

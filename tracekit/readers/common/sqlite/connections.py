@@ -179,9 +179,12 @@ def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         Damage: A column has a type that the driver never returns.
         pyarrow.ArrowInvalid: An array is invalid.
     """
-    foreign = [a.type for a in batch.columns if a.type not in _RETURNED]
-    if foreign:
-        raise Damage(f"SQLite returned a column of the unexpected type {foreign[0]}")
+    unexpected = [field for field in batch.schema if field.type not in _RETURNED]
+    if unexpected:
+        raise Damage(
+            f"SQLite returned column {unexpected[0].name!r} with the type {unexpected[0].type}, but it must be one of "
+            f"{', '.join(map(str, _RETURNED))}"
+        )
     arrays = [_view_strings_as_binary(a) for a in batch.columns]
     for array in arrays:
         array.validate(full=True)

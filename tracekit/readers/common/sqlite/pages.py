@@ -42,7 +42,7 @@ _FREED_BLOCK_BYTES = (1 << 25) - (1 << 16)
 
 
 class OutsideError(Exception):
-    """The exception for a position that is outside the block of pages."""
+    """Raised if a position is outside the block of pages."""
 
 
 class PageFile:

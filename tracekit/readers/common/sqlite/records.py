@@ -51,7 +51,7 @@ class ColumnInfo(NamedTuple):
 
 
 class UnsupportedRecordError(Exception):
-    """The exception for a record with values or a structure that only SQLite decodes."""
+    """Raised if a record has values or a structure that only SQLite decodes."""
 
 
 def find_decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
