@@ -20,8 +20,8 @@ def build_graph_tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
     """Build the tables of the graph of a roll-up.
 
     Returns:
-        The tables, keyed by name: ``nodes`` (see ``nodes.op_nodes``), ``inputs`` (``nodes.build_node_inputs``),
-        ``stats`` (``stats.node_stats``), ``scalars`` (``stats.compute_iteration_scalars``) and ``texts``
+        The tables, keyed by name: ``nodes`` (see ``nodes.build_op_nodes``), ``inputs`` (``nodes.build_node_inputs``),
+        ``stats`` (``stats.compute_node_stats``), ``scalars`` (``stats.compute_iteration_scalars``) and ``texts``
         (``texts.build_markdown_tables``).
     """
     op_nodes = nodes.build_op_nodes(rollup)
