@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+import warnings
 import weakref
 from collections import Counter
 from decimal import Decimal
@@ -25,6 +26,7 @@ from tracekit import registry
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
 from tracekit.files import InputFile
 from tracekit.readers.kineto.labels import shorten_function_name
+from tracekit.readers.kineto.stream import Stream
 from tracekit.source import Source
 
 CAPTURES = sorted(files.CORPUS.rglob("*.json*")) if files.CORPUS.is_dir() else []
@@ -274,7 +276,7 @@ BROKEN = {
     "a key without a quote": '{"ph": "X", cat: "cpu_op", "name": "x", "ts": 1, "dur": 1}',
     "no colon": '{"ph" "X", "cat": "cpu_op", "name": "x", "ts": 1, "dur": 1}',
     "an open quote": '{"ph": "X", "cat": "cpu_op", "name": "x, "pid": 1, "tid": 2, "ts": 1, "dur": 1}',
-    "a quote in a text": '{"ph": "X", "cat": "cpu_op", "name": "a "b" c", "pid": 1, "tid": 2, "ts": 1, "dur": 1}',
+    "a quote in another text": '{"ph": "X", "cat": "cpu_op", "name": "x", "s": "a"b", "tid": 2, "ts": 1, "dur": 1}',
     "no value": '{"ph": "X", "cat": , "name": "x", "ts": 1, "dur": 1}',
     "not an object": '12, {"ph": "q"}',
 }
@@ -286,6 +288,50 @@ def test_an_event_that_breaks_json_is_left_out(tmp_path: Path, broken: str) -> N
     with pytest.warns(tk.TracekitWarning, match="1 events or other members are not valid JSON and were skipped"):
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", "last", "very last"]
+
+
+NAMES = st.text(st.sampled_from('"ab, :{}[]\u00e9\n'), min_size=1, max_size=12)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=6), st.booleans())
+def test_quotes_in_names_are_repaired(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], compact: bool
+) -> None:
+    # A quote with a comma or brace after it may end the name.
+    names = [name for name in names if not re.search(r'"\s*[,}]', name)]
+    events = [op(f"NAME{i}") for i in range(len(names))]
+    text = trace([op("first"), *events, op("last")])
+    if compact:
+        text = json.dumps(json.loads(text), separators=(",", ":"))
+    for i, name in enumerate(names):
+        text = text.replace(f"NAME{i}", name)
+    path = written(tmp_path_factory.mktemp("quotes"), text)
+    broken = sum('"' in name for name in names)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loaded = tk.load(path)
+    assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", *names, "last"]
+    message = f"{broken} names contained quotes that are not escaped and were repaired"
+    assert [str(w.message).partition(": ")[2] for w in caught] == ([message] if broken else [])
+
+
+def test_an_event_that_is_invalid_after_its_name_was_repaired_is_left_out(tmp_path: Path) -> None:
+    broken = '{"ph": "X", "cat": "cpu_op", "name": "a"b", "s": "a"b", "pid": 1, "tid": 2, "ts": 1, "dur": 1}'
+    path = written(tmp_path, trace([op("first"), broken, op("last")]))
+    skipped = "1 events or other members are not valid JSON and were skipped"
+    with pytest.warns(tk.TracekitWarning, match="1 names contained"), pytest.warns(tk.TracekitWarning, match=skipped):
+        loaded = tk.load(path)
+    assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", "last"]
+
+
+def test_a_name_that_ends_in_the_next_block_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f'step "{i}"' for i in range(300)]
+    path = written(tmp_path, trace([op(name.replace('"', "QUOTE")) for name in names]).replace("QUOTE", '"'))
+    for block_bytes in (37, 1000):
+        monkeypatch.setattr(Stream.__init__, "__kwdefaults__", {"compressed": False, "block_bytes": block_bytes})
+        with pytest.warns(tk.TracekitWarning, match="300 names contained quotes"):
+            loaded = tk.load(path)
+        assert loaded["nvtx_ranges"]["name"].to_pylist() == names
 
 
 def test_too_many_events_that_break_json(tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ def _warn_about_skipped_data(
         warn(f"the file is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
     elif stream.damage:
         warn(f"{stream.damage}: the events before the damage were read", path=path)
+    if document.repaired:
+        warn(f"{document.repaired} names contained quotes that are not escaped and were repaired", path=path)
     if document.invalid:
         warn(f"{document.invalid} events or other members are not valid JSON and were skipped", path=path)
     for name in document.oversized:

@@ -3,8 +3,8 @@
 The document is either an array of events or an object that has this array as a member. The other members of the object,
 which may precede or follow the events, contain metadata of the capture.
 
-An event that is not valid JSON is skipped, and reading continues with the next event. A truncated file is read up to
-its last complete event.
+PyTorch does not escape quotes in names of events. Such a name is repaired. Any other event that is not valid JSON is
+skipped, and reading continues with the next event. A truncated file is read up to its last complete event.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.kineto.event_sandbox import ENDED, INVALID, NEED_MORE, ROWS_FULL, EventSandbox
+from tracekit.readers.kineto.quotes import EVENT_BOUNDARY, escape_quotes_in_names
 from tracekit.readers.kineto.stream import READ_BYTES, Stream
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _EXPORT_AGAIN = "export the trace again"
 _KEY = re.compile(rb'[\s,]*(?:"((?:[^"\\]|\\.){0,200})"\s*:\s*(?=\S)|(\}))', re.DOTALL)
 _MAX_KEY_BYTES = 4096
 _SCALAR = re.compile(rb"[^\s,}\]]{0,64}")
-_EVENT_BOUNDARY = re.compile(rb"\}\s{0,200},\s{0,200}(?=\{)")
 
 
 class Document:
@@ -43,6 +43,7 @@ class Document:
     Attributes:
         metadata: Values of the requested members that have been read so far, by key. The events are not included.
         invalid: Number of events and requested members that were skipped because they are not valid JSON.
+        repaired: Number of names with quotes that are not escaped.
         truncated: Whether the file ends before the end of the document.
         has_events: Whether the document contains an array of events.
         oversized: Keys of the requested members that were skipped because they exceed the size limits.
@@ -50,14 +51,14 @@ class Document:
 
     def __init__(self, path: Path, stream: Stream, sandbox: EventSandbox, metadata_names: Collection[str]) -> None:
         self.metadata: dict[str, Any] = {}
-        self.invalid = 0
+        self.invalid = self.repaired = 0
         self.truncated = False
         self.has_events = False
         self.oversized: list[str] = []
         self._metadata_bytes = 0
         self._path, self._stream, self._sandbox, self._metadata_names = path, stream, sandbox, metadata_names
         self._skipped_bytes = self._member_count = 0
-        self._at_end = self._is_array = self._is_open = False
+        self._at_end = self._is_array = self._is_open = self._are_quotes_escaped = False
 
     def parse_in_batches(self) -> Iterator[None]:
         """Parse the document to its end, and yield whenever the sandbox contains a batch of rows.
@@ -175,10 +176,12 @@ class Document:
     def _parse_events(self) -> Iterator[None]:
         sandbox = self._sandbox
         while (result := sandbox.parse_events()) != ENDED:
+            if result == INVALID and not (self._are_quotes_escaped and self._find_next_event() is not None):
+                yield from self._yield_rows()
+                if self._escape_quotes() or self._append_next_bytes():
+                    continue
             if result != INVALID:
-                if sandbox.rows:
-                    yield
-                sandbox.clear_rows()
+                yield from self._yield_rows()
                 if result == ROWS_FULL or self._append_next_bytes():
                     continue
                 if not bytes(sandbox.data[sandbox.offset : sandbox.end]).strip():
@@ -186,26 +189,41 @@ class Document:
                     return
             self._skipped_bytes += (sandbox.end if result == NEED_MORE else sandbox.scanned) - sandbox.offset
             if not self._skip_to_next_event():
-                if sandbox.rows:
-                    yield
-                sandbox.clear_rows()
+                yield from self._yield_rows()
                 if not self._read_until_next_event():
                     self.truncated = True
                     return
-        if sandbox.rows:
+        yield from self._yield_rows()
+
+    def _yield_rows(self) -> Iterator[None]:
+        """Yield if the sandbox contains rows, and remove them afterwards."""
+        if self._sandbox.rows:
             yield
-        sandbox.clear_rows()
+        self._sandbox.clear_rows()
+
+    def _escape_quotes(self) -> bool:
+        """Escape the quotes in the names of the events in the sandbox. Return False if there are none.
+
+        The sandbox must not contain rows, because their strings refer to the bytes in the sandbox.
+        """
+        if self._are_quotes_escaped:
+            return False
+        self._are_quotes_escaped = True
+        json, count = escape_quotes_in_names(bytes(self._sandbox.data[self._sandbox.offset : self._sandbox.end]))
+        if not count or not self._sandbox.replace_json(json):
+            return False
+        self.repaired += count
+        return True
 
     def _skip_to_next_event(self) -> bool:
         """Skip an invalid event, and advance to the next offset at which an event may begin.
 
         Return False if the sandbox contains no such offset.
         """
-        sandbox = self._sandbox
-        match = _EVENT_BOUNDARY.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])
-        if match is None:
+        offset = self._find_next_event()
+        if offset is None:
             return False
-        sandbox.offset += 1 + match.end()
+        self._sandbox.offset = offset
         self.invalid += 1
         if self.invalid > MAX_INVALID or self._skipped_bytes > MAX_SKIPPED_BYTES:
             raise CorruptTraceError(
@@ -215,6 +233,12 @@ class Document:
                 hint=_EXPORT_AGAIN,
             )
         return True
+
+    def _find_next_event(self) -> int | None:
+        """Return the next offset at which an event may begin, or None if the sandbox contains no such offset."""
+        sandbox = self._sandbox
+        match = EVENT_BOUNDARY.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])
+        return None if match is None else sandbox.offset + 1 + match.end()
 
     def _read_until_next_event(self) -> bool:
         """Read the file up to the next offset at which an event may begin. Return False if there is no such offset."""
@@ -234,6 +258,7 @@ class Document:
         block = self._stream.read()
         self._at_end = not block
         if block:
+            self._are_quotes_escaped = False
             self._sandbox.append_json(block)
         return bool(block)
 

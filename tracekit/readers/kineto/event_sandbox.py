@@ -131,6 +131,17 @@ class EventSandbox(Sandbox):
         self.offset, self.end = 0, rest + len(json)
         self.data[self.end : self.end + _SLACK] = 0
 
+    def replace_json(self, json: bytes) -> bool:
+        """Replace the bytes that have not been parsed yet. Return False if the sandbox has not enough space.
+
+        The sandbox must not contain rows.
+        """
+        if len(json) > CAPACITY:
+            return False
+        self.offset = self.end = 0
+        self.append_json(json)
+        return True
+
     @property
     def free_bytes(self) -> int:
         """Number of bytes of JSON that can be appended."""

@@ -1,0 +1,43 @@
+"""Escape quotes in the names of events, which PyTorch writes as they are."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+EVENT_BOUNDARY = re.compile(rb"\}\s{0,200},\s{0,200}(?=\{)")
+_NAME_START = re.compile(rb'"name"\s{0,200}:\s{0,200}"')
+_NAME_END = re.compile(
+    rb'"(?=\s{0,200}(?:\}\s{0,200}[,}\]]|,\s{0,200}"(?:args|bp|cat|dur|id|ph|pid|s|tid|ts)"\s{0,200}:))'
+)
+_ESCAPE_OR_QUOTE = re.compile(rb'\\.|"', re.DOTALL)
+_MAX_NAME_BYTES = 1 << 14
+"""Maximum size in bytes of a name in which quotes are escaped."""
+
+
+def escape_quotes_in_names(json: bytes) -> tuple[bytes, int]:
+    """Escape the quotes in all names of a section of JSON.
+
+    A name ends at the first quote after which another member of the event, or the end of the event, follows.
+
+    Returns:
+        The JSON, and the number of names that contained a quote.
+    """
+    starts = np.fromiter((match.end() for match in _NAME_START.finditer(json)), np.int64)
+    ends = np.fromiter((match.start() for match in _NAME_END.finditer(json)), np.int64)
+    is_quote = np.frombuffer(json, np.uint8) == ord('"')
+    quotes_before = np.concatenate([[0], np.cumsum(is_quote)])
+    positions = np.searchsorted(ends, starts)
+    starts = starts[positions < len(ends)]
+    stops = ends[positions[: len(starts)]]
+    has_quote = (quotes_before[stops] > quotes_before[starts]) & (stops - starts <= _MAX_NAME_BYTES)
+    pieces, copied, count = [], 0, 0
+    for start, stop in zip(starts[has_quote].tolist(), stops[has_quote].tolist(), strict=True):
+        escaped = _ESCAPE_OR_QUOTE.sub(lambda match: match[0] if len(match[0]) > 1 else rb"\"", json[start:stop])
+        is_one_event = EVENT_BOUNDARY.search(json, start, stop) is None
+        if len(escaped) > stop - start and start >= copied and is_one_event:
+            pieces += [json[copied:start], escaped]
+            copied = stop
+            count += 1
+    return b"".join([*pieces, json[copied:]]), count
