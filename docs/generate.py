@@ -42,7 +42,7 @@ def _table_section(schema: schemas.TableSchema) -> str:
     count = len(schema.columns)
     for operation, extended in (
         ("correlation", schemas.correlated_schema(schema.name)),
-        ("a roll-up", schemas.rolled_up_schema(schema)),
+        ("a roll-up", schemas.add_rollup_columns_to_schema(schema)),
     ):
         if columns := extended.columns[count:]:
             lines += [f"\nAdded by {operation}:\n", *_column_grid(columns)]

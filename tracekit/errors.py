@@ -52,9 +52,9 @@ class TracekitError(Exception):
 
 
 class UnknownFormatError(TracekitError, ValueError):
-    """No reader recognizes the file, or a name or value that was passed is unknown.
+    """The file has no known format, or an argument is unknown.
 
-    The name may be that of a reader, exporter, report, dialect, data model or option. The value may be that of an
+    The argument may be a reader, exporter, report, rule, recipe, dialect, data model or option, or the value of an
     option.
     """
 

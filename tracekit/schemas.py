@@ -180,7 +180,7 @@ def read_table_name(schema: pa.Schema) -> str | None:
 
 
 @functools.lru_cache(maxsize=1 << 8)
-def rolled_up_schema(base: TableSchema) -> TableSchema:
+def add_rollup_columns_to_schema(base: TableSchema) -> TableSchema:
     """Return the schema of a table in a rolled-up trace, in which GPU activities have additional columns for the op."""
     declared = _load_declaration("_rollup")
     if base.name not in declared["tables"]:
@@ -188,7 +188,7 @@ def rolled_up_schema(base: TableSchema) -> TableSchema:
     return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(declared["columns"])))
 
 
-def ncu_joined_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
+def add_ncu_columns_to_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
     """Return the schema of the table ``kernels`` after a join with Nsight Compute results.
 
     The result has the columns of ``base``, columns for the matched result and the kind of match, and one column per
@@ -199,8 +199,8 @@ def ncu_joined_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSche
 
 
 @functools.lru_cache(maxsize=1 << 8)
-def graph_joined_schema(base: TableSchema) -> TableSchema:
-    """Return the schema of ``graph_nodes`` after a join with ops, with additional columns for statistics of the ops."""
+def add_graph_columns_to_schema(base: TableSchema) -> TableSchema:
+    """Return the schema of ``graph_nodes`` with the columns that a join with ops adds."""
     return dataclasses.replace(
         base, columns=(*base.columns, *_parse_columns(_load_declaration("_graph_join")["columns"]))
     )

@@ -65,13 +65,13 @@ def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     """Put an apostrophe before column names and strings that a spreadsheet would interpret as formulas."""
     import polars as pl
 
-    def escape_column(name: str) -> pl.Expr:
+    def escape_column_expr(name: str) -> pl.Expr:
         text = pl.col(name).cast(pl.String)
         looks_like_formula = pl.any_horizontal(text.str.starts_with(sign) for sign in _FORMULA)
         return pl.when(looks_like_formula).then(pl.concat_str(pl.lit("'"), text)).otherwise(text).alias(name)
 
     string_columns = [name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
-    return frame.with_columns(map(escape_column, string_columns)).rename(
+    return frame.with_columns(map(escape_column_expr, string_columns)).rename(
         {name: escape_formula(name) for name in frame.columns}
     )
 

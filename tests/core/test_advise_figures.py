@@ -64,7 +64,7 @@ class Tables:
             self.rows = {n: made.frame(n).collect().to_dicts() for n in names}
             self.findings = made.report("advise").data.to_dicts()
             kernels = made.frame("kernels").select(pl.col("name").cast(pl.String)).collect()
-        uses = kernels.select(tensor_cores.uses_tensor_cores(pl.col("name"))).to_series().to_list()
+        uses = kernels.select(tensor_cores.uses_tensor_cores_expr(pl.col("name"))).to_series().to_list()
         for row, used in zip(self.rows["kernels"], uses, strict=True):
             row["uses"] = used
         inside = [i["start_ns"] for i in self.rows["op_instances"] if i["iteration"] is not None]

@@ -191,7 +191,7 @@ def test_kernels_of_nsight_compute() -> None:
 def test_the_group_tree_has_the_values_of_the_tables() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         rolled, tables = get_rollup(trace._plan), trace.rollup()
-        nodes = trees.group_tree(rolled, "gpu_time_ns", None, 1000)
+        nodes = trees.build_group_tree(rolled, "gpu_time_ns", None, 1000)
         groups = tables.frame("group_nodes").filter(pl.col("gpu_time_ns") > 0).collect()
         ops = tables.frame("ops").filter(pl.col("gpu_time_ns") > 0).collect()
         assert sorted(nodes.filter(pl.col("op_id").is_null()).select("path", "value").rows()) == sorted(
@@ -205,7 +205,7 @@ def test_the_group_tree_has_the_values_of_the_tables() -> None:
         assert placed.filter(pl.col("upper") + pl.col("name") != pl.col("path")).is_empty()
         assert placed.filter(pl.col("side").ne_missing(pl.col("direction"))).is_empty()
         assert widths_of(nodes)[0] == nodes["width"][0]
-        forward = trees.group_tree(rolled, "gpu_time_ns", "fprop", 1000)
+        forward = trees.build_group_tree(rolled, "gpu_time_ns", "fprop", 1000)
         assert set(forward["direction"]) == {None, "fprop"}
         assert forward["value"][0] == groups.filter(level=1, direction="fprop")["gpu_time_ns"].sum()
 
@@ -288,7 +288,7 @@ def test_ranges_without_activities_have_durations() -> None:
 def test_names_with_slashes_are_whole_names_of_groups() -> None:
     ranges = nvtx(("a/b", 1, 0, 100), ("c", 1, 10, 90), ("c", 1, 110, 190))
     rolled = Rollup.from_frames(declared(nvtx_ranges=ranges, **launches((1, 20, 30, 0))), dialect="plain")
-    nodes = trees.group_tree(rolled, "gpu_time_ns", None, 10)
+    nodes = trees.build_group_tree(rolled, "gpu_time_ns", None, 10)
     assert "a/b" in nodes["name"].to_list()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.readers.ncu_files import FOLDER
 from tracekit import schemas
 from tracekit.core.ncu import join
-from tracekit.core.ncu.names import normalize_kernel_names
+from tracekit.core.ncu.names import normalize_kernel_names_expr
 
 TRAIN = Path(__file__).parents[2] / "fixtures" / "train_amp.nsys-rep"
 SINGLE = ["ncu_basic.ncu-rep", "ncu_raw.csv", "ncu_details.csv", "ncu_stdout.csv"]
@@ -118,8 +118,8 @@ def test_spellings_of_one_name_are_equal() -> None:
     assert names[0]["name"].to_list() != names[1]["name"].to_list()
     assert (
         names[0]
-        .select(normalize_kernel_names(pl.col("name")))
-        .equals(names[1].select(normalize_kernel_names(pl.col("name"))))
+        .select(normalize_kernel_names_expr(pl.col("name")))
+        .equals(names[1].select(normalize_kernel_names_expr(pl.col("name"))))
     )
 
 
@@ -127,7 +127,7 @@ def test_different_kernels_keep_different_names() -> None:
     with tk.load(TRAIN) as trace:
         names = trace.frame("kernels").select(pl.col("name", "mangled_name").cast(pl.String)).unique().collect()
     assert names["mangled_name"].n_unique() == 47
-    assert names.select(normalize_kernel_names(pl.col("name")).n_unique()).item() == 47
+    assert names.select(normalize_kernel_names_expr(pl.col("name")).n_unique()).item() == 47
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,15 @@ def test_different_kernels_keep_different_names() -> None:
     ],
 )
 def test_spellings(one: str, other: str) -> None:
-    both = pl.DataFrame({"name": [one, other]}).select(normalize_kernel_names(pl.col("name")))["name"]
+    both = pl.DataFrame({"name": [one, other]}).select(normalize_kernel_names_expr(pl.col("name")))["name"]
     assert both.n_unique() == 1
 
 
 def test_names_that_only_look_alike() -> None:
     names = ["f<int>(int)", "f<float>(int)", "f<8>(int)", "f<9>(int)", "f<8>(long)", "g<8>(int)", "f"]
-    assert pl.DataFrame({"name": names}).select(normalize_kernel_names(pl.col("name")).n_unique()).item() == len(names)
+    assert pl.DataFrame({"name": names}).select(normalize_kernel_names_expr(pl.col("name")).n_unique()).item() == len(
+        names
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,14 @@ def of(values: list[float], make: object) -> list[float]:
 @example([0.05, 0.15, 0.25, 1236.05, 0.95, 0.9999999, -0.25, 2.5, 0.0, -0.0, 8e14])
 def test_tenths_round_the_exact_value_half_away_from_zero(values: list[float]) -> None:
     want = [int(Decimal(v).quantize(Decimal("0.1"), ROUND_HALF_UP).scaleb(1)) for v in values]
-    assert of(values, numbers.round_to_tenths) == want
+    assert of(values, numbers.round_to_tenths_expr) == want
 
 
 @given(columns)
 @example([1236.05, 0.15, 0.35, -0.15])
 def test_legacy_tenths_add_before_they_round(values: list[float]) -> None:
     want = [int(Decimal(v + v * 3e-16).quantize(Decimal("0.1"), ROUND_HALF_UP).scaleb(1)) for v in values]
-    assert of(values, lambda x: numbers.round_to_tenths(x, legacy_rounding=True)) == want
+    assert of(values, lambda x: numbers.round_to_tenths_expr(x, legacy_rounding=True)) == want
 
 
 @given(columns)
@@ -45,8 +45,8 @@ def test_tenths_are_those_of_sqlite(values: list[float]) -> None:
     db.close()
     assert (
         of(
-            of(values, lambda x: numbers.round_to_tenths(x, legacy_rounding=legacy)),
-            lambda x: numbers.divide_exactly_rounded(x, 10.0),
+            of(values, lambda x: numbers.round_to_tenths_expr(x, legacy_rounding=legacy)),
+            lambda x: numbers.quotient_expr(x, 10.0),
         )
         == want
     )
@@ -56,20 +56,20 @@ def test_tenths_are_those_of_sqlite(values: list[float]) -> None:
 @example([0.0005, 0.0015, 0.0625, 1.0005, 2.5, 0.9995])
 def test_thousandths_are_those_of_printf(values: list[float]) -> None:
     want = [int(Decimal(v).quantize(Decimal("0.001"), ROUND_HALF_EVEN).scaleb(3)) for v in values]
-    assert of(values, numbers.round_to_thousandths) == want
+    assert of(values, numbers.round_to_thousandths_expr) == want
     assert want == [int(Decimal(f"{v:.3f}").scaleb(3)) for v in values]
 
 
 @given(columns, st.sampled_from([3.0, 10.0, 1e6, 7.5e11]))
 def test_quotient_is_correctly_rounded(values: list[float], divisor: float) -> None:
-    assert of(values, lambda x: numbers.divide_exactly_rounded(x, divisor)) == [v / divisor for v in values]
+    assert of(values, lambda x: numbers.quotient_expr(x, divisor)) == [v / divisor for v in values]
 
 
 @given(st.lists(st.integers(0, 10**13), max_size=9))
 def test_percent(parts: list[int]) -> None:
     got = (
         pl.DataFrame({"x": pl.Series(parts, dtype=pl.Int64)})
-        .select(numbers.compute_percent_of_sum(pl.col("x")))
+        .select(numbers.percent_of_sum_expr(pl.col("x")))
         .to_series()
     )
     whole = sum(parts)

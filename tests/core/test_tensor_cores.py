@@ -73,7 +73,7 @@ UNKNOWN = [
 def uses(names: list[str | None], mode: tensor_cores.Mode = "extended") -> list[bool | None]:
     return (
         pl.DataFrame({"name": names}, schema={"name": pl.String})
-        .select(tensor_cores.uses_tensor_cores(pl.col("name"), mode=mode))["name"]
+        .select(tensor_cores.uses_tensor_cores_expr(pl.col("name"), mode=mode))["name"]
         .to_list()
     )
 
@@ -134,15 +134,15 @@ def test_names_may_be_categories_and_missing() -> None:
     names = pl.Series("name", [WITH[0], None, WITHOUT[0], WITH[0]])
     for dtype in (pl.String, pl.Categorical, pl.Enum([WITH[0], WITHOUT[0]])):
         frame = pl.DataFrame({"name": names.cast(dtype), "group": [1, 1, 2, 2]}).lazy()
-        made = frame.with_columns(tc=tensor_cores.uses_tensor_cores(pl.col("name"))).collect()
+        made = frame.with_columns(tc=tensor_cores.uses_tensor_cores_expr(pl.col("name"))).collect()
         assert made["tc"].to_list() == [True, None, False, True]
-        by_group = frame.group_by("group").agg(tensor_cores.uses_tensor_cores(pl.col("name")).any()).sort("group")
+        by_group = frame.group_by("group").agg(tensor_cores.uses_tensor_cores_expr(pl.col("name")).any()).sort("group")
         assert by_group.collect()["name"].to_list() == [True, True]
 
 
 def test_unknown_modes_are_refused() -> None:
     with pytest.raises(ValueError, match="it must be 'extended' or 'dlprof'"):
-        tensor_cores.uses_tensor_cores(pl.col("name"), mode="exact")  # type: ignore[arg-type]
+        tensor_cores.uses_tensor_cores_expr(pl.col("name"), mode="exact")  # type: ignore[arg-type]
 
 
 def test_patterns_are_declared_whole() -> None:
@@ -167,16 +167,16 @@ def test_support_of_op_types() -> None:
         None,
     ]
     frame = pl.DataFrame({"type": types})
-    old = frame.select(tensor_cores.find_support_status(pl.col("type"), mode="dlprof"))["type"].to_list()
-    new = frame.select(tensor_cores.find_support_status(pl.col("type").cast(pl.Categorical)))["type"].to_list()
+    old = frame.select(tensor_cores.support_status_expr(pl.col("type"), mode="dlprof"))["type"].to_list()
+    new = frame.select(tensor_cores.support_status_expr(pl.col("type").cast(pl.Categorical)))["type"].to_list()
     assert old == [0, 0, 2, 3, 3, 3, 3, None]
     assert new == [0, 0, 2, 3, 0, 0, 0, None]
     theirs = pl.DataFrame({"type": ["CudnnRNNV3", "_XlaRun", "Cast"]})
-    found = theirs.select(tensor_cores.find_support_status(pl.col("type"), framework="tensorflow", mode="dlprof"))[
+    found = theirs.select(tensor_cores.support_status_expr(pl.col("type"), framework="tensorflow", mode="dlprof"))[
         "type"
     ].to_list()
     assert found == [0, 2, 3]
-    could = frame.select(tensor_cores.is_eligible(pl.col("type")))["type"].to_list()
+    could = frame.select(tensor_cores.is_eligible_expr(pl.col("type")))["type"].to_list()
     assert could == [True, True, False, False, True, True, True, None]
 
 
@@ -184,7 +184,7 @@ def test_training_in_float32_uses_them_for_convolutions_only() -> None:
     """PyTorch lets convolutions of float32 run in TF32 unless told otherwise, products not."""
     with tk.load(FIXTURES / "ops" / "emit_nvtx.nsys-rep") as trace:
         launched = trace.correlate().frame("kernels").select("name", path=pl.col("range_path").cast(pl.String))
-        used = launched.with_columns(tc=tensor_cores.uses_tensor_cores(pl.col("name"))).filter("tc").collect()
+        used = launched.with_columns(tc=tensor_cores.uses_tensor_cores_expr(pl.col("name"))).filter("tc").collect()
     name = used["name"].cast(pl.String)
     single = used["path"].str.contains("iteration [345]/|iteration [345]$")
     assert single.any()
@@ -228,7 +228,7 @@ def counted() -> pl.DataFrame:
 
 
 def test_every_kernel_that_was_counted() -> None:
-    found = counted().with_columns(said=tensor_cores.uses_tensor_cores(pl.col("name")))
+    found = counted().with_columns(said=tensor_cores.uses_tensor_cores_expr(pl.col("name")))
     judged = found.drop_nulls("uses")
     assert (found.height, judged.height) == (263, 252)
     assert judged.filter(pl.col("said") & ~pl.col("uses"))["name"].to_list() == []
@@ -276,7 +276,7 @@ def test_every_generated_kernel_that_was_counted() -> None:
     numbered = pl.col("name").str.replace(r"_\d+$", "")  # compilers number what they call alike
     over = {"some": pl.col("uses").any().over(numbered), "every": pl.col("uses").all().over(numbered)}
     known = rows.drop_nulls("uses").with_columns(**over, stem=numbered).unique("name")
-    said = known.with_columns(said=tensor_cores.uses_tensor_cores(pl.col("name")))
+    said = known.with_columns(said=tensor_cores.uses_tensor_cores_expr(pl.col("name")))
     assert said.filter(pl.col("said") & ~pl.col("every"))["name"].to_list() == []
     assert said.filter(~pl.col("said") & pl.col("some"))["name"].to_list() == []
     unknown = said.filter(pl.col("said").is_null())
@@ -328,7 +328,7 @@ def check_measured(found: pl.DataFrame) -> None:
 
     All that these results hold are percentages; plain arithmetic keeps the pipe busy for 7 % at most.
     """
-    said = found.with_columns(said=tensor_cores.uses_tensor_cores(pl.col("name")))
+    said = found.with_columns(said=tensor_cores.uses_tensor_cores_expr(pl.col("name")))
     assert said.filter(pl.col("said") & (pl.col("value") < 7))["name"].to_list() == []
     assert said.filter(~pl.col("said") & (pl.col("value") >= 7))["name"].to_list() == []
 
@@ -366,7 +366,7 @@ def test_dlprof_mode_answers_as_dlprof(path: Path) -> None:
         kernels, ops = db.execute(query).fetchall(), db.execute(types).fetchall()
     assert uses([k[0] for k in kernels], "dlprof") == [bool(k[1]) for k in kernels]
     said = pl.DataFrame({"type": [o[0] for o in ops]}).select(
-        tensor_cores.find_support_status(pl.col("type"), mode="dlprof")
+        tensor_cores.support_status_expr(pl.col("type"), mode="dlprof")
     )["type"]
     # types that stand for kernels and calls outside of ops are "may use"
     assert all(

@@ -371,7 +371,7 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
         ("ncu_metrics", kernel(b"\x0a\x01a"), "a metric has no name"),
         ("ncu_metrics", kernel(metric(0, whole=1), b""), "a metric has no name"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x1a\x00"), "a metric has bytes instead of a number"),
-        ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x08\x00"), "a field holds a number instead of bytes"),
+        ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x08\x00"), "field 1 holds a number instead of bytes"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x1a\x7f"), "a field extends beyond the end of its message"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x02\x00"), "a metric is not a valid protobuf message"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x7f"), "a field extends beyond the end of its message"),
@@ -382,7 +382,11 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
             r"a section is not a valid protobuf message \(2 b.*",
         ),
         ("ncu_nvtx_ranges", kernel(nvtx=b"\x0a\x7f"), "the NVTX state of result 0 is not a valid protobuf message .*"),
-        ("ncu_launches", kernel(created_s=1 << 63), "a number does not fit into its column of ncu_launches"),
+        (
+            "ncu_launches",
+            kernel(created_s=1 << 63),
+            rf"the number {(1 << 63) * 10**9} does not fit into the column created_utc_ns \(int64\)",
+        ),
     ],
 )
 def test_damaged_results(tmp_path: Path, table: str, result: tuple[str, bytes], message: str) -> None:

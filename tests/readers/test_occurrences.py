@@ -79,10 +79,18 @@ def test_damage_is_told_with_its_place(octets: bytes, said: str) -> None:
         found([octets])
 
 
-@pytest.mark.parametrize("wanted", [(), (0,), (2048,), tuple(range(1, 300))])
-def test_fields_that_cannot_be_found(wanted: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ((), "^0 fields were requested, but 1 to 255 fields are allowed$"),
+        ((0,), r"^field numbers from 1 to 2047 are supported, but not \[0\]$"),
+        ((5, 2048), r"^field numbers from 1 to 2047 are supported, but not \[2048\]$"),
+        (tuple(range(1, 300)), "^299 fields were requested, but 1 to 255 fields are allowed$"),
+    ],
+)
+def test_fields_that_cannot_be_found(wanted: tuple[int, ...], said: str) -> None:
     buffer, starts, stops = placed([b""])
-    with pytest.raises(ValueError, match="field numbers from 1 to 2047 are allowed"):
+    with pytest.raises(ValueError, match=said):
         find_occurrences(buffer, starts, stops, wanted)
 
 
@@ -96,7 +104,7 @@ def test_extents_reach_from_the_first_occurrence_to_the_last(
         patch.setattr(decoding, "MAX_ROWS", rows)
         fields = decoding.decode(buffer, starts, stops, (1, 2, 3), 2)
         plain = decoding.decode(buffer, starts, stops, (1, 3))
-    extents = fields.pop(2, decoding.Field(np.zeros(len(starts)), starts, np.zeros(len(starts), np.bool_)))
+    extents = fields.pop(2, decoding.Field(np.zeros(len(starts)), starts, np.zeros(len(starts), np.bool_), 2))
     assert_equal_fields(fields, plain)
     valid = np.ones(len(starts), np.bool_) if extents.valid is None else extents.valid
     for nth, (sent, start) in enumerate(zip(messages, starts.tolist(), strict=True)):

@@ -43,7 +43,7 @@ def read(path: Path, size: int) -> tuple[list[bytes], RecordReader]:
         made = RecordReader(file, ReadBuffers(size))
         found = [
             bytes(batch.buffer.data[start:stop])
-            for batch in made.iter_record_batches()
+            for batch in made.iterate_record_batches()
             for start, stop in zip(batch.starts, batch.stops, strict=True)
         ]
     return found, made
@@ -85,7 +85,7 @@ def test_batches_know_where_they_lie(tmp_path: Path) -> None:
     path.write_bytes(b"".join(map(files.framed, parts)))
     whole, seen = path.read_bytes(), []
     with InputFile(path, may_grow=True) as file:
-        for batch in RecordReader(file, ReadBuffers(256)).iter_record_batches():
+        for batch in RecordReader(file, ReadBuffers(256)).iterate_record_batches():
             for start, stop in zip(batch.starts, batch.stops, strict=True):
                 seen.append(whole[batch.offset + start : batch.offset + stop])
     assert seen == parts
@@ -105,7 +105,7 @@ def test_what_is_appended_after_opening_waits(tmp_path: Path) -> None:
     path.write_bytes(files.framed(b"a") * 3)
     with InputFile(path, may_grow=True) as file:
         made = RecordReader(file, ReadBuffers(20))
-        batches = made.iter_record_batches()
+        batches = made.iterate_record_batches()
         next(batches)
         with path.open("ab") as more:
             more.write(files.framed(b"b"))
@@ -118,7 +118,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
     path.write_bytes(files.framed(b"a") * 10)
     with InputFile(path, may_grow=True) as file:
         made = RecordReader(file, ReadBuffers(20))
-        batches = made.iter_record_batches()
+        batches = made.iterate_record_batches()
         next(batches)
         os.truncate(path, 17 * 4 + 5)
         with pytest.raises(TracekitError, match="changed while it was open: it had 170 bytes, but now it has 73"):

@@ -53,7 +53,7 @@ def select_rows(
     names = rows.collect_schema().names()
     rows = _add_duration_column(rows, names)
     known = [*names, *({DURATION} - set(names) if set(_TIMES) <= set(names) else ())]
-    condition = None if where is None else _parse_condition(rows, where, known, table)
+    condition = None if where is None else _parse_condition_expr(rows, where, known, table)
     order = [(name.removeprefix("-"), name.startswith("-")) for name in sort or ()]
     for name in [*(columns or ()), *(name for name, _ in order)]:
         _check_column(name, known, table)
@@ -110,8 +110,8 @@ def _add_duration_column(rows: pl.LazyFrame, column_names: Sequence[str]) -> pl.
     return rows.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias(DURATION))
 
 
-def _parse_condition(rows: pl.LazyFrame, where: str, known_columns: Sequence[str], table: str) -> pl.Expr:
-    """Parse an SQL condition into an expression, and check that it uses only columns of the table."""
+def _parse_condition_expr(rows: pl.LazyFrame, where: str, known_columns: Sequence[str], table: str) -> pl.Expr:
+    """Return the expression for an SQL condition, after a check that it uses only columns of the table."""
     import polars as pl
 
     try:

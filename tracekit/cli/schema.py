@@ -33,7 +33,7 @@ def schema_command(*, table: str | None, correlated: bool, ops: bool, printing: 
 
     def find_schema(name: str) -> TableSchema:
         schema = schemas.correlated_schema(name) if correlated else schemas.table(name)
-        return schemas.rolled_up_schema(schema) if ops else schema
+        return schemas.add_rollup_columns_to_schema(schema) if ops else schema
 
     if table:
         find_schema(table)

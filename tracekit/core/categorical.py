@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """Replace each string of a Categorical column with the result of a function.
+def map_categories_expr(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Return an expression that replaces the strings of a Categorical column with the results of a function.
 
     The function is applied once to each distinct string. The result is a Categorical column of the same length. Nulls
     stay null.
@@ -29,10 +29,10 @@ def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> p
     return column.map_batches(map_distinct, return_dtype=pl.Categorical)
 
 
-def match_categories(column: pl.Expr, condition: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """Return whether each string of a Categorical column satisfies a condition, which is false for a null.
+def match_categories_expr(column: pl.Expr, condition: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Return an expression for whether the strings of a Categorical column satisfy a condition.
 
-    The condition is evaluated once for each distinct string.
+    The condition is evaluated once for each distinct string. The result is false for nulls.
 
     Args:
         column: A Categorical column.
@@ -47,8 +47,8 @@ def match_categories(column: pl.Expr, condition: Callable[[pl.Expr], pl.Expr]) -
     return column.map_batches(is_match, return_dtype=pl.Boolean)
 
 
-def rank_strings(column: pl.Expr) -> pl.Expr:
-    """Return the rank of each string among the distinct strings of a column.
+def string_ranks_expr(column: pl.Expr) -> pl.Expr:
+    """Return an expression for the rank of each string among the distinct strings of a column.
 
     The column may be Categorical or String, and the ranks are UInt32. Nulls stay null. Sorting by ranks gives the same
     order as sorting by the strings, but does not copy every string.

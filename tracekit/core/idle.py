@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import match_categories
+from tracekit.core.categorical import match_categories_expr
 from tracekit.core.intervals import Axis, NestingIndex
 from tracekit.core.rollup.breakdown import LOADER_NAME_PATTERN
 
@@ -291,7 +291,7 @@ def name_matches_expr(pattern: str) -> pl.Expr:
 
     The pattern is applied once to each distinct name. The result is false for a null.
     """
-    return match_categories(pl.col("name"), lambda names: names.str.contains(pattern))
+    return match_categories_expr(pl.col("name"), lambda names: names.str.contains(pattern))
 
 
 def _find_scheduled_out_times(frames: Frames) -> pl.DataFrame:

@@ -41,7 +41,7 @@ def match_mpi_calls(frames: Frames) -> pl.DataFrame:
     calls = read_calls_with_communicators(frames)
     senders = _find_completing_calls(_match_receives_to_sends(calls), calls)
     added = calls.select("mpi_call_id").join(senders, on="mpi_call_id", how="left", maintain_order="left")
-    return added.join(_number_collectives(calls), on="mpi_call_id", how="left", maintain_order="left").select(ADDED)
+    return added.join(_compute_collective_ids(calls), on="mpi_call_id", how="left", maintain_order="left").select(ADDED)
 
 
 def read_calls_with_communicators(frames: Frames) -> pl.DataFrame:
@@ -63,7 +63,7 @@ def read_calls_with_communicators(frames: Frames) -> pl.DataFrame:
 
 
 def _match_receives_to_sends(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the receives for which the matching send is known, with the id of the send as ``sender_call_id``."""
+    """Return the receives with a known matching send, and the id of this send as ``sender_call_id``."""
     transfers = calls.filter(pl.col("kind") == "p2p", ~pl.col("name").is_in(_NO_TRANSFERS).fill_null(value=False))
     sends, receives = (pl.col("name").is_in(names).fill_null(value=False) for names in (_SENDS, _RECEIVES))
     hidden = transfers.filter(~sends & ~receives).select(*_COMMUNICATOR, "tag").unique()
@@ -102,8 +102,8 @@ def _find_completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.Da
     return completed.unique("mpi_call_id", keep="first", maintain_order=True)
 
 
-def _number_collectives(calls: pl.DataFrame) -> pl.DataFrame:
-    """Number the collective operations, and return the operation of each call whose communicator is known.
+def _compute_collective_ids(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the number of the collective operation of each call with a known communicator.
 
     All processes of a communicator call its collective operations in the same order, so the n-th calls of all processes
     are one operation.

@@ -22,8 +22,8 @@ ELIGIBLE, MAYBE, NOT_ELIGIBLE = 0, 2, 3
 _DECORATION = r"^(?:autograd::engine::evaluate_function: )?(?:aten::|torch::)?|backward\d+$"
 
 
-def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
-    """Return whether each kernel runs on Tensor Cores, according to its name.
+def uses_tensor_cores_expr(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
+    """Return an expression for whether each kernel runs on Tensor Cores, according to its name.
 
     Args:
         name: Demangled kernel names, as strings or dictionary-encoded. Each distinct name is examined once.
@@ -45,8 +45,8 @@ def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
     )
 
 
-def find_support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
-    """Return whether each op type can run on Tensor Cores.
+def support_status_expr(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
+    """Return an expression for whether each op type can run on Tensor Cores, as the code that DLProf uses.
 
     Args:
         op_type: Op types such as ``conv2d``. Upper and lower case are equivalent.
@@ -70,13 +70,13 @@ def find_support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", m
     return is_eligible * (ELIGIBLE - NOT_ELIGIBLE) + is_maybe * (MAYBE - NOT_ELIGIBLE) + NOT_ELIGIBLE
 
 
-def is_eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
-    """Return whether ops of each type can run on Tensor Cores, as Booleans. Nulls stay null.
+def is_eligible_expr(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
+    """Return an expression for whether ops of each type can run on Tensor Cores. Nulls stay null.
 
     Only the type is considered. An op whose kernels use Tensor Cores is eligible for them even if this function returns
-    false for its type. The arguments are those of ``find_support_status``.
+    false for its type. The arguments are those of ``support_status_expr``.
     """
-    return find_support_status(op_type, framework=framework, mode=mode) == ELIGIBLE
+    return support_status_expr(op_type, framework=framework, mode=mode) == ELIGIBLE
 
 
 def load_extended_kernel_rules() -> list[dict[str, str]]:

@@ -138,7 +138,7 @@ class FigureRows:
     def group_tree(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
         """Return the groups and ops with the largest values of a metric, as a tree.
 
-        ``core.figures.trees.group_tree`` computes the tree.
+        ``core.figures.trees.build_group_tree`` computes the tree.
 
         Args:
             metric: Column of ``group_nodes`` with the values, such as ``gpu_time_ns``.
@@ -148,13 +148,13 @@ class FigureRows:
         from tracekit.core.figures import trees
         from tracekit.plots.icicles import METRIC_NAMES
 
-        nodes = trees.group_tree(self.rollup(), metric, direction, limit)
+        nodes = trees.build_group_tree(self.rollup(), metric, direction, limit)
         if nodes.is_empty():
             raise self.create_missing_data_error(f"ops with {METRIC_NAMES[metric]}", _CUDA_AND_NVTX)
         return nodes
 
     def op_groups(self) -> pl.DataFrame:
-        """Return the group of each op, as ``core.rollup.tables.op_groups`` computes it."""
+        """Return the group of each op, as ``core.rollup.tables.build_op_groups`` computes it."""
         from tracekit.core.rollup import tables
 
         return tables.build_op_groups(self.rollup())

@@ -288,7 +288,7 @@ class NcuJoined(Stage):
             )
             for name, dtype in self._wide_metrics.drop("launch_id").schema.items()
         )
-        return schemas.ncu_joined_schema(self._base.schema(KERNELS), metrics)
+        return schemas.add_ncu_columns_to_schema(self._base.schema(KERNELS), metrics)
 
 
 class SharedRollup:
@@ -353,7 +353,7 @@ class RolledUp(Stage):
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table. Activities have additional columns for their op."""
-        return schemas.rolled_up_schema(self._base.schema(name))
+        return schemas.add_rollup_columns_to_schema(self._base.schema(name))
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Compute a table of the roll-up, such as ``ops``, or the op columns of a table of activities.
@@ -393,7 +393,7 @@ class GraphJoined(Stage):
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table. Nodes have additional columns for their ops."""
         schema = super().schema(name)
-        return schemas.graph_joined_schema(schema) if name == GRAPH_NODES else schema
+        return schemas.add_graph_columns_to_schema(schema) if name == GRAPH_NODES else schema
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Compute the summed statistics of the ops that match each node of the graph."""

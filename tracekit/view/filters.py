@@ -90,15 +90,13 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         return blank if comparison == "blank" else ~blank
     if kind.is_numeric():
         return _number_comparison_expr(column, str(comparison), value, model.get("filterTo"))
-    if (
-        not isinstance(value, str)
-        or len(value) > MAX_TEXT
-        or not isinstance(comparison, str)
-        or comparison not in _TEXT
-    ):
+    if not isinstance(comparison, str) or comparison not in _TEXT:
         raise TracekitError(
-            f"the filter of column {column!r} must have one of the types {', '.join(_TEXT)}, and a string of at most "
-            f"{MAX_TEXT:,} characters as its value"
+            f"the filter of column {column!r} has an unknown type: choose one of the types {', '.join(_TEXT)}"
+        )
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise TracekitError(
+            f"the value of the filter of column {column!r} must be a string of at most {MAX_TEXT:,} characters"
         )
     return _TEXT[comparison](_displayed_strings_expr(col, kind), value)
 
@@ -107,13 +105,15 @@ def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any
     """Return an expression that compares a numeric column with a value, or with a range of values."""
     if comparison == "inRange":
         if not (_is_number(value) and _is_number(upper)):
-            raise TracekitError(f"the filter of column {column!r} is a range, which needs two numbers")
+            raise TracekitError(f"the filter of column {column!r} has the type inRange, which requires two numbers")
         return pl.col(column).is_between(pl.lit(value), pl.lit(upper))
-    if comparison not in _NUMBERS or not _is_number(value):
+    if comparison not in _NUMBERS:
         raise TracekitError(
-            f"the filter of column {column!r} must have the type inRange or one of the types "
-            f"{', '.join(_NUMBERS)}, and a number as its value"
+            f"the filter of column {column!r} has an unknown type: choose one of the types "
+            f"{', '.join((*_NUMBERS, 'inRange'))}"
         )
+    if not _is_number(value):
+        raise TracekitError(f"the value of the filter of column {column!r} must be a number of at most 64 bits")
     return _NUMBERS[comparison](pl.col(column), value)
 
 

@@ -27,7 +27,7 @@ HINT = "use columns, numbers, 'text', = <> < <= > >=, + - * / %, AND, OR, NOT, I
 
 
 def where_expr(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate an SQL condition, as written after WHERE, into a polars expression.
+    """Return the polars expression for an SQL condition, as it is written after WHERE.
 
     Args:
         condition: The condition, such as ``bytes > 1000 AND name LIKE '%gemm%'``.
@@ -53,7 +53,7 @@ def where_expr(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
         raise TracekitError("the condition must not contain comments", hint=HINT)
     if sum(1 for _ in clause.walk()) > MAX_NODES:
         raise TracekitError(f"the condition has more than {MAX_NODES} columns, values and operators")
-    expression = _translate(clause.this, schema)
+    expression = _node_expr(clause.this, schema)
     try:
         kind = pl.DataFrame(schema=dict(schema)).select(expression.alias("condition")).schema["condition"]
     except pl.exceptions.PolarsError as error:
@@ -63,27 +63,27 @@ def where_expr(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     return expression
 
 
-def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate a node of the syntax tree into a polars expression."""
+def _node_expr(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return the polars expression for a node of the syntax tree."""
     name = type(node).__name__
     others = {argument for argument, value in node.args.items() if value} - _ARGUMENTS.get(name, {"this", "expression"})
     if others:
         unsupported = f"{name.upper()} with {', '.join(sorted(others))}"
         raise TracekitError(f"the condition uses {unsupported}, which is not supported", hint=HINT)
     if name in _ARITHMETIC:
-        operands = (_translate(each, schema) for each in (node.this, node.expression) if each is not None)
-        return _ARITHMETIC[name](*(_widen_integer(each, schema) for each in operands))
+        operands = (_node_expr(each, schema) for each in (node.this, node.expression) if each is not None)
+        return _ARITHMETIC[name](*(_widened_integer_expr(each, schema) for each in operands))
     if name in _BINARY:
-        return _BINARY[name](_translate(node.this, schema), _translate(node.expression, schema))
+        return _BINARY[name](_node_expr(node.this, schema), _node_expr(node.expression, schema))
     if name in _UNARY:
-        return _UNARY[name](_translate(node.this, schema))
+        return _UNARY[name](_node_expr(node.this, schema))
     if name in _SPECIAL:
         return _SPECIAL[name](node, schema)
     raise TracekitError(f"the condition uses {name.upper()}, which is not supported", hint=HINT)
 
 
-def _widen_integer(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Cast an integer operand to 128 bits, so that the result of one operation is always exact.
+def _widened_integer_expr(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an operand, as a 128-bit integer if it is an integer, so that the result of one operation is always exact.
 
     If the operand is the result of another operation, it has to fit into 64 bits. Otherwise, polars raises an error
     when it evaluates the condition.
@@ -99,8 +99,8 @@ def _widen_integer(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Ex
     return (operand.cast(pl.Int64, strict=True) if kind == pl.Int128 else operand).cast(pl.Int128)
 
 
-def _translate_column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate a column name into a polars expression. Dictionary-encoded strings are cast to plain strings."""
+def _column_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an expression for a column. Dictionary-encoded strings are cast to plain strings."""
     names = {column.lower(): column for column in schema}
     column = names.get(node.name.lower())
     if column is None or node.table:
@@ -111,8 +111,8 @@ def _translate_column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     return pl.col(column).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(column)
 
 
-def _translate_literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate a literal, which is a string, a 64-bit integer or a float, into a polars expression."""
+def _literal_expr(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an expression for a literal, which is a string, a 64-bit integer or a float."""
     if node.is_string:
         return pl.lit(str(node.this))
     text = str(node.this)
@@ -123,32 +123,32 @@ def _translate_literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
     return pl.lit(float(text))
 
 
-def _translate_boolean(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate the literal TRUE or FALSE into a polars expression."""
+def _boolean_expr(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an expression for the literal TRUE or FALSE."""
     return pl.lit(bool(node.this))
 
 
-def _translate_in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate the operator IN, which tests whether a value is in a list."""
+def _in_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an expression for the operator IN, which tests whether a value is in a list."""
     if not node.expressions:
         raise TracekitError("the condition uses IN without a list of values", hint=HINT)
-    value = _translate(node.this, schema)
-    return reduce(operator.or_, (value == _translate(item, schema) for item in node.expressions))
+    value = _node_expr(node.this, schema)
+    return reduce(operator.or_, (value == _node_expr(item, schema) for item in node.expressions))
 
 
-def _translate_between(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate the operator BETWEEN, which tests whether a value is between two others, both inclusive."""
-    value = _translate(node.this, schema)
-    return (value >= _translate(node.args["low"], schema)) & (value <= _translate(node.args["high"], schema))
+def _between_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an expression for the operator BETWEEN. Both limits are inclusive."""
+    value = _node_expr(node.this, schema)
+    return (value >= _node_expr(node.args["low"], schema)) & (value <= _node_expr(node.args["high"], schema))
 
 
-def _translate_like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate the operators LIKE and ILIKE. In patterns, ``%`` matches any string and ``_`` any character."""
+def _like_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an expression for LIKE or ILIKE. In patterns, ``%`` matches any string and ``_`` any character."""
     if type(node.expression).__name__ != "Literal" or not node.expression.is_string:
         raise TracekitError("the condition uses LIKE without a pattern in quotes", hint=HINT)
     pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote_character(c) for c in str(node.expression.this))
     flags = "(?is)" if type(node).__name__ == "ILike" else "(?s)"
-    matches = _translate(node.this, schema).cast(pl.String).str.contains(f"{flags}^{pattern}$")
+    matches = _node_expr(node.this, schema).cast(pl.String).str.contains(f"{flags}^{pattern}$")
     return ~matches if node.args.get("negate") else matches
 
 
@@ -157,9 +157,9 @@ def _quote_character(character: str) -> str:
     return character if character.isalnum() or character in " _" else f"\\x{{{ord(character):x}}}"
 
 
-def _translate_is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate the operator IS, which tests whether a value is NULL, TRUE or FALSE."""
-    value = _translate(node.this, schema)
+def _is_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an expression for the operator IS, which tests whether a value is NULL, TRUE or FALSE."""
+    value = _node_expr(node.this, schema)
     kind = type(node.expression).__name__
     if kind == "Null":
         return value.is_null()
@@ -174,9 +174,9 @@ def _remainder_expr(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
     return pl.when((remainder != 0) & ((value < 0) != (divisor < 0))).then(remainder - divisor).otherwise(remainder)
 
 
-def _translate_parentheses(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate an expression in parentheses."""
-    return _translate(node.this, schema)
+def _parentheses_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return the expression in parentheses."""
+    return _node_expr(node.this, schema)
 
 
 _ARGUMENTS: Mapping[str, set[str]] = {
@@ -217,13 +217,13 @@ _UNARY: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
     "Length": lambda value: value.cast(pl.String).str.len_chars(),
 }
 _SPECIAL: Mapping[str, Callable[[Any, Mapping[str, pl.DataType]], pl.Expr]] = {
-    "Column": _translate_column,
-    "Literal": _translate_literal,
-    "Boolean": _translate_boolean,
-    "In": _translate_in,
-    "Between": _translate_between,
-    "Like": _translate_like,
-    "ILike": _translate_like,
-    "Is": _translate_is,
-    "Paren": _translate_parentheses,
+    "Column": _column_expr,
+    "Literal": _literal_expr,
+    "Boolean": _boolean_expr,
+    "In": _in_expr,
+    "Between": _between_expr,
+    "Like": _like_expr,
+    "ILike": _like_expr,
+    "Is": _is_expr,
+    "Paren": _parentheses_expr,
 }

@@ -49,7 +49,10 @@ class Window(NamedTuple):
 
 
 def choose_window(trace: Trace, start: str, end: str) -> Window:
-    """Return the time window whose events the timeline contains, so that it shows a requested time window.
+    """Return the time window to which the timeline zooms, and the larger time window whose events it contains.
+
+    If the capture has few events, the timeline contains all of them. Otherwise, it contains about ``MAX_EVENTS`` events
+    around the requested time, or fewer than the requested ones.
 
     Args:
         trace: The capture.

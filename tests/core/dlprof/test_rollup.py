@@ -105,7 +105,7 @@ def test_each_kernel_keeps_its_own_name_and_use_of_tensor_cores(capture: str) ->
         own, shared = (_kernels(trace, mode) for mode in ("extended", "dlprof"))
     told = own["long_name"].cast(str)
     assert told.to_list() == names.gather(own["activity"]).to_list()
-    uses = told.to_frame("n").select(tensor_cores.uses_tensor_cores(pl.col("n"))).to_series()
+    uses = told.to_frame("n").select(tensor_cores.uses_tensor_cores_expr(pl.col("n"))).to_series()
     assert own["uses_tc"].to_list() == uses.to_list()
     assert shared.group_by("op", "name").agg(pl.col("long_name", "uses_tc").n_unique().eq(1)).select(
         pl.col("long_name", "uses_tc").all()

@@ -59,7 +59,9 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
     names = kernels["name"].cast(pl.String)
     uses = kernels["uses_tc"].fill_null(value=False)
     is_eligible = activity.rollup.measures.op_properties["support"].gather(kernels["op"]) == tensor_cores.ELIGIBLE
-    unknown = pl.DataFrame({"name": names}).select(tensor_cores.uses_tensor_cores(pl.col("name"))).to_series().is_null()
+    unknown = (
+        pl.DataFrame({"name": names}).select(tensor_cores.uses_tensor_cores_expr(pl.col("name"))).to_series().is_null()
+    )
     unknown |= kernels["tc_unknown"]
     multiply = names.str.contains(PRODUCT_PATTERN) & ~names.str.contains(GENERATED_PATTERN) & ~unknown
     without = kernels.filter(is_eligible & ~uses & multiply)

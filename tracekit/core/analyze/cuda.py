@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.analyze.rule import Request, rule, sort_longest_first
-from tracekit.core.categorical import match_categories
+from tracekit.core.categorical import match_categories_expr
 from tracekit.core.reports.report import CALL_KEY
 from tracekit.core.reports.summary import DURATION
 from tracekit.core.reports.table import integer_column, megabytes_column, nanoseconds_column, text_column
@@ -91,7 +91,7 @@ def name_matches_expr(pattern: str) -> pl.Expr:
 
     The match is case-insensitive. Each distinct name is matched only once. A null does not match.
     """
-    return match_categories(pl.col("name"), lambda names: names.str.contains(f"(?i){pattern}"))
+    return match_categories_expr(pl.col("name"), lambda names: names.str.contains(f"(?i){pattern}"))
 
 
 def _read_operations_of_calls(

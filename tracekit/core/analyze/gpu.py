@@ -12,7 +12,7 @@ import polars as pl
 
 from tracekit.core.analyze.rule import Option, Request, rule, sort_longest_first
 from tracekit.core.intervals import latest_end_before_expr
-from tracekit.core.reports.numbers import divide_exactly_rounded, round_to_tenths
+from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
 from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column
 
 OPERATIONS = ("kernels", "memcpys", "memsets")
@@ -76,8 +76,8 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
         .group_by("run", maintain_order=True)
         .agg(pl.col(*_DEVICE, "context_id", "start_ns").first(), pl.col("duration_ns", "busy_ns").sum())
     )
-    share = divide_exactly_rounded(pl.col("busy_ns") * 100.0, pl.col("duration_ns").cast(pl.Float64)).alias("share")
-    return rows.with_columns(share).sort(round_to_tenths(pl.col("share")), "duration_ns", "run")
+    share = quotient_expr(pl.col("busy_ns") * 100.0, pl.col("duration_ns").cast(pl.Float64)).alias("share")
+    return rows.with_columns(share).sort(round_to_tenths_expr(pl.col("share")), "duration_ns", "run")
 
 
 def _read_gpu_activities(request: Request) -> pl.DataFrame:

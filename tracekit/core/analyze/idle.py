@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.core import idle
 from tracekit.core.analyze.rule import Request, rule, sort_longest_first
-from tracekit.core.reports.numbers import divide_exactly_rounded
+from tracekit.core.reports.numbers import quotient_expr
 from tracekit.core.reports.summary import DURATION
 from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column, text_column
 
@@ -41,9 +41,7 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
         longest_ns=pl.col("duration_ns").first(),
         start_ns=pl.col("interval_start_ns").first(),
     )
-    share = divide_exactly_rounded(
-        pl.col("total_ns") * 100.0, pl.col("total_ns").sum().over("device_id").cast(pl.Float64)
-    )
+    share = quotient_expr(pl.col("total_ns") * 100.0, pl.col("total_ns").sum().over("device_id").cast(pl.Float64))
     causes = causes.with_columns(share=share).join(_find_names_with_most_time(idle_times, by), on=by, how="left")
     causes = causes.sort("device_id", "total_ns", "cause", descending=[False, True, False])
     return causes.with_columns(pl.col("cause").cast(pl.String))

@@ -112,12 +112,12 @@ class Communication:
 
     @functools.cached_property
     def rank_operations(self) -> pl.DataFrame:
-        """The times for which each rank waits and transfers data in each operation."""
+        """How long each rank waits and transfers data in each communication operation."""
         return operations.compute_operation_times_by_rank(self.calls)
 
     @functools.cached_property
     def operations(self) -> pl.DataFrame:
-        """Duration, bandwidth and skew of each operation."""
+        """Times, bandwidths and skew of each communication operation (see ``aggregate_operations``)."""
         return operations.aggregate_operations(self.rank_operations)
 
     @functools.cached_property

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals, mpi
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import map_categories_expr
 from tracekit.core.communication.coverage import compute_covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
 from tracekit.core.communication.torch_calls import add_launching_ranges, read_launching_ranges, read_torch_calls
@@ -146,7 +146,7 @@ _KERNEL = ("kernel_id", "kernel_start_ns", "kernel_end_ns", "device_id", "stream
 def is_nccl_kernel_expr() -> pl.Expr:
     """Return an expression that is true for NCCL kernels. It reads the columns ``short_name`` and ``name``."""
     text = pl.coalesce("short_name", "name")
-    return map_categories(text, lambda s: s.str.contains(r"(?i)^nccl").cast(pl.String)).cast(pl.String) == "true"
+    return map_categories_expr(text, lambda s: s.str.contains(r"(?i)^nccl").cast(pl.String)).cast(pl.String) == "true"
 
 
 def read_communication_calls(frames: Frames) -> pl.DataFrame:

@@ -71,7 +71,7 @@ def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None])
     if not ranks:
         return pl.DataFrame(schema=CLOCKS)
     reference = ranks[0]
-    utc = {rank: _subtract_utc_origins(origins[rank], origins[reference]) for rank in ranks}
+    utc = {rank: _compute_origin_offset(origins[rank], origins[reference]) for rank in ranks}
     rows: dict[int, tuple[object, ...]] = {reference: (reference, REFERENCE, 0, 0, 0.0, 0, None, None)}
     remaining = _collect_collective_ends(matched_calls)
     common = remaining.filter(trace_rank=reference).select("collective_id", common="end_ns")
@@ -99,7 +99,8 @@ def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None])
     return pl.DataFrame([rows[rank] for rank in ranks], schema=CLOCKS, orient="row")
 
 
-def _subtract_utc_origins(utc: int | None, reference: int | None) -> int | None:
+def _compute_origin_offset(utc: int | None, reference: int | None) -> int | None:
+    """Return the origin of a trace minus that of the reference, in ns, or None if one of them is unknown."""
     return None if utc is None or reference is None else utc - reference
 
 

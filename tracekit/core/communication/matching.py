@@ -55,7 +55,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
         present, otherwise incomplete), and ``bytes`` (the size of the data as nccl-tests defines it).
     """
     times = pl.col("end_ns") + pl.col("trace_rank").replace_strict(
-        _subtract_utc_origins(origins), default=0, return_dtype=pl.Int64
+        _compute_origin_offsets(origins), default=0, return_dtype=pl.Int64
     )
     rows = _replace_trace_ranks(calls).with_row_index("row").with_columns(_utc=times, _token=_collective_token_expr())
     rows = _fill_communicator_sizes(
@@ -74,8 +74,8 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
     return _add_match_columns(rows)
 
 
-def _subtract_utc_origins(origins: Mapping[int, int | None]) -> dict[int, int]:
-    """Return, for each rank, its origin minus the first known origin, in ns. It is 0 for an unknown origin."""
+def _compute_origin_offsets(origins: Mapping[int, int | None]) -> dict[int, int]:
+    """Return the offset of each rank in ns: its origin minus the first known origin, or 0 if its origin is unknown."""
     known = [origins[rank] for rank in sorted(origins) if origins[rank] is not None]
     return {rank: 0 if utc is None else utc - (known[0] or 0) for rank, utc in origins.items()}
 
@@ -223,9 +223,10 @@ def find_best_shift(
         reference: The tokens and end times of the calls of the rank with more calls. Calls with different tokens
             cannot match.
         other: The tokens and end times of the calls of the other rank.
-        communicator_is_inferred: Whether the communicator is only inferred from the stream, so that the times have to
-            confirm it.
-        times_are_exact: Whether the times are times of kernels. CPU times are too inexact to shift equally many calls.
+        communicator_is_inferred: Whether the communicator was inferred from the stream. In this case, a shift is only
+            returned if the times confirm it.
+        times_are_exact: Whether the times are end times of kernels. CPU times are inexact, so ranks with equally many
+            calls are then not shifted because of their times, but only if their tokens differ.
 
     Returns:
         The number to add to the positions of the other rank's calls, or None if the times contradict each other.
@@ -259,11 +260,16 @@ def _confirm_shift(shift: int, variation: float | None, *, communicator_is_infer
 def _compare_end_times(
     reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
 ) -> tuple[float, float] | None:
-    """Return the variation of the differences between the end times of matching calls, and their absolute median.
+    """Return how much the end times of the calls of two ranks differ if the calls of one rank are shifted.
 
-    The variation is the median change of the difference from one call to the next. It is therefore independent of the
-    offset and drift of the clocks. If there is only one pair of calls, the variation is the difference itself. The
-    result is None if fewer than half of the calls of one rank have a counterpart, or if tokens differ.
+    For each pair of calls, the difference is the end time of the other rank minus that of the reference.
+
+    Returns:
+        Two numbers in ns, or None if fewer than half of the calls of the rank with fewer calls are in a pair, or if the
+        tokens of a pair differ. The first number is the variation: the median of the absolute changes of the difference
+        from one pair to the next. It does not depend on the offset of the clocks, and hardly on their drift. The second
+        number is the absolute value of the median of the differences. If there is only one pair, both numbers are the
+        absolute value of its difference.
     """
     n, m = len(reference[0]), len(other[0])
     low, high = max(shift, 0), min(n, m + shift)

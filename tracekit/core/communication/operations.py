@@ -33,7 +33,7 @@ _GROUP = ("library", "kind", "communicator", "rank_count", "bytes")
 
 
 def compute_operation_times_by_rank(matched_calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the times for which each rank waits and transfers data in each operation.
+    """Return how long each rank waits and transfers data in each communication operation.
 
     Args:
         matched_calls: The result of ``match_calls``, with times on the common clock.
@@ -109,7 +109,9 @@ def _add_operation_ids(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def aggregate_operations(operation_times: pl.DataFrame) -> pl.DataFrame:
-    """Return the duration and bandwidth of each operation.
+    """Return the times and bandwidths of each communication operation.
+
+    An operation is a collective or message, together with all those that share a kernel with it on any rank.
 
     Args:
         operation_times: The result of ``compute_operation_times_by_rank``.
@@ -181,7 +183,7 @@ def summarize_operations(rows: pl.DataFrame) -> pl.DataFrame:
 def summarize_arrivals(
     operation_times: pl.DataFrame, by: Sequence[str] = ("library", "kind", "communicator")
 ) -> pl.DataFrame:
-    """Return statistics of the delays with which each rank starts its operations.
+    """Return statistics of how late each rank starts its collective operations.
 
     Args:
         operation_times: The result of ``compute_operation_times_by_rank``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import map_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,4 +51,4 @@ def normalize_names_expr(name: pl.Expr, rules: str) -> pl.Expr:
 
 def normalize_categorical_expr(column: pl.Expr, rules: str) -> pl.Expr:
     """Return an expression for the normalized names of a Categorical column. Each distinct name is processed once."""
-    return map_categories(column, lambda names: normalize_names_expr(names, rules)) if RULES[rules] else column
+    return map_categories_expr(column, lambda names: normalize_names_expr(names, rules)) if RULES[rules] else column

@@ -150,7 +150,7 @@ class Summary:
 
 
 def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str]) -> Summary:
-    """Reduce a trace to counts and times by name and iteration.
+    """Return the counts and times of the events of a trace, by name and iteration.
 
     If only some iterations are aggregated, events outside of them are omitted.
 
@@ -175,7 +175,7 @@ def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str])
 
 
 def combine_summaries(summaries: Sequence[Summary]) -> Summary:
-    """Sum the summaries of processes that ran together, such as the ranks of a job.
+    """Return the sum of the summaries of processes that ran together, such as the ranks of a job.
 
     An iteration of the result consists of the same iteration of every process. Iterations that are missing in any
     process, and iterations in the same unit as a missing one, count as outside of all iterations. If a fact differs
@@ -263,7 +263,7 @@ def _sum_by_name_and_iteration(
     return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))
 
 
-def _sample_kernels(source: Source) -> pl.DataFrame:
+def _read_kernel_samples(source: Source) -> pl.DataFrame:
     """Return the count and time of kernels by name, and of all CUDA graphs that were recorded as a whole."""
     names = {
         "kernels": source.normalized_name_expr("name", "kernel"),
@@ -279,7 +279,7 @@ def _sample_kernels(source: Source) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def _sample_ops(source: Source) -> pl.DataFrame:
+def _read_op_samples(source: Source) -> pl.DataFrame:
     """Return the count and GPU time of ops by name and direction."""
     ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
@@ -288,7 +288,7 @@ def _sample_ops(source: Source) -> pl.DataFrame:
     return _append_directions(grouped.collect())
 
 
-def _group_samples(source: Source) -> pl.DataFrame:
+def _read_group_samples(source: Source) -> pl.DataFrame:
     """Return the count and time of groups of ops by path and direction.
 
     The time of a group is the time in which at least one of its activities runs.
@@ -307,12 +307,12 @@ def _append_directions(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(name, "iteration", "count", "time_ns", bytes=pl.lit(None, pl.Int64))
 
 
-def _sample_ranges(source: Source) -> pl.DataFrame:
+def _read_range_samples(source: Source) -> pl.DataFrame:
     """Return the count and duration of NVTX ranges by path."""
     return _sum_by_name_and_iteration(_add_end_iterations(source, _read_ranges_with_paths(source)))
 
 
-def _sample_projected_ranges(source: Source) -> pl.DataFrame:
+def _read_projected_range_samples(source: Source) -> pl.DataFrame:
     """Return the count of NVTX ranges by path, and the time of the GPU activities that were launched in them."""
     return _sum_by_name_and_iteration(
         _add_end_iterations(source, _read_ranges_with_paths(source)), time=pl.col("gpu_time_ns")
@@ -325,7 +325,7 @@ def _read_ranges_with_paths(source: Source) -> pl.LazyFrame:
     return ranges.select("process_id", "start_ns", "end_ns", "gpu_time_ns", name=path)
 
 
-def _sample_api_calls(source: Source) -> pl.DataFrame:
+def _read_api_call_samples(source: Source) -> pl.DataFrame:
     """Return the count and duration of API calls by name."""
     calls = source.frames("api_calls").select(
         "process_id", "start_ns", "end_ns", name=source.normalized_name_expr("name", "call")
@@ -333,7 +333,7 @@ def _sample_api_calls(source: Source) -> pl.DataFrame:
     return _sum_by_name_and_iteration(_add_end_iterations(source, calls))
 
 
-def _copy_samples(source: Source) -> pl.DataFrame:
+def _read_copy_samples(source: Source) -> pl.DataFrame:
     """Return the count, duration and size of memory copies by kind, and of memory sets."""
     names = {"memcpys": pl.col("copy_kind"), "memsets": pl.lit("Memset", pl.Categorical)}
     rows = [
@@ -345,7 +345,7 @@ def _copy_samples(source: Source) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def _sample_idle_times(source: Source) -> pl.DataFrame:
+def _read_idle_time_samples(source: Source) -> pl.DataFrame:
     """Return the idle time of GPUs by cause."""
     idle_times = idle.divide_idle_times_by_cause(source.frames, idle.find_idle_times(source.frames))
     return _sum_by_name_and_iteration(
@@ -353,7 +353,7 @@ def _sample_idle_times(source: Source) -> pl.DataFrame:
     )
 
 
-def _sample_iterations(source: Source) -> pl.DataFrame:
+def _read_iteration_samples(source: Source) -> pl.DataFrame:
     """Return the duration of each iteration, and the time of each type of activity, such as kernels or file access."""
     rows = source.frames("iterations").filter("is_aggregated").collect()
     parts = {DURATION: _DURATION} | {name: pl.col(column) for name, column in _PARTS.items()}
@@ -386,18 +386,22 @@ def _add_end_iterations(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
 
 
 KINDS: dict[str, Kind] = {
-    "kernels": Kind("Kernels", "duration", KERNEL_PERCENT, _sample_kernels),
-    "ops": Kind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _sample_ops),
+    "kernels": Kind("Kernels", "duration", KERNEL_PERCENT, _read_kernel_samples),
+    "ops": Kind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _read_op_samples),
     "groups": Kind(
-        "Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _group_samples, "(all ops)"
+        "Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _read_group_samples, "(all ops)"
     ),
     "nvtx_gpu": Kind(
-        "NVTX ranges on the GPU", "sum of the durations of GPU activities", GPU_PERCENT, _sample_projected_ranges, None
+        "NVTX ranges on the GPU",
+        "sum of the durations of GPU activities",
+        GPU_PERCENT,
+        _read_projected_range_samples,
+        None,
     ),
-    "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _sample_ranges, None),
-    "api": Kind("API calls", "duration", CPU_PERCENT, _sample_api_calls),
-    "copies": Kind("Memory copies and sets", "duration", COPY_PERCENT, _copy_samples),
-    "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _sample_idle_times),
-    "iterations": Kind("Iterations", "duration", CPU_PERCENT, _sample_iterations, DURATION),
+    "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _read_range_samples, None),
+    "api": Kind("API calls", "duration", CPU_PERCENT, _read_api_call_samples),
+    "copies": Kind("Memory copies and sets", "duration", COPY_PERCENT, _read_copy_samples),
+    "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _read_idle_time_samples),
+    "iterations": Kind("Iterations", "duration", CPU_PERCENT, _read_iteration_samples, DURATION),
 }
 """The kinds of rows that can be compared, keyed by name."""

@@ -171,7 +171,7 @@ def _build_iteration_rows(model: ModelSummary) -> pl.DataFrame:
 def _build_tensor_core_rows(model: ModelSummary) -> pl.DataFrame:
     used, names = pl.col("uses_tc"), pl.col("name").cast(pl.String)
 
-    def join_names(condition: pl.Expr) -> pl.Expr:
+    def joined_names_expr(condition: pl.Expr) -> pl.Expr:
         return names.filter(condition).unique().sort().str.join(", ")
 
     kernels = (
@@ -183,8 +183,8 @@ def _build_tensor_core_rows(model: ModelSummary) -> pl.DataFrame:
             kernels=names.n_unique(),
             tc_kernels=names.filter("uses_tc").n_unique(),
             other_kernels=names.filter(~used).n_unique(),
-            tc_names=join_names(used),
-            other_names=join_names(~used),
+            tc_names=joined_names_expr(used),
+            other_names=joined_names_expr(~used),
         )
     )
     numbers = ["total", "tc_total", "kernels", "tc_kernels", "other_kernels"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import map_categories_expr
 from tracekit.core.forests import compute_depths
 from tracekit.core.rollup import tables
 from tracekit.core.trees import Tree
@@ -31,8 +31,8 @@ MAX_DEPTH = 64
 _APPENDED_PATTERN = r", (?:seq|op_id) = .*$"
 
 
-def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
-    """Return the largest groups and ops of a roll-up, as a tree.
+def build_group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
+    """Return a tree of the groups and ops of a roll-up that have the largest values of a metric.
 
     Args:
         rollup: The roll-up that contains the groups and ops.
@@ -44,7 +44,7 @@ def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -
         The nodes as ``select_largest_nodes`` returns them, with the columns ``path``, ``name`` (the last part of the
         path), ``direction``, ``op_id`` (null for groups) and ``count`` (number of op instances).
     """
-    groups = tables.group_nodes(rollup).select(
+    groups = tables.build_group_nodes(rollup).select(
         node="group_node_id",
         parent="parent_id",
         path="path",
@@ -100,7 +100,7 @@ def build_largest_range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.
         activity was launched inside any range.
     """
     duration = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0).alias("duration_ns")
-    name = map_categories(pl.col("name"), lambda names: names.str.replace(_APPENDED_PATTERN, ""))
+    name = map_categories_expr(pl.col("name"), lambda names: names.str.replace(_APPENDED_PATTERN, ""))
     columns = ("range_id", "parent_id", "depth", name.cast(pl.String).fill_null("").alias("name"))
     rows = ranges.select(*columns, "gpu_time_ns", duration).filter(pl.col("depth") <= MAX_DEPTH).collect()
     metric = "gpu_time_ns" if rows.select((pl.col("gpu_time_ns") > 0).any()).item() else "duration_ns"

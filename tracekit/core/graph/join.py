@@ -176,7 +176,7 @@ def _compute_node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame)
     rows = nodes.select("op").with_row_index("node").cast({"node": pl.Int64})
     rows = rows.join(by_node, on="node", how="left", maintain_order="left")
     kind = pl.col("op").cast(pl.String)
-    by_type = [tensor_cores.find_support_status(kind, framework="tensorflow"), tensor_cores.find_support_status(kind)]
+    by_type = [tensor_cores.support_status_expr(kind, framework="tensorflow"), tensor_cores.support_status_expr(kind)]
     code = pl.coalesce("support", pl.min_horizontal(by_type).cast(pl.Int8))
     return rows.select(
         "op_id",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import map_categories
-from tracekit.core.ncu.names import normalize_kernel_names
+from tracekit.core.categorical import map_categories_expr
+from tracekit.core.ncu.names import normalize_kernel_names_expr
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -131,7 +131,7 @@ def _add_name_keys(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
     are preferred to full names, and full names to short names.
     """
     short = pl.coalesce("short_name", "name")
-    full_key, short_key = (map_categories(name, normalize_kernel_names) for name in (pl.col("name"), short))
+    full_key, short_key = (map_categories_expr(name, normalize_kernel_names_expr) for name in (pl.col("name"), short))
     keys = {
         "mangled": (pl.col("mangled_name"), pl.coalesce("mangled_name", "name")),
         "full": (full_key, full_key),
@@ -207,10 +207,10 @@ def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list
 
 
 def _find_matching_sequence(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
-    """Return the row at which a sequence of kernels begins that has the same shapes as the sequence of all launches.
+    """Return the row of the first kernel of a sequence with the same shapes as all launches, in the same order.
 
-    If there are several such rows, the range paths of a sample of the launches are compared, and the row with the most
-    equal paths is returned. The result is None if there is no such row.
+    If there are several such sequences, the range paths of a sample of the launches are compared, and the sequence with
+    the most equal paths is chosen. The result is None if there is no such sequence.
     """
     shapes, result_shapes = (_convert_to_integer_codes(frame["shape"]) for frame in (kernels, results))
     starts = _find_sequence(shapes, result_shapes)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 UNNAMED = "<unnamed>"
 
 
-def normalize_kernel_names(names: pl.Expr) -> pl.Expr:
-    """Normalize kernel names so that different spellings of the same name become equal. Nulls stay null.
+def normalize_kernel_names_expr(names: pl.Expr) -> pl.Expr:
+    """Return an expression that normalizes kernel names, so that spellings of the same name become equal.
 
     Newer Nsight Compute versions omit casts of template arguments (``(int)8`` becomes ``8``) and some namespaces
     (``at::native::X`` becomes ``at::X``). This function removes all casts, suffixes of numbers, namespaces, return

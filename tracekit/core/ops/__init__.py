@@ -119,7 +119,7 @@ class Ops:
     def _tables(self) -> _Tables:
         """The ops, their instances and their calls. The data from which they are derived is freed."""
         dialect, timeline = self._find_instances()
-        instances, calls = _attribute(pair_calls_with_activities(self.frames), timeline.instances)
+        instances, calls = _attribute_calls_to_instances(pair_calls_with_activities(self.frames), timeline.instances)
         instances, ops = _number_ops(instances, timeline.folding)
         stored = AttributedCalls.from_rows(self.frames, calls)
         return _Tables(dialect, replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
@@ -144,8 +144,8 @@ class _Tables(NamedTuple):
     calls: AttributedCalls
 
 
-def _attribute(calls: pl.DataFrame, timeline: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return all op instances, and the API calls with the row numbers of their op instances.
+def _attribute_calls_to_instances(calls: pl.DataFrame, timeline: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Attribute API calls to op instances. Return all op instances, and the calls with the row of their op instance.
 
     The instances that represent API calls outside of all ops are last.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import map_categories_expr
 from tracekit.core.forests import find_roots
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.ops.dialect import (
@@ -136,7 +136,7 @@ def _input_shapes_expr(range_name: pl.Expr) -> pl.Expr:
     start, stop = (range_name.str.find(c, literal=True).cast(pl.Int64) for c in (_SIZES, _INPUT_IDS))
     length = pl.when(stop > start).then(stop).otherwise(name.bin.size().cast(pl.Int64)) - start
     argument = name.bin.slice(start, length).cast(pl.String).cast(pl.Categorical)
-    return map_categories(argument, lambda a: a.str.extract(_SHAPES).str.replace_all(" ", ""))
+    return map_categories_expr(argument, lambda a: a.str.extract(_SHAPES).str.replace_all(" ", ""))
 
 
 def _are_framework_ops(parent: pl.Series, has_op_name: pl.Series, may_have_op_name: pl.Series) -> pl.Series:

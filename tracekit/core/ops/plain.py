@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def _accepts_any_ranges(_texts: pl.DataFrame) -> bool:
+def _can_parse_any_ranges(_texts: pl.DataFrame) -> bool:
     return True
 
 
@@ -35,6 +35,6 @@ def _build_timeline(capture: Capture) -> Timeline:
 DIALECT = Dialect(
     "plain",
     "Nested ranges of any program. Each range is an op, named after its path.",
-    _accepts_any_ranges,
+    _can_parse_any_ranges,
     _build_timeline,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import match_categories
+from tracekit.core.categorical import match_categories_expr
 from tracekit.core.recipes.recipe import RANK, Option, Output, RankRequest, Tables, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
@@ -139,7 +139,7 @@ def _read_activities(request: RankRequest) -> pl.DataFrame:
     The columns are those that identify the stream and the API call, ``start_ns``, ``end_ns``, ``name`` and ``kind``.
     """
     columns = (*_STREAM, "correlation_id", *_TIMES)
-    is_nccl = match_categories(pl.col("name"), lambda names: names.str.contains(_NCCL))
+    is_nccl = match_categories_expr(pl.col("name"), lambda names: names.str.contains(_NCCL))
     kind = pl.when(is_nccl).then(pl.lit(COMMUNICATION, _KIND)).otherwise(pl.lit(COMPUTATION, _KIND))
     frames = request.frames
     rows = [
@@ -174,7 +174,7 @@ def _compute_launch_deadline(frames: Frames, steps: str) -> int | None:
     """
     if steps == "all":
         return None
-    is_step = match_categories(pl.col("name"), lambda names: names.str.starts_with(_STEP))
+    is_step = match_categories_expr(pl.col("name"), lambda names: names.str.starts_with(_STEP))
     step_ranges = frames("nvtx_ranges").filter(is_step).select("name", *_TIMES).collect()
     if step_ranges["name"].n_unique() <= 1:
         return None

@@ -106,8 +106,8 @@ class Bins:
         shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)
         return shares.set(pl.Series(self._recorded == 0), None)
 
-    def find_bin_indices(self, times: pl.Expr) -> pl.Expr:
-        """Return the index of the bin that contains each time."""
+    def bin_index_expr(self, times: pl.Expr) -> pl.Expr:
+        """Return an expression for the index of the bin that contains each time."""
         return (times + self._offset_ns) // self._size
 
 

@@ -134,7 +134,7 @@ def gpu_metric_util_map(request: RankRequest) -> Tables:
     rows = _read_percentages(request.frames).filter(pl.col("timestamp_ns") >= 0, is_sm | name.is_in(_UTILIZATION))
     plain = pl.when(is_sm).then(pl.lit(_SM)).otherwise(name)
     sampled = rows.with_columns(plain.alias(NAME), pl.when(is_sm).then(name).alias(_SM_NAME)).collect()
-    means = sampled.group_by("device_id", bins.find_bin_indices(pl.col("timestamp_ns")).alias("bin")).agg(
+    means = sampled.group_by("device_id", bins.bin_index_expr(pl.col("timestamp_ns")).alias("bin")).agg(
         *(pl.col("value").filter(name == metric).mean().round(1).alias(metric) for metric in _UTILIZATION),
         pl.col(_SM_NAME).max(),
     )

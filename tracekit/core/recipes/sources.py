@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories, match_categories
+from tracekit.core.categorical import map_categories_expr, match_categories_expr
 from tracekit.core.recipes.recipe import Option
 from tracekit.core.reports import sources as report_sources
 
@@ -47,10 +47,12 @@ def read_memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
     The columns are ``name``, such as ``CUDA_MEMCPY_KIND_HTOD``, and the given columns.
     """
 
-    def copy_name(label: pl.Expr) -> pl.Expr:
+    def memcpy_name_expr(label: pl.Expr) -> pl.Expr:
         return pl.concat_str(pl.lit("CUDA_MEMCPY_KIND_"), label.replace_strict(_COPY_KINDS, default=label))
 
-    copies = frames("memcpys").select(map_categories(pl.col("copy_kind"), copy_name).alias("name"), *columns)
+    copies = frames("memcpys").select(
+        map_categories_expr(pl.col("copy_kind"), memcpy_name_expr).alias("name"), *columns
+    )
     sets = frames("memsets").select(pl.lit("CUDA_MEMSET").cast(pl.Categorical).alias("name"), *columns)
     return pl.concat([copies, sets])
 
@@ -63,4 +65,4 @@ def read_ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
 
 def is_nccl_kernel_expr() -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` is the name of a kernel of NCCL."""
-    return match_categories(pl.col("name"), lambda names: names.str.starts_with("nccl"))
+    return match_categories_expr(pl.col("name"), lambda names: names.str.starts_with("nccl"))

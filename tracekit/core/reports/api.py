@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories
-from tracekit.core.reports.names import format_dimensions_expr, strip_api_version
-from tracekit.core.reports.numbers import round_to_tenths
+from tracekit.core.categorical import map_categories_expr
+from tracekit.core.reports.names import format_dimensions_expr, strip_api_version_expr
+from tracekit.core.reports.numbers import round_to_tenths_expr
 from tracekit.core.reports.report import CALL_KEY, KERNEL_OPTIONS, THREAD, Request, report
 from tracekit.core.reports.sources import join_thread_names, read_api_calls, read_kernels, read_osrt_calls
 from tracekit.core.reports.summary import (
@@ -28,7 +28,7 @@ _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls by function. Versions of a function have the same printed name, but separate rows."""
     grouped = _sum_durations_by_function(request.frames("api_calls"))
-    return grouped.with_columns(strip_api_version(pl.col("name").cast(pl.String)))
+    return grouped.with_columns(strip_api_version_expr(pl.col("name").cast(pl.String)))
 
 
 @report(
@@ -61,7 +61,7 @@ def cuda_api_trace(request: Request) -> pl.LazyFrame:
     """Every CUDA API call in order of start. A call is repeated for each name of its thread."""
     rows = read_api_calls(request.frames, "name", "return_value").sort("start_ns", maintain_order=True)
     rows = join_thread_names(rows, request.frames)
-    return rows.with_columns(DURATION, map_categories(pl.col("name"), strip_api_version))
+    return rows.with_columns(DURATION, map_categories_expr(pl.col("name"), strip_api_version_expr))
 
 
 def _declare_execution_phase_columns() -> list[ReportColumn]:
@@ -86,7 +86,7 @@ def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     counts = (pl.len().alias("count"), pl.col("queue_ns").count().alias("queued"))
     spreads = [s for letter, column in _PHASES.items() for s in statistics_exprs(column, prefix=f"{letter}_")]
     grouped = _read_kernel_executions(request, "device_id").group_by(keys).agg(*counts, *spreads)
-    printed = round_to_tenths(pl.col("T_mean"), legacy_rounding=request.legacy_rounding).alias("printed")
+    printed = round_to_tenths_expr(pl.col("T_mean"), legacy_rounding=request.legacy_rounding).alias("printed")
     order = [True] + [False] * len(keys)
     return grouped.with_columns(printed).sort("printed", *keys, descending=order, nulls_last=order)
 
@@ -135,7 +135,7 @@ def _read_kernel_executions(request: Request, *columns: str) -> pl.LazyFrame:
     rows = rows.join(launches, on=CALL_KEY, how="inner", maintain_order="left_right")
     wait = pl.col("start_ns") - pl.col("call_end_ns")
     return rows.with_columns(
-        map_categories(pl.col("api_name"), strip_api_version),
+        map_categories_expr(pl.col("api_name"), strip_api_version_expr),
         DURATION.alias("kernel_ns"),
         (pl.col("call_end_ns") - pl.col("call_start_ns")).alias("call_ns"),
         pl.when(wait >= 0).then(wait).alias("queue_ns"),

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories
-from tracekit.core.reports.names import format_dimensions_expr, memcpy_label_expr, memset_label_expr, strip_api_version
+from tracekit.core.categorical import map_categories_expr
+from tracekit.core.reports.names import (
+    format_dimensions_expr,
+    memcpy_label_expr,
+    memset_label_expr,
+    strip_api_version_expr,
+)
 from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
 from tracekit.core.reports.sources import read_kernels, read_memory_ops
 from tracekit.core.reports.summary import (
@@ -71,7 +76,7 @@ def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
-    name = map_categories(pl.col("name"), strip_api_version)
+    name = map_categories_expr(pl.col("name"), strip_api_version_expr)
     calls = request.frames("api_calls").select(name, DURATION, category=pl.lit("CUDA_API"))
     return _sum_durations_by_name(calls, *_read_gpu_activities(request))
 

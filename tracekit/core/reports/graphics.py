@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.reports.names import strip_api_version
+from tracekit.core.reports.names import strip_api_version_expr
 from tracekit.core.reports.report import THREAD, Request, report
 from tracekit.core.reports.sources import join_thread_names, set_open_range_ends
 from tracekit.core.reports.summary import (
@@ -37,7 +37,7 @@ def openacc_sum(request: Request) -> pl.LazyFrame:
 def vulkan_api_sum(request: Request) -> pl.LazyFrame:
     """Vulkan API calls by function. Calls that create objects are not counted, as in nsys."""
     rows = _read_calls_of_kinds(request, "vulkan").filter(event_class_id=_VULKAN_API_CLASS)
-    names = strip_api_version(pl.col("name").cast(pl.String))
+    names = strip_api_version_expr(pl.col("name").cast(pl.String))
     return sort_largest_total_first(
         summarize_groups(rows.select("name_id", names, DURATION), ["name_id", "name"]), "name_id"
     )
@@ -109,7 +109,11 @@ def nvvideo_api_sum(request: Request) -> pl.LazyFrame:
     kind = pl.col("kind").cast(pl.String)
     api, order = (kind.replace_strict(list(_VIDEO_APIS), values) for values in (list(_VIDEO_APIS.values()), range(3)))
     rows = _read_calls_of_kinds(request, *_VIDEO_APIS).select(
-        api.alias("api"), order.alias("order"), "name_id", strip_api_version(pl.col("name").cast(pl.String)), DURATION
+        api.alias("api"),
+        order.alias("order"),
+        "name_id",
+        strip_api_version_expr(pl.col("name").cast(pl.String)),
+        DURATION,
     )
     return sort_largest_total_first(summarize_groups(rows, ["order", "api", "name_id", "name"]), "order", "name_id")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import memory, stacks
-from tracekit.core.reports.names import format_hexadecimal
+from tracekit.core.reports.names import format_hexadecimal_expr
 from tracekit.core.reports.report import CALL_KEY, Request, has_rows, report
 from tracekit.core.reports.sources import find_last_started_ranges, read_api_calls, read_attributable_ranges
 from tracekit.core.reports.summary import DURATION
@@ -74,7 +74,7 @@ def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     """Allocations at the peak of each kind of memory, largest first, with their calls, NVTX ranges and call stacks."""
     rows = memory.select_allocations_at_peak(*_read_allocations_and_peaks(request))
     named = _add_call_names(rows, request.unlimited or request.frames).with_columns(
-        format_hexadecimal(pl.col("address")).alias("address_text")
+        format_hexadecimal_expr(pl.col("address")).alias("address_text")
     )
     order = [*memory.GROUP, "bytes", "start_ns", "memory_event_id"]
     return named.sort(order, descending=[False, False, True, False, False]).lazy()
@@ -120,7 +120,7 @@ def um_sum(request: Request) -> pl.LazyFrame:
         rows = rows.join(other, on="virtual_address", how="full", coalesce=True)
     rows = rows.sort("bytes_per_s", "virtual_address", descending=[True, False], nulls_last=True)
     rows = rows.head(request.parameters["rows"])
-    return rows.with_columns(format_hexadecimal(pl.col("virtual_address")).alias("address_text"))
+    return rows.with_columns(format_hexadecimal_expr(pl.col("virtual_address")).alias("address_text"))
 
 
 @report(
@@ -147,7 +147,7 @@ def um_total_sum(request: Request) -> pl.LazyFrame:
     for name, (extreme, prefix) in extremes.items():
         columns = [pl.col(f"{prefix} {nth}") for nth in range(4)]
         known = pl.all_horizontal(c.is_not_null() for c in columns)
-        joined = joined.with_columns(pl.when(known).then(format_hexadecimal(extreme(columns))).alias(name))
+        joined = joined.with_columns(pl.when(known).then(format_hexadecimal_expr(extreme(columns))).alias(name))
     counts = pl.col("to_device_bytes", "to_host_bytes", "cpu_page_faults", "gpu_page_faults")
     return joined.filter(pl.any_horizontal(counts > 0))
 

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import map_categories_expr
 
 _SUFFIX_LENGTH = 6  # length of a version such as "_v7000"
 _HEX_DIGITS = [f"{n:X}" for n in range(16)]
 _DIGITS = 16
 
 
-def strip_api_version(name: pl.Expr) -> pl.Expr:
-    """Remove the version from API names such as ``cudaLaunchKernel_v7000``. Shorter suffixes like ``_v2`` stay."""
+def strip_api_version_expr(name: pl.Expr) -> pl.Expr:
+    """Return an expression that removes versions with four digits from API names, as in ``cudaLaunchKernel_v7000``."""
     has_version = name.str.tail(_SUFFIX_LENGTH).str.starts_with("_v") & (name.str.len_chars() >= _SUFFIX_LENGTH)
     return pl.when(has_version).then(name.str.head(-_SUFFIX_LENGTH)).otherwise(name)
 
 
 def memcpy_label_expr(kind: pl.Expr) -> pl.Expr:
-    """Return nsys's label of a memory copy, such as ``[CUDA memcpy Host-to-Device]``. It is null for a null kind."""
-    return map_categories(kind, lambda label: pl.concat_str(pl.lit("[CUDA memcpy "), label, pl.lit("]")))
+    """Return an expression for nsys's label of a memory copy, such as ``[CUDA memcpy Host-to-Device]``.
+
+    The label is null if the kind is null.
+    """
+    return map_categories_expr(kind, lambda label: pl.concat_str(pl.lit("[CUDA memcpy "), label, pl.lit("]")))
 
 
 def memset_label_expr() -> pl.Expr:
-    """Return nsys's label of memory sets, ``[CUDA memset]``."""
+    """Return an expression for nsys's label of memory sets, ``[CUDA memset]``."""
     return pl.lit("[CUDA memset]").cast(pl.Categorical)
 
 
 def range_tag_expr() -> pl.Expr:
-    """Return nsys's label of an NVTX range, ``domain:name``, as a String column named ``tag``."""
+    """Return an expression for nsys's label of an NVTX range, ``domain:name``, as a String column named ``tag``."""
     domain, name = (pl.col(c).cast(pl.String).fill_null("") for c in ("domain", "name"))
     return pl.concat_str(domain, pl.lit(":"), name).alias("tag")
 
 
 def format_dimensions_expr(prefix: str) -> pl.Expr:
-    """Format the columns ``prefix_x``, ``prefix_y`` and ``prefix_z`` as one string, padding each to four characters."""
+    """Return an expression for the columns ``prefix_x``, ``prefix_y`` and ``prefix_z`` as one string, with padding."""
     sizes = (pl.col(f"{prefix}_{axis}").cast(pl.String).str.pad_start(4) for axis in "xyz")
     return pl.concat_str(*sizes, separator=" ").alias(prefix)
 
 
-def format_hexadecimal(values: pl.Expr) -> pl.Expr:
-    """Format integers as unsigned hexadecimal numbers, such as ``0x7F2386F01000``."""
+def format_hexadecimal_expr(values: pl.Expr) -> pl.Expr:
+    """Return an expression that formats integers as unsigned hexadecimal numbers, such as ``0x7F2386F01000``."""
     unsigned = values.cast(pl.Int64).reinterpret(signed=False)
     digits = [(unsigned // 16**n % 16).replace_strict(range(16), _HEX_DIGITS) for n in reversed(range(_DIGITS))]
     text = pl.concat_str(digits).str.strip_chars_start("0")

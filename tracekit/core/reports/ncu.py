@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ncu import roofline
-from tracekit.core.reports.numbers import compute_percent_of_sum
+from tracekit.core.reports.numbers import percent_of_sum_expr
 from tracekit.core.reports.report import Request, report
 from tracekit.core.reports.table import (
     integer_column,
@@ -69,7 +69,7 @@ def ncu_limiter(request: Request) -> pl.LazyFrame:
     total = (
         pl.lit(None, pl.Float64)
         if "range" in request.options
-        else compute_percent_of_sum(pl.col("time_ns").cast(pl.Int64))
+        else percent_of_sum_expr(pl.col("time_ns").cast(pl.Int64))
     )
     return rows.with_columns(total.alias("time_share"))
 

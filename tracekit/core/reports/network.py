@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.reports.names import format_hexadecimal
+from tracekit.core.reports.names import format_hexadecimal_expr
 from tracekit.core.reports.report import Request, has_rows, report
 from tracekit.core.reports.summary import DURATION
 from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
@@ -40,7 +40,7 @@ def network_congestion(request: Request) -> pl.LazyFrame:
     of_switches = waits.filter(is_switch).with_columns(guid="network_device_id")
     rows = pl.concat([of_cards, of_switches], how="diagonal").sort(_ORDER, maintain_order=True)
     rows = rows.clear() if _lacks_network_cards(request) else rows
-    guid = format_hexadecimal(pl.col("guid")).str.strip_prefix("0x").str.to_lowercase()
+    guid = format_hexadecimal_expr(pl.col("guid")).str.strip_prefix("0x").str.to_lowercase()
     return rows.with_columns(DURATION, guid.alias("guid_text"))
 
 

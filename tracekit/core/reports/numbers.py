@@ -14,8 +14,8 @@ _OLD_SQLITE_FUDGE = 3e-16
 _HALF = 0.5
 
 
-def round_to_tenths(values: pl.Expr, *, legacy_rounding: bool = False) -> pl.Expr:
-    """Round doubles to one decimal, with ties away from zero. The result is an integer number of tenths.
+def round_to_tenths_expr(values: pl.Expr, *, legacy_rounding: bool = False) -> pl.Expr:
+    """Return an expression that rounds doubles to an integer number of tenths, with ties away from zero.
 
     Args:
         values: Doubles with absolute values less than 2**53 / 10.
@@ -25,24 +25,21 @@ def round_to_tenths(values: pl.Expr, *, legacy_rounding: bool = False) -> pl.Exp
     return _round_expr(values + values * _OLD_SQLITE_FUDGE if legacy_rounding else values, 10, ties_to_even=False)
 
 
-def round_to_thousandths(values: pl.Expr) -> pl.Expr:
-    """Round doubles to three decimals, with ties to even, as ``%.3f`` does.
-
-    The result is an integer number of thousandths.
-    """
+def round_to_thousandths_expr(values: pl.Expr) -> pl.Expr:
+    """Return an expression that rounds doubles to an integer number of thousandths, with ties to even, as ``%.3f``."""
     return _round_expr(values, 1000, ties_to_even=True)
 
 
-def divide_exactly_rounded(dividend: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
-    """Return the correctly rounded quotient of doubles."""
+def quotient_expr(dividend: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
+    """Return an expression for the correctly rounded quotient of doubles."""
     # polars multiplies by the reciprocal if the divisor is a literal, but divides if it is an expression.
     return dividend / (dividend * 0.0 + divisor)
 
 
-def compute_percent_of_sum(part: pl.Expr) -> pl.Expr:
-    """Return each integer as a percentage of the sum of all integers. It is null if the sum is 0."""
+def percent_of_sum_expr(part: pl.Expr) -> pl.Expr:
+    """Return an expression for each integer as a percentage of the sum of all integers, null if the sum is 0."""
     total = part.sum()
-    return pl.when(total != 0).then(divide_exactly_rounded(part * 100.0, total.cast(pl.Float64)))
+    return pl.when(total != 0).then(quotient_expr(part * 100.0, total.cast(pl.Float64)))
 
 
 def _round_expr(values: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:

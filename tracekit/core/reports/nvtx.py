@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import rank_strings
+from tracekit.core.categorical import string_ranks_expr
 from tracekit.core.forests import compute_depths, concat_ancestor_strings
 from tracekit.core.intervals.containment import (
     compute_axis_positions,
@@ -139,7 +139,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     sums = _sum_repeated_kernels if _has_repeated_calls(kernels, calls) else _sum_kernels
     grouped = pl.concat(sums(ranges, kernels, calls), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
-    order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), rank_strings(pl.col("name"))]
+    order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), string_ranks_expr(pl.col("name"))]
     descending = [False, False, False, True, False, False]
     return grouped.with_columns(style.alias("style")).sort(*order, descending=descending, nulls_last=descending)
 

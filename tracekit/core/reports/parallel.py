@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import rank_strings
+from tracekit.core.categorical import string_ranks_expr
 from tracekit.core.reports.report import THREAD, Request, report
 from tracekit.core.reports.summary import (
     DURATION,
@@ -85,7 +85,7 @@ def mpi_msg_size_sum(request: Request) -> pl.LazyFrame:
         _read_message_sizes(calls.filter(_IS_COLLECTIVE), "receive_size_bytes", "coll_recv").drop_nulls("bytes"),
     ]
     grouped = summarize_groups(pl.concat(parts), ["source", "name_id", "name"], "bytes")
-    keys = ("count", rank_strings(pl.col("source")), "name_id")
+    keys = ("count", string_ranks_expr(pl.col("source")), "name_id")
     return grouped.sort(*keys, descending=[True, False, False])
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import rank_strings
+from tracekit.core.categorical import string_ranks_expr
 from tracekit.core.reports import table
-from tracekit.core.reports.numbers import compute_percent_of_sum
+from tracekit.core.reports.numbers import percent_of_sum_expr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def weighted_statistics_exprs(value: str, weight: str) -> list[pl.Expr]:
 def summarize_groups(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
     """Aggregate a column into one row per group, with ``count``, ``share`` and statistics, in no particular order."""
     grouped = rows.group_by(*keys).agg(*statistics_exprs(value), pl.len().alias("count"))
-    return grouped.with_columns(compute_percent_of_sum(pl.col("total")).alias("share"))
+    return grouped.with_columns(percent_of_sum_expr(pl.col("total")).alias("share"))
 
 
 def sort_largest_total_first(groups: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
@@ -74,7 +74,7 @@ def sort_largest_total_first(groups: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
     """
     descending = [True] + [False] * len(ties)
     schema = groups.collect_schema()
-    keys = [rank_strings(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in ties]
+    keys = [string_ranks_expr(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in ties]
     return groups.sort("total", *keys, descending=descending, nulls_last=descending)
 
 

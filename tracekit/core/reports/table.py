@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import map_categories_expr
 from tracekit.core.reports import numbers
-from tracekit.core.reports.numbers import divide_exactly_rounded, round_to_tenths
+from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,13 +51,13 @@ class ReportColumn(NamedTuple):
             case ColumnStyle.INTEGER:
                 value = x.cast(pl.Int64)
             case ColumnStyle.TENTHS:
-                value = divide_exactly_rounded(
-                    round_to_tenths(x.cast(pl.Float64), legacy_rounding=legacy_rounding).cast(pl.Float64), 10.0
+                value = quotient_expr(
+                    round_to_tenths_expr(x.cast(pl.Float64), legacy_rounding=legacy_rounding).cast(pl.Float64), 10.0
                 )
             case ColumnStyle.THOUSANDTHS:
-                value = _round_to_three_decimals(x)
+                value = _round_to_three_decimals_expr(x)
             case _:  # MEGA
-                value = _round_to_three_decimals(_convert_to_millions(x))
+                value = _round_to_three_decimals_expr(_convert_to_millions_expr(x))
         return value.alias(self.title)
 
     def csv_expr(self, dtype: pl.DataType, *, legacy_rounding: bool, standard_quotes: bool) -> pl.Expr:
@@ -65,16 +65,16 @@ class ReportColumn(NamedTuple):
         x = pl.col(self.source)
         match self.style:
             case ColumnStyle.TEXT:
-                quote = _quote_special if standard_quotes else _quote_as_nsys
-                value = map_categories(x, quote) if dtype == pl.Categorical else quote(x)
+                quote = _quote_special_values_expr if standard_quotes else _quote_as_nsys_expr
+                value = map_categories_expr(x, quote) if dtype == pl.Categorical else quote(x)
             case ColumnStyle.INTEGER:
                 value = x
             case ColumnStyle.TENTHS:
-                value = _format_tenths(round_to_tenths(x.cast(pl.Float64), legacy_rounding=legacy_rounding))
+                value = _format_tenths_expr(round_to_tenths_expr(x.cast(pl.Float64), legacy_rounding=legacy_rounding))
             case ColumnStyle.THOUSANDTHS:
                 value = x
             case _:  # MEGA
-                value = _convert_to_millions(x)
+                value = _convert_to_millions_expr(x)
         return value.alias(self.title)
 
 
@@ -167,31 +167,31 @@ def megabytes_per_second_column(title: str, source: str) -> ReportColumn:
     return ReportColumn(f"{title} (MB/s)", ColumnStyle.MEGA, source)
 
 
-def _round_to_three_decimals(values: pl.Expr) -> pl.Expr:
-    return divide_exactly_rounded(numbers.round_to_thousandths(values).cast(pl.Float64), 1000.0)
+def _round_to_three_decimals_expr(values: pl.Expr) -> pl.Expr:
+    return quotient_expr(numbers.round_to_thousandths_expr(values).cast(pl.Float64), 1000.0)
 
 
-def _convert_to_millions(values: pl.Expr) -> pl.Expr:
-    return divide_exactly_rounded(values.cast(pl.Float64), 1e6)
+def _convert_to_millions_expr(values: pl.Expr) -> pl.Expr:
+    return quotient_expr(values.cast(pl.Float64), 1e6)
 
 
-def _format_tenths(tenths: pl.Expr) -> pl.Expr:
+def _format_tenths_expr(tenths: pl.Expr) -> pl.Expr:
     sign = pl.when(tenths < 0).then(pl.lit("-")).otherwise(pl.lit(""))
     return pl.concat_str(sign, (tenths.abs() // 10).cast(pl.String), pl.lit("."), (tenths.abs() % 10).cast(pl.String))
 
 
-def _quote_special(values: pl.Expr) -> pl.Expr:
-    """Return an expression that quotes strings with a special character of CSV, and doubles quotes inside them."""
+def _quote_special_values_expr(values: pl.Expr) -> pl.Expr:
+    """Return an expression that quotes strings that contain special characters of CSV, and doubles their quotes."""
     plain = values.cast(pl.String)
     doubled = plain.str.replace_all('"', '""', literal=True)
-    return _add_quotes(doubled, plain.str.contains_any(_SPECIAL_CHARACTERS))
+    return _add_quotes_expr(doubled, plain.str.contains_any(_SPECIAL_CHARACTERS))
 
 
-def _quote_as_nsys(values: pl.Expr) -> pl.Expr:
-    """Return an expression that quotes strings as nsys does: only strings with a comma. Quotes are not doubled."""
+def _quote_as_nsys_expr(values: pl.Expr) -> pl.Expr:
+    """Return an expression that quotes strings as nsys does: only those with a comma, without doubling quotes."""
     plain = values.cast(pl.String)
-    return _add_quotes(plain, plain.str.contains(",", literal=True))
+    return _add_quotes_expr(plain, plain.str.contains(",", literal=True))
 
 
-def _add_quotes(values: pl.Expr, condition: pl.Expr) -> pl.Expr:
+def _add_quotes_expr(values: pl.Expr, condition: pl.Expr) -> pl.Expr:
     return pl.when(condition).then(pl.concat_str(pl.lit('"'), values, pl.lit('"'))).otherwise(values)

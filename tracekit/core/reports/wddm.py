@@ -8,8 +8,8 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.intervals import compute_union_duration
-from tracekit.core.reports.names import format_hexadecimal
-from tracekit.core.reports.numbers import divide_exactly_rounded, round_to_tenths
+from tracekit.core.reports.names import format_hexadecimal_expr
+from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
 from tracekit.core.reports.report import Request, has_rows, report
 from tracekit.core.reports.summary import DURATION, declare_duration_statistics_columns, statistics_exprs
 from tracekit.core.reports.table import integer_column, percent_column, text_column
@@ -50,7 +50,7 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     busy = compute_union_duration(packets, by=_QUEUE)
     groups = groups.join(busy, on=_QUEUE, how="left").join(spans, on="process_id", how="left")
     span = pl.when(pl.col("span") > 0).then(pl.col("span").cast(pl.Float64))
-    groups = groups.with_columns(share=divide_exactly_rounded(pl.col("duration_ns").fill_null(0) * 100.0, span))
+    groups = groups.with_columns(share=quotient_expr(pl.col("duration_ns").fill_null(0) * 100.0, span))
     contexts = request.frames("wddm_contexts").select("context_id", "node", pl.col("name").alias("engine_name"))
     rows = groups.lazy().join(contexts, on="context_id", how="left", maintain_order="left_right")
     engine = pl.col("engine_type").cast(pl.String)
@@ -58,9 +58,9 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     rows = rows.with_columns(
         name=pl.when(is_other).then(pl.coalesce("engine_name", engine)).otherwise(engine),
         node=pl.col("node").fill_null(0),
-        context_text=format_hexadecimal(pl.col("context_id")),
+        context_text=format_hexadecimal_expr(pl.col("context_id")),
     )
-    order = [round_to_tenths(pl.col("share")), *map(pl.col, _QUEUE)]
+    order = [round_to_tenths_expr(pl.col("share")), *map(pl.col, _QUEUE)]
     return rows.sort(order, descending=[True] + [False] * len(_QUEUE), nulls_last=True, maintain_order=True)
 
 

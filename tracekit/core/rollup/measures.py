@@ -40,7 +40,7 @@ class Measures:
 
     Attributes:
         ops: The ops of the capture.
-        mode: Which rules determine the kernels that use Tensor Cores. See ``tensor_cores.uses_tensor_cores``.
+        mode: Which rules determine the kernels that use Tensor Cores. See ``tensor_cores.uses_tensor_cores_expr``.
     """
 
     ops: Ops
@@ -100,7 +100,7 @@ class Measures:
         needed = ["activity", "device_id"] if self.mode == "extended" else ["activity", "name", "call_id", "instance"]
         kernels = self.ops.select_calls(*needed, rows=rows).with_columns(_row=rows)
         names = self.ops.frames("kernels").select("name").collect()["name"].gather(kernels["activity"])
-        uses = tensor_cores.uses_tensor_cores(pl.col("long_name"), mode=self.mode)
+        uses = tensor_cores.uses_tensor_cores_expr(pl.col("long_name"), mode=self.mode)
         if self.mode == "extended":
             uses = pl.when(~pl.col("device_id").is_in(self._amd_devices.implode())).then(uses)
         kernels = kernels.with_columns(long_name=names).with_columns(uses_tc=uses)
@@ -133,7 +133,7 @@ class Measures:
         (whether its data type has half precision), and the formats of its first instance.
         """
         ops = self.ops.ops
-        status = tensor_cores.find_support_status(pl.col("op_type").cast(pl.String), mode=self.mode)
+        status = tensor_cores.support_status_expr(pl.col("op_type").cast(pl.String), mode=self.mode)
         used = self.select_calls("op", rows=self._kernel_properties["uses_tc"].arg_true()).to_series().unique()
         uses = pl.int_range(pl.len()).is_in(used.implode())
         formats = self.formats.select("data_format", "output_format", "parameters_format", op=self.instances["op"])

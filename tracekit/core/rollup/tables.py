@@ -99,8 +99,8 @@ def build_iterations(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def group_nodes(rollup: Rollup) -> pl.DataFrame:
-    """Return the declared table ``group_nodes``, with one row per group."""
+def build_group_nodes(rollup: Rollup) -> pl.DataFrame:
+    """Return the declared table ``group_nodes``, with one row per group of ops, such as a scope or a loop."""
     return rollup.groups.select(
         *["path", "level", "direction", "op_count", "instance_count"],
         group_node_id=pl.int_range(pl.len()),
@@ -147,7 +147,7 @@ TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
     "ops": build_ops,
     "op_instances": build_op_instances,
     "iterations": build_iterations,
-    "group_nodes": group_nodes,
+    "group_nodes": build_group_nodes,
 }
 
 

@@ -137,7 +137,7 @@ def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first
     """
 
     def list_flow_end_parts(phase: str, end: str) -> list[str | pl.Expr]:
-        times = text.thousandths_exprs(clock.convert(pl.col(f"{end}_ns")))
+        times = text.thousandths_exprs(clock.converted_time_expr(pl.col(f"{end}_ns")))
         lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
         return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{end}_lane_id")]
 

@@ -342,7 +342,10 @@ def compute_time_deltas(times: Array, before: int = 0) -> Numbers:
 
 
 def _intern_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence) -> list[InternedValue]:
-    """Return the alternative values of an argument that are not always null, and intern those that are strings."""
+    """Intern the string values of an argument, and return its alternative values.
+
+    Alternatives that are null in all rows are omitted.
+    """
     return [
         InternedValue(
             value.form,
@@ -393,7 +396,7 @@ def _read_block_values(
 
 
 def _select_alternatives(values: SequenceOf[RowValues]) -> list[RowValues]:
-    """Return the alternative values of an argument that are used by some rows, with masks of the rows that use them.
+    """Return which rows use each alternative value of an argument. Alternatives that no row uses are omitted.
 
     A row uses the first alternative that is not null.
     """

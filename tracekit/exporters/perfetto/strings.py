@@ -78,7 +78,7 @@ class StringTable:
         self._categories: dict[tuple[str, bytes], _CategoryIds] = {}
 
     def intern(self, table: str, rows: Rows, expression: pl.Expr) -> InternedStrings:
-        """Intern the strings that an expression returns for the rows of a table.
+        """Evaluate an expression for the rows of a table, and intern the resulting strings.
 
         The expression is evaluated once per combination of the values that it depends on. If it depends on a single
         Categorical column, strings of earlier calls are not interned again.
@@ -111,13 +111,15 @@ class StringTable:
         return numbers
 
     def _intern_categories(self, table: str, examples: pl.DataFrame, order: Codes, expression: pl.Expr) -> Numbers:
-        """Return the interning id of the string that an expression returns for each of the given, distinct values.
+        """Evaluate an expression for distinct values, intern the resulting strings, and return one id per value.
+
+        Strings that were interned by earlier calls with the same expression are not interned again.
 
         Args:
             table: Name of the string table.
             examples: The distinct values, in one Categorical column.
-            order: Row numbers of ``examples`` in the order in which new strings are interned.
-            expression: The expression.
+            order: Row numbers of ``examples``, in the order in which to intern new strings.
+            expression: The expression, which converts a value to a string.
         """
         name = examples.columns[0]
         category = examples[name].to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1

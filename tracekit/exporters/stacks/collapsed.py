@@ -41,7 +41,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
         heads = pc.binary_join_element_wise(heads, "", ";")
     groups, nodes, weights = (profile.weights[c].to_numpy() for c in ("group", "node", "weight"))
     with path.open("wb") as file:
-        for rows, edges, frames in profile.iter_frame_batches(nodes.astype(np.int64)):
+        for rows, edges, frames in profile.iterate_frame_batches(nodes.astype(np.int64)):
             stacks = pa.ListArray.from_arrays(pa.array(edges, pa.int32()), texts.take(pa.array(frames)))
             joined = pc.binary_join_element_wise(heads.take(pa.array(groups[rows])), pc.binary_join(stacks, ";"), "")
             lines = pc.binary_join_element_wise(joined, pa.array(weights[rows]).cast(pa.string()), " ")

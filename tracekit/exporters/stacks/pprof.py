@@ -42,7 +42,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
     groups, weights = (profile.weights[c].to_list() for c in ("group", "weight"))
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         packed.write(message.SerializeToString(deterministic=True))
-        for part, edges, frames in profile.iter_frame_batches(profile.weights["node"].to_numpy()):
+        for part, edges, frames in profile.iterate_frame_batches(profile.weights["node"].to_numpy()):
             batch = schemas.load_message_class("pprof", "Profile")()
             locations, ends = (frames + 1).tolist(), edges.tolist()
             for nth, row in enumerate(range(part.start, part.stop)):

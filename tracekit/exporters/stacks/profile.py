@@ -68,7 +68,7 @@ class Profile:
     groups: list[str | None]
     weights: pl.DataFrame
 
-    def iter_frame_batches(self, nodes: Int64Array) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
+    def iterate_frame_batches(self, nodes: Int64Array) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
         """Yield the frames of call stacks in batches.
 
         Args:

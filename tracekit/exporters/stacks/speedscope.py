@@ -45,7 +45,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
             about = {"type": "sampled", "name": name or profile.events, "unit": unit, "startValue": 0}
             text = json.dumps({**about, "endValue": sum(weights), "weights": weights}, separators=(",", ":"))
             file.write((",\n" if nth else "\n") + text[:-1] + ',"samples":[')
-            for part, edges, indices in profile.iter_frame_batches(rows["node"].to_numpy()):
+            for part, edges, indices in profile.iterate_frame_batches(rows["node"].to_numpy()):
                 lists = pl.Series(indices).cast(pl.String)
                 batch = ",".join(
                     f"[{','.join(lists[a:b])}]" for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)

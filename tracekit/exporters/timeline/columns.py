@@ -28,7 +28,7 @@ class Clock(NamedTuple):
     end_ns: int = 0
     drift: float = 0.0
 
-    def convert(self, time: pl.Expr) -> pl.Expr:
+    def converted_time_expr(self, time: pl.Expr) -> pl.Expr:
         """Return an expression that converts times of the capture in ns to times in the file in ns."""
         drifted = time + (time * self.drift).round().cast(pl.Int64) if self.drift else time
         return drifted + self.shift_ns if self.shift_ns else drifted
@@ -91,7 +91,7 @@ def list_column_names(*expressions: pl.Expr | None) -> list[str]:
 
 def start_expr(kind: EventKind, clock: Clock) -> pl.Expr:
     """Return an expression for the start of events in ns, as it is written to the file."""
-    return clock.convert(kind.start)
+    return clock.converted_time_expr(kind.start)
 
 
 def duration_expr(kind: EventKind, clock: Clock) -> pl.Expr:
@@ -100,5 +100,7 @@ def duration_expr(kind: EventKind, clock: Clock) -> pl.Expr:
     A slice that was never closed ends with the capture. The duration is 0 for a slice that ends before it starts.
     """
     end = kind.end.fill_null(clock.end_ns)
-    duration = clock.convert(end) - clock.convert(kind.start) if clock.drift else end - kind.start
+    duration = (
+        clock.converted_time_expr(end) - clock.converted_time_expr(kind.start) if clock.drift else end - kind.start
+    )
     return duration.clip(lower_bound=0)

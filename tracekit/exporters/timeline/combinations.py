@@ -72,8 +72,9 @@ def assign_codes_to_combinations(
     for nth, names in enumerate(groups):
         with contextlib.suppress(_TooManyError):
             most = limit if nth else None
-            more, size = _compact_codes(*_compute_row_codes(rows, names, most), most)
-            codes, count = _compact_codes(_combine_codes(codes, more, size), count * size, most)
+            group_codes, group_count = _compact_codes(*_compute_row_codes(rows, names, most), most)
+            combined = _combine_codes(codes, group_codes, group_count)
+            codes, count = _compact_codes(combined, count * group_count, most)
             used.append(nth)
     columns = list(dict.fromkeys(name for nth in used for name in groups[nth]))
     examples, _ = _select_example_rows(rows, columns, codes, count)
@@ -92,7 +93,7 @@ class _LazyCodes(NamedTuple):
     block: Callable[[slice], Codes]
 
     def store(self, count: int) -> Codes:
-        """Return the codes of all rows, all of which are below ``count``, in the smallest unsigned type."""
+        """Return the codes of all rows in the smallest unsigned type that can hold codes below ``count``."""
         return map_blocks(self.block, self.rows, np.min_scalar_type(max(count - 1, 0)))
 
 
@@ -101,9 +102,15 @@ def _read_codes_lazily(codes: Codes) -> _LazyCodes:
     return _LazyCodes(len(codes), lambda block: codes[block].astype(np.int64))
 
 
-def _combine_codes(codes: Codes, more: Codes, size: int) -> _LazyCodes:
-    """Return a code for each pair of codes. ``size`` is a number that is larger than all of the codes ``more``."""
-    return _LazyCodes(len(codes), lambda block: codes[block].astype(np.int64) * size + more[block])
+def _combine_codes(first: Codes, second: Codes, second_count: int) -> _LazyCodes:
+    """Combine two arrays of codes into one, so that different pairs of codes get different codes.
+
+    Args:
+        first: One code per row.
+        second: Another code per row.
+        second_count: A number larger than all codes in ``second``.
+    """
+    return _LazyCodes(len(first), lambda block: first[block].astype(np.int64) * second_count + second[block])
 
 
 def _equal_codes(rows: int) -> Codes:
@@ -146,14 +153,14 @@ def _select_example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: 
 
 def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
     """Extend combinations by a column, and return the new code of each row and a number larger than all codes."""
-    more, size = _compute_column_codes(rows, name, limit)
-    if count == 1 or size == 1:
-        return (more, size) if count == 1 else (codes, count)
-    both = _LazyCodes(codes.rows, lambda block: codes.block(block) * size + more.block(block))
-    if count * size <= _TABLE_SIZE:
-        return both, count * size
-    compacted, size = _compact_codes(both, count * size, limit)
-    return _read_codes_lazily(compacted), size
+    column_codes, column_count = _compute_column_codes(rows, name, limit)
+    if count == 1 or column_count == 1:
+        return (column_codes, column_count) if count == 1 else (codes, count)
+    both = _LazyCodes(codes.rows, lambda block: codes.block(block) * column_count + column_codes.block(block))
+    if count * column_count <= _TABLE_SIZE:
+        return both, count * column_count
+    compacted, compacted_count = _compact_codes(both, count * column_count, limit)
+    return _read_codes_lazily(compacted), compacted_count
 
 
 def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:

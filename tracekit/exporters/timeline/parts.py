@@ -51,7 +51,7 @@ def compute_part_layout(view: View, part: Part, tracks: Collection[str], shift: 
     """
     layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
     clock = Clock(shift + part.offset_ns, layout.clock.end_ns, part.drift)
-    first = pl.select(clock.convert(pl.lit(-layout.clock.shift_ns, pl.Int64))).item()
+    first = pl.select(clock.converted_time_expr(pl.lit(-layout.clock.shift_ns, pl.Int64))).item()
     if first < 0:
         raise _EarlierEventError(-first)
     return layout._replace(clock=clock)

@@ -121,8 +121,8 @@ class IpcFile:
     def _decode_batch(self, file: InputFile, message: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
         """Decode some columns of an uncompressed record batch, without validating the values."""
         batch, start = _read_metadata_table(message, _HEADER), message.offset + message.metadata_size
-        rows, buffers = batch.read_number(_LENGTH, "<q"), list(batch.iter_structs(_BUFFERS, _BUFFER))
-        nodes = list(batch.iter_structs(_NODES, _NODE))
+        rows, buffers = batch.read_number(_LENGTH, "<q"), list(batch.iterate_structs(_BUFFERS, _BUFFER))
+        nodes = list(batch.iterate_structs(_NODES, _NODE))
         arrays = []
         for name in columns:
             layout = (self._columns or {})[name]
@@ -207,7 +207,7 @@ def _read_file_messages(file: InputFile) -> Iterator[IpcMessage]:
         raise Damage(f"it declares a footer of {size} bytes, but the file has only {file.size} bytes")
     footer = FlatTable.read_root_table(file.read(file.size - tail - size, size))
     for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
-        for at, head, body in footer.iter_structs(field, _BLOCK):
+        for at, head, body in footer.iterate_structs(field, _BLOCK):
             message = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
             if message is None or (message.metadata_size, message.body_size) != (head, body):
                 raise Damage(
@@ -265,7 +265,7 @@ def _reserve_batch_buffers(file: InputFile, message: IpcMessage, batch: FlatTabl
     For each compressed buffer, reserve memory for the decompressed size that the buffer declares.
     """
     compressed = batch.read_nested_table(_COMPRESSION) is not None
-    for offset, length in batch.iter_structs(_BUFFERS, _BUFFER):
+    for offset, length in batch.iterate_structs(_BUFFERS, _BUFFER):
         if not 0 <= offset <= offset + length <= message.body_size:
             raise Damage(
                 f"a buffer at offsets {offset} to {offset + length} lies outside its message body "

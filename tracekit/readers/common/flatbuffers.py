@@ -62,7 +62,7 @@ class FlatTable:
         at = self._find_field_offset(field)
         return None if at is None else FlatTable(self._data, at + _read_number(self._data, at, _OFFSET))
 
-    def iter_structs(self, field: int, struct_format: str) -> Iterator[tuple[int, ...]]:
+    def iterate_structs(self, field: int, struct_format: str) -> Iterator[tuple[int, ...]]:
         """Yield the structs of the vector that a field holds. Nothing is yielded if the field is absent.
 
         Args:

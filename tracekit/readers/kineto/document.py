@@ -69,7 +69,7 @@ class Document:
             CorruptTraceError: The file is not a JSON object or array, or too many of its events are invalid.
         """
         while self.advance_to_events():
-            yield from self._parse_events()
+            yield from self._parse_event_batches()
             if self._is_array:
                 return
 
@@ -173,7 +173,8 @@ class Document:
         if key in self._metadata_names:
             self.oversized.append(key)
 
-    def _parse_events(self) -> Iterator[None]:
+    def _parse_event_batches(self) -> Iterator[None]:
+        """Parse the current array of events, and yield whenever the sandbox contains a batch of rows."""
         sandbox = self._sandbox
         while (result := sandbox.parse_events()) != ENDED:
             if result == INVALID and not (self._are_quotes_escaped and self._find_next_event() is not None):

@@ -42,7 +42,7 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
     check_polars_can_run()
     rows, session, messages = RowCollector(source.path), SessionPage(), frame.NcuMessages()
     pages: dict[str, None] = {}
-    for page, text in frame.iter_table_rows(source.path, messages):
+    for page, text in frame.iterate_table_rows(source.path, messages):
         pages[page.layout] = None
         if page.layout == "session":
             session.add_rows(page, text)

@@ -219,7 +219,7 @@ def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -
     return b"\n".join(rows)
 
 
-def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
+def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
     """Yield the rows of all tables of a file in batches, together with the table that they belong to.
 
     Rows are complete, and each row is one line. The first batch of each table is empty, so that tables without rows are

@@ -58,7 +58,7 @@ class RepCapture(Capture):
                 return self._read_metric_columns(columns)
             if name == INSTANCES:
                 return instances.read_instances(self._report).select(list(columns))
-            return build_table(name, self._iter_table_rows(name, columns), columns)
+            return build_table(name, self._iterate_table_rows(name, columns), columns)
 
     def close(self) -> None:
         """Close the file."""
@@ -74,7 +74,7 @@ class RepCapture(Capture):
         missing = pa.nulls(self._metrics.num_rows)
         return pa.table({f.name: arrays.get(f.name, missing.cast(_remove_dictionary_type(f.type))) for f in schema})
 
-    def _iter_table_rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
+    def _iterate_table_rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
         if name == LAUNCHES:
             needed = any(c in launches.METRIC_COLUMNS for c in columns)
             return launches.read_launch_rows(self._report, self._metrics if needed else None, columns)

@@ -258,6 +258,6 @@ def decode_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def iter_results(report: ReportFile) -> Iterator[tuple[int, Any]]:
+def iterate_results(report: ReportFile) -> Iterator[tuple[int, Any]]:
     """Yield the index and the parsed message of each result, in file order."""
     return ((number, report.read_result(number)) for number in range(len(report.results)))

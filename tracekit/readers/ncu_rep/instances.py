@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode
-from tracekit.readers.ncu_rep.container import check_count, iter_results, message_class
+from tracekit.readers.ncu_rep.container import check_count, iterate_results, message_class
 from tracekit.readers.ncu_rep.metrics import BATCH_BYTES, INT32, INT64, MAX_METRICS, decode_metric_values
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ def read_instances(report: ReportFile) -> pa.Table:
         Damage: A message is invalid or refers to a missing name, or a result has more than ``MAX_INSTANCES`` values.
     """
     table = pa.concat_tables(
-        [COLUMNS.empty_table(), *(_decode_instances(*batch) for batch in _iter_instance_batches(report))]
+        [COLUMNS.empty_table(), *(_decode_instances(*batch) for batch in _iterate_instance_batches(report))]
     )
     return table.set_column(1, "metric", compact_dictionary(table["metric"], report.names.dictionary))
 
 
-def _iter_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
+def _iterate_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
     """Yield the encoded instance values of all metrics in batches.
 
     Yields:
@@ -61,7 +61,7 @@ def _iter_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int,
     owners: list[tuple[int, int, int]] = []
     messages: list[bytes] = []
     size = 0
-    for number, result in iter_results(report):
+    for number, result in iterate_results(report):
         for name, instances in _collect_instances_by_metric(report, number, result).items():
             owners.append((number, name, len(instances)))
             messages += instances

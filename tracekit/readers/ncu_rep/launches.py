@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.readers.ncu_rep import nvtx
-from tracekit.readers.ncu_rep.container import decode_text, iter_results
+from tracekit.readers.ncu_rep.container import decode_text, iterate_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ def read_launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequ
         {} if metrics is None else _read_values_of_metrics(report, metrics, [c for c in METRIC_COLUMNS if c in columns])
     )
     ranges = any(c in columns for c in RANGE_COLUMNS)
-    for number, result in iter_results(report):
+    for number, result in iterate_results(report):
         row = _read_launch_row(report, number, result)
         from_metrics = {
             c: _round_or_none(v[number]) for c, v in metric_values.items() if c not in SIZES or row["kind"] == "graph"

@@ -19,7 +19,7 @@ from tracekit.readers.common.columns import compact_dictionary, to_valid_utf8
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode, extract_strings
 from tracekit.readers.ncu.units import find_unit_of_metric
-from tracekit.readers.ncu_rep.container import check_count, iter_results, message_class
+from tracekit.readers.ncu_rep.container import check_count, iterate_results, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,7 +81,7 @@ def read_metrics(report: ReportFile) -> pa.Table:
         Damage: A message is invalid, or refers to a missing name.
     """
     numbers = report.names.indices.to_numpy()
-    tables = [decode_metrics(batch, numbers) for batch in iter_metric_batches(report)]
+    tables = [decode_metrics(batch, numbers) for batch in iterate_metric_batches(report)]
     return pa.concat_tables([COLUMNS.empty_table(), *tables])
 
 
@@ -103,10 +103,10 @@ def build_metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Arr
     }
 
 
-def iter_metric_batches(report: ReportFile) -> Iterator[MetricBatch]:
+def iterate_metric_batches(report: ReportFile) -> Iterator[MetricBatch]:
     """Yield batches of the encoded metrics of all results."""
     batch = MetricBatch()
-    for number, result in iter_results(report):
+    for number, result in iterate_results(report):
         batch.add_result(number, check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"))
         if batch.size >= BATCH_BYTES:
             yield batch

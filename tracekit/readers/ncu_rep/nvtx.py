@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.common.protobuf.wire import to_signed
-from tracekit.readers.ncu_rep.container import check_count, decode_text, iter_results, message_class
+from tracekit.readers.ncu_rep.container import check_count, decode_text, iterate_results, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ _FLOAT_TYPES = ("double", "float")
 
 def read_range_rows(report: ReportFile) -> Iterator[Row]:
     """Yield the ranges that were open at each launch as rows of ``ncu_nvtx_ranges``."""
-    return (row for number, result in iter_results(report) for row in read_launch_ranges(number, result))
+    return (row for number, result in iterate_results(report) for row in read_launch_ranges(number, result))
 
 
 def read_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:

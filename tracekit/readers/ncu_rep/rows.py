@@ -27,14 +27,29 @@ def build_table(name: str, rows: Iterable[Row], columns: Sequence[str] | None = 
     schema = schemas.arrow_schema(schemas.table(name), columns)
     source = iter(rows)
     batches = iter(lambda: list(itertools.islice(source, BATCH_ROWS)), [])
-    return pa.concat_tables([schema.empty_table(), *(_build_batch(batch, schema, name) for batch in batches)])
+    return pa.concat_tables([schema.empty_table(), *(_build_batch(batch, schema) for batch in batches)])
 
 
-def _build_batch(rows: list[Row], schema: pa.Schema, name: str) -> pa.Table:
+def _build_batch(rows: list[Row], schema: pa.Schema) -> pa.Table:
+    return pa.table([_build_field_column(rows, field) for field in schema], schema=schema)
+
+
+def _build_field_column(rows: list[Row], field: pa.Field) -> pa.Array:
+    values = [row.get(field.name) for row in rows]
     try:
-        return pa.table([_build_column([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
+        return _build_column(values, field.type)
     except (pa.ArrowInvalid, OverflowError) as e:
-        raise Damage(f"a number does not fit into its column of {name}") from e
+        unfit = next((value for value in values if not _is_convertible(value, field.type)), None)
+        raise Damage(f"the number {unfit} does not fit into the column {field.name} ({field.type})") from e
+
+
+def _is_convertible(value: object, kind: pa.DataType) -> bool:
+    """Return whether a value can be converted to a data type."""
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
 
 
 def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.ncu_rep.container import check_count, decode_text, iter_results, message_class
+from tracekit.readers.ncu_rep.container import check_count, decode_text, iterate_results, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ _LINK = re.compile(r"@(section|sass|source|url):([^@]*)@")
 def read_rule_rows(report: ReportFile) -> Iterator[Row]:
     """Yield the messages about all results as rows of ``ncu_rules``."""
     total = 0
-    for number, result in iter_results(report):
+    for number, result in iterate_results(report):
         sections = _read_section_names(result) if result.rules else {}
         for data in check_count(result.rules, MAX_RULES, f"rules of result {number}"):
             rule = parse(message_class("Rule"), data, f"a rule of result {number}")

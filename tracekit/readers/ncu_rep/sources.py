@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.common.protobuf.wire import to_signed
-from tracekit.readers.ncu_rep.container import check_count, decode_text, iter_results, message_class
+from tracekit.readers.ncu_rep.container import check_count, decode_text, iterate_results, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ def read_source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row
 def _collect_launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
     """Return the launch ids of the results that refer to each module, by process id and module number."""
     launches: dict[Module, list[int]] = defaultdict(list)
-    for number, result in iter_results(report):
+    for number, result in iterate_results(report):
         process = report.find_process_id(report.results[number])
         for module in _list_modules_of_result(number, result):
             launches[process, module].append(number)

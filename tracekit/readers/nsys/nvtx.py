@@ -58,7 +58,7 @@ def resolve_domain_ids(_capture: Lookups, _table: str, source_rows: pa.Table) ->
 
 
 def compute_domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return a key for the domain of each event, which consists of a process id and a domain id.
+    """Return the domain key of each event, which combines the process id and the domain id.
 
     ``replace_name_keys`` later replaces the key with the domain name.
     """
@@ -66,7 +66,7 @@ def compute_domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -
 
 
 def compute_category_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return a key for the category of each event: a process id, a domain id and a category id.
+    """Return the category key of each event, which combines the process id, the domain id and the category id.
 
     ``replace_name_keys`` later replaces the key with the category name.
     """

@@ -250,7 +250,7 @@ def _expand_to_all_rows(field: Field, rows: Int64Array, row_count: int) -> Field
     if field.stops is not None:
         stops = np.zeros(row_count, np.int64)
         stops[rows] = field.stops
-    return Field(values, stops, valid)
+    return Field(values, stops, valid, field.number)
 
 
 def _build_column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array:
@@ -292,7 +292,7 @@ def _number_selected_rows(mask: Mask | None, row_count: int) -> pa.Array:
 def _build_bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
     """Return the values of a field of bytes as a binary array."""
     if field.stops is None:
-        raise Damage("a field holds a number instead of bytes")
+        raise Damage(f"field {field.number} holds a number instead of bytes")
     starts, stops = field.values.view(np.int64), field.stops
     if field.valid is not None:
         stops = np.maximum.accumulate(np.where(field.valid, stops, 0))

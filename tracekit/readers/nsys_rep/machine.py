@@ -132,7 +132,7 @@ def read_network_card_rows(report: MachineReport) -> Iterable[Row]:
     value, devices = load_fields("Property").value, load_fields("NetworkDevices").devices
     listed = (p.message(value) for p in _read_property_messages(report, NETWORK_CARDS))
     return (
-        _build_row(m, _NETWORK_CARD, _NETWORK_CARD_STRINGS) for cards in listed for m in cards.iter_messages(devices)
+        _build_row(m, _NETWORK_CARD, _NETWORK_CARD_STRINGS) for cards in listed for m in cards.iterate_messages(devices)
     )
 
 
@@ -162,26 +162,27 @@ def read_cuda_gpu_rows(report: MachineReport) -> Iterable[Row]:
 
 def read_context_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA context."""
-    return (_build_row(m, _CONTEXT) for m in report.raw_data.trailer.iter_messages(_TRAILER.contexts))
+    return (_build_row(m, _CONTEXT) for m in report.raw_data.trailer.iterate_messages(_TRAILER.contexts))
 
 
 def read_stream_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA stream."""
-    return (_build_row(m, _STREAM) for m in report.raw_data.trailer.iter_messages(_TRAILER.streams))
+    return (_build_row(m, _STREAM) for m in report.raw_data.trailer.iterate_messages(_TRAILER.streams))
 
 
 def read_named_stream_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA stream that has an NVTX name."""
     return (
         _build_row(m, _NAMED_STREAM, _NAMED_STREAM_STRINGS)
-        for m in report.raw_data.trailer.iter_messages(_TRAILER.named_streams)
+        for m in report.raw_data.trailer.iterate_messages(_TRAILER.named_streams)
     )
 
 
 def read_thread_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per named thread."""
     return (
-        _build_row(m, _THREAD) for m in report.raw_data.thread_names.iter_messages(load_fields("ThreadNames").threads)
+        _build_row(m, _THREAD)
+        for m in report.raw_data.thread_names.iterate_messages(load_fields("ThreadNames").threads)
     )
 
 
@@ -200,13 +201,13 @@ def read_component_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per hardware component whose performance counters were recorded."""
     return (
         _build_row(m, _COMPONENT, _COMPONENT_STRINGS)
-        for m in report.raw_data.trailer.iter_messages(_TRAILER.components)
+        for m in report.raw_data.trailer.iterate_messages(_TRAILER.components)
     )
 
 
 def read_performance_metric_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per performance metric that was recorded, with its name and unit."""
-    listed = report.raw_data.trailer.iter_messages(_TRAILER.performance_metrics)
+    listed = report.raw_data.trailer.iterate_messages(_TRAILER.performance_metrics)
     return (_build_row(m, _PERFORMANCE_METRIC, _PERFORMANCE_METRIC_STRINGS) for m in listed)
 
 
@@ -280,9 +281,11 @@ def _read_property_messages(report: MachineReport, *ids: int) -> Iterator[Messag
 def _read_device_messages(report: MachineReport, field: int) -> Iterator[Message]:
     devices = load_fields("TargetDevices").devices
     targets = (
-        m for machine in report.raw_data.trailer.iter_messages(_TRAILER.targets) for m in machine.iter_messages(devices)
+        m
+        for machine in report.raw_data.trailer.iterate_messages(_TRAILER.targets)
+        for m in machine.iterate_messages(devices)
     )
-    return (m for target in targets for m in target.iter_messages(field))
+    return (m for target in targets for m in target.iterate_messages(field))
 
 
 def _build_row(message: Message, numbers: dict[str, int], strings: dict[str, int] | None = None) -> Row:

@@ -280,7 +280,7 @@ class _RedactedReport:
             The ids of the strings that hold the environments of processes.
         """
         environments: set[int] = set()
-        for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._find_environment_spans):
+        for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._find_environment_starts):
             keys = list(_find_occurrences(body, private.PROCESS_KEY))
             if not keys and not spans:
                 continue
@@ -317,8 +317,8 @@ class _RedactedReport:
             self.redaction.collect_names(ENVIRONMENT, text[start:])
         return start is not None and is_environment(text)
 
-    def _find_environment_spans(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
-        """Return an interval of one byte at each offset at which an environment may begin."""
+    def _find_environment_starts(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
+        """Return the offsets at which an environment may begin, as intervals of one byte."""
         try:
             starts = find_environment_candidates(data, self.budget.left, include_homes=include_homes)
         except TooManyCandidates as e:
@@ -357,7 +357,7 @@ class _RedactedReport:
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
-        environments = [start for start, _, _ in self._find_environment_spans(entries.body, include_homes=True)]
+        environments = [start for start, _, _ in self._find_environment_starts(entries.body, include_homes=True)]
         known = self._find_strings_with_ids(entries, ids, self.environments)
         for nth in sorted({*entries.find_entries_at(zeros), *entries.find_entries_at(environments), *known}):
             text = entries[nth]
@@ -384,7 +384,7 @@ class _RedactedReport:
         }
 
     def _redact_strings_block(self, searched_block: _SearchedBlock, first_string_id: int) -> bytes:
-        """Redact the strings of a block, of which the first has the given id, and return the bytes of the block."""
+        """Redact the strings of a block, and return the new bytes of the block."""
         _, body, spans = searched_block
         if not spans and not self.outputs and not self.environments:
             return body

@@ -86,7 +86,7 @@ def detect_file_form(head: bytes) -> FileForm | None:
 def _is_saved_model(data: memoryview) -> bool:
     fields = _read_expected_fields(data, {_SCHEMA_VERSION: VARINT, _META_GRAPHS: DELIMITED})
     return fields.get(_SCHEMA_VERSION) == [1] and all(
-        map(_has_meta_graph_fields, _list_submessages(fields, _META_GRAPHS))
+        map(_has_meta_graph_fields, _iterate_submessages(fields, _META_GRAPHS))
     )
 
 
@@ -95,7 +95,7 @@ def _has_meta_graph_fields(data: memoryview) -> bool:
 
 
 def _is_meta_graph(data: memoryview) -> bool:
-    return any(map(_is_meta_info, _list_submessages(_read_expected_fields(data, _META_GRAPH_FIELDS), _INFO)))
+    return any(map(_is_meta_info, _iterate_submessages(_read_expected_fields(data, _META_GRAPH_FIELDS), _INFO)))
 
 
 def _is_meta_info(data: memoryview) -> bool:
@@ -117,14 +117,14 @@ def _is_graph(data: memoryview) -> bool:
     results = [
         detector(submessage)
         for number, detector in _GRAPH_FIELD_DETECTORS.items()
-        for submessage in _list_submessages(fields, number)
+        for submessage in _iterate_submessages(fields, number)
     ]
     return bool(results) and all(results)
 
 
 def _is_node(data: memoryview) -> bool:
     fields = _read_expected_fields(data, _NODE_FIELDS)
-    names, operations = list(_list_submessages(fields, _NAME)), list(_list_submessages(fields, _OP))
+    names, operations = list(_iterate_submessages(fields, _NAME)), list(_iterate_submessages(fields, _OP))
     if any(_NOT_TEXT.search(name) for name in names):
         return False
     if operations:
@@ -167,7 +167,8 @@ def _read_first_submessage(data: memoryview) -> memoryview:
     return value if number == 1 and not isinstance(value, int) else memoryview(b"")
 
 
-def _list_submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[memoryview]:
+def _iterate_submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[memoryview]:
+    """Return an iterator over the values of the field ``number`` that are bytes."""
     return (v for v in fields.get(number, ()) if not isinstance(v, int))
 
 
@@ -190,12 +191,12 @@ def _read_leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
     If the data is not a message, no fields are returned.
     """
     try:
-        return list(_iter_fields(data))
+        return list(_iterate_fields(data))
     except Damage:
         return []
 
 
-def _iter_fields(data: memoryview) -> Iterator[tuple[int, FieldValue]]:
+def _iterate_fields(data: memoryview) -> Iterator[tuple[int, FieldValue]]:
     offset = 0
     for _ in range(_MAX_FIELDS):
         if offset >= len(data):

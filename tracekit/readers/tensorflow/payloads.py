@@ -67,12 +67,12 @@ def drop_unused_fields(data: memoryview | Window, message_kind: MessageKind) -> 
     Raises:
         Damage: A field extends beyond its message, or has an invalid wire type.
     """
-    return b"".join(_iter_needed_bytes(data, message_kind))
+    return b"".join(_iterate_needed_bytes(data, message_kind))
 
 
-def _iter_needed_bytes(data: memoryview | Window, message_kind: MessageKind) -> Iterator[bytes | memoryview]:
+def _iterate_needed_bytes(data: memoryview | Window, message_kind: MessageKind) -> Iterator[bytes | memoryview]:
     needed, end = _NEEDED_FIELDS[message_kind], 0
-    for number, field_start, start, stop in _iter_fields(data):
+    for number, field_start, start, stop in _iterate_fields(data):
         if stop - start <= SMALL_FIELD_BYTES:
             continue
         yield data[end:field_start]
@@ -91,7 +91,7 @@ def _slice_window(data: memoryview | Window, start: int, stop: int) -> memoryvie
     return data.create_window(start, stop) if isinstance(data, Window) else data[start:stop]
 
 
-def _iter_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:
+def _iterate_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:
     """Yield the number of each field, its start offset, and the start and end offset of its value."""
     offset, end = 0, len(data)
     while offset < end:

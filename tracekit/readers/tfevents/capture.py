@@ -195,7 +195,7 @@ class EventsCapture(Capture):
         counts = self._count_rows_of_runs(name)
         schema = schemas.arrow_schema(schemas.table(name), columns)
         file_columns = [c for c in columns if c not in ("run", _IDS[name])]
-        batches = [batch for run in self.runs for batch in self._iter_column_batches(name, run, file_columns)]
+        batches = [batch for run in self.runs for batch in self._iterate_column_batches(name, run, file_columns)]
         arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
         for field in schema:
             if field.name == "run":
@@ -206,7 +206,7 @@ class EventsCapture(Capture):
                 arrays[field.name] = pa.chunked_array([_cast_column(p, field) for p in batches], field.type)
         return pa.table(arrays)
 
-    def _iter_column_batches(
+    def _iterate_column_batches(
         self, table: str, run: Run, column_names: Sequence[str]
     ) -> Iterator[Mapping[str, pa.Array]]:
         if table == SCALARS:

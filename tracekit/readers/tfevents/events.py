@@ -123,7 +123,7 @@ def read_events(path: Path, pool: BufferPool) -> FileEvents:
     events = FileEvents(path)
     with InputFile(path, may_grow=True) as file, pool.borrow_buffers() as buffers:
         records = RecordReader(file, buffers)
-        for batch in records.iter_record_batches():
+        for batch in records.iterate_record_batches():
             try:
                 _add_events(events, batch)
             except Damage as e:

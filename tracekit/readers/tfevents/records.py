@@ -99,7 +99,7 @@ class RecordReader:
         self._file, self._buffers = file, buffers
         self._read = self._filled = self._consumed = 0
 
-    def iter_record_batches(self) -> Iterator[BufferedRecords]:
+    def iterate_record_batches(self) -> Iterator[BufferedRecords]:
         """Yield batches of complete records up to the end of the file or the first invalid record.
 
         Raises:

@@ -67,11 +67,13 @@ class Field:
         values: The numbers, or the start offsets of the bytes. The value is undefined if the message lacks the field.
         stops: The end offsets of the bytes, or None if the field holds numbers.
         valid: Whether each message has the field, or None if all messages have it.
+        number: The field number.
     """
 
     values: UInt64Array
     stops: Int64Array | None
     valid: Mask | None
+    number: int
 
     def rows(self) -> Int64Array | None:
         """Return the indices of the messages that have the field, or None if all messages have it."""
@@ -91,13 +93,13 @@ class Field:
             Damage: The field holds numbers.
         """
         if self.stops is None:
-            raise Damage("a field holds a number instead of bytes")
+            raise Damage(f"field {self.number} holds a number instead of bytes")
         return self.values.view(np.int64), self.stops
 
     def take(self, rows: Int64Array) -> Field:
         """Return the values of this field in the messages at the given indices, in the order of the indices."""
         stops = None if self.stops is None else self.stops[rows]
-        return Field(self.values[rows], stops, None if self.valid is None else self.valid[rows])
+        return Field(self.values[rows], stops, None if self.valid is None else self.valid[rows], self.number)
 
 
 def decode(
@@ -158,11 +160,11 @@ class _DecodedBatch:
         self, buffer: Buffer, numbers: Sequence[int], starts: Int64Array, stops: Int64Array, span_field: int | None
     ) -> None:
         rows, slots = len(starts), len(numbers)
-        if slots > MAX_SLOTS or numbers[-1] >= FIELDS or numbers[0] < 0:
-            raise ValueError(
-                f"{slots} fields with numbers from {numbers[0]} to {numbers[-1]} were requested, but "
-                f"at most {MAX_SLOTS} fields with numbers below {FIELDS} are allowed"
-            )
+        if slots > MAX_SLOTS:
+            raise ValueError(f"{slots} fields were requested, but at most {MAX_SLOTS} fields are allowed")
+        unsupported = [number for number in numbers if not 0 <= number < FIELDS]
+        if unsupported:
+            raise ValueError(f"field numbers below {FIELDS} are supported, but not {unsupported}")
         at = np.cumsum([SCRATCH, *(WORD * rows for _ in range(2)), *(WORD * rows * slots for _ in range(2))]).tolist()
         buffer.array(at[0], rows, np.int64)[:] = starts
         buffer.array(at[1], rows, np.int64)[:] = stops
@@ -221,10 +223,10 @@ class _FieldCollector:
         return self._fields
 
     def _get_field_at_index(self, index: int, wire_types: int) -> Field:
-        """Return the field whose number has a given index among the requested numbers, allocating its arrays if needed.
+        """Return the field at an index among the requested fields. Its arrays are allocated by the first call.
 
         Args:
-            index: Index of the field number among the requested numbers.
+            index: Index of the field among the requested fields.
             wire_types: Bit mask of the wire types with which the field occurs in a batch.
         """
         number = self._numbers[index]
@@ -232,7 +234,7 @@ class _FieldCollector:
         field = self._fields.get(number)
         if field is None:
             stops = np.zeros(self._rows, np.int64) if delimited else None
-            field = Field(np.zeros(self._rows, np.uint64), stops, np.zeros(self._rows, np.bool_))
+            field = Field(np.zeros(self._rows, np.uint64), stops, np.zeros(self._rows, np.bool_), number)
             self._fields[number] = field
         if (field.stops is not None) != delimited or (wire_types >> DELIMITED & 1) != delimited:
             raise Damage(f"field {number} holds both numbers and bytes")

@@ -67,11 +67,11 @@ def find_occurrences(
         Damage: A field extends beyond the end of its message or has an unknown wire type, or there are too many
             occurrences.
     """
-    if not 0 < len(fields) <= MAX_SLOTS or not 0 < min(fields) <= max(fields) < FIELDS:
-        raise ValueError(
-            f"fields {list(fields)} were requested, but 1 to {MAX_SLOTS} field numbers from 1 to {FIELDS - 1} "
-            "are allowed"
-        )
+    if not 0 < len(fields) <= MAX_SLOTS:
+        raise ValueError(f"{len(fields)} fields were requested, but 1 to {MAX_SLOTS} fields are allowed")
+    unsupported = [number for number in fields if not 0 < number < FIELDS]
+    if unsupported:
+        raise ValueError(f"field numbers from 1 to {FIELDS - 1} are supported, but not {unsupported}")
     table = buffer.bytes(SLOTS, FIELDS)
     table[:] = 0
     table[list(fields)] = np.arange(1, len(fields) + 1)

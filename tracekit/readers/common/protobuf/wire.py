@@ -106,13 +106,13 @@ class Message:
         value = self.bytes_value(field)
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
-    def iter_messages(self, field: int) -> Iterator[Message]:
+    def iterate_messages(self, field: int) -> Iterator[Message]:
         """Return an iterator over the messages that a repeated field holds. A message is decoded when it is reached."""
         return map(Message, self.bytes_values(field))
 
     def messages(self, field: int) -> list[Message]:
         """Decode all messages that a repeated field holds."""
-        return list(self.iter_messages(field))
+        return list(self.iterate_messages(field))
 
     def message(self, field: int) -> Message:
         """Decode the first message that a field holds. Return an empty message if the field is absent."""
