@@ -1,7 +1,7 @@
 """Read GPU profiler files into Arrow tables, attribute kernels to NVTX ranges, and export to formats of other tools."""
 
 from tracekit import forks as _forks  # noqa: F401 - it must be imported before any fork
-from tracekit.lazy import lazy_getattr_and_dir
+from tracekit.lazy import create_lazy_getattr_and_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ __all__ = [
     "stats",
     "unredacted",
 ]
-__getattr__, __dir__ = lazy_getattr_and_dir(
+__getattr__, __dir__ = create_lazy_getattr_and_dir(
     globals(),
     comparison=("diff", "save_baseline"),
     errors=("TracekitError", "TracekitWarning"),

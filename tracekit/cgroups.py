@@ -79,7 +79,7 @@ def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGro
     Args:
         process_folder: The folder of the process in ``/proc``.
     """
-    paths = dict(_group_paths(process_folder / "cgroup"))
+    paths = dict(_read_control_group_paths(process_folder / "cgroup"))
     groups = {
         MemoryGroup(folder, _FILES[kind]): None
         for kind, root, mount_point in _list_memory_mounts(process_folder / "mountinfo")
@@ -101,7 +101,7 @@ def read_memory_limit_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _group_paths(file: Path) -> Iterator[tuple[str, str]]:
+def _read_control_group_paths(file: Path) -> Iterator[tuple[str, str]]:
     """Yield the kind of file system and the path of the control group that controls the memory of the process."""
     for line in _read_lines(file):
         hierarchy, _, rest = line.partition(":")

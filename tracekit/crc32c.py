@@ -20,7 +20,7 @@ _WINDOW_BYTES = 1 << 20
 _LOCK = threading.Lock()
 
 
-def masked_crc32c(data: bytes) -> int:
+def compute_masked_crc32c(data: bytes) -> int:
     """Return the masked CRC-32C of bytes, as in TFRecord files: the CRC rotated right by 15 bits, plus a constant."""
     import numpy as np
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def lazy_getattr_and_dir(
+def create_lazy_getattr_and_dir(
     namespace: dict[str, Any], **modules: tuple[str, ...]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return functions ``__getattr__`` and ``__dir__`` for a package that import its modules on first use.

@@ -107,7 +107,7 @@ def make_malloc_return_large_blocks() -> None:
 
 
 def release_free_memory() -> None:
-    """Release memory to the system that was freed, but that the allocators of Arrow and of the C library still hold."""
+    """Release freed memory that the allocators of Arrow and of the C library still hold to the system."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()

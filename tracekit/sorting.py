@@ -177,10 +177,10 @@ def is_sorted(*keys: Array) -> bool:
 def compute_stable_order(*keys: Array) -> Array:
     """Return the row numbers in ascending order of one or more integer keys. Rows with equal keys keep their order."""
     order = _argsort_stably(keys[0])
-    return _order_ties(order, keys) if len(keys) > 1 else order
+    return _sort_ties(order, keys) if len(keys) > 1 else order
 
 
-def _order_ties(order: Array, keys: Sequence[Array]) -> Array:
+def _sort_ties(order: Array, keys: Sequence[Array]) -> Array:
     """Return rows, which are in ascending order of the first key, in the order of all keys."""
     key = keys[0][order]
     is_tie = key[1:] == key[:-1]

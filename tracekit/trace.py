@@ -809,7 +809,7 @@ def write_table(
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 
 
-def launch_metadata(trace: Trace) -> Launch:
+def read_launch_metadata(trace: Trace) -> Launch:
     """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 

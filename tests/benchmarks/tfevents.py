@@ -36,11 +36,16 @@ def generate(folder: Path) -> Path:
         return path
     sys.path.insert(0, str(ROOT))
     from tests.readers.tfevents_files import VERSION
-    from tracekit.crc32c import masked_crc32c
+    from tracekit.crc32c import compute_masked_crc32c
 
     def framed(data: bytes) -> bytes:
         size = struct.pack("<Q", len(data))
-        return size + struct.pack("<I", masked_crc32c(size)) + data + struct.pack("<I", masked_crc32c(data))
+        return (
+            size
+            + struct.pack("<I", compute_masked_crc32c(size))
+            + data
+            + struct.pack("<I", compute_masked_crc32c(data))
+        )
 
     path.parent.mkdir(parents=True, exist_ok=True)
     making = path.with_name("making")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 from tracekit.core.graph import nodes
-from tracekit.core.graph.names import number_duplicates
+from tracekit.core.graph.names import append_numbers_to_duplicates
 from tracekit.core.graph.nodes import parse_shapes
 
 
@@ -41,7 +41,7 @@ def test_sizes_of_results() -> None:
 
 def test_repeated_names_are_numbered() -> None:
     names = pl.Series(["conv", "bn", "conv", "conv_1", "conv"])
-    numbered = number_duplicates(names)
+    numbered = append_numbers_to_duplicates(names)
     assert numbered.n_unique() == len(names)
     assert numbered.to_list()[:2] == ["conv", "bn"]
     assert all(new.startswith(name) for new, name in zip(numbered, names, strict=True))

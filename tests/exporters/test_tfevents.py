@@ -336,7 +336,7 @@ def test_any_names_become_legal_and_unique(given_names: list[str]) -> None:
     spelt = names.convert_to_legal_node_names(pl.Series(given_names, dtype=pl.String))
     assert all(LEGAL.fullmatch(n) and "//" not in n and n.strip("/") == n for n in spelt)
     assert names.convert_to_legal_node_names(spelt).to_list() == spelt.to_list()
-    made = names.number_duplicates(spelt).to_list()
+    made = names.append_numbers_to_duplicates(spelt).to_list()
     assert len(set(made)) == len(made)
     assert all(m.startswith(s) for m, s in zip(made, spelt, strict=True))
     assert [m for m, s in zip(made, spelt, strict=True) if m == s] == list(dict.fromkeys(spelt)) or "_" in "".join(

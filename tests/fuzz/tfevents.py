@@ -8,7 +8,7 @@ import struct
 from tests.fuzz.changes import DELIMITED, Field, edge, fields, of_bytes, of_message
 from tests.readers import tfevents_files as files
 from tests.readers.tfevents_files import event, frames, message, summary, tensor, value
-from tracekit.crc32c import masked_crc32c
+from tracekit.crc32c import compute_masked_crc32c
 
 FORMAT, SUFFIX = "tfevents", ".tfevents"
 
@@ -16,7 +16,7 @@ FORMAT, SUFFIX = "tfevents", ".tfevents"
 def framed(data: bytes) -> bytes:
     """A record, its sums worked out the fast way."""
     size = struct.pack("<Q", len(data))
-    return size + struct.pack("<I", masked_crc32c(size)) + data + struct.pack("<I", masked_crc32c(data))
+    return size + struct.pack("<I", compute_masked_crc32c(size)) + data + struct.pack("<I", compute_masked_crc32c(data))
 
 
 def _node(name: bytes) -> object:
@@ -111,7 +111,7 @@ def _sizes(dice: random.Random) -> bytes:
     """Let the size of a record lie, under a sum that is right."""
     at = sum(16 + len(r) for r in RECORDS[: dice.randrange(len(RECORDS))])
     size = struct.pack("<Q", edge(dice) & (1 << 64) - 1)
-    return WHOLE[:at] + size + struct.pack("<I", masked_crc32c(size)) + WHOLE[at + 12 :]
+    return WHOLE[:at] + size + struct.pack("<I", compute_masked_crc32c(size)) + WHOLE[at + 12 :]
 
 
 def _deep(dice: random.Random) -> bytes:

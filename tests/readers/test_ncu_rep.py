@@ -138,7 +138,9 @@ def test_launches_in_the_order_of_the_kinds(tmp_path: Path) -> None:
     names = ["launch__block_dim_x", "launch__grid_dim_x"]
     with written(tmp_path, block(*messages, names=names, process=42, process_id=41)) as trace:
         rows = trace.frame("ncu_launches").drop("grid_x").collect().to_dicts()
-        with pytest.raises(CorruptTraceError, match=r"table ncu_launches: a number does not fit"):
+        with pytest.raises(
+            CorruptTraceError, match=r"table ncu_launches: a number does not fit into the column grid_x"
+        ):
             trace["ncu_launches"]
     kernel_row, range_row, list_row, graph_row = rows
     assert {k: v for k, v in kernel_row.items() if v is not None} == {
@@ -382,11 +384,7 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
             r"a section is not a valid protobuf message \(2 b.*",
         ),
         ("ncu_nvtx_ranges", kernel(nvtx=b"\x0a\x7f"), "the NVTX state of result 0 is not a valid protobuf message .*"),
-        (
-            "ncu_launches",
-            kernel(created_s=1 << 63),
-            rf"the number {(1 << 63) * 10**9} does not fit into the column created_utc_ns \(int64\)",
-        ),
+        ("ncu_launches", kernel(created_s=1 << 63), r"a number does not fit into the column created_utc_ns \(int64\)"),
     ],
 )
 def test_damaged_results(tmp_path: Path, table: str, result: tuple[str, bytes], message: str) -> None:

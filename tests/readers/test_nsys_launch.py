@@ -13,14 +13,14 @@ from tests.readers.nsys_rep_files import SHARED, Parts, message
 from tracekit.interface import Launch
 from tracekit.readers.nsys.launch import list_rank_variables
 from tracekit.readers.nsys_rep.container import OPTIONS
-from tracekit.trace import launch_metadata
+from tracekit.trace import read_launch_metadata
 
 MORE = SHARED / "captures" / "h200_more"
 
 
 def launch(path: Path) -> Launch:
     with tk.load(path) as trace:
-        return launch_metadata(trace)
+        return read_launch_metadata(trace)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_a_small_capture_is_converted_completely() -> None:
     window = windows.choose_window(trace, "", "")
     assert window == ((0, 90_000_010), (0, 90_000_010), (0, 90_000_010))
     assert window.is_whole
-    assert (window.before(), window.after()) == (None, None)
+    assert (window.compute_preceding_window(), window.compute_following_window()) == (None, None)
     window = windows.choose_window(trace, "5000000", "5000010")
     assert window.is_whole
     assert window.shown == (4_500_000, 5_500_010)
@@ -60,10 +60,10 @@ def test_windows_contain_what_is_shown(starts: list[int], start: int, length: in
         assert shown[1] <= high
     same = max(starts.count(s) for s in starts)
     assert inside <= max(limit, min(len(starts), limit)) + 2 * same
-    for part in (window.before(), window.after()):
+    for part in (window.compute_preceding_window(), window.compute_following_window()):
         assert part is None or (span[0] <= part[0] < part[1] <= span[1])
-    assert (window.before() is None) == (low <= span[0])
-    assert (window.after() is None) == (high >= span[1])
+    assert (window.compute_preceding_window() is None) == (low <= span[0])
+    assert (window.compute_following_window() is None) == (high >= span[1])
 
 
 @pytest.mark.parametrize(("start", "end"), [("x", ""), ("", "1.5"), ("²", ""), ("", "9" * 20), ("--1", ""), (" 1", "")])

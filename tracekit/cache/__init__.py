@@ -6,11 +6,11 @@ capture, and ``capture`` reads columns from the cache and stores those that are 
 
 from tracekit.cache.capture import CachedCapture, open_cached
 from tracekit.cache.switch import is_enabled
-from tracekit.lazy import lazy_getattr_and_dir
+from tracekit.lazy import create_lazy_getattr_and_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit.cache.folder import CacheFolder, Entry
 
 __all__ = ["CacheFolder", "CachedCapture", "Entry", "is_enabled", "open_cached"]
-__getattr__, __dir__ = lazy_getattr_and_dir(globals(), folder=("CacheFolder", "Entry"))
+__getattr__, __dir__ = create_lazy_getattr_and_dir(globals(), folder=("CacheFolder", "Entry"))

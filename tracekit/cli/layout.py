@@ -107,7 +107,7 @@ def format_fitting_table(frame: pl.DataFrame, width: int, *, bold: bool = False)
 
 
 def _compute_min_name_width(columns: Sequence[TextColumn]) -> int:
-    """Return the width to which names are shortened before further columns are omitted."""
+    """Return the minimum width of a column of names. If this is still too wide, other columns are omitted."""
     has_many_numbers = sum(column.is_number for column in columns) > KEPT_NUMBERS
     return NARROWEST_NAME if has_many_numbers else NARROWEST_TEXT
 
@@ -236,9 +236,9 @@ def _compute_grid_widths(
 
 
 def _compute_max_column_width(widths: Sequence[int], total_width: int) -> int:
-    """Return the largest width to which wider columns can be reduced so that all columns fit ``total_width``.
+    """Return the width to which columns must be limited so that together they fit ``total_width``.
 
-    Columns that are not wider keep their widths.
+    Narrower columns keep their widths.
     """
     for i, width in enumerate(sorted(widths)):
         share = total_width // (len(widths) - i)

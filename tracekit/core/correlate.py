@@ -592,12 +592,12 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
     """
     axis = intervals.Axis.from_intervals(ranges, by=by)
     drop_mapped_pages()
-    ordered = _order_launches(launches if ranges.height else launches.clear(), axis)
+    ordered = _sort_launches(launches if ranges.height else launches.clear(), axis)
     batches = [ranges] if ranges.height <= _PROJECTED_ROWS else ranges.iter_slices(_PROJECTED_ROWS)
     return pl.concat([spill_frame(_project_batch(ordered, batch, axis)) for batch in batches], rechunk=False)
 
 
-def _order_launches(launches: pl.DataFrame, axis: intervals.Axis) -> pl.DataFrame:
+def _sort_launches(launches: pl.DataFrame, axis: intervals.Axis) -> pl.DataFrame:
     """Return launched activities in the order of their launches.
 
     Args:

@@ -98,7 +98,10 @@ def divide_idle_times_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFra
         and ``thread_id`` identify the thread whose events explain the interval. ``name`` is the innermost API call, OS
         call or range that is the cause. These columns are null if they are unknown.
     """
-    typed = [_select_interval_columns(p.name_times().with_columns(_cause_expr(p.cause))) for p in _divide(frames, idle)]
+    typed = [
+        _select_interval_columns(p.add_names_to_times().with_columns(_cause_expr(p.cause)))
+        for p in _divide_by_cause(frames, idle)
+    ]
     return pl.concat(typed).filter(_has_duration_expr()).sort("device_id", "start_ns")
 
 
@@ -131,7 +134,7 @@ def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
         totals.append((part.cause, part.times.select(_DURATION.sum()).item()))
         return totals[-1][1]
 
-    main = max(_divide(frames, idle, by_event=False), key=sum_part_times)
+    main = max(_divide_by_cause(frames, idle, by_event=False), key=sum_part_times)
     rows = [(cause, time) for cause, time in totals if time]
     frame = pl.DataFrame(rows, schema={"cause": COLUMNS["cause"], "time_ns": pl.Int64}, orient="row")
     return IdleTimeTotals(frame.sort("time_ns", "cause", descending=[True, False]), main.find_longest_name())
@@ -151,8 +154,8 @@ class _Part(NamedTuple):
     times: pl.DataFrame
     events: pl.DataFrame
 
-    def name_times(self) -> pl.DataFrame:
-        """Return the intervals with the column ``name``: the name of the innermost event, or null if there is none."""
+    def add_names_to_times(self) -> pl.DataFrame:
+        """Return the intervals with the column ``name``, the name of the innermost event or null."""
         innermost = NestingIndex.from_intervals(self.events, _TRACK).innermost(self.times, "start_ns")
         return self.times.with_columns(name=self.events["name"].gather(innermost))
 
@@ -162,14 +165,20 @@ class _Part(NamedTuple):
         If several names have the same time, the alphabetically first one is returned.
         """
         times, _ = _split_by_overlap(self.times, self.events)
-        named = self._replace(times=times).name_times().drop_nulls("name").group_by("name").agg(time_ns=_DURATION.sum())
+        named = (
+            self._replace(times=times)
+            .add_names_to_times()
+            .drop_nulls("name")
+            .group_by("name")
+            .agg(time_ns=_DURATION.sum())
+        )
         longest = named.filter(pl.col("time_ns") == pl.col("time_ns").max())
         name: str | None = longest.select(pl.col("name").cast(pl.String).min()).item()
         return name
 
 
-def _divide(frames: Frames, idle: pl.DataFrame, *, by_event: bool = True) -> Iterator[_Part]:
-    """Divide the idle intervals of GPUs into one part per cause, in the order of ``CAUSES``.
+def _divide_by_cause(frames: Frames, idle: pl.DataFrame, *, by_event: bool = True) -> Iterator[_Part]:
+    """Yield the parts of the idle intervals of GPUs with each cause, in the order of ``CAUSES``.
 
     Args:
         frames: Function that returns the declared table with a given name.

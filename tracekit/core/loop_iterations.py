@@ -49,7 +49,7 @@ def _reverse_time(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_iterations_starting_with_key_op(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
-    """Return the iterations of a loop whose iterations start with an instance of the key op.
+    """Return the iterations of a loop, each of which starts with an instance of the key op.
 
     With ``ends_early``, an iteration ends at the first op that is not part of the loop.
     """
@@ -86,7 +86,7 @@ def _assign_key_op_numbers(keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_outermost_instances_between_key_ops(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost op instances that overlap no instance of the key op, on the threads that run the key op.
+    """Return the outermost op instances between the instances of the key op, on the threads that run the key op.
 
     The columns are those of ``instances``, ``row`` (row number in ``instances``) and ``slot``, which is the number of
     the preceding instance of the key op, or -1 if there is none.

@@ -98,7 +98,7 @@ def _build_parent_ids(stacks: pl.DataFrame) -> Int64Array:
 
 
 def _compute_max_path_bytes(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
-    """Return the maximum size of a path in bytes for which all paths together do not exceed ``MAX_TOTAL_BYTES``."""
+    """Return the limit in bytes to which paths are shortened, so that their sum does not exceed ``MAX_TOTAL_BYTES``."""
     rows = pl.Series(np.where(parents[1:] > 0, parents[1:] - 1, -1))
     up = pl.select(pl.when(rows >= 0).then(rows)).to_series()
     whole = sum_over_ancestors(up, pl.Series(sizes[1:])).fill_null(MAX_PATH_BYTES).to_numpy()[ids - 1]

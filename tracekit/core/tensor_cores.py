@@ -39,7 +39,7 @@ def uses_tensor_cores_expr(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr
     """
     if mode not in ("extended", "dlprof"):
         raise ValueError(f"unknown mode {mode!r}: it must be 'extended' or 'dlprof'")
-    classify = _uses_by_extended_rules if mode == "extended" else _uses_by_dlprof_rules
+    classify = _classify_by_extended_rules if mode == "extended" else _classify_by_dlprof_rules
     return name.map_batches(
         lambda names: _classify_distinct_names(names, classify), return_dtype=pl.Boolean, is_elementwise=True
     )
@@ -101,8 +101,8 @@ def _classify_distinct_names(names: pl.Series, classify: Callable[[pl.Series], p
     return pl.DataFrame({"name": names}).join(results, on="name", how="left", maintain_order="left")["uses"]
 
 
-def _uses_by_extended_rules(names: pl.Series) -> pl.Series:
-    """Return whether each kernel uses Tensor Cores by the extended rules, or null if its name does not show it."""
+def _classify_by_extended_rules(names: pl.Series) -> pl.Series:
+    """Return whether each kernel uses Tensor Cores by the extended rules, or null if its name is not conclusive."""
     never, uses, unknown = (
         pl.any_horizontal(map(_matches_rule_expr, schemas.load_tensor_core_rules()[k]))
         for k in ("never", "uses", "unknown")
@@ -117,7 +117,7 @@ def _matches_rule_expr(rule: Mapping[str, str]) -> pl.Expr:
     return matches & ~pl.col("name").str.contains(rule["unless"]) if "unless" in rule else matches
 
 
-def _uses_by_dlprof_rules(names: pl.Series) -> pl.Series:
+def _classify_by_dlprof_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the rules of DLProf 1.8.0."""
     rules: Mapping[str, Any] = schemas.load_tensor_core_rules()["dlprof"]
     instead: Mapping[str, Any] = rules["instead"]

@@ -147,17 +147,17 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
     """
     too_deep = _exceeds_limits(parent, depth, name)
 
-    def iterate_levels(block: slice) -> npt.NDArray[np.int64]:
+    def compute_levels(block: slice) -> npt.NDArray[np.int64]:
         return (
             pl.select(pl.when(~too_deep[block]).then(depth[block]).otherwise(0).cast(pl.Int64)).to_series().to_numpy()
         )
 
-    rows = sorting.group_rows(iterate_levels, len(parent), min(_find_largest_number(depth), MAX_LEVELS) + 1)
+    rows = sorting.group_rows(compute_levels, len(parent), min(_find_largest_number(depth), MAX_LEVELS) + 1)
     nodes = memory.allocate_zeros(len(parent), np.int64)
     by_level, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
     for level in range(1, len(rows.starts) - 1):
         here = rows.order[rows.starts[level] : rows.starts[level + 1]]
-        new = _number_nodes(here, parent, name, nodes, count)
+        new = _assign_nodes_to_ranges(here, parent, name, nodes, count)
         by_level.append(new.select("up", pl.col("part").cast(pl.String), level=pl.lit(level, pl.Int64)))
         count += new.height
     tree = Tree(pl.concat(by_level))
@@ -166,10 +166,10 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
     return tree, create_series(nodes)
 
 
-def _number_nodes(
+def _assign_nodes_to_ranges(
     rows: npt.NDArray[Any], parent: pl.Series, name: pl.Series, nodes: npt.NDArray[np.int64], first: int
 ) -> pl.DataFrame:
-    """Number the nodes of the ranges on one level, in the order of their first occurrence, and return the nodes.
+    """Assign the ranges on one level to nodes, in the order of their first occurrence, and return the nodes.
 
     Args:
         rows: Row numbers of the ranges.
@@ -186,7 +186,7 @@ def _number_nodes(
         above = parent.gather(numbers)
         up = np.where(above.is_null().to_numpy(), 0, nodes[above.fill_null(0).to_numpy()])
         part = name.gather(numbers).to_frame("part").select(pl.col("part").fill_null(pl.lit("", pl.Categorical)))
-        first_rows, distinct = _number_distinct_pairs(up, part["part"].to_physical().to_numpy())
+        first_rows, distinct = _assign_numbers_to_pairs(up, part["part"].to_physical().to_numpy())
         pairs = part[create_series(first_rows)].select(up=create_series(up[first_rows]), part="part")
         if known.height:
             pairs = pairs.join(known, on=_KEY, how="left", maintain_order="left")
@@ -201,7 +201,9 @@ def _number_nodes(
     return known
 
 
-def _number_distinct_pairs(up: npt.NDArray[Any], codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _assign_numbers_to_pairs(
+    up: npt.NDArray[Any], codes: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Number the distinct pairs of parents and codes of names in the order of their first occurrence.
 
     Sorting the pairs is faster than hashing them, because they are almost in order in most captures.

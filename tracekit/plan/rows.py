@@ -144,7 +144,7 @@ def _conjunction_expr(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
 
 
 def _drop_unused_values(table: pa.Table) -> pa.Table:
-    """Return a table with equal rows, in which dictionaries contain only the values that occur in the rows."""
+    """Remove values that occur in no row from the dictionaries of a table, and return the new table."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

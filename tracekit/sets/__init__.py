@@ -4,7 +4,7 @@
 determines one rank per file. ``engines`` apply a function to every member, and ``trace_set`` defines ``TraceSet``.
 """
 
-from tracekit.lazy import lazy_getattr_and_dir
+from tracekit.lazy import create_lazy_getattr_and_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "LocalEngine", "Member", "TraceSet", "load_many"]
 
-__getattr__, __dir__ = lazy_getattr_and_dir(
+__getattr__, __dir__ = create_lazy_getattr_and_dir(
     globals(),
     engines=("Engine", "LocalEngine"),
     member=("Member",),

@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tracekit.trace import launch_metadata, prefetch
+from tracekit.trace import prefetch, read_launch_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -139,7 +139,7 @@ def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
             **{table: ["device_id"] for table in _DEVICE_TABLES},
         },
     )
-    launch = launch_metadata(trace)
+    launch = read_launch_metadata(trace)
     evidence = (
         *_read_ranks_from_mpi(trace),
         *_read_ranks_from_nccl(trace),

@@ -263,10 +263,10 @@ def _build_column_definitions(described: Dataset, rows: Rows, state: PageState) 
     sorts = {name: (direction or "asc", index) for index, (name, _, direction) in enumerate(order)}
     definitions = []
     label = next(
-        (c for c in _order_columns(described, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)),
+        (c for c in _list_columns_in_order(described, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)),
         None,
     )
-    for name in _order_columns(described, rows):
+    for name in _list_columns_in_order(described, rows):
         definition = _build_column_definition(name, rows)
         definition["hide"] = name not in shown
         if name in sorts:
@@ -280,7 +280,7 @@ def _build_column_definitions(described: Dataset, rows: Rows, state: PageState) 
     return [*definitions, *_build_link_definitions(described, rows, state)]
 
 
-def _order_columns(described: Dataset, rows: Rows) -> list[str]:
+def _list_columns_in_order(described: Dataset, rows: Rows) -> list[str]:
     """Return the names of all columns in the order in which the table shows them."""
     first = [c for c in described.first if c in rows.frame.columns]
     return [*first, *(c for c in rows.frame.columns if c not in first)]

@@ -97,8 +97,8 @@ class Viewer:
         flask.before_request(self._check_request)
         flask.before_request(self._check_callback)
         flask.after_request(self._add_headers)
-        flask.register_error_handler(TracekitError, _error_response)
-        flask.register_error_handler(DependencyException, _not_found_response)
+        flask.register_error_handler(TracekitError, _create_error_response)
+        flask.register_error_handler(DependencyException, _create_not_found_response)
         flask.add_url_rule("/download", view_func=self._send_download)
         flask.add_url_rule("/download/check", view_func=self._check_download)
         flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
@@ -296,11 +296,11 @@ def _send_perfetto_file(name: str) -> Response:
     return answer
 
 
-def _not_found_response(_: DependencyException) -> tuple[str, int]:
+def _create_not_found_response(_: DependencyException) -> tuple[str, int]:
     """Return the response to a request for a file that Dash does not provide."""
     return "This file does not exist.", 404
 
 
-def _error_response(error: TracekitError) -> tuple[str, int]:
+def _create_error_response(error: TracekitError) -> tuple[str, int]:
     """Return the response to a request that raised an error: the message and the hint as text, with status 400."""
     return f"{error.message}. Hint: {error.hint}" if error.hint else error.message, 400

@@ -37,12 +37,12 @@ class Window(NamedTuple):
         """Whether the window contains all events of the timeline."""
         return self.converted == self.span
 
-    def before(self) -> tuple[int, int] | None:
+    def compute_preceding_window(self) -> tuple[int, int] | None:
         """Return the preceding window of the same duration, or None if this window starts with the capture."""
         start, end = self.converted
         return (max(self.span[0], start - (end - start)), start) if start > self.span[0] else None
 
-    def after(self) -> tuple[int, int] | None:
+    def compute_following_window(self) -> tuple[int, int] | None:
         """Return the following window of the same duration, or None if this window ends with the capture."""
         start, end = self.converted
         return (end, min(self.span[1], end + (end - start))) if end < self.span[1] else None

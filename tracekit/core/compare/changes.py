@@ -28,7 +28,7 @@ def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
         for rows, side in ((a, "a"), (b, "b"))
     ]
     names = [f"is_in_{side}" for side in "ab"]
-    numbers = [_name_column_of_side(column, side) for column in a.columns if column != "name" for side in "ab"]
+    numbers = [_get_column_name_of_side(column, side) for column in a.columns if column != "name" for side in "ab"]
     joined = sides[0].join(
         sides[1], on="name", how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
     )
@@ -81,10 +81,10 @@ def status_expr(change: pl.Expr) -> pl.Expr:
 
 
 def _side_suffix_exprs(rows: pl.DataFrame, side: str) -> list[pl.Expr]:
-    return [pl.col(c).alias(_name_column_of_side(c, side)) for c in rows.columns if c != "name"]
+    return [pl.col(c).alias(_get_column_name_of_side(c, side)) for c in rows.columns if c != "name"]
 
 
-def _name_column_of_side(column: str, side: str) -> str:
+def _get_column_name_of_side(column: str, side: str) -> str:
     """Return the name of a column of one side. The unit remains at the end: ``time_ns`` becomes ``time_a_ns``."""
     base, underscore, unit = column.rpartition("_")
     return f"{base}_{side}_{unit}" if underscore and unit == "ns" else f"{column}_{side}"

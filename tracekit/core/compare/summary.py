@@ -236,7 +236,7 @@ def _list_used_gpus(source: Source) -> list[tuple[str, int]]:
 
 
 def _sum_samples(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sum the samples with the same kind, name and unit, where a unit is one or more consecutive iterations."""
+    """Sum the samples with the same kind, name and unit."""
     sizes = pl.when(pl.col("bytes").is_not_null().any()).then(pl.col("bytes").sum())
     totals = (pl.col("count", "time_ns").sum(), sizes, pl.col("max_ns").max())
     summed = rows.group_by("kind", pl.col("name").cast(pl.String), "unit").agg(totals)
@@ -294,7 +294,9 @@ def _read_group_samples(source: Source) -> pl.DataFrame:
     The time of a group is the time in which at least one of its activities runs.
     """
     rollup = source.rollup
-    rows = groups.group_times(rollup.measures, rollup.iterations, rollup.devices["device_id"], rollup.measures.mode)
+    rows = groups.compute_group_times(
+        rollup.measures, rollup.iterations, rollup.devices["device_id"], rollup.measures.mode
+    )
     path = pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path")
     name = path if source.exact_names else normalize_names_expr(path, "range")
     return _append_directions(rows.select("direction", "iteration", name=name, count="instance_count", time_ns="gpu"))

@@ -137,7 +137,7 @@ def _build_op_type_rows(model: ModelSummary) -> pl.DataFrame:
     return _add_averages(model.rollup.op_types, METRICS)
 
 
-def _group_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_group_rows(model: ModelSummary) -> pl.DataFrame:
     is_root = pl.col("level") == 0
     rows = model.rollup.dlprof_groups.with_columns(
         path=pl.when(is_root).then(pl.lit("_CompleteModel_")).otherwise("path")
@@ -304,7 +304,7 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
             PrintedColumn("Num Ops Using TC", "uses_tc_count"),
             *_declare_statistic_columns(_METRIC_TITLES),
         ),
-        _group_rows,
+        _build_group_rows,
     ),
     "expert-systems": (
         "Expert Systems Feedback",

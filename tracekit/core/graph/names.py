@@ -30,7 +30,7 @@ def choose_op_node_names(ops: pl.DataFrame) -> pl.Series:
     ).with_row_index("row")
     rows = rows.with_columns(name=pl.col("name") + pl.when("is_backward").then(pl.lit(BACKWARD)).otherwise(pl.lit("")))
     rows = rows.sort(number, "id")
-    return rows.with_columns(name=number_duplicates(rows["name"])).sort("row")["name"]
+    return rows.with_columns(name=append_numbers_to_duplicates(rows["name"])).sort("row")["name"]
 
 
 def convert_to_legal_node_names(names: pl.Series) -> pl.Series:
@@ -59,7 +59,7 @@ def normalize_node_names(names: pl.Series) -> pl.Series:
     return convert_to_legal_node_names(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
 
 
-def number_duplicates(names: pl.Series) -> pl.Series:
+def append_numbers_to_duplicates(names: pl.Series) -> pl.Series:
     """Append numbers to repeated names, such as ``conv_1`` for the second ``conv``, so that all names are distinct."""
     rows = pl.DataFrame({"name": names, "row": range(len(names))})
     while True:

@@ -28,7 +28,7 @@ def build_markdown_tables(rollup: Rollup) -> pl.DataFrame:
         "summary/model": _format_markdown_table(_build_model_statistics(model)),
         "summary/devices": _format_markdown_table(_build_device_rows(model)),
         "tables/ops": _format_largest_rows(_build_op_rows(rollup)),
-        "tables/groups": _format_largest_rows(_group_rows(rollup)),
+        "tables/groups": _format_largest_rows(_build_group_rows(rollup)),
         "tables/op_types": _format_largest_rows(_build_op_type_rows(rollup)),
         "tables/kernels": _format_largest_rows(_build_kernel_rows(rollup)),
     }
@@ -90,7 +90,7 @@ def _build_op_rows(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def _group_rows(rollup: Rollup) -> pl.DataFrame:
+def _build_group_rows(rollup: Rollup) -> pl.DataFrame:
     return rollup.groups.filter(pl.col("level") > 0).select(
         gpu="gpu_sum",
         **{

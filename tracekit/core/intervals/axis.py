@@ -271,5 +271,5 @@ def map_in_threads(function: Callable[[Rows], pl.Series], rows: Rows) -> pl.Seri
 
 
 def replace_with_null_unless(condition: pl.Series, values: pl.Series) -> pl.Series:
-    """Return each value for which the condition is true, and null where the condition is false or null."""
+    """Replace values with null where a condition is false or null."""
     return values.zip_with(condition.fill_null(False), pl.repeat(None, len(values), dtype=values.dtype, eager=True))  # noqa: FBT003

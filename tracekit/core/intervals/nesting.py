@@ -204,7 +204,7 @@ def _compute_nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.Data
     sort_in_place(ends)
     memory.release_pages()
     depth = map_blocks(
-        lambda block: _number_rows(block) - np.searchsorted(ends, start[block], side="right"), count, np.int64
+        lambda block: _compute_row_numbers(block) - np.searchsorted(ends, start[block], side="right"), count, np.int64
     )
     rows_by_depth = _sort_rows_by_depth(depth)
     memory.release_pages()
@@ -245,7 +245,7 @@ def _sort_rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     count = len(depth)
     deepest = max((int(depth[block].max()) for block in iterate_row_blocks(count)), default=0)
     if deepest > _MAX_GROUPED_DEPTH:
-        rows_by_depth = map_blocks(lambda block: depth[block] * count + _number_rows(block), count, np.int64)
+        rows_by_depth = map_blocks(lambda block: depth[block] * count + _compute_row_numbers(block), count, np.int64)
         sort_in_place(rows_by_depth)
         return rows_by_depth
     rows, _ = group_rows(lambda block: depth[block].astype(np.uint16), count, deepest + 1)
@@ -266,7 +266,7 @@ def _find_parents(rows_by_depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     return parents
 
 
-def _number_rows(block: slice) -> npt.NDArray[np.int64]:
+def _compute_row_numbers(block: slice) -> npt.NDArray[np.int64]:
     """Return the numbers of the rows in a block."""
     return np.arange(block.start, block.stop)
 

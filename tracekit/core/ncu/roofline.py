@@ -150,7 +150,7 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _select_disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame:
-    """Return results of which no two describe the same launch.
+    """Select results that describe each launch at most once.
 
     Single launches are returned if there are any. Otherwise, the groups of the summary by range are returned if
     ``by_range``, and the groups of the summary by kernel if not. If there are no such groups, all results are

@@ -120,7 +120,7 @@ class Ops:
         """The ops, their instances and their calls. The data from which they are derived is freed."""
         dialect, timeline = self._find_instances()
         instances, calls = _attribute_calls_to_instances(pair_calls_with_activities(self.frames), timeline.instances)
-        instances, ops = _number_ops(instances, timeline.folding)
+        instances, ops = _assign_instances_to_ops(instances, timeline.folding)
         stored = AttributedCalls.from_rows(self.frames, calls)
         return _Tables(dialect, replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
 
@@ -167,8 +167,8 @@ def _attribute_calls_to_instances(calls: pl.DataFrame, timeline: pl.DataFrame) -
     return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
 
 
-def _number_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the op instances with the row number of their op, and the ops."""
+def _assign_instances_to_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Group op instances into ops. Return the instances with the row number of their op, and the ops."""
     rows = instances.hstack(identity.group_instances(instances, folding)).with_row_index("row")
     by_start = rows.sort("start_ns", maintain_order=True)
     texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]

@@ -127,7 +127,7 @@ def _find_enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.D
 
 
 def _find_last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
-    """Return the last row of each slice whose value is larger than the limit of the slice, or null if there is none.
+    """Return the last row in each slice with a value above the limit of the slice, or null if there is no such row.
 
     The search starts at the end of the slice. In each step, it skips a block of rows if no value in the block is larger
     than the limit. The size of the blocks is halved after each step.

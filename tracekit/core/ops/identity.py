@@ -43,7 +43,7 @@ def _assign_forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
     by_start = rows.sort("start_ns", maintain_order=True)
     identity = ["op_name"]
     if folding == "occurrence":
-        by_start = _number_occurrences(by_start)
+        by_start = _add_occurrence_numbers(by_start)
         identity = ["op_name", "stack_trace", "ends_iteration", "occurrence"]
     first = by_start.unique(identity, keep="first", maintain_order=True)
     number = pl.col("op_type").cum_count().over("op_type")
@@ -53,10 +53,10 @@ def _assign_forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
     return folded.select("row", "op", "op_id")
 
 
-def _number_occurrences(by_start: pl.DataFrame) -> pl.DataFrame:
-    """Number the instances with the same name and stack trace in each iteration from 0.
+def _add_occurrence_numbers(by_start: pl.DataFrame) -> pl.DataFrame:
+    """Add the column ``occurrence``, which numbers equal op instances in each iteration from 0.
 
-    The numbers are added as the column ``occurrence``. It is null for the ops that end an iteration.
+    Instances are equal if they have the same name and stack trace. The number is null for ops that end an iteration.
     """
     iteration = pl.col("ends_iteration").cast(pl.Int64).cum_sum().alias("_iteration")
     counted = pl.int_range(pl.len()).over("_iteration", "ends_iteration", "op_name", "stack_trace")

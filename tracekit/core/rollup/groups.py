@@ -79,7 +79,7 @@ def aggregate_groups(
     return _add_paths(tree, rows)
 
 
-def group_times(
+def compute_group_times(
     measures: Measures, iterations: Iterations, devices: pl.Series, style: Style = "extended"
 ) -> pl.DataFrame:
     """Return the number of instances and the GPU time of each group in each aggregated iteration.

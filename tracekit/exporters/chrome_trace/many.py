@@ -87,7 +87,7 @@ def _find_flow_positions(
 def _create_flow_jobs(
     links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, flow_count: int
 ) -> Iterator[Callable[[], memoryview]]:
-    """Yield jobs, each of which formats a batch of flows between traces, for flows whose two events are drawn."""
+    """Yield jobs that each format a batch of flows between traces. Both events of a flow must be drawn."""
     lanes = positions["lane"].unique(maintain_order=True).to_frame("lane").with_row_index("lane_id")
     placed = positions.join(lanes, on="lane").drop("lane")
     for end in _ENDS:

@@ -113,7 +113,7 @@ class TraceWriter:
         self, kind: EventKind, rows: WithColumn, layout: Layout, flows: FlowTable, lane_uuids: Numbers
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
-        times = _order_by_time(kind, rows, layout)
+        times = _sort_by_time(kind, rows, layout)
         event_flows = flows.find_flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
@@ -191,8 +191,8 @@ def _encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers, start: in
     return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
 
 
-def _order_by_time(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTimes:
-    """Return the order and the starts of events. Of slices with the same start, the longest is the first."""
+def _sort_by_time(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTimes:
+    """Sort events by start, and return their order and starts. The longest of simultaneous slices is the first."""
     keys = [start_expr(kind, layout.clock)]
     if kind.phase == kinds.SLICE:
         keys.append(-duration_expr(kind, layout.clock))

@@ -48,7 +48,7 @@ class InternedStrings(NamedTuple):
 
 
 class StringBatch(NamedTuple):
-    """Strings of a string table with consecutive interning ids, of which ``first`` is the smallest."""
+    """Strings of a string table with consecutive interning ids, starting with ``first``."""
 
     table: str
     first: int

@@ -105,7 +105,7 @@ def encode_varints(values: Numbers, present: Mask | None = None) -> Varints:
 
 
 def _omit_masked_values(column: Column, present: Mask) -> Column:
-    """Return a column of encoded values that is omitted from the messages for which a mask is False."""
+    """Omit a column of encoded values from the messages for which a mask is False."""
     return column._replace(present=present if column.present is None else column.present & present)
 
 

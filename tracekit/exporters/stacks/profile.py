@@ -120,7 +120,7 @@ def read_profile(view: View, options: Options) -> Profile:
         .sort("group", "node")
     )
     unit = "samples" if options.weight == "samples" else "nanoseconds"
-    names = _group_names(view, groups, keys)
+    names = _format_group_names(view, groups, keys)
     return Profile(name, unit, text, functions, module, parents, labels, depths, names, weights)
 
 
@@ -309,7 +309,7 @@ def _merge_stacks(
     return nodes, np.concatenate(levels), np.concatenate(of_nodes), np.repeat(np.arange(len(sizes)), sizes)
 
 
-def _group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:
+def _format_group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:
     """Return the name of each group of events, such as ``python (1234)``: name and id of its thread or process.
 
     Args:

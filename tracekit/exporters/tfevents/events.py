@@ -58,7 +58,7 @@ def encode_event_records(
         _encode_event_record(origin, graph_def=encode_graph(tables)),
     ]
     for tag, number, start_ns, rows in place_nodes_by_step(tables, time_kind, steps):
-        metadata = _run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
+        metadata = _encode_run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
         tagged = {"tag": tag.encode(), "run_metadata": metadata}
         records.append(_encode_event_record((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))
     for number, end_ns, summary in _encode_scalar_summaries(tables["scalars"]):
@@ -116,7 +116,7 @@ def _set_shape(message: Any, shape: list[int]) -> None:
         message.dim.add(size=size)
 
 
-def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> bytes:
+def _encode_run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> bytes:
     """Return the encoded ``RunMetadata`` message of one step.
 
     Args:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 
-from tracekit.crc32c import masked_crc32c
+from tracekit.crc32c import compute_masked_crc32c
 
 
 def encode_record(data: bytes) -> bytes:
     """Encode data as a record: the length of the data, the checksum of the length, the data, and its checksum."""
     length = struct.pack("<Q", len(data))
-    return b"".join([length, struct.pack("<I", masked_crc32c(length)), data, struct.pack("<I", masked_crc32c(data))])
+    return b"".join(
+        [length, struct.pack("<I", compute_masked_crc32c(length)), data, struct.pack("<I", compute_masked_crc32c(data))]
+    )

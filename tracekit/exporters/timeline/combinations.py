@@ -66,7 +66,7 @@ def assign_codes_to_combinations(
     Returns:
         A code for each row, a frame with one row per code, and the positions of the groups that are used.
     """
-    codes, count = _equal_codes(rows.height), 1
+    codes, count = _create_zero_codes(rows.height), 1
     used: list[int] = []
     limit = max(_MIN_COMBINATIONS, rows.height // 4)
     for nth, names in enumerate(groups):
@@ -113,7 +113,7 @@ def _combine_codes(first: Codes, second: Codes, second_count: int) -> _LazyCodes
     return _LazyCodes(len(first), lambda block: first[block].astype(np.int64) * second_count + second[block])
 
 
-def _equal_codes(rows: int) -> Codes:
+def _create_zero_codes(rows: int) -> Codes:
     """Return the code 0 for each row, in an array that takes no memory."""
     return np.broadcast_to(np.zeros(1, np.uint8), rows)
 
@@ -124,7 +124,7 @@ def _compute_row_codes(rows: Rows, names: Sequence[str], limit: int | None = Non
     Raises:
         _TooManyError: There are more combinations than ``limit``. Not all of them may have been counted.
     """
-    codes, count = _read_codes_lazily(_equal_codes(rows.height)), 1
+    codes, count = _read_codes_lazily(_create_zero_codes(rows.height)), 1
     for name in names:
         codes, count = _extend_codes(codes, count, rows, name, limit)
     return codes, count
@@ -167,7 +167,7 @@ def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_La
     """Return a code for the value of each row of a column, and a number larger than all codes."""
     low, high, nulls, is_integer = _find_extremes(rows, name)
     if nulls == rows.height:
-        return _read_codes_lazily(_equal_codes(rows.height)), 1
+        return _read_codes_lazily(_create_zero_codes(rows.height)), 1
     if not is_integer or not -_MAX_NUMBER < low <= high < _MAX_NUMBER:
         return _compute_value_codes(rows, name)
 

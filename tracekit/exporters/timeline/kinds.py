@@ -576,7 +576,7 @@ STAGES = tuple(stage for stages in _STAGES_BY_TRACK.values() for stage in stages
 
 
 def group_kinds_by_stage(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
-    """Return each ``EventKind`` on the tracks with the given names, grouped into stages, whose kinds share tracks."""
+    """Return the event kinds on the tracks with the given names, in stages. The kinds of one stage share tracks."""
     return tuple(stage for name, stages in _STAGES_BY_TRACK.items() if name in names for stage in stages)
 
 

@@ -81,10 +81,10 @@ class Depths(NamedTuple):
         kind = np.int32 if rows < _INT32_ROWS else np.int64
 
         def compute_opened(block: slice) -> Array:
-            return _number_rows(block) - np.searchsorted(ordered, starts[block], side="right")
+            return _compute_row_numbers(block) - np.searchsorted(ordered, starts[block], side="right")
 
         def compute_closing(block: slice) -> Array:
-            return rows - 1 - (_number_rows(block) if order is None else order[block].astype(np.int64))
+            return rows - 1 - (_compute_row_numbers(block) if order is None else order[block].astype(np.int64))
 
         return cls(starts, ordered, map_blocks(compute_opened, rows, kind), map_blocks(compute_closing, rows, kind))
 
@@ -94,12 +94,12 @@ class Depths(NamedTuple):
         Args:
             block: A block of rows in the order in which the slices end.
         """
-        closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _number_rows(block) - 1
+        closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _compute_row_numbers(block) - 1
         mismatch: Array = self.opened[self.closing[block]] != closed_at
         return mismatch
 
 
-def _number_rows(block: slice) -> Array:
+def _compute_row_numbers(block: slice) -> Array:
     """Return the numbers of the rows in a block."""
     return np.arange(block.start, block.stop)
 
@@ -124,7 +124,7 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
     shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
     order, (starts, shorter) = sort_rows(starts, shorter)
     ends = map_blocks(lambda block: -shorter[block], rows, np.int64)
-    component = _number_overlap_groups(starts, ends)
+    component = _compute_overlap_group_numbers(starts, ends)
     shared = np.flatnonzero((np.bincount(component) > 1)[component])
     if nests and len(shared):
         depths = Depths.from_slices(starts[shared], ends[shared])
@@ -138,7 +138,7 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
     return create_series(lanes)
 
 
-def _number_overlap_groups(starts: Array, ends: Array) -> Array:
+def _compute_overlap_group_numbers(starts: Array, ends: Array) -> Array:
     """Return the number of the overlap group of each slice. The slices must be ordered by start."""
     begins = np.ones(len(starts), np.bool_)
     begins[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]

@@ -268,7 +268,7 @@ class LaneRegistry:
 
     def processes(self) -> Iterator[ShownProcess]:
         """Yield the groups of tracks as processes, in the order in which viewers show them, after all lanes exist."""
-        pids = self._group_pids()
+        pids = self._assign_pids_to_groups()
         ordered = sorted(self._list_groups(), key=lambda group: group.order)
         for nth, group in enumerate(ordered, self._first_group):
             pid = pids[group]
@@ -277,8 +277,8 @@ class LaneRegistry:
 
     def threads(self) -> Iterator[ShownThread]:
         """Yield the lanes of all tracks as threads, in the order in which viewers show them, after all lanes exist."""
-        pids = self._group_pids()
-        for tid, track, lane, lane_id in self._order_lanes():
+        pids = self._assign_pids_to_groups()
+        for tid, track, lane, lane_id in self._iterate_lanes_in_order():
             name = f"{track.name} · lane {lane + 1}" if track.name is not None and lane else track.name
             attributes = {column: value for column, value in track.attributes if value is not None}
             yield ShownThread(lane_id, pids[track.group], tid, name, attributes)
@@ -287,12 +287,12 @@ class LaneRegistry:
         """Return the groups of tracks in the order of creation."""
         return list(dict.fromkeys(track.group for track, _ in self._lane_ids))
 
-    def _group_pids(self) -> dict[TrackGroup, int]:
+    def _assign_pids_to_groups(self) -> dict[TrackGroup, int]:
         """Return the pid of each group of tracks. A trace that was not added to a file is the only one in its file."""
         return self._pids or Numbering().assign_pids(self._list_groups())
 
-    def _order_lanes(self) -> Iterator[tuple[int, Track, int, int]]:
-        """Yield the tid, track, lane number and lane id of every lane, in the order of the viewer."""
+    def _iterate_lanes_in_order(self) -> Iterator[tuple[int, Track, int, int]]:
+        """Yield the tid, track, lane number and lane id of every lane, in the order in which viewers show them."""
         ordered = sorted(self._lane_ids.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
         for tid, ((track, lane), lane_id) in enumerate(ordered, self._first_tid):
             yield tid, track, lane, lane_id

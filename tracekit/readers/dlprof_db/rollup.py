@@ -157,10 +157,9 @@ def _read_op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
 
 
 def _compute_union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the time that the intervals of each key cover, and the time that they span.
+    """Return the duration of the union of each key's intervals, and the time from the first start to the last end.
 
-    The column ``union`` is the time in ns in which at least one interval is open. The column ``span`` is the time in ns
-    from the first start to the last end.
+    The columns are ``union`` and ``span``, both in ns.
     """
     ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
     latest_end = pl.col("end").cum_max().shift(1).over(keys)
@@ -229,7 +228,7 @@ def _read_iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     )
 
 
-def _group_nodes_columns(database: DlprofDatabase) -> Columns:
+def _build_group_node_columns(database: DlprofDatabase) -> Columns:
     numbers = ("level", "num_op_instances", "num_supported_leaf_ops", "num_tc_leaf_ops")
     id_columns = (ID, "row_type", "group_op_full_name_id", "group_op_time_metrics_id")
     rows = _read_last_aggregation(database, "group_ops", (*id_columns, *numbers)).filter(pl.col("row_type") == 1)
@@ -276,7 +275,7 @@ _TABLE_BUILDERS = {
     "ops": _read_ops_columns,
     "op_instances": _read_op_instances_columns,
     "iterations": _read_iterations_columns,
-    "group_nodes": _group_nodes_columns,
+    "group_nodes": _build_group_node_columns,
 }
 
 

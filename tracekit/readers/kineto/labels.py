@@ -45,7 +45,7 @@ def map_to_integers(column: pa.Array | pa.ChunkedArray, function: Callable[[str]
     return pa.array([function(t) for t in array.dictionary.to_pylist()], pa.int64()).take(array.indices)
 
 
-def copy_kind(name: str) -> str | None:
+def parse_copy_kind(name: str) -> str | None:
     """Return the direction of a memory copy as nsys names it, such as ``Host-to-Device`` for ``Memcpy HtoD``.
 
     The result is None if the name of the copy contains no known direction.

@@ -35,7 +35,7 @@ class EventRows:
         self.count = len(members[Slot.START.name])
         self._origin_ns = origin_ns
         self._tracks = tracks
-        self._order = _order_by_id(members[ROW_IDS[name].name], self.count) if tracks.exported else None
+        self._order = _compute_order_by_id(members[ROW_IDS[name].name], self.count) if tracks.exported else None
         self._members = members
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
@@ -80,8 +80,8 @@ class EventRows:
             else end
         )
 
-    def number_rows(self) -> pa.Array:
-        """Return the ids of the rows.
+    def compute_row_ids(self) -> pa.Array:
+        """Return the ids of the rows of the table.
 
         If tracekit wrote the file and the recorded ids are valid, they are returned. Otherwise, rows are numbered from
         1.
@@ -100,7 +100,7 @@ class EventRows:
         return array if self._order is None else array.take(self._order)
 
 
-def _order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
+def _compute_order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
     """Return the indices that sort the rows by id, or None if an id is missing, not positive or not unique."""
     ids = col.concatenate_chunks(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
@@ -284,7 +284,7 @@ _NVTX = {
 _EVENT = {"event_id": _create_zero_filled_column(Slot.EVENT), "event_sync_id": _create_member_column(Slot.EVENT_SYNC)}
 _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.ChunkedArray]]] = {
     "kernels": {
-        "kernel_id": EventRows.number_rows,
+        "kernel_id": EventRows.compute_row_ids,
         **_ACTIVITY,
         "name": _build_full_name_column,
         "short_name": _build_short_name_column,
@@ -297,17 +297,17 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "graph_id": _create_member_column(Slot.GRAPH),
     },
     "memcpys": {
-        "memcpy_id": EventRows.number_rows,
+        "memcpy_id": EventRows.compute_row_ids,
         **_ACTIVITY,
         "bytes": _create_zero_filled_column(Slot.BYTES),
-        "copy_kind": _create_parsed_name_column(Slot.COPY_KIND, labels.copy_kind),
+        "copy_kind": _create_parsed_name_column(Slot.COPY_KIND, labels.parse_copy_kind),
         "src_memory_kind": _create_parsed_name_column(Slot.SOURCE, labels.parse_source_memory_kind),
         "dst_memory_kind": _create_parsed_name_column(Slot.TARGET, labels.parse_target_memory_kind),
         "migration_cause": _create_member_column(Slot.CAUSE),
         **_NODE,
     },
     "memsets": {
-        "memset_id": EventRows.number_rows,
+        "memset_id": EventRows.compute_row_ids,
         **_ACTIVITY,
         "bytes": _create_zero_filled_column(Slot.BYTES),
         "value": _create_zero_filled_column(Slot.VALUE),
@@ -315,14 +315,14 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         **_NODE,
     },
     "graph_launches": {
-        "graph_launch_id": EventRows.number_rows,
+        "graph_launch_id": EventRows.compute_row_ids,
         **_ACTIVITY,
         "graph_id": _create_zero_filled_column(Slot.GRAPH),
         "graph_exec_id": _create_zero_filled_column(Slot.GRAPH_EXEC),
     },
-    "syncs": {"sync_id": EventRows.number_rows, **_ACTIVITY, "sync_type": _build_sync_type_column, **_EVENT},
+    "syncs": {"sync_id": EventRows.compute_row_ids, **_ACTIVITY, "sync_type": _build_sync_type_column, **_EVENT},
     "api_calls": {
-        "api_call_id": EventRows.number_rows,
+        "api_call_id": EventRows.compute_row_ids,
         **_TIMES,
         **_THREAD,
         "correlation_id": _create_member_column(Slot.CORRELATION),
@@ -332,7 +332,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "return_value": _create_zero_filled_column(Slot.RETURNED),
     },
     "osrt_calls": {
-        "osrt_call_id": EventRows.number_rows,
+        "osrt_call_id": EventRows.compute_row_ids,
         **_TIMES,
         **_THREAD,
         "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL_CLASS)),
@@ -341,7 +341,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "return_value": _create_zero_filled_column(Slot.RETURNED),
     },
     "nvtx_ranges": {
-        "range_id": EventRows.number_rows,
+        "range_id": EventRows.compute_row_ids,
         **_TIMES,
         "kind": _build_range_kind_column,
         **_NVTX,
@@ -349,13 +349,13 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "end_thread_id": _create_member_column(Slot.END_THREAD),
     },
     "nvtx_marks": {
-        "mark_id": EventRows.number_rows,
+        "mark_id": EventRows.compute_row_ids,
         "timestamp_ns": EventRows.start_ns,
         **_NVTX,
         "thread_id": _create_track_column("thread_id"),
     },
     "cuda_events": {
-        "cuda_event_id": EventRows.number_rows,
+        "cuda_event_id": EventRows.compute_row_ids,
         "timestamp_ns": EventRows.start_ns,
         **_STREAM,
         "correlation_id": _create_member_column(Slot.CORRELATION),

@@ -85,10 +85,10 @@ def _build_range_row(message: Any, domain_id: int, domains: dict[int, _NvtxDomai
         "domain": None if domain is None or domain_id == default_domain_id else domain.name,
         "name": decode_text(message.name) if message.HasField("name") else None,
     }
-    return row | _attribute_columns(message.attributes, domain) if message.HasField("attributes") else row
+    return row | _build_attribute_columns(message.attributes, domain) if message.HasField("attributes") else row
 
 
-def _attribute_columns(attributes: Any, domain: _NvtxDomain | None) -> Row:
+def _build_attribute_columns(attributes: Any, domain: _NvtxDomain | None) -> Row:
     category = domain.categories.get(attributes.category) if attributes.category and domain is not None else None
     return {
         "category_id": attributes.category or None,

@@ -39,17 +39,7 @@ def _build_field_column(rows: list[Row], field: pa.Field) -> pa.Array:
     try:
         return _build_column(values, field.type)
     except (pa.ArrowInvalid, OverflowError) as e:
-        unfit = next((value for value in values if not _is_convertible(value, field.type)), None)
-        raise Damage(f"the number {unfit} does not fit into the column {field.name} ({field.type})") from e
-
-
-def _is_convertible(value: object, kind: pa.DataType) -> bool:
-    """Return whether a value can be converted to a data type."""
-    try:
-        pa.scalar(value, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return False
-    return True
+        raise Damage(f"a number does not fit into the column {field.name} ({field.type})") from e
 
 
 def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:

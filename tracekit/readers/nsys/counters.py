@@ -96,7 +96,7 @@ def resolve_float_values(_capture: Lookups, _table: str, source_rows: pa.Table) 
 
 
 def resolve_component_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return the name of the component, such as ``Core``, whose events each row of ``performance_counters`` counts."""
+    """Return the name of the hardware component, such as ``Core``, of each row of ``performance_counters``."""
     return _look_up_names(
         source_rows["componentId"], *_read_columns_as_lists(capture, COMPONENTS, "componentId", "name")
     )

@@ -62,7 +62,7 @@ class FolderTables:
             what, hint = _SINGLE_FILE if is_table else describe_unrecognized(source)
             raise CorruptTraceError(f"not a folder of {kind.kind} files: {what}", path=source.path, hint=hint)
         self._states = {table: read_file_state(path) for table, path in self._paths.items()}
-        self._ledger = Ledger(sum(map(self._file_size, self._paths)))
+        self._ledger = Ledger(sum(map(self._get_file_size, self._paths)))
         self._kind = kind
         self._described: dict[str, TableFile] = {}
         self.columns: Mapping[str, tuple[str, ...]] = LazyColumns(self, self._paths)
@@ -187,7 +187,7 @@ class FolderTables:
             return 0
         described = self.open_table_file(table)
         rows = described.rows if described.schema.names else 0
-        size = self._file_size(table)
+        size = self._get_file_size(table)
         if not 0 <= rows <= ROWS_PER_BYTE * size:
             raise self._create_table_error(table, f"it declares {rows} rows, but it has only {size} bytes")
         return rows
@@ -205,7 +205,7 @@ class FolderTables:
         except (Damage, pa.ArrowException, ValueError) as e:
             raise self._create_table_error(table, f"cannot be read: {get_first_line_of_message(e)}") from e
 
-    def _file_size(self, table: str) -> int:
+    def _get_file_size(self, table: str) -> int:
         state = self._states[table]
         return 0 if state is None else state.size
 

@@ -269,7 +269,7 @@ def _build_field_array(fields: DecodedFields, path: tuple[int, ...], kind: Value
     if field is None:
         return col.build_null_array(fields.rows, _ARROW_TYPES[kind])
     if kind is ValueKind.CHAIN:
-        return _number_selected_rows(field.valid, fields.rows)
+        return _compute_selected_row_numbers(field.valid, fields.rows)
     if kind in _BYTES_CONVERTERS:
         return _BYTES_CONVERTERS[kind](fields.buffer, field, fields.rows)
     if field.stops is not None:
@@ -281,7 +281,7 @@ def _build_field_array(fields: DecodedFields, path: tuple[int, ...], kind: Value
     return col.build_number_array(field.values.view(np.int64), field.valid)
 
 
-def _number_selected_rows(mask: Mask | None, row_count: int) -> pa.Array:
+def _compute_selected_row_numbers(mask: Mask | None, row_count: int) -> pa.Array:
     """Return consecutive numbers, starting with 1, for the rows that a mask selects, and null for all other rows.
 
     If the mask is None, all rows are numbered.

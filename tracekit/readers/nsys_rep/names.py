@@ -113,7 +113,7 @@ def format_event_type(payload: int, event_type: int) -> str:
 
 
 def format_incomplete_event(payload: int, event_type: int) -> str:
-    """Return the name of the events of one type that have none of the fields that identify the rows of a table."""
+    """Return the name of events of one type that lack all fields by which rows of a table are identified."""
     return "process without a name" if payload == layout.PROCESS else format_event_type(payload, event_type)
 
 

@@ -55,7 +55,7 @@ def build_edges(
         "source_argument": parsed.arguments.take(pa.array(input_names)),
         "source_output": pa.array(parsed.outputs[input_names], mask=control),
         "target": target,
-        "target_input": _number_inputs(inputs.rows, control),
+        "target_input": _compute_input_numbers(inputs.rows, control),
         "control": pa.array(control),
     }
 
@@ -125,8 +125,8 @@ def _find_nodes_by_key(node_keys: Int64Array, keys: Int64Array) -> pa.Array:
     return pa.array(first[positions], mask=distinct_keys[positions] != keys)
 
 
-def _number_inputs(target_nodes: Int64Array, is_control: npt.NDArray[np.bool_]) -> pa.Array:
-    """Number the inputs of each node from 0. The number of a control dependency is null, and it is not counted."""
+def _compute_input_numbers(target_nodes: Int64Array, is_control: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the position of each input among the data inputs of its node, and null for control dependencies."""
     before: Int64Array = np.cumsum(~is_control) - ~is_control
     numbers = before - before[np.searchsorted(target_nodes, target_nodes)] if len(target_nodes) else before
     return pa.array(numbers.astype(np.int32), mask=is_control)

@@ -186,7 +186,7 @@ def _read_expected_fields(data: memoryview, wire_types: Mapping[int, int]) -> di
 
 
 def _read_leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
-    """Return the fields at the beginning of a message, of which the last one may be truncated.
+    """Return the fields at the beginning of a message. The last of them may be truncated.
 
     If the data is not a message, no fields are returned.
     """

@@ -83,7 +83,7 @@ def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str =
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _prefix_errors(label):
+    with _add_prefix_to_errors(label):
         buffer, size = _load_message(data, MessageKind.GRAPH)
         return _decode_graph(buffer, 0, size, graph, run)
 
@@ -94,7 +94,7 @@ def read_meta_graph(data: bytes | memoryview | InputFile, *, label: str, run: st
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _prefix_errors(label):
+    with _add_prefix_to_errors(label):
         buffer, size = _load_message(data, MessageKind.META_GRAPH)
         return _decode_meta_graphs(buffer, np.zeros(1, np.int64), np.full(1, size), run)
 
@@ -105,7 +105,7 @@ def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Gra
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _prefix_errors(label):
+    with _add_prefix_to_errors(label):
         buffer, size = _load_message(data, MessageKind.SAVED_MODEL)
         (meta_graphs,) = find_occurrences(buffer, np.zeros(1, np.int64), np.full(1, size), (_META_GRAPH,))
         return _decode_meta_graphs(buffer, meta_graphs.starts, meta_graphs.stops, None)
@@ -138,7 +138,7 @@ def _create_empty_table(name: str) -> pa.Table:
 
 
 @contextlib.contextmanager
-def _prefix_errors(label: str) -> Iterator[None]:
+def _add_prefix_to_errors(label: str) -> Iterator[None]:
     """Return a context manager that puts a label before the message of each ``Damage`` error."""
     try:
         yield
@@ -209,7 +209,7 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
         "device": pc.if_else(pc.equal(devices, ""), None, devices),
         "scope": _extract_scope_names(names),
         "function": node_attributes.format_function_names(call_nodes, ops.take(pa.array(call_nodes))),
-        **node_attributes.attribute_columns(),
+        **node_attributes.build_attribute_columns(),
         "attributes": node_attributes.format_other_attributes(),
     }
     edge_columns = build_edges(buffer, inputs, locations.owners, columns)

@@ -40,9 +40,9 @@ def sniff(source: Source) -> bool:
 
 
 def _is_record_header(head: bytes) -> bool:
-    from tracekit.crc32c import masked_crc32c
+    from tracekit.crc32c import compute_masked_crc32c
 
-    return masked_crc32c(head[:8]) == int.from_bytes(head[8:], "little")
+    return compute_masked_crc32c(head[:8]) == int.from_bytes(head[8:], "little")
 
 
 def open_capture(source: Source) -> EventsCapture:

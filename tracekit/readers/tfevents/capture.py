@@ -199,7 +199,7 @@ class EventsCapture(Capture):
         arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
         for field in schema:
             if field.name == "run":
-                arrays["run"] = _run_column(self.runs, counts)
+                arrays["run"] = _build_run_column(self.runs, counts)
             elif field.name == _IDS[name]:
                 arrays[field.name] = pa.array(np.arange(1, sum(counts) + 1))
             else:
@@ -234,7 +234,7 @@ class EventsCapture(Capture):
         return [{"name": name, "value": value} for name, value in metadata.items() if value]
 
 
-def _run_column(runs: Sequence[Run], row_counts: Sequence[int]) -> pa.DictionaryArray:
+def _build_run_column(runs: Sequence[Run], row_counts: Sequence[int]) -> pa.DictionaryArray:
     codes = np.repeat(np.arange(len(runs), dtype=np.int32), row_counts)
     return compact_dictionary(pa.array(codes), pa.array([run.name for run in runs], pa.string()))
 

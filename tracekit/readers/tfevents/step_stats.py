@@ -247,7 +247,7 @@ def _sum_output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Arra
 
 
 def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, row_count: int, name: str) -> pa.Array:
-    """Return the sum of the numbers that belong to each row, null for rows to which no number belongs.
+    """Return the sum of the numbers of each row. It is null for rows without numbers.
 
     Args:
         column: The numbers, or None if all of them are missing and count as 0.

@@ -44,7 +44,7 @@ def build(context: Context) -> list[Any]:
 def _build_window_links(context: Context, window: windows.Window) -> list[Any]:
     """Return links to the previous and the next time window."""
     links: list[Any] = []
-    for label, part in (("Earlier", window.before()), ("Later", window.after())):
+    for label, part in (("Earlier", window.compute_preceding_window()), ("Later", window.compute_following_window())):
         if part:
             url = context.state.url("timeline", start=str(part[0]), end=str(part[1]))
             links += [components.build_link(label, url), " "]
