@@ -52,10 +52,10 @@ class TracekitError(Exception):
 
 
 class UnknownFormatError(TracekitError, ValueError):
-    """The file has no known format, or an argument is unknown.
+    """The file has no known format, or an argument has an unknown name or an invalid value.
 
-    The argument may be a reader, exporter, report, rule, recipe, dialect, data model or option, or the value of an
-    option.
+    The name may be that of a reader, exporter, report, rule, recipe, dialect, data model or option. The value may be
+    that of an option.
     """
 
 

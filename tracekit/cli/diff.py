@@ -158,8 +158,8 @@ def diff_command(
         raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
     if baseline is not None and printing.out is not None and baseline.resolve() == printing.out.resolve():
         raise click.UsageError(
-            "--save and -o name the same file. --save writes the baseline and -o writes the differences, so give them "
-            "different files."
+            "--save and -o name the same file: choose different files, because --save writes the baseline and -o "
+            "writes the differences"
         )
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
         _print_statistics_diff(a, b, printing)

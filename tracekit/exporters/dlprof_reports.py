@@ -44,7 +44,7 @@ def _choose_file_stem(report: str) -> str:
 
 
 def _set_summary_values(stem: Path, options: Mapping[str, str]) -> None:
-    """Set the values of options in the CSV and JSON files of the summary report, which already exist.
+    """Set the values of options in the existing CSV and JSON files of the summary report.
 
     Args:
         stem: Path of the two files, without their suffixes.

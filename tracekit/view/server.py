@@ -105,7 +105,7 @@ class Viewer:
         flask.add_url_rule("/perfetto/<path:name>", view_func=_send_perfetto_file)
 
     def _count_requests(self, respond: WSGIApplication) -> WSGIApplication:
-        """Return a WSGI application that tells the captures when a request begins, and when its response was sent."""
+        """Return a WSGI application that notifies the captures when a request begins and when its response was sent."""
 
         def respond_and_count(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
             """Return the response to a request."""

@@ -44,7 +44,7 @@ class Expansion(NamedTuple):
 
 
 def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
-    """Return which rows of a tree are expanded, according to the arguments of the table and the keys of toggled rows.
+    """Return the expanded rows of a tree, according to the arguments of the table and the keys of toggled rows.
 
     Raises:
         TracekitError: The depth is not a number, or there are too many keys.

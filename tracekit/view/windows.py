@@ -52,7 +52,7 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
     """Return the time window to which the timeline zooms, and the larger time window whose events it contains.
 
     If the capture has few events, the timeline contains all of them. Otherwise, it contains about ``MAX_EVENTS`` events
-    around the requested time, or fewer than the requested ones.
+    around the requested time. If the requested time has more events, both windows end early.
 
     Args:
         trace: The capture.

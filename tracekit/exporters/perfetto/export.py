@@ -76,7 +76,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
 
 
 class TraceWriter:
-    """A writer of one or more traces to a file, which numbers sequences and tracks consecutively in the whole file."""
+    """A writer of one or more traces to a file. Sequences and tracks are numbered consecutively in the whole file."""
 
     def __init__(self, file: BatchFile, origin_utc_ns: int | None) -> None:
         self._file = file

@@ -125,7 +125,7 @@ class TrackNames:
             return view.frame(table).select(pl.col(columns)).collect().rows()
 
         def read_names(table: str, *columns: str) -> list[tuple[Any, ...]]:
-            """Return rows of ids and a name, which is in the last of ``columns``. Each id has only its last name."""
+            """Return rows of ids and the last nonempty name of each id. The last of ``columns`` contains the names."""
             *keys, name = columns
             named = view.frame(table).select(columns).filter(pl.col(name).cast(pl.String) != "")
             return named.unique(keys, keep="last").collect().rows()

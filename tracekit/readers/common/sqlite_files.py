@@ -54,7 +54,7 @@ class Header(NamedTuple):
         )
 
 
-def read_only_uri(path: Path) -> str:
+def create_read_only_uri(path: Path) -> str:
     """Return a URI with which SQLite opens a file as read-only and immutable, without creating other files."""
     return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 

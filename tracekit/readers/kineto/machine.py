@@ -218,7 +218,7 @@ def _list_streams_with_activities(event_tables: Iterable[EventRows]) -> pl.DataF
 
 
 def _extract_process_name(label: str | None, replaced_id: int | None) -> str | None:
-    """Return the name of a process without the folder, and without the process id that tracekit appends if replaced."""
+    """Return the name of a process without its folder, and without the pid that an exporter of tracekit appended."""
     if label is None:
         return None
     return labels.strip_process_folder(label if replaced_id is None else label.removesuffix(f" · pid {replaced_id}"))

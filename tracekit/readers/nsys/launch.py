@@ -26,7 +26,7 @@ _VARIABLE = re.compile(rf'({_NAMES})="?([0-9]{{1,9}})"?')
 
 
 def list_rank_variables(*environments: str) -> dict[str, int]:
-    """Return the values of the environment variables with which launchers number processes, by name.
+    """Return the values of rank variables, with which launchers number processes, by name.
 
     A variable is omitted if the environments have different values for it.
 
@@ -43,7 +43,7 @@ def list_rank_variables(*environments: str) -> dict[str, int]:
 
 
 def read_launch_environment(capture: Lookups) -> Launch:
-    """Return the host name, and the variables with which launchers number processes, that a capture records.
+    """Return the host name and the rank variables, such as ``RANK``, in a capture.
 
     If the environments of the program and of the profiler set the same variable, the value of the program is used.
     """
@@ -54,7 +54,7 @@ def read_launch_environment(capture: Lookups) -> Launch:
 
 
 def _read_variables_of_launched_processes(capture: Lookups) -> dict[str, int]:
-    """Return the environment variables with which launchers number processes, from the recorded environments."""
+    """Return the rank variables in the recorded environments of processes."""
     if _CAPTURE not in capture.tables.columns:
         return {}
     raw = capture.fetch(_CAPTURE, ["name", "value"])

@@ -181,7 +181,7 @@ def store_defined_names(capture: Lookups, definition: NameDefinition, source_row
 
 
 def replace_name_keys(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return columns in which keys of domains and categories are replaced with the names that were stored for them."""
+    """Replace keys of domains and categories with the stored names, and return the new columns."""
     return {
         c: _look_up_names_of_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
         for c, data in columns.items()

@@ -98,9 +98,7 @@ def format_payloads(
     strings = pc.if_else(alone, joined, _concatenate_strings_by_row(b"[", joined, b"]"))
     other = pa.nulls(len(strings), _BYTES)
     if strings.null_count:
-        other = pc.if_else(
-            strings.is_null(), _join_lists(edges, items.format_hexadecimal_expr()), pa.scalar(None, _BYTES)
-        )
+        other = pc.if_else(strings.is_null(), _join_lists(edges, items.format_hexadecimal()), pa.scalar(None, _BYTES))
     places = np.full(len(payloads), -1)
     places[items.rows[first]] = np.arange(len(first))
     index = pa.array(places, mask=places < 0)
@@ -150,7 +148,7 @@ class PayloadItems:
             self.starts = np.where(present, content.values.view(np.int64), 0)
             self.stops = np.where(present, content.stops, 0)
 
-    def format_hexadecimal_expr(self) -> pa.Array:
+    def format_hexadecimal(self) -> pa.Array:
         """Format each payload as its schema id in decimal, a colon, and its bytes as hexadecimal digits."""
         sizes = self.stops - self.starts
         data = extract_strings(self.data, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
@@ -361,5 +359,5 @@ def get_int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _get_mask_or_true(presence: Mask | None) -> Mask | np.bool_:
-    """Return the mask of the messages that have a field, or true if ``presence`` is None: all messages have it."""
+    """Return the mask of the messages that have a field, or true if all messages have it (``presence`` is None)."""
     return np.True_ if presence is None else presence

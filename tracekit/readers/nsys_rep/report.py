@@ -398,7 +398,7 @@ class Report:
 
 
 def _merge_selections_by_payload(selections: Sequence[Selection]) -> list[Selection]:
-    """Return, for each selection, the union of all given selections that have the same payload field."""
+    """Return the union of the selections with the same payload field, for each selection."""
     types_by_payload: dict[int, set[int]] = {}
     for payload, types in selections:
         types_by_payload.setdefault(payload, set()).update(types)

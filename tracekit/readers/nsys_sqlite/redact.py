@@ -28,7 +28,7 @@ from tracekit.readers.common.redaction import (
     is_local_device,
 )
 from tracekit.readers.common.sqlite.database import Database
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier, read_only_uri
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, create_read_only_uri, quote_identifier
 from tracekit.readers.nsys_sqlite.rewriting import StringColumns, check_expressions
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _copy_to_temporary_database(source: Source) -> Iterator[tuple[sqlite3.Connec
     """
     Database(source).close()  # checks what SQLite reads at its first statement
     with source.open() as file, _open_writable_database("") as db:
-        with contextlib.closing(sqlite3.connect(read_only_uri(source.path), uri=True)) as original:
+        with contextlib.closing(sqlite3.connect(create_read_only_uri(source.path), uri=True)) as original:
             version = int(original.execute("PRAGMA schema_version").fetchone()[0])
             original.backup(db)
         file.state.check(source.path)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tracekit.errors import get_first_line_of_message
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.sqlite_files import read_only_uri
+from tracekit.readers.common.sqlite_files import create_read_only_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ class ConnectionPool:
             path: Path of the file.
             size: Size of the file in bytes, which determines the limits of queries.
         """
-        self._uri = read_only_uri(path)
+        self._uri = create_read_only_uri(path)
         self._size = size
         self._limit = _InstructionLimit()
         self._lock = threading.Lock()
