@@ -202,10 +202,10 @@ def _is_ascending(keys: Sequence[Array]) -> bool:
     if (before > after).any():
         return False
     ties = np.flatnonzero(before == after)
-    return all(_check_pairs_ascend(rest, ties))
+    return all(_compare_consecutive_pairs(rest, ties))
 
 
-def _check_pairs_ascend(keys: Sequence[Array], first: Array) -> Iterator[bool]:
+def _compare_consecutive_pairs(keys: Sequence[Array], first: Array) -> Iterator[bool]:
     """Yield whether rows and the rows after them are in ascending order of each key, if earlier keys are equal."""
     for key in keys:
         before, after = key[first], key[first + 1]

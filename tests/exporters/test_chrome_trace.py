@@ -433,7 +433,7 @@ def test_an_error_in_a_chunk_comes_out(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), BatchFile(tmp_path / "x.json") as file:
-        file.write_jobs([fails] * 10)
+        file.write_job_results([fails] * 10)
 
 
 def test_executions_of_nodes_lie_on_their_device_and_thread(tmp_path: Path) -> None:

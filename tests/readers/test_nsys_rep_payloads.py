@@ -332,7 +332,7 @@ def test_damage(made: bytes, said: str) -> None:
 def test_much_text_of_few_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payloads, "MAX_TEXT", 1000)
     schemas = known(schema(ID, entry(11, "n" * 100), size=1))
-    with pytest.raises(Damage, match="the text of 10 NVTX payloads may exceed 1000 characters in total, which"):
+    with pytest.raises(Damage, match="the texts of 10 NVTX payloads could have more than 1,000 characters in total"):
         texts(schemas, *[message(item(ID, b"\1"))] * 10)
 
 

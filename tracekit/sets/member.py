@@ -116,10 +116,11 @@ class Member:
         return self.path.name
 
 
-def read_leading_metadata(source: Source, reader: Reader) -> RecordedMetadata | None:
-    """Return the rank that the profiler recorded before the events of a capture, without reading the events.
+def read_leading_rank_metadata(source: Source, reader: Reader) -> RecordedMetadata | None:
+    """Return metadata with the rank that the profiler recorded before the events of a capture.
 
-    The result is None if the capture states no rank there. Metadata other than the rank are unknown.
+    The events are not read, so the rank is the only metadata in the result. The result is None if no rank is recorded
+    before the events.
     """
     if reader.leading_info is None:
         return None

@@ -104,7 +104,7 @@ def _read_rank_metadata(member: Member) -> RecordedMetadata:
     if member.url is None and member.via is None:
         source = Source(member.path)
         reader = registry.reader(member.format) if member.format else detection.detect_reader(source)
-        if source.exists and (leading := members_module.read_leading_metadata(source, reader)) is not None:
+        if source.exists and (leading := members_module.read_leading_rank_metadata(source, reader)) is not None:
             return leading
         member = replace(member, format=reader.format)
     return _open_and_read_metadata(member)

@@ -237,9 +237,9 @@ def compute_pace(captures: Captures, capture: Capture, name: str, of: str) -> Ro
 def _add_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
     """Return rows together with a title for each column.
 
-    If the captures are the ranks of a job, the columns of times are renamed, because the times of all ranks count from
-    the start of the first capture or, if the start of any capture is not recorded, from the start of the capture of the
-    rank. Otherwise, there is only one rank, and the column ``rank`` is dropped.
+    If the captures are the ranks of a job, the titles of columns of times say what the times are relative to: the start
+    of the first capture or, if the start of any capture is not recorded, the start of the capture of each rank.
+    Otherwise, there is only one rank, and the column ``rank`` is dropped.
     """
     ranks = get_ranks_of_job(captures)
     if ranks is None:

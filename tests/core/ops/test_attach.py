@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit.core.ops.attach import attribute_calls, find_last_containing_intervals
+from tracekit.core.ops.attach import find_instances_of_calls, find_last_containing_intervals
 
 PLACED = {"process_id": pl.Int32, "thread_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 interval = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(0, 12), st.integers(0, 8))
@@ -66,13 +66,13 @@ def test_calls_are_dealt_as_one_after_the_other(calls: list, intervals: list, ra
         call_id=pl.Series(ids, dtype=pl.Int64), has_work=pl.Series([w for _, w in calls], dtype=pl.Boolean)
     )
     instances = frame(intervals).sort("start_ns", maintain_order=True)
-    found = attribute_calls(made, instances)
+    found = find_instances_of_calls(made, instances)
     assert found.rows() == dealt(made.with_row_index("row").to_dicts(), instances.to_dicts())
 
 
 def test_a_call_that_ends_before_it_starts_belongs_to_nothing() -> None:
     calls = pl.DataFrame([(1, 1, 5, 3)], schema=PLACED, orient="row")
-    found = attribute_calls(
+    found = find_instances_of_calls(
         calls.with_columns(call_id=pl.lit(1, pl.Int64), has_work=pl.lit(value=False)), frame([(1, 1, 0, 9)])
     )
     assert found.rows() == [(None, None)]

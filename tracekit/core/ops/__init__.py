@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
-from tracekit.core.ops.attach import attribute_calls
+from tracekit.core.ops.attach import find_instances_of_calls
 from tracekit.core.ops.calls import COLUMNS, AttributedCalls, pair_calls_with_activities
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
 from tracekit.errors import UnknownFormatError, create_choices_hint
@@ -155,7 +155,7 @@ def _attribute_calls_to_instances(calls: pl.DataFrame, timeline: pl.DataFrame) -
     """
     api_calls = calls.unique("call", keep="first", maintain_order=True)
     has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
-    owner = attribute_calls(has_work, timeline).with_columns(row=pl.int_range(pl.len()))
+    owner = find_instances_of_calls(has_work, timeline).with_columns(row=pl.int_range(pl.len()))
     roots = api_calls.filter(owner["root_call"] == owner["row"]).sort("call_id", descending=True)
     first = timeline.height
     numbers = pl.repeat(None, api_calls.height, dtype=pl.Int64, eager=True)

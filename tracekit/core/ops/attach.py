@@ -48,7 +48,7 @@ def _replace_backward_ends_with_null(items: pl.DataFrame) -> pl.DataFrame:
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
 
-def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
+def find_instances_of_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     """Return the op instance to which each API call is attributed.
 
     Args:

@@ -53,8 +53,8 @@ def write_events(
     """Write the events and flows of a trace, and yield the events of each kind with their lane ids."""
     for kind, lane_ids in layout.lane_ids.items():
         rows = read_events(view, kind).with_columns(lane_ids)
-        file.write_jobs(_create_event_jobs(kind, rows, layout))
-        file.write_jobs(formatter.create_flow_jobs(kind, rows))
+        file.write_job_results(_create_event_jobs(kind, rows, layout))
+        file.write_job_results(formatter.create_flow_jobs(kind, rows))
         yield kind, rows
 
 

@@ -66,7 +66,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("there is nothing to draw: the traces have no events with timestamps")
-        file.write_jobs(_create_flow_jobs(traces.links, pl.concat(positions), Clock(shift), flow_count))
+        file.write_job_results(_create_flow_jobs(traces.links, pl.concat(positions), Clock(shift), flow_count))
         file.write(format_file_footer(metadata))
 
 

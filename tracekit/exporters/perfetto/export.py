@@ -122,10 +122,10 @@ class TraceWriter:
         else:
             events = prepare_events(kind, rows, times, sequence, lane_uuids, flows=event_flows)
         memory.release_pages()
-        self._file.write_jobs(sequence.create_string_jobs())
+        self._file.write_job_results(sequence.create_string_jobs())
         for start in range(0, rows.height, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, rows.height)
-            self._file.write_jobs(_create_batch_jobs(events.block(start, stop).encode, stop - start))
+            self._file.write_job_results(_create_batch_jobs(events.block(start, stop).encode, stop - start))
             memory.release_pages()
 
     def _write_ends(self, ends: SliceEnds, lane_uuids: Numbers) -> None:
@@ -138,7 +138,7 @@ class TraceWriter:
             lane_ids = ends.lane_ids[block if order is None else order[block]]
             deltas = compute_time_deltas(times[block], int(times[block.start - 1]) if block.start else 0)
             encode = functools.partial(_encode_ends, sequence, deltas, lane_uuids[lane_ids])
-            self._file.write_jobs(_create_batch_jobs(encode, len(deltas)))
+            self._file.write_job_results(_create_batch_jobs(encode, len(deltas)))
 
     def _begin_stream(self) -> Sequence:
         """Write the packets that begin a stream of events, and return the packet sequence that contains the stream."""

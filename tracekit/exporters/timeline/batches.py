@@ -100,9 +100,9 @@ class BatchFile:
 
     def write(self, batch: bytes) -> None:
         """Append bytes to the file."""
-        self.write_jobs([lambda: memoryview(batch)])
+        self.write_job_results([lambda: memoryview(batch)])
 
-    def write_jobs(self, jobs: Iterable[Callable[[], memoryview]]) -> None:
+    def write_job_results(self, jobs: Iterable[Callable[[], memoryview]]) -> None:
         """Append the bytes that jobs return, in the order of the jobs.
 
         The jobs run in several threads, and may be running when this method returns. The number of results in memory

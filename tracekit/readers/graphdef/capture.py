@@ -48,9 +48,9 @@ class GraphCapture(Capture):
                 raise CorruptTraceError(str(e), path=source.path, hint=_SAVE_AGAIN) from e
             except MemoryError as e:
                 raise TracekitError(
-                    f"the graph of {source.size} bytes does not fit into memory",
+                    f"the graph ({source.size:,} bytes) does not fit into memory",
                     path=source.path,
-                    hint="free some memory",
+                    hint="close other programs, or open the file on a machine with more memory",
                 ) from e
         if self._graph.dangling:
             what = f"{self._graph.dangling} inputs refer to missing nodes: the graph is incomplete or truncated"

@@ -108,7 +108,7 @@ def _compute_order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Arra
     return pc.sort_indices(ids)
 
 
-def _create_member_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
+def _create_member_column_reader(slot: Slot) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.get_member_values(slot)
 
 
@@ -266,22 +266,25 @@ _PAYLOAD_TYPES = (*_INTEGER_TYPES, *_FLOAT_TYPES, "json", "binary")
 _TIMES = {"start_ns": EventRows.start_ns, "end_ns": EventRows.end_ns}
 _THREAD = {"process_id": _create_track_column("process_id"), "thread_id": _create_track_column("thread_id")}
 _STREAM = {n: _create_track_column(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
-_ACTIVITY = {**_TIMES, **_STREAM, "correlation_id": _create_member_column(Slot.CORRELATION)}
-_NODE = {"graph_node_id": _create_member_column(Slot.GRAPH_NODE)}
+_ACTIVITY = {**_TIMES, **_STREAM, "correlation_id": _create_member_column_reader(Slot.CORRELATION)}
+_NODE = {"graph_node_id": _create_member_column_reader(Slot.GRAPH_NODE)}
 _NVTX = {
     "process_id": _create_track_column("process_id"),
     "domain_id": _build_domain_id_column,
     "domain": _build_domain_column,
-    "category_id": _create_member_column(Slot.CATEGORY_ID),
-    "category": _create_member_column(Slot.CATEGORY_NAME),
+    "category_id": _create_member_column_reader(Slot.CATEGORY_ID),
+    "category": _create_member_column_reader(Slot.CATEGORY_NAME),
     "color": _build_color_column,
-    "name": _create_member_column(Slot.NAME),
+    "name": _create_member_column_reader(Slot.NAME),
     "payload_type": _build_payload_type_column,
     "payload_int": _build_payload_int_column,
     "payload_float": _build_payload_float_column,
     "payload_text": _build_payload_text_column,
 }
-_EVENT = {"event_id": _create_zero_filled_column(Slot.EVENT), "event_sync_id": _create_member_column(Slot.EVENT_SYNC)}
+_EVENT = {
+    "event_id": _create_zero_filled_column(Slot.EVENT),
+    "event_sync_id": _create_member_column_reader(Slot.EVENT_SYNC),
+}
 _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.ChunkedArray]]] = {
     "kernels": {
         "kernel_id": EventRows.compute_row_ids,
@@ -294,7 +297,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "static_shared_memory_bytes": _create_int32_column(Slot.STATIC, default=0),
         "dynamic_shared_memory_bytes": _build_dynamic_shared_memory_column,
         **_NODE,
-        "graph_id": _create_member_column(Slot.GRAPH),
+        "graph_id": _create_member_column_reader(Slot.GRAPH),
     },
     "memcpys": {
         "memcpy_id": EventRows.compute_row_ids,
@@ -303,7 +306,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "copy_kind": _create_parsed_name_column(Slot.COPY_KIND, labels.parse_copy_kind),
         "src_memory_kind": _create_parsed_name_column(Slot.SOURCE, labels.parse_source_memory_kind),
         "dst_memory_kind": _create_parsed_name_column(Slot.TARGET, labels.parse_target_memory_kind),
-        "migration_cause": _create_member_column(Slot.CAUSE),
+        "migration_cause": _create_member_column_reader(Slot.CAUSE),
         **_NODE,
     },
     "memsets": {
@@ -325,9 +328,9 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "api_call_id": EventRows.compute_row_ids,
         **_TIMES,
         **_THREAD,
-        "correlation_id": _create_member_column(Slot.CORRELATION),
+        "correlation_id": _create_member_column_reader(Slot.CORRELATION),
         "api": _build_api_column,
-        "name": _create_member_column(Slot.NAME),
+        "name": _create_member_column_reader(Slot.NAME),
         "name_id": _build_name_id_column,
         "return_value": _create_zero_filled_column(Slot.RETURNED),
     },
@@ -336,7 +339,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         **_TIMES,
         **_THREAD,
         "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL_CLASS)),
-        "name": _create_member_column(Slot.NAME),
+        "name": _create_member_column_reader(Slot.NAME),
         "name_id": _build_name_id_column,
         "return_value": _create_zero_filled_column(Slot.RETURNED),
     },
@@ -346,7 +349,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "kind": _build_range_kind_column,
         **_NVTX,
         "thread_id": _build_thread_id_column,
-        "end_thread_id": _create_member_column(Slot.END_THREAD),
+        "end_thread_id": _create_member_column_reader(Slot.END_THREAD),
     },
     "nvtx_marks": {
         "mark_id": EventRows.compute_row_ids,
@@ -358,7 +361,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "cuda_event_id": EventRows.compute_row_ids,
         "timestamp_ns": EventRows.start_ns,
         **_STREAM,
-        "correlation_id": _create_member_column(Slot.CORRELATION),
+        "correlation_id": _create_member_column_reader(Slot.CORRELATION),
         **_EVENT,
     },
 }

@@ -271,9 +271,10 @@ class RowCollector:
         return table.filter(valid)
 
     def _assign_run_numbers(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
-        """Number runs, which are consecutive rows of the same launch, and return the number of the run of each row.
+        """Return the run number of each row.
 
-        The columns that identify the launch of each run are stored. Runs are numbered from 0 in the whole file.
+        A run is a group of consecutive rows of the same launch. Runs are numbered from 0 across the whole file. The
+        columns that identify the launch of each run are stored in this object.
         """
         page = pages[0]
         identity = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}

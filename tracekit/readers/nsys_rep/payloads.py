@@ -231,8 +231,8 @@ def _format_payloads_as_json(
         width += plan.max_width * len(group)
         if width > max_chars:
             raise Damage(
-                f"the text of {len(keys)} NVTX payloads may exceed {max_chars} characters in total, "
-                "which tracekit does not support"
+                f"the texts of {len(keys):,} NVTX payloads could have more than {max_chars:,} characters in total, "
+                "the maximum that tracekit supports"
             )
         arrays.append(_format_by_plan(items.data, items.starts[group], items.stops[group], plan))
         places[group] = np.arange(done, done + len(group))

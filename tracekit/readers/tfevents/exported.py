@@ -24,9 +24,9 @@ _FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a
 
 
 def read_exported_runs(run: Run) -> Run:
-    """Decode the run metadata in the summary values of a run, and return the same run.
+    """Add the executions, graphs and counts that the summary values of a run contain to its files, and return the run.
 
-    The decoded executions, graphs and counts are added to the files of the run in place.
+    They are decoded from the run metadata messages in the values. The run is modified in place.
 
     Raises:
         CorruptTraceError: A run metadata message is damaged.
