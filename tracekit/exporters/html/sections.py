@@ -412,38 +412,30 @@ def _build_metrics_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 _BUILDERS = (
-    *(
-        _build_overview_section,
-        _build_advice_section,
-        _build_iterations_section,
-        _build_utilization_over_time_section,
-        _build_groups_section,
-        _build_kernels_section,
-        _build_nsight_compute_section,
-        _build_idle_time_section,
-    ),
-    *(
-        _build_communication_section,
-        _build_api_calls_section,
-        _build_copies_section,
-        _build_ranges_section,
-        _build_memory_section,
-        _build_metrics_section,
-    ),
+    _build_overview_section,
+    _build_advice_section,
+    _build_iterations_section,
+    _build_utilization_over_time_section,
+    _build_groups_section,
+    _build_kernels_section,
+    _build_nsight_compute_section,
+    _build_idle_time_section,
+    _build_communication_section,
+    _build_api_calls_section,
+    _build_copies_section,
+    _build_ranges_section,
+    _build_memory_section,
+    _build_metrics_section,
 )
 _OF_THE_WHOLE_CAPTURE = (
-    *(
-        _build_utilization_over_time_section,
-        _build_kernels_section,
-        _build_idle_time_section,
-        _build_communication_section,
-    ),
-    *(
-        _build_api_calls_section,
-        _build_copies_section,
-        _build_ranges_section,
-        _build_memory_section,
-        _build_metrics_section,
-    ),
+    _build_utilization_over_time_section,
+    _build_kernels_section,
+    _build_idle_time_section,
+    _build_communication_section,
+    _build_api_calls_section,
+    _build_copies_section,
+    _build_ranges_section,
+    _build_memory_section,
+    _build_metrics_section,
 )
 _WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."
