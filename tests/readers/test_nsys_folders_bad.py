@@ -133,10 +133,13 @@ def test_a_stream_cut_between_two_batches(tmp_path: Path) -> None:
         reader.read_next_batch()
         size = mapped.tell()
     path.write_bytes(whole[:size])
-    said = f"{path}: table {KERNEL}: cannot be read: truncated: it has no end marker{again('arrowdir')}"
+    said = (
+        f"{path}: table {KERNEL}: cannot be read: the file is truncated: its end marker is missing{again('arrowdir')}"
+    )
     assert error_of(path.parent) == said
     path.write_bytes(whole[:size] + whole[-8:] + whole[size:])
-    said = f"{len(whole) - size} bytes follow its end marker, which must be the end of the file{again('arrowdir')}"
+    what = "bytes follow the end marker of the stream, which must be at the end of the file"
+    said = f"{len(whole) - size} {what}{again('arrowdir')}"
     assert error_of(path.parent) == f"{path}: table {KERNEL}: cannot be read: {said}"
 
 
@@ -274,7 +277,7 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
         "Hint: pass the folder that contains it"
     )
     said = {
-        "parquetdir": "it contains no table whose name tracekit knows\nHint: pass the folder that nsys exported",
+        "parquetdir": "the file contains no table whose name tracekit knows\nHint: pass the folder that nsys exported",
         "arrowdir": "this is a single Arrow stream\n"
         "Hint: for an Nsight Systems export, pass the folder that contains the file",
     }

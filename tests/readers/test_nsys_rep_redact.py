@@ -570,7 +570,11 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     nested_names = "".join(f"USER={'a' * n}\0" for n in range(2, 250)) + "PATH=/bin\0"
     run = [message((1, message((102, message((7, "a" * 300_000))))))] * 11
     named = Parts(run, [strings(nested_names)], stream=message((1, 11), (3, 1)))
-    yield "prefixes", named, "it has more than 128 private names that each begin with the previous one"
+    yield (
+        "prefixes",
+        named,
+        "the capture has a chain of more than 128 private names that each begin with the previous one",
+    )
     alike = "PATH=/bin\0" + "".join(f"V{n}=/opt/acme/{n:08}\0" for n in range(30_000))
     paths = [message((1, message((102, message((7, "/opt/acme/00000001 " * 80_000))))))] * 8
     yield "values", Parts(paths, [strings(alike)], stream=message((1, 8), (3, 1))), ""

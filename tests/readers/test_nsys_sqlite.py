@@ -954,9 +954,9 @@ def test_numbered_rows() -> None:
 
 
 def test_text_of_any_type() -> None:
-    assert col.to_valid_utf8(pa.array([1, None]))[0].to_pylist() == ["1", None]
-    assert col.to_valid_utf8(pa.array([b"a\0b", None, b"\xff"]))[0].to_pylist() == ["a\0b", None, "�"]
-    assert col.to_valid_utf8(pa.array(["�"])) == (pa.array(["�"]), 0)
+    assert col.convert_to_strings(pa.array([1, None]))[0].to_pylist() == ["1", None]
+    assert col.convert_to_strings(pa.array([b"a\0b", None, b"\xff"]))[0].to_pylist() == ["a\0b", None, "�"]
+    assert col.convert_to_strings(pa.array(["�"])) == (pa.array(["�"]), 0)
 
 
 def test_tables_decoded_from_their_pages_are_the_same(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:

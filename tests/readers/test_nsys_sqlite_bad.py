@@ -148,14 +148,15 @@ def test_truncated_at_every_page(tmp_path: Path) -> None:
         error = error_of(path)
         pages = f"its header declares {len(whole) // PAGE} pages of {PAGE} bytes, but the file has only {size // PAGE}"
         assert isinstance(error, CorruptTraceError)
-        assert str(error) == f"{path}: truncated: {pages}{AGAIN}"
+        assert str(error) == f"{path}: the file is truncated: {pages} pages{AGAIN}"
 
 
 @pytest.mark.parametrize("size", [16, 17, 99])
 def test_truncated_in_its_header(tmp_path: Path, size: int) -> None:
     path = written(tmp_path, small()[:size])
     assert (
-        str(error_of(path)) == f"{path}: truncated: it has {size} bytes, but the header of a SQLite file has 100{AGAIN}"
+        str(error_of(path))
+        == f"{path}: the file is truncated: it has {size} bytes, but a SQLite header has 100 bytes{AGAIN}"
     )
 
 
@@ -518,7 +519,7 @@ def test_a_journal_beside_the_file(tmp_path: Path, suffix: str, content: bytes) 
         error = error_of(opened)
         assert isinstance(error, CorruptTraceError)
         assert str(error) == (
-            f"{opened}: its journal {path.name}{suffix} holds changes that are not in the file yet"
+            f"{opened}: the journal {path.name}{suffix} holds changes that are not in the file yet"
             "\nHint: wait until the program that writes the file has ended, or export it again"
         )
     beside.write_bytes(b"")
@@ -550,7 +551,7 @@ def test_a_writer_at_work(tmp_path: Path) -> None:
         connection.execute("BEGIN EXCLUSIVE")
         connection.execute(f"UPDATE {RUNTIME} SET returnValue = 1")
         connection.execute("UPDATE StringIds SET value = value || 'x'")
-        with pytest.raises(CorruptTraceError, match=r"its journal .*-journal"):
+        with pytest.raises(CorruptTraceError, match=r"the journal .*-journal"):
             tk.load(path)
         connection.rollback()
 

@@ -165,7 +165,7 @@ def test_texts_of_two_bytes_a_letter_are_overwritten() -> None:
 def test_more_names_than_a_capture_can_tell_are_refused() -> None:
     environment = b"\0".join(b"USER=name%d" % i for i in range(MAX_NAMES + 1))
     with pytest.raises(
-        CorruptTraceError, match=f"^made: it holds more than {MAX_NAMES} names of hosts and users, which tracekit"
+        CorruptTraceError, match=f"^made: the capture has more than {MAX_NAMES} names of hosts and users, which"
     ):
         Redaction(Path("made")).collect_names(ENVIRONMENT, environment)
 
@@ -179,7 +179,7 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
     redaction = Redaction(Path("made"))
     redaction.collect_names(ENVIRONMENT, b"".join(b"USER=" + b"a" * n + b"\0" for n in range(2, 131)) + b"PATH=/bin")
     with pytest.raises(
-        CorruptTraceError, match="it has more than 128 private names that each begin with the previous one"
+        CorruptTraceError, match="has a chain of more than 128 private names that each begin with the previous one"
     ):
         redaction.build_matcher()
 
@@ -187,7 +187,7 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
 def test_more_values_than_a_capture_can_hold_are_refused() -> None:
     environment = b"\0".join(b"TOKEN%d=secret-%d" % (i, i) for i in range(MAX_VALUES + 1))
     with pytest.raises(
-        CorruptTraceError, match=f"^made: it holds more than {MAX_VALUES} private values, which tracekit"
+        CorruptTraceError, match=f"^made: the capture has more than {MAX_VALUES} private values, which tracekit"
     ):
         Redaction(Path("made")).collect_names(ENVIRONMENT, environment)
 
@@ -195,7 +195,7 @@ def test_more_values_than_a_capture_can_hold_are_refused() -> None:
 def test_more_variables_than_a_capture_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MAX_VARIABLES", 100)
     with pytest.raises(
-        CorruptTraceError, match=r"^made: its environments hold more than 100 variables, which tracekit"
+        CorruptTraceError, match=r"^made: the environments in the capture have more than 100 variables, which tracekit"
     ):
         Redaction(Path("made")).collect_names(ENVIRONMENT, b"A=1\0" * 101)
 

@@ -161,7 +161,8 @@ def test_sqlite_reads_what_the_pages_hold_or_it_is_an_error(tmp_path: Path, monk
     monkeypatch.setattr(database, "LARGE_RUNS", 1 << 30)
     with (
         pytest.raises(
-            CorruptTraceError, match=r"SQLite returned \d+ rows with rowids from -?\d+ to \d+, but their pages hold \d+"
+            CorruptTraceError,
+            match=r"SQLite returned \d+ rows with rowids from -?\d+ to \d+, but the pages hold \d+ rows",
         ),
         tk.load(path),
     ):
@@ -210,7 +211,7 @@ def test_whole_files_where_address_space_is_limited(tmp_path: Path, gigabytes: i
 def test_a_pipe_beside_the_file_is_not_waited_for(tmp_path: Path, suffix: str) -> None:
     for path in (edited(tmp_path), dlprof_database(tmp_path / "dlprof.sqlite")):
         os.mkfifo(path.with_name(path.name + suffix))
-        said = f"TracekitError its journal {path.name}{suffix} is a named pipe, not a regular file"
+        said = f"TracekitError the journal {path.name}{suffix} is a named pipe, not a regular file"
         assert read(path, "kernels") == [said, "Hint: move or delete that file"]
 
 
@@ -420,13 +421,13 @@ def test_a_file_that_changes_while_a_table_is_read(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("tables", "columns", "said"),
     [
-        (12_000, "c", "its schema has more than 262144 bytes or 10000 entries"),
-        (2000, ", ".join(f"c{n}" for n in range(100)), "its schema has more than 262144 bytes or 10000 entries"),
+        (12_000, "c", "the schema has more than 262144 bytes or 10000 entries"),
+        (2000, ", ".join(f"c{n}" for n in range(100)), "the schema has more than 262144 bytes or 10000 entries"),
         (1, ", ".join(f"c{n}" for n in range(600)), "too many columns on m0"),
         (
             1,
             "a, b, " + ", ".join(["UNIQUE (a, b)"] * 5000),
-            "its schema has an entry of 75040 bytes, but tracekit supports at most 16384",
+            "the schema has an entry of 75040 bytes, but tracekit supports at most 16384 bytes",
         ),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_file_without_a_note_is_known_by_its_name(folder: Path, tmp_path: Path
         tk.load(path)
     assert (
         str(caught.value)
-        == f"{path}: it contains no table whose name tracekit knows\nHint: pass a file that tracekit wrote"
+        == f"{path}: the file contains no table whose name tracekit knows\nHint: pass a file that tracekit wrote"
     )
 
 

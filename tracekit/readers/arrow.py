@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.interface import Reader
-from tracekit.readers.common.table_files import TableFiles, find_table_files, map_single_table_file
+from tracekit.readers.common.table_files import TableFiles, find_single_table_file, find_table_files
 
 if TYPE_CHECKING:
     from tracekit.source import Source
@@ -22,7 +22,7 @@ def open_tables(source: Source) -> TableFiles:
     """Open an Arrow IPC file of one table, or a folder with one file per table."""
     from tracekit.readers.common.arrow_ipc import IpcFile
 
-    return TableFiles(find_table_files(source, ".arrow") or map_single_table_file(source, IpcFile), IpcFile)
+    return TableFiles(find_table_files(source, ".arrow") or find_single_table_file(source, IpcFile), IpcFile)
 
 
 READER = Reader(

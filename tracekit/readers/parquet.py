@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.interface import Reader
-from tracekit.readers.common.table_files import TableFiles, find_table_files, is_string_type, map_single_table_file
+from tracekit.readers.common.table_files import TableFiles, find_single_table_file, find_table_files, is_string_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,9 @@ def sniff(source: Source) -> bool:
 
 def open_tables(source: Source) -> TableFiles:
     """Open a Parquet file of one table, or a folder with one file per table."""
-    return TableFiles(find_table_files(source, ".parquet") or map_single_table_file(source, _ParquetFile), _ParquetFile)
+    return TableFiles(
+        find_table_files(source, ".parquet") or find_single_table_file(source, _ParquetFile), _ParquetFile
+    )
 
 
 class _ParquetFile:

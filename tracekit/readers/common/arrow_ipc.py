@@ -1,7 +1,7 @@
 """Read Arrow IPC files and streams, and check the sizes that their messages declare before memory is allocated.
 
-pyarrow always reads whole messages of a stream, with all columns. Therefore, this module itself decodes the requested
-columns of uncompressed streams, which nsys writes.
+pyarrow always reads whole messages of a stream, with all columns. Therefore, this module itself decodes uncompressed
+streams, such as those that nsys writes, and reads only the requested columns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class IpcMessage(NamedTuple):
 
 
 class IpcFile:
-    """An Arrow IPC file or stream.
+    """An Arrow IPC file or stream whose columns are read on request.
 
     Attributes:
         rows: Total number of rows that the record batches declare.
@@ -119,7 +119,7 @@ class IpcFile:
         file.check()
 
     def _decode_batch(self, file: InputFile, message: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
-        """Decode some columns of an uncompressed record batch, without validating the values."""
+        """Return the requested columns of an uncompressed record batch, without validating their values."""
         batch, start = _read_metadata_table(message, _HEADER), message.offset + message.metadata_size
         rows, buffers = batch.read_number(_LENGTH, "<q"), list(batch.iterate_structs(_BUFFERS, _BUFFER))
         nodes = list(batch.iterate_structs(_NODES, _NODE))
@@ -128,7 +128,7 @@ class IpcFile:
             layout = (self._columns or {})[name]
             length, nulls = nodes[layout.node]
             if length != rows or rows < 0:
-                raise ValueError("its columns have different lengths")
+                raise ValueError(f"column {name!r} declares {length} values in a record batch of {rows} rows")
             valid, *values = (file.read(start + at, size) for at, size in buffers[layout.first : layout.stop])
             parts = [pa.py_buffer(valid) if valid else None, *map(pa.py_buffer, values)]
             arrays.append(pa.Array.from_buffers(layout.kind, rows, parts, nulls))
@@ -141,7 +141,7 @@ class IpcFile:
         )
 
     def reserve_buffers(self, file: InputFile, budget: Budget) -> None:
-        """Check the offsets of all buffers, and reserve memory for the decompressed size of compressed buffers.
+        """Check that all buffers lie within their messages, and reserve memory for the decompressed data.
 
         Raises:
             Damage: A buffer lies outside its message, or the buffers exceed the memory budget.
@@ -169,7 +169,7 @@ class ColumnLayout(NamedTuple):
 
 
 def _compute_column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None:
-    """Return the layout of each column, or None if any column is nested or dictionary-encoded."""
+    """Return the layout of each column by name, or None unless all columns have primitive, string or binary types."""
     columns: dict[str, ColumnLayout] = {}
     first = 0
     for node, field in enumerate(schema):
@@ -187,40 +187,42 @@ def _compute_column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None
 def _read_stream_messages(file: InputFile) -> Iterator[IpcMessage]:
     """Yield the messages of an Arrow stream. The first message holds the schema."""
     if file.size < len(STREAM_END) or file.read(file.size - len(STREAM_END), len(STREAM_END)) != STREAM_END:
-        raise ValueError("truncated: it has no end marker")
+        raise ValueError("the file is truncated: its end marker is missing")
     at = 0
     while (message := _read_message(file, at)) is not None:
         yield message
         at += message.metadata_size + message.body_size
     at += _PREFIX.size
     if at != file.size:
-        raise ValueError(f"{file.size - at} bytes follow its end marker, which must be the end of the file")
+        raise ValueError(
+            f"{file.size - at} bytes follow the end marker of the stream, which must be at the end of the file"
+        )
 
 
 def _read_file_messages(file: InputFile) -> Iterator[IpcMessage]:
-    """Yield the messages that the footer of a file lists: first its dictionaries, then its record batches."""
+    """Yield the messages that the footer of an Arrow file lists: first the dictionaries, then the record batches."""
     tail = len(FILE) + 4
     if file.size < _FILE_HEAD_BYTES + tail or not file.read(file.size - len(FILE), len(FILE)) == FILE:
-        raise ValueError("truncated: it has no end marker")
+        raise ValueError("the file is truncated: its end marker is missing")
     size = int.from_bytes(file.read(file.size - tail, 4), "little")
     if size > file.size - tail - _FILE_HEAD_BYTES:
-        raise Damage(f"it declares a footer of {size} bytes, but the file has only {file.size} bytes")
+        raise Damage(f"the file declares a footer of {size} bytes, but has only {file.size} bytes")
     footer = FlatTable.read_root_table(file.read(file.size - tail - size, size))
     for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
         for at, head, body in footer.iterate_structs(field, _BLOCK):
             message = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
             if message is None or (message.metadata_size, message.body_size) != (head, body):
                 raise Damage(
-                    f"its footer declares a message at offset {at}, but no message of the declared size begins there"
+                    f"the footer declares a message at offset {at}, but no message of the declared size begins there"
                 )
             yield message
 
 
 def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
-    """Read the metadata of the message at an offset. Return None if the offset holds the end marker of a stream."""
+    """Return the message at an offset, without reading its body, or None if the end marker of a stream is there."""
     prefix, size = _PREFIX.unpack(_read_bytes(file, offset, _PREFIX.size))
     if prefix != STREAM:
-        raise Damage(f"no message begins at offset {offset}")
+        raise Damage(f"no Arrow message begins at offset {offset}")
     if not size:
         return None
     metadata = FlatTable.read_root_table(_read_bytes(file, offset + _PREFIX.size, size))
@@ -237,13 +239,13 @@ def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
 def _read_bytes(file: InputFile, offset: int, size: int) -> bytes:
     if offset + size > file.size:
         raise Damage(
-            f"{size} bytes are expected at offset {offset}, but only {max(file.size - offset, 0)} bytes follow"
+            f"the file must have {size} bytes at offset {offset}, but only {max(file.size - offset, 0)} bytes follow"
         )
     return file.read(offset, size)
 
 
 def _read_metadata_table(message: IpcMessage, field: int) -> FlatTable:
-    """Return the table in a field of the metadata of a message, given the number of the field."""
+    """Return the FlatBuffers table in field number ``field`` of the metadata of a message."""
     table = message.metadata.read_nested_table(field)
     if table is None:
         raise Damage(f"the message at offset {message.offset} has no header")
@@ -251,9 +253,9 @@ def _read_metadata_table(message: IpcMessage, field: int) -> FlatTable:
 
 
 def _read_batch_metadata(message: IpcMessage) -> FlatTable | None:
-    """Return the metadata of the record batch in a message.
+    """Return the metadata of the record batch in a message, or None if a dictionary message lacks its record batch.
 
-    A dictionary message contains a record batch as well. Return None if a dictionary message lacks its record batch.
+    A dictionary message contains a record batch that holds the values of the dictionary.
     """
     header = _read_metadata_table(message, _HEADER)
     return header if message.metadata.read_number(_HEADER_TYPE, "<B") == _BATCH else header.read_nested_table(_DATA)

@@ -29,22 +29,22 @@ _ITEMS_AT_ONCE = 128
 
 
 class Budget:
-    """A limit on the memory that reading a file may allocate. The class is thread-safe.
+    """A thread-safe limit on the memory that reading a file may allocate.
 
     Attributes:
         limit: Maximum number of bytes that may be reserved.
         reserved: Number of bytes reserved so far.
     """
 
-    def __init__(self, file_bytes: int, per_byte: int = BYTES_PER_BYTE, reserved: int = 0) -> None:
+    def __init__(self, file_bytes: int, memory_per_byte: int = BYTES_PER_BYTE, reserved: int = 0) -> None:
         """Create a budget for a file.
 
         Args:
             file_bytes: Size of the file in bytes.
-            per_byte: Bytes of memory allowed per byte of the file, in addition to the fixed amount.
-            reserved: Number of bytes that are reserved from the start.
+            memory_per_byte: Bytes of memory allowed per byte of the file, in addition to ``START_BYTES``.
+            reserved: Number of bytes that other reads of the file have already reserved.
         """
-        self.limit = START_BYTES + per_byte * file_bytes
+        self.limit = START_BYTES + memory_per_byte * file_bytes
         self.reserved = reserved
         self._file_bytes = file_bytes
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Budget:
         return self.limit - self.reserved
 
     def reserve(self, rows: int, row_bytes: int, what: str) -> None:
-        """Reserve memory before it is allocated. The memory remains reserved as long as the budget exists.
+        """Reserve memory for rows before it is allocated. Memory remains reserved as long as the budget exists.
 
         Args:
             rows: Number of rows.
@@ -70,12 +70,12 @@ class Budget:
             self.reserved += rows * row_bytes
 
     def check_temporary_memory(self, rows: int, row_bytes: int, what: str) -> None:
-        """Check that memory for temporary data is within the limit of the budget, without reserving it.
+        """Check that memory for temporary data does not exceed the limit of the budget, without reserving it.
 
-        The memory that is already reserved is ignored.
+        Memory that is already reserved does not count towards the limit.
 
         Raises:
-            Damage: The memory exceeds the limit of the whole budget.
+            Damage: The memory exceeds the limit of the budget.
         """
         self._check_memory(rows, row_bytes, what, self.limit)
 
@@ -99,7 +99,7 @@ class Budget:
 
 
 class Ledger:
-    """A record of the memory that was reserved for the data read so far from an open file or folder.
+    """A record of the memory reserved for all data read so far from an open file or folder.
 
     Data that is read again is counted only once.
     """
@@ -114,19 +114,21 @@ class Ledger:
         self._reserved: dict[tuple[int, Hashable], int] = {}
 
     def create_temporary_budget(self) -> Budget:
-        """Return a new budget for temporary data. The ledger does not record what is reserved from this budget."""
+        """Return a new budget for temporary data. The ledger does not record memory reserved from this budget."""
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
-    def open_budget_for_read(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
+    def open_budget_for_read(self, data_key: Hashable, memory_per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
         """Return a context manager that provides the memory budget for one read, and records how much was reserved.
 
         Args:
-            what: Key that identifies the data to read, so that reading the same data again is not counted twice.
-            per_byte: Bytes of memory allowed per byte of the file. All reads with the same ``per_byte`` together may
-                reserve the memory of one budget. Reads with another ``per_byte`` are limited separately.
+            data_key: Key that identifies the data to read, so that reading the same data again is not counted twice.
+            memory_per_byte: Bytes of memory allowed per byte of the file. All reads with the same value share one
+                limit. Reads with another value have a separate limit.
         """
-        others = sum(size for key, size in list(self._reserved.items()) if key[0] == per_byte and key[1] != what)
-        budget = Budget(self._file_bytes, per_byte, others)
+        others = sum(
+            size for key, size in list(self._reserved.items()) if key[0] == memory_per_byte and key[1] != data_key
+        )
+        budget = Budget(self._file_bytes, memory_per_byte, others)
         yield budget
-        self._reserved[per_byte, what] = budget.reserved - others
+        self._reserved[memory_per_byte, data_key] = budget.reserved - others

@@ -64,7 +64,7 @@ class TableBuilder:
     """A builder that joins batches into columns with few chunks.
 
     The batches of a number column become one chunk. The dictionaries of a dictionary column become one dictionary,
-    unless most of its strings are distinct. A string column keeps one chunk per batch.
+    unless most of its strings are distinct. A string column has one chunk per batch.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -106,7 +106,7 @@ class TableBuilder:
 
 
 class ChunkBuilder:
-    """A builder that keeps the batches of several columns as chunks, for columns that are concatenated later."""
+    """A builder that leaves the arrays of each batch as separate chunks, for columns that are concatenated later."""
 
     def __init__(self) -> None:
         self._batches: list[Mapping[str, pa.Array | pa.ChunkedArray]] = []
@@ -131,9 +131,10 @@ def join_batches(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArr
 
 
 def concatenate(chunks: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Concatenate the chunks of a column, into one chunk if possible.
+    """Concatenate the chunks of a column.
 
-    If all values are null, the result shares its memory with other columns of nulls.
+    Chunks of strings, and chunks of dictionaries in which most strings are distinct, remain separate. If all values
+    are null, the result shares its memory with other columns of nulls.
     """
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:
@@ -181,7 +182,10 @@ class NumberBuilder:
         self._values[rows] = np.frombuffer(data.buffers()[1], self._values.dtype, len(data), start)
 
     def replace_codes(self, rows: slice, new_codes: np.ndarray) -> None:
-        """Replace each dictionary code ``c`` in some rows with ``new_codes[c]``. Null rows get an arbitrary code."""
+        """Replace each dictionary code ``c`` in the given rows with ``new_codes[c]``.
+
+        The codes of null rows are arbitrary, because nothing reads them.
+        """
         np.take(new_codes, self._values[rows], mode="clip", out=self._values[rows])
 
     def finish(self) -> pa.ChunkedArray:
@@ -190,7 +194,7 @@ class NumberBuilder:
         return pa.chunked_array([columns.build_number_array(self._values[: self.rows], valid)])
 
     def _grow_buffer(self, size: int) -> None:
-        """Move the values to a buffer with room for ``size`` values."""
+        """Move the values to a larger buffer, which has room for ``size`` values."""
         values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)
         self._values[: self.rows] = values[: self.rows]
         if valid is not None:
@@ -205,7 +209,7 @@ class NumberBuilder:
 
 
 class DictionaryBuilder:
-    """A builder that collects the codes of a dictionary column in one chunk and merges the dictionaries at the end."""
+    """A builder that collects the codes of a dictionary column in one chunk, and merges the dictionaries at the end."""
 
     def __init__(self, kind: pa.DataType, capacity: int) -> None:
         self._numbers = NumberBuilder(kind.index_type, capacity)
@@ -239,14 +243,14 @@ class DictionaryBuilder:
         return pa.chunked_array([_build_dictionary_array(self._numbers.finish().chunk(0), values)])
 
 
-def has_mostly_distinct_strings(strings: int, rows: int) -> bool:
+def has_mostly_distinct_strings(string_count: int, row_count: int) -> bool:
     """Return whether a column has so many distinct strings that merging its dictionaries is not worthwhile.
 
     Args:
-        strings: Number of strings in all dictionaries of the column together.
-        rows: Number of rows of the column.
+        string_count: Number of strings in all dictionaries of the column together.
+        row_count: Number of rows of the column.
     """
-    return strings > max(MANY_STRINGS, rows // 2)
+    return string_count > max(MANY_STRINGS, row_count // 2)
 
 
 def _build_dictionary_array(codes: pa.Array, values: pa.Array) -> pa.DictionaryArray:
@@ -254,7 +258,7 @@ def _build_dictionary_array(codes: pa.Array, values: pa.Array) -> pa.DictionaryA
 
 
 class StringBuilder:
-    """A builder of a string column that keeps one chunk per batch."""
+    """A builder of a string column, which has one chunk per batch."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind

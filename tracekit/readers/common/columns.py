@@ -1,4 +1,4 @@
-"""Convert source columns to declared columns: cast numbers, look up strings by id, and repair invalid UTF-8.
+"""Convert columns of a file to their declared types: cast numbers, look up strings by id, and repair invalid UTF-8.
 
 All functions work on whole Arrow columns. The dictionary of a resulting column holds only values that occur in its
 rows, because the string table of an export also holds private strings, such as environments and command lines.
@@ -95,9 +95,9 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
 
 
 def cast_numbers(data: pa.Array | pa.ChunkedArray, arrow_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Cast numbers to a type, or to 64-bit integers if any integer does not fit the type.
+    """Cast a numeric column to another numeric type, or to int64 if a value does not fit that type.
 
-    The column is returned unchanged if it or the type is not numeric.
+    If the column or the type is not numeric, the column is returned unchanged.
     """
     if data.type == arrow_type or not is_numeric_type(arrow_type) or not is_numeric_type(data.type):
         return data
@@ -123,7 +123,7 @@ def build_number_array(
     values: np.ndarray[tuple[int], np.dtype[np.integer | np.floating]],
     valid: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
 ) -> pa.Array:
-    """Convert a numpy array to an Arrow array without copying its values. Values that are not valid become null."""
+    """Convert a numpy array to an Arrow array without copying its values. Values are null where ``valid`` is False."""
     bitmap = None if valid is None else pack_bits(valid)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
@@ -131,7 +131,7 @@ def build_number_array(
 def build_null_array(rows: int, arrow_type: pa.DataType) -> pa.Array:
     """Return a column of nulls.
 
-    Columns of similar length share one buffer of zeros, because many columns of a file often hold only nulls.
+    Columns of similar length share one buffer of zeros, because a file often has many columns that hold only nulls.
     """
     if pa.types.is_dictionary(arrow_type):
         dictionary = pa.array([], arrow_type.value_type)
@@ -166,8 +166,7 @@ def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tu
     """Dictionary-encode the rows of integer columns, so that equal rows have the same code.
 
     Returns:
-        The code of each row, and the list of the distinct rows, in which the code of a row is its index. A row is the
-        tuple of its values.
+        The code of each row, and the list of the distinct rows as tuples of values. A code is an index of this list.
     """
     first, *others = columns
     numbers, values = _encode_column(first)
@@ -188,20 +187,20 @@ def _encode_column(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[i
 
 
 def convert_column(column: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:
-    """Convert a source column to an Arrow type for numbers or strings.
+    """Convert a column of a file to an Arrow type for numbers or strings, and repair invalid UTF-8.
 
     Returns:
         The converted column, and the number of rows in which invalid UTF-8 was replaced. A dictionary column remains a
         dictionary column.
 
     Raises:
-        TypeError: A numeric type is requested for a column that is not numeric. The message is the expected type:
-            ``integer`` or ``number``.
+        TypeError: The column does not have the requested numeric type. The message is the expected type: ``integer`` or
+            ``number``.
     """
     if pa.types.is_dictionary(column.type):
         return (column, 0) if column.type == arrow_type else _convert_dictionary(column)
     if arrow_type in (pa.string(), DICTIONARY):
-        strings, broken = to_valid_utf8(column)
+        strings, broken = convert_to_strings(column)
         return (strings.dictionary_encode() if arrow_type == DICTIONARY else strings), broken
     if not pa.types.is_integer(column.type) and not (arrow_type == pa.float64() and pa.types.is_floating(column.type)):
         raise TypeError("number" if arrow_type == pa.float64() else "integer")
@@ -211,16 +210,16 @@ def convert_column(column: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array,
 def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
     """Replace invalid UTF-8 in the dictionary of a column.
 
-    Return the converted column, and the number of rows whose strings changed.
+    Return the repaired column, and the number of rows whose strings changed.
     """
-    names, broken = to_valid_utf8(column.dictionary)
+    names, broken = convert_to_strings(column.dictionary)
     if broken:
         repaired = pc.not_equal(names.cast(pa.binary()), column.dictionary.cast(pa.binary()))
         broken = pc.sum(repaired.take(column.indices)).as_py()
     return build_dictionary_array(column.indices, names), broken
 
 
-def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
+def convert_to_strings(column: pa.Array) -> tuple[pa.Array, int]:
     """Convert a column of bytes, strings or numbers to strings.
 
     Bytes are decoded as UTF-8, and invalid bytes are replaced with U+FFFD. Numbers are written in decimal.

@@ -30,7 +30,8 @@ def convert_damage(path: Path, table: str | None = None, file: InputFile | None 
     Args:
         path: Path of the file.
         table: Name of the table that is being read, for the error message.
-        file: The file, if it is open. If it changed after it was opened, the error reports that change instead.
+        file: The open file, or None. If the file changed after it was opened, the error reports the change instead of
+            the damage.
 
     Raises:
         CorruptTraceError: The file is damaged.
@@ -50,7 +51,7 @@ class checked_property(functools.cached_property[Value]):  # noqa: N801 - a deco
     """A cached property that also caches a raised ``Damage`` and raises it again at each access."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the cached value, computing it on first access."""
+        """Return the value, which is computed on first access, or raise the cached ``Damage``."""
         cache = {} if instance is None else instance.__dict__
         name = f"{self.attrname} is damaged"
         if name in cache:

@@ -63,7 +63,7 @@ class FlatTable:
         return None if at is None else FlatTable(self._data, at + _read_number(self._data, at, _OFFSET))
 
     def iterate_structs(self, field: int, struct_format: str) -> Iterator[tuple[int, ...]]:
-        """Yield the structs of the vector that a field holds. Nothing is yielded if the field is absent.
+        """Return an iterator over the structs in a vector field. The iterator is empty if the field is absent.
 
         Args:
             field: Number of the field, counted from 0.
@@ -92,7 +92,7 @@ class FlatTable:
 
 
 def _read_number(data: bytes, offset: int, struct_format: struct.Struct) -> int:
-    """Return the number in a given binary format at an offset."""
+    """Return the number that is encoded in a given format of the module ``struct`` at an offset."""
     if not 0 <= offset <= len(data) - struct_format.size:
         raise Damage(f"a number at offset {offset} lies outside its message of {len(data)} bytes")
     number: int = struct_format.unpack_from(data, offset)[0]

@@ -1,4 +1,4 @@
-"""Read Parquet page headers, in order to limit the memory of columns before pyarrow allocates it.
+"""Read Parquet page headers to limit the memory of columns before pyarrow allocates it.
 
 A page of a few bytes can decompress to gigabytes, and every row can refer to one long string in a dictionary. The
 uncompressed sizes in the footer of a hostile file can be wrong, so the sizes in the page headers are used instead.
@@ -66,7 +66,7 @@ class PageTotals(NamedTuple):
 def reserve_columns(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> None:
     """Check that columns have one value per row, and reserve memory for the decompressed size of their pages.
 
-    No memory is reserved for columns without compression, or with a codec whose compression ratio is always low.
+    No memory is reserved for uncompressed columns and the codecs SNAPPY and LZ4, whose compression ratio is below 1000.
 
     Args:
         file: The open file.
@@ -89,7 +89,7 @@ def reserve_columns(file: InputFile, metadata: Any, names: Collection[str], budg
 def find_columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
     """Return the names of string columns that must be read as dictionaries, because their strings may exceed a budget.
 
-    If such a column were decoded to a string column, a long string that many rows share would be repeated.
+    Decoding one of these columns to a string column would repeat a long string for each row that shares the string.
 
     Args:
         file: The open file.
@@ -109,7 +109,7 @@ def find_columns_of_long_strings(file: InputFile, metadata: Any, names: Collecti
 
 
 def _iterate_column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
-    """Return an iterator over the column chunks of some columns, each with the number of rows in its row group."""
+    """Return an iterator over the number of rows and the column chunk, for each row group and each named column."""
     indices = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return ((group.num_rows, group.column(i)) for group in groups for i in indices)
@@ -134,7 +134,10 @@ def read_page_totals(file: InputFile, start: int, size: int) -> PageTotals:
         Damage: A page header is invalid.
     """
     if not 0 <= start <= start + size <= file.size:
-        raise Damage(f"it declares pages at offsets {start} to {start + size}, but the file has only {file.size} bytes")
+        raise Damage(
+            f"a column chunk declares pages at offsets {start} to {start + size}, "
+            f"but the file has only {file.size} bytes"
+        )
     total = coded = longest = 0
     encodings = set()
     for page in _read_page_headers(file, start, start + size):
@@ -165,18 +168,18 @@ def _read_page_headers(file: InputFile, offset: int, stop: int) -> Iterator[Page
         offset += length + compressed
 
 
-def _parse_page_header(header_fields: dict[int, Any], header_size: int) -> PageHeader:
+def _parse_page_header(header_fields: dict[int, Any], page_size: int) -> PageHeader:
     kind = header_fields.get(_TYPE, -1)
     number = {DATA: _DATA, DICTIONARY: _DICTIONARY, DATA_V2: _DATA_V2}.get(kind, 0)
     details = header_fields.get(number)
     if not isinstance(details, dict):
-        return PageHeader(kind, header_size, 0, -1)
+        return PageHeader(kind, page_size, 0, -1)
     encoding = details.get(_ENCODING_V2 if kind == DATA_V2 else _ENCODING, -1)
-    return PageHeader(kind, header_size, max(0, details.get(_VALUES, 0)), encoding)
+    return PageHeader(kind, page_size, max(0, details.get(_VALUES, 0)), encoding)
 
 
 def _read_page_header(file: InputFile, offset: int, stop: int) -> tuple[dict[int, Any], int]:
-    """Read the header of a page. Return the fields of the header by number, and the size of the header in bytes."""
+    """Return the fields of the header of a page by number, and the size of the header in bytes."""
     for size in _HEADER_BYTES:
         data = file.read(offset, min(size, stop - offset))
         try:
@@ -188,7 +191,7 @@ def _read_page_header(file: InputFile, offset: int, stop: int) -> tuple[dict[int
 
 
 def _read_struct(data: bytes, offset: int) -> tuple[dict[int, Any], int]:
-    """Read a struct in the compact protocol of Thrift, skipping fields other than integers and structs.
+    """Read a struct in the compact protocol of Thrift. Fields other than integers and structs are skipped.
 
     Return the values by field number, and the offset after the struct.
     """
@@ -214,7 +217,7 @@ def _read_struct(data: bytes, offset: int) -> tuple[dict[int, Any], int]:
             outer.append((fields, number))
             fields, number = inner, 0
             if len(outer) > _MAX_DEPTH:
-                raise Damage("the header of a page is nested too deeply")
+                raise Damage(f"the header of a page has more than {_MAX_DEPTH} levels of nested structs")
         else:
             offset = _skip_value(data, offset, kind)
 
@@ -228,7 +231,7 @@ def _skip_value(data: bytes, offset: int, thrift_type: int) -> int:
         return offset + size
     if thrift_type in (_BYTE, _DOUBLE):
         return offset + (1 if thrift_type == _BYTE else 8)
-    raise Damage(f"the header of a page has a field of unknown type {thrift_type}")
+    raise Damage(f"the header of a page has a field of the unknown Thrift type {thrift_type}")
 
 
 def _read_integer(data: bytes, offset: int) -> tuple[int, int]:

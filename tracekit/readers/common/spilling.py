@@ -1,4 +1,4 @@
-"""A builder that keeps columns in temporary files, for captures that do not fit into memory."""
+"""A builder that writes columns to temporary files, for captures that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SpillingBuilder:
         return {name: join_batches([self._decode_column(name, table[name]) for table in tables]) for name in names}
 
     def _join_pending_batches(self) -> pa.RecordBatch:
-        """Join the batches that have not been written yet, and return the resulting batch.
+        """Return one batch that joins all batches that have not been written yet.
 
         The batch contains codes instead of strings in columns with a shared dictionary.
         """
@@ -60,7 +60,7 @@ class SpillingBuilder:
         return pa.record_batch({n: self._encode_column(n, join_batches([b[n] for b in batches])) for n in batches[0]})
 
     def _encode_column(self, name: str, column: pa.ChunkedArray) -> pa.Array:
-        """Return a column as one array: its codes in the shared dictionary if it has one, otherwise its values."""
+        """Return a column as one array, which holds codes of the shared dictionary if the column has one."""
         array = columns.concatenate_chunks(column)
         if not pa.types.is_dictionary(array.type):
             return array
@@ -92,7 +92,7 @@ class SharedDictionary:
 
     Attributes:
         values: The values so far, in the order in which they first occurred.
-        is_full: Whether the dictionary no longer grows, so that further batches keep their own dictionaries.
+        is_full: Whether the dictionary no longer grows, so that later batches have their own dictionaries.
     """
 
     def __init__(self, kind: pa.DataType) -> None:

@@ -64,7 +64,7 @@ def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
+def check_file_is_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
     """Check that a SQLite file is not truncated, and that no journal beside it holds unfinished changes.
 
     Args:
@@ -80,7 +80,7 @@ def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
         raise CorruptTraceError(f"not a SQLite database: {what}", path=source.path, hint=advice)
     if len(source.head) < HEADER_BYTES:
         raise CorruptTraceError(
-            f"truncated: it has {len(source.head)} bytes, but the header of a SQLite file has {HEADER_BYTES}",
+            f"the file is truncated: it has {len(source.head)} bytes, but a SQLite header has {HEADER_BYTES} bytes",
             path=source.path,
             hint=hint,
         )
@@ -88,8 +88,8 @@ def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
     if header.pages * header.page_size > source.size:
         present = source.size // header.page_size
         raise CorruptTraceError(
-            f"truncated: its header declares {header.pages} pages of {header.page_size} bytes, "
-            f"but the file has only {present}",
+            f"the file is truncated: its header declares {header.pages} pages of {header.page_size} bytes, "
+            f"but the file has only {present} pages",
             path=source.path,
             hint=hint,
         )
@@ -115,7 +115,7 @@ def _check_journals(path: Path) -> None:
         head = _read_journal_head(real.with_name(real.name + suffix), path)
         if head and head.startswith(magic):
             raise CorruptTraceError(
-                f"its journal {real.name}{suffix} holds changes that are not in the file yet",
+                f"the journal {real.name}{suffix} holds changes that are not in the file yet",
                 path=path,
                 hint="wait until the program that writes the file has ended, or export it again",
             )
@@ -128,7 +128,7 @@ def _read_journal_head(journal: Path, path: Path) -> bytes:
         journal: Path of the journal.
         path: Path of the SQLite file, for error messages.
     """
-    name = f"its journal {journal.name}"
+    name = f"the journal {journal.name}"
     try:
         if (kind := find_special_file_kind(journal.stat().st_mode)) is not None:
             raise TracekitError(f"{name} is {kind}, not a regular file", path=path, hint="move or delete that file")

@@ -36,7 +36,7 @@ class TablePath(NamedTuple):
 
     Attributes:
         path: Path of the file.
-        state: Size and modification time of the file when it was listed, or None if it did not exist.
+        state: Identity, size and modification time of the file when it was listed, or None if it did not exist.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class TableFile(Protocol):
     rows: int
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read columns into a table.
+        """Read the given columns into an Arrow table.
 
         Args:
             file: The open file.
@@ -101,7 +101,7 @@ class TableFiles(Capture):
             return self._read_metadata(name, file).rows
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of a table.
+        """Read the given columns of a table into an Arrow table.
 
         Raises:
             CorruptTraceError: The file is damaged, or its columns differ from the declared columns.
@@ -117,7 +117,7 @@ class TableFiles(Capture):
             data = described.read(file, list(kinds), budget)
             data.validate(full=True)
             if kinds and data.num_rows != described.rows:
-                raise Damage(f"it declares {described.rows} rows, but it holds {data.num_rows}")
+                raise Damage(f"the file declares {described.rows} rows, but holds {data.num_rows}")
             _reserve_shared_strings(data, declared, budget)
         try:
             return schemas.conform(data, declared, columns)
@@ -128,13 +128,13 @@ class TableFiles(Capture):
         if name not in self._described:
             described = self._describe_file(file)
             if described.rows < 0:
-                raise Damage(f"it declares a negative number of rows: {described.rows}")
+                raise Damage(f"the file declares a negative number of rows: {described.rows}")
             self._described[name] = described
         return self._described[name]
 
 
 def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
-    """Return the table files in a folder, by table name.
+    """Return the path and state of each table file in a folder, by table name.
 
     A table file has the given suffix and is named after a declared table. The mapping is empty if the source is a
     file.
@@ -144,10 +144,10 @@ def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
     return {p.stem: TablePath(p, read_file_state(p)) for p in paths if p.suffix == suffix and p.stem in names}
 
 
-def map_single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
-    """Return a mapping from the name of a table to its file, for a source that is a single table file.
+def find_single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
+    """Return the path and state of a single table file, in a mapping whose only key is the name of the table.
 
-    The name is taken from the schema in the file, or from the file name if the schema does not name a table.
+    The table name is taken from the schema in the file, or from the file name if the schema does not name a table.
 
     Raises:
         CorruptTraceError: The source is a folder, the file is damaged, or it holds no table that tracekit declares.
@@ -162,7 +162,7 @@ def map_single_table_file(source: Source, describe_file: Callable[[InputFile], T
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
         hint = "pass the folder that nsys exported" if by_nsys else "pass a file that tracekit wrote"
-        raise CorruptTraceError("it contains no table whose name tracekit knows", path=source.path, hint=hint)
+        raise CorruptTraceError("the file contains no table whose name tracekit knows", path=source.path, hint=hint)
     return {name: TablePath(source.path, source.state)}
 
 
@@ -222,7 +222,9 @@ def _check_flat_types(kinds: Mapping[str, pa.DataType], declared: TableSchema) -
     """Check that no column is nested, because a row of a list column can hold any number of values."""
     for name, kind in kinds.items():
         if not is_flat_type(kind):
-            raise Damage(f"column {name!r} of {declared.name!r} must be {declared[name].type}, but it is {kind}")
+            raise Damage(
+                f"column {name!r} of {declared.name!r} must have the type {declared[name].type}, but has type {kind}"
+            )
 
 
 def _reserve_shared_strings(data: pa.Table, declared: TableSchema, budget: Budget) -> None:

@@ -106,7 +106,8 @@ class Trie:
         """Add all sequences of another trie to this trie.
 
         Returns:
-            For each node of the other trie, in node order, the number of the node of the same sequence in this trie.
+            An array of node numbers of this trie. Element ``i`` is the node that has the same sequence as node ``i`` of
+            the other trie.
 
         Raises:
             Damage: The nodes exceed the memory budget.
@@ -144,7 +145,7 @@ class Trie:
         if self._sandbox is None or self.count + nodes > capacity:
             capacity = max(MIN_NODES, 1 << (self.count + nodes - 1).bit_length())
             if capacity > MAX_NODES:
-                raise Damage(f"it has more than {MAX_NODES:,} {self._what}, which tracekit does not support")
+                raise Damage(f"the file has more than {MAX_NODES:,} {self._what}, which tracekit does not support")
             self._budget.reserve(capacity - self._capacity, NODE_BYTES, self._what)
         self._budget.check_temporary_memory(input_bytes, 1, f"bytes of {self._what}")
         input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
@@ -171,4 +172,4 @@ class Trie:
 
 
 def _create_out_of_bounds_error() -> Exception:
-    return Damage("call stacks do not fit into the memory of the sandbox")
+    return Damage("the nodes of a prefix tree do not fit into the memory of the sandbox")

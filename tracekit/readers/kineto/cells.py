@@ -120,7 +120,7 @@ class EventCells:
     def _decode_strings(self, data: Bytes, ends: np.ndarray) -> pa.Array:
         offsets = np.concatenate([np.zeros(1, np.int32), ends])
         raw = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-        strings, invalid = col.to_valid_utf8(raw)
+        strings, invalid = col.convert_to_strings(raw)
         self._repairs["UTF-8"] += invalid
         return strings
 

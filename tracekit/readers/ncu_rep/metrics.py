@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from tracekit.readers.common.columns import compact_dictionary, to_valid_utf8
+from tracekit.readers.common.columns import compact_dictionary, convert_to_strings
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode, extract_strings
 from tracekit.readers.ncu.units import find_unit_of_metric
@@ -193,7 +193,7 @@ def _decode_strings(buffer: Buffer, field: Field | None, value_rows: Int64Array,
     if field is None:
         return pa.nulls(row_count, pa.string())
     rows = value_rows if field.valid is None else value_rows[field.valid]
-    strings, _ = to_valid_utf8(extract_strings(buffer.data, np.stack(field.spans(), axis=1).reshape(-1)))
+    strings, _ = convert_to_strings(extract_strings(buffer.data, np.stack(field.spans(), axis=1).reshape(-1)))
     indices = np.full(row_count, -1)
     indices[rows] = np.arange(len(rows))
     return strings.take(pa.array(indices, mask=indices < 0))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode
-from tracekit.readers.common.protobuf.distinct import dictionary_encode, encode_distinct
+from tracekit.readers.common.protobuf.distinct import dictionary_encode, encode_distinct_strings
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.nsys_rep.fields import convert_to_snake_case, load_fields
 
@@ -74,7 +74,7 @@ def decode_stacks(stacks: pa.BinaryArray, frames_field: int, budget: Budget) -> 
     buffer.data[:size] = np.frombuffer(stacks.buffers()[2] or b"", np.uint8)[edges[0] : edges[-1]]
     edges -= edges[0]
     (frames,) = find_occurrences(buffer, edges[:-1], edges[1:], (frames_field,), budget.limit // FRAME_BYTES)
-    frame_codes, new = encode_distinct(buffer, frames.starts, frames.stops)
+    frame_codes, new = encode_distinct_strings(buffer, frames.starts, frames.stops)
     values = _decode_frames(buffer, frames.starts[new], frames.stops[new])
     offsets = np.searchsorted(frames.rows, np.arange(len(stacks) + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(

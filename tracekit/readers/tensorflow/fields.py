@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import to_valid_utf8
+from tracekit.readers.common.columns import convert_to_strings
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, extract_strings
 
@@ -49,7 +49,7 @@ def slice_bytes_or_empty(buffer: Buffer, starts: Int64Array, stops: Int64Array) 
 
 def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
     """Return a string array with one element per range of a buffer. Invalid UTF-8 is replaced."""
-    return to_valid_utf8(slice_bytes(buffer, starts, stops))[0]
+    return convert_to_strings(slice_bytes(buffer, starts, stops))[0]
 
 
 def build_string_column(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:

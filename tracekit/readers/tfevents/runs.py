@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import compact_dictionary, to_valid_utf8
+from tracekit.readers.common.columns import compact_dictionary, convert_to_strings
 from tracekit.readers.tfevents.events import NO_TIME
 from tracekit.readers.tfevents.values import ValueKind
 
@@ -83,7 +83,9 @@ class Run:
         for name in names:
             if name == "text":
                 strings = self._texts.take(pa.array(self.texts))
-                columns[name] = pa.chunked_array([to_valid_utf8(chunk)[0] for chunk in strings.chunks], pa.string())
+                columns[name] = pa.chunked_array(
+                    [convert_to_strings(chunk)[0] for chunk in strings.chunks], pa.string()
+                )
             elif name == "element":
                 columns[name] = pa.array(self._elements[self.texts])
             else:

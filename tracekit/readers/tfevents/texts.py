@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.common.columns import to_valid_utf8
+from tracekit.readers.common.columns import convert_to_strings
 from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.A
     """Return ranges of a buffer, which must be in ascending order, as strings. Invalid UTF-8 is replaced."""
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = starts, stops
-    strings: pa.Array = to_valid_utf8(extract_strings(buffer.data, edges))[0]
+    strings: pa.Array = convert_to_strings(extract_strings(buffer.data, edges))[0]
     return strings
 
 

@@ -1,4 +1,4 @@
-"""The sandbox that decodes Protocol Buffers: the memory layout, functions and results of ``decoder.wat``."""
+"""The sandbox that decodes Protocol Buffers: the memory layout, functions and result codes of ``decoder.wat``."""
 
 from __future__ import annotations
 
@@ -112,15 +112,15 @@ class DecoderSandbox(Sandbox):
 
 
 def check_result(result: int) -> None:
-    """Raise an error if the result of a sandbox function reports a failure.
+    """Raise ``Damage`` if the result code of a sandbox function reports a failure.
 
     Raises:
-        Damage: The result is not 0.
+        Damage: The result code is not 0.
     """
     if result:
         raise Damage(format_error_message(result))
 
 
 def format_error_message(result: int) -> str:
-    """Return the error message for the nonzero result of a function of the sandbox."""
+    """Return the error message for a nonzero result code of a sandbox function."""
     return _MESSAGES[result]

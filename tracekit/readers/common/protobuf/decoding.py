@@ -61,7 +61,7 @@ class Buffer(DecoderSandbox):
 
 @dataclass(slots=True)
 class Field:
-    """One field of many messages, decoded into arrays with one element per message.
+    """One field of many protobuf messages, decoded into arrays with one element per message.
 
     Attributes:
         values: The numbers, or the start offsets of the bytes. The value is undefined if the message lacks the field.
@@ -80,12 +80,16 @@ class Field:
         return None if self.valid is None else np.flatnonzero(self.valid)
 
     def spans(self) -> tuple[Int64Array, Int64Array]:
-        """Return the start and end offsets of the bytes of the field, only for messages that have the field."""
+        """Return the start and end offsets of the bytes of the field in the messages that have the field.
+
+        Raises:
+            Damage: The field holds numbers.
+        """
         starts, stops = self.compute_byte_ranges()
         return (starts, stops) if self.valid is None else (starts[self.valid], stops[self.valid])
 
     def compute_byte_ranges(self) -> tuple[Int64Array, Int64Array]:
-        """Return the start and end offsets of the bytes of the field for all messages.
+        """Return the start and end offsets of the bytes of the field in all messages.
 
         The offsets are undefined for messages that lack the field.
 
@@ -97,7 +101,7 @@ class Field:
         return self.values.view(np.int64), self.stops
 
     def take(self, rows: Int64Array) -> Field:
-        """Return the values of this field in the messages at the given indices, in the order of the indices."""
+        """Return this field for the messages with the given indices, in the order of the indices."""
         stops = None if self.stops is None else self.stops[rows]
         return Field(self.values[rows], stops, None if self.valid is None else self.valid[rows], self.number)
 
@@ -105,7 +109,7 @@ class Field:
 def decode(
     buffer: Buffer, starts: Int64Array, stops: Int64Array, fields: Collection[int], span_field: int | None = None
 ) -> dict[int, Field]:
-    """Decode some fields of many messages into arrays.
+    """Decode the given fields of many protobuf messages into arrays.
 
     Args:
         buffer: Buffer that holds the messages.
@@ -135,7 +139,7 @@ def decode(
 
 
 def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, Int64Array]:
-    """Decode the varints at many offsets. Return their values, and their lengths in bytes.
+    """Decode the varint at each offset. Return the values, and the lengths in bytes.
 
     Raises:
         Damage: A varint is too long or truncated.
@@ -154,7 +158,7 @@ def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, In
 
 
 class _DecodedBatch:
-    """The decoded fields of a batch of messages, in arrays that are views of the sandbox memory."""
+    """The decoded fields of a batch of protobuf messages, in arrays that are views of the sandbox memory."""
 
     def __init__(
         self, buffer: Buffer, numbers: Sequence[int], starts: Int64Array, stops: Int64Array, span_field: int | None
@@ -164,7 +168,7 @@ class _DecodedBatch:
             raise ValueError(f"{slots} fields were requested, but at most {MAX_SLOTS} fields are allowed")
         unsupported = [number for number in numbers if not 0 <= number < FIELDS]
         if unsupported:
-            raise ValueError(f"field numbers below {FIELDS} are supported, but not {unsupported}")
+            raise ValueError(f"field numbers from 0 to {FIELDS - 1} are supported, but not {unsupported}")
         at = np.cumsum([SCRATCH, *(WORD * rows for _ in range(2)), *(WORD * rows * slots for _ in range(2))]).tolist()
         buffer.array(at[0], rows, np.int64)[:] = starts
         buffer.array(at[1], rows, np.int64)[:] = stops
@@ -185,7 +189,7 @@ class _DecodedBatch:
 
 
 class _FieldCollector:
-    """A builder that joins the fields of all batches. It allocates memory only for fields that occur in a message."""
+    """A builder that joins the decoded fields of all batches. Memory is allocated only for fields that occur."""
 
     def __init__(self, numbers: Sequence[int], rows: int) -> None:
         self._numbers = numbers
@@ -223,7 +227,7 @@ class _FieldCollector:
         return self._fields
 
     def _get_field_at_index(self, index: int, wire_types: int) -> Field:
-        """Return the field at an index among the requested fields. Its arrays are allocated by the first call.
+        """Return the field at an index among the requested fields. The first call for a field allocates its arrays.
 
         Args:
             index: Index of the field among the requested fields.
@@ -244,10 +248,10 @@ class _FieldCollector:
 def extract_strings(
     data: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> pa.Array:
-    """Copy strings from a buffer into an Arrow array.
+    """Copy strings from a buffer into an Arrow array of type binary.
 
     Args:
-        data: The buffer.
+        data: The bytes that contain the strings.
         edges: Alternating start and end offsets of the strings, in ascending order.
     """
     if len(edges) and MAX_GAP_FACTOR * int((edges[1::2] - edges[::2]).sum()) < edges[-1] - edges[0]:

@@ -1,4 +1,4 @@
-"""Dictionary-encode strings of a buffer, because most strings of a trace are names that occur many times."""
+"""Dictionary-encode strings in a buffer, because most strings in a trace are names that occur many times."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MAX_ROWS, TABLE_ENTRIES = 1 << 14, 1 << 15
 
 
-def encode_distinct(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tuple[Int32Array, Int64Array]:
-    """Assign numbers to the distinct strings in a buffer, from 0, in the order in which the strings first occur.
+def encode_distinct_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tuple[Int32Array, Int64Array]:
+    """Number the distinct strings in a buffer from 0, in the order in which they first occur.
 
     Args:
         buffer: Buffer that holds the strings.
@@ -71,6 +71,6 @@ def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> 
     Raises:
         Damage: An offset is beyond the end of the buffer.
     """
-    codes, new_rows = encode_distinct(buffer, starts, stops)
+    codes, new_rows = encode_distinct_strings(buffer, starts, stops)
     strings = extract_strings(buffer.data, np.stack((starts[new_rows], stops[new_rows]), axis=1).reshape(-1))
     return pa.DictionaryArray.from_arrays(col.build_number_array(codes), strings)

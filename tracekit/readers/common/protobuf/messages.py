@@ -1,4 +1,4 @@
-"""Parse messages that ``schemas/proto`` declares, with the protobuf runtime."""
+"""Parse protobuf messages that ``schemas/proto`` declares, with the protobuf runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the message index and the byte range of every occurrence of repeated fields in many messages."""
+"""Find the message index and the byte range of every occurrence of repeated fields in many protobuf messages."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _MESSAGE_BYTES, _OCCURRENCE_BYTES = 16, 13
 
 @dataclass(frozen=True, slots=True)
 class Occurrences:
-    """The occurrences of one field in many messages. Each array has one element per occurrence, in message order.
+    """The occurrences of one field in many protobuf messages. Each array has one element per occurrence.
 
     Attributes:
-        rows: Index of the message that contains each occurrence, ascending.
+        rows: Index of the message that contains each occurrence, in ascending order.
         starts: Start offset of the bytes of each occurrence.
         stops: End offset of the bytes of each occurrence.
     """
@@ -51,7 +51,7 @@ class Occurrences:
 def find_occurrences(
     buffer: Buffer, starts: Int64Array, stops: Int64Array, fields: Sequence[int], max_occurrences: int | None = None
 ) -> list[Occurrences]:
-    """Find all occurrences of some length-delimited fields in many messages.
+    """Find all occurrences of the given length-delimited fields in many protobuf messages.
 
     Args:
         buffer: Buffer that holds the messages.
@@ -81,8 +81,10 @@ def find_occurrences(
         batches.append(batch)
         count += len(batch[0])
         if max_occurrences is not None and count > max_occurrences:
-            what = f"the repeated fields of {len(starts)} messages have more than {max_occurrences} values together"
-            raise Damage(f"{what}, which tracekit does not support")
+            raise Damage(
+                f"the repeated fields of {len(starts)} messages have more than {max_occurrences} values together, "
+                "which tracekit does not support"
+            )
     rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))
     by_field = (np.flatnonzero(slots == slot) for slot in range(len(fields)))
     return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]

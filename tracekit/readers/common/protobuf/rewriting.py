@@ -1,4 +1,4 @@
-"""Edit single fields of encoded messages, leaving the bytes of all other fields unchanged."""
+"""Edit single fields of encoded protobuf messages, leaving the bytes of all other fields unchanged."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_delimited(data: bytes) -> bytes:
-    """Return the given bytes, preceded by their length as a varint."""
+    """Return bytes as a length-delimited protobuf value: their length as a varint, followed by the bytes."""
     return encode_varint(len(data)) + data
 
 
 def encode_field(number: int, value: int | bytes) -> bytes:
-    """Encode the key and the value of a protobuf field. An integer becomes a varint; bytes become length-delimited."""
+    """Encode the key and the value of a protobuf field. Integers become varints, and bytes are length-delimited."""
     if isinstance(value, int):
         return encode_varint(number << 3 | VARINT) + encode_varint(value)
     return encode_varint(number << 3 | DELIMITED) + encode_delimited(value)
@@ -63,7 +63,7 @@ def iterate_field_spans(data: bytes) -> Iterator[FieldSpan]:
     """Yield the location of each field in an encoded message, in ascending order of the offsets.
 
     Raises:
-        Damage: The bytes are not a valid message.
+        Damage: The bytes are not a valid message, or have more than ``MAX_FIELDS`` fields.
     """
     view = memoryview(data)
     at, end = 0, len(data)
@@ -118,7 +118,7 @@ def create_message_editor(edits: Mapping[int, Edit]) -> Edit:
 
 
 def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:
-    """Return a copy of a message with edited fields.
+    """Return an encoded message in which a function has edited the fields.
 
     Args:
         data: The encoded message.
@@ -138,10 +138,10 @@ def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> byte
 
 
 def _read_varint(data: bytes, view: memoryview, offset: int) -> tuple[int, int]:
-    """Read a varint. Return its value and the offset after it.
+    """Return the value of the varint at an offset, and the offset after the varint.
 
-    This function itself decodes varints of one or two bytes, which are the most frequent, because that is faster than
-    calling ``wire.read_varint``.
+    Varints of one or two bytes, which are the most frequent, are decoded here, because that is faster than calling
+    ``wire.read_varint``.
     """
     if offset + 1 < len(data):
         first, second = data[offset], data[offset + 1]

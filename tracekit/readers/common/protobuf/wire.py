@@ -1,4 +1,4 @@
-"""Decode small protobuf messages, such as headers and descriptions of the machine, without a schema."""
+"""Decode small protobuf messages without a schema, such as file headers and descriptions of a machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _U64 = (1 << 64) - 1
 
 
 def read_varint(data: memoryview | Region | Window, offset: int) -> tuple[int, int]:
-    """Read a varint of up to 64 bits. Return its unsigned value and the offset after it."""
+    """Return the unsigned value of the varint of up to 64 bits at an offset, and the offset after the varint."""
     value = 0
     for i, byte in enumerate(data[offset : offset + MAX_VARINT]):
         value |= (byte % MORE) << 7 * i
@@ -31,7 +31,7 @@ def read_varint(data: memoryview | Region | Window, offset: int) -> tuple[int, i
 
 
 def read_delimited(data: memoryview | Region, offset: int) -> tuple[memoryview, int]:
-    """Read a length, encoded as a varint, and as many bytes after it. Return the bytes and the offset after them."""
+    """Return the bytes of the length-delimited value at an offset, and the offset after the value."""
     size, start = read_varint(data, offset)
     if size > len(data) - start:
         raise Damage(
@@ -41,7 +41,7 @@ def read_delimited(data: memoryview | Region, offset: int) -> tuple[memoryview, 
 
 
 def read_fields(data: memoryview) -> Iterator[tuple[int, Value]]:
-    """Yield the number and the value of each field of a message.
+    """Yield the number and the value of each field of an encoded protobuf message.
 
     The value of a varint field is an unsigned integer. The value of any other field is its bytes.
     """
@@ -71,7 +71,7 @@ def to_signed(value: int) -> int:
 
 
 class Message:
-    """A decoded message whose fields are accessed by number."""
+    """A decoded protobuf message whose fields are accessed by number."""
 
     __slots__ = ("_fields",)
 
@@ -107,7 +107,7 @@ class Message:
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
     def iterate_messages(self, field: int) -> Iterator[Message]:
-        """Return an iterator over the messages that a repeated field holds. A message is decoded when it is reached."""
+        """Return an iterator over the messages that a repeated field holds, which decodes one message at a time."""
         return map(Message, self.bytes_values(field))
 
     def messages(self, field: int) -> list[Message]:

@@ -53,7 +53,7 @@ def find_environment_start(text: bytes) -> int | None:
 
     The entries of the environment may be written as ``NAME=value``, as JSON or as a Python dictionary. Part of a longer
     string counts as an environment only if it sets at least two variables with well-known names, because an ordinary
-    string may mention one of them.
+    string may mention one of these names.
     """
     if is_environment(text):
         return 0
@@ -66,7 +66,7 @@ def find_environment_start(text: bytes) -> int | None:
 
 
 def iterate_environment_variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the name and value of each variable in an environment. Only the first 4 MiB are read."""
+    """Yield the name and value of each variable in an environment. Only its first 4 MiB are searched."""
     text = text[:_LONGEST_READ]
     if b"\0" not in text and (quoted := _QUOTED.findall(text)):
         yield from ((name, one or other) for name, one, other in quoted)

@@ -1,4 +1,4 @@
-"""Names of the kinds of private values. The number of redacted values is reported by kind."""
+"""Names of the kinds of private values. Redacted values are counted and reported by kind."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Overwrite private names and values in strings and binary data.
 
-``PrivateValueMatcher.candidates`` searches megabytes of messages or strings at once for ranges that may hold a private
-value. ``PrivateValueMatcher.redact`` then overwrites the private values in one string with the letter ``x`` or with a
-pseudonym, without changing the length of the string.
+``PrivateValueMatcher.find_candidates`` searches megabytes of messages or strings at once for ranges that may hold a
+private value. ``PrivateValueMatcher.redact`` then overwrites the private values in one string with the letter ``x`` or
+with a pseudonym, without changing the length of the string.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ If data has more escaped characters than the second number, nothing is decoded, 
 
 
 class PrivateValueMatcher:
-    """A matcher for private values: those collected from a capture, and those with a private format, such as UUIDs.
+    """A matcher for names and values collected from a capture, and for values in a private format, such as UUIDs.
 
     Attributes:
         literals: The collected names and values in lower case. A name with non-ASCII letters has several spellings.
-        examined: Number of possible matches that ``candidates`` examined so far.
+        examined: Number of possible matches that ``find_candidates`` examined so far.
         depth: Length of the longest chain of literals in which each literal is a prefix of the next one.
     """
 
@@ -91,8 +91,8 @@ class PrivateValueMatcher:
 
         Args:
             text: The string or the binary data.
-            pattern_mask: Bit mask of the patterns that a string may contain, from the result of ``candidates``. Strings
-                are searched only for these patterns, and binary data for all patterns.
+            pattern_mask: Bit mask of the patterns to search for in a string, from the result of ``find_candidates``.
+                Binary data is always searched for all patterns.
 
         Returns:
             The redacted bytes, and the kinds of the overwritten values.
@@ -116,7 +116,7 @@ class PrivateValueMatcher:
         value in a string within the data overlaps one of the ranges.
 
         Args:
-            data: Any bytes, for example messages or strings.
+            data: The bytes to search, for example messages or strings.
             max_candidates: Maximum number of possible matches to examine, or None for no limit.
 
         Raises:
@@ -127,9 +127,8 @@ class PrivateValueMatcher:
         prefiltered = list(_find_prefilter_candidates(data, max_candidates))
         escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), max_candidates)]
         self.examined += len(starts) + len(prefiltered) + len(escaped)
-        return sorted(
-            (*self._search_string_candidates(data, starts), *prefiltered, *self._escape_candidates(data, escaped))
-        )
+        searched = self._find_search_string_candidates(data, starts)
+        return sorted((*searched, *prefiltered, *self._find_escape_candidates(data, escaped)))
 
     def _redact_string(self, text: bytes, kinds: set[str], pattern_mask: int) -> bytes:
         """Overwrite the private values in a string, including those with escaped characters such as ``%2F``."""
@@ -138,7 +137,7 @@ class PrivateValueMatcher:
             return redacted
         decoded, lengths = _decode_escapes(redacted)
         after = self._redact_unescaped(decoded, kinds)
-        return redacted if after == decoded else _encode_escapes(redacted, decoded, after, lengths)
+        return redacted if after == decoded else _apply_decoded_changes(redacted, decoded, after, lengths)
 
     def _redact_unescaped(
         self, text: bytes, kinds: set[str], *, min_length: int = 0, pattern_mask: int = ALL_PATTERNS
@@ -171,9 +170,8 @@ class PrivateValueMatcher:
 
         Args:
             text: The bytes to redact.
-            min_length: Minimum length of the names and values to overwrite. If it is 0, ``text`` must be decoded text,
-                and the bytes of non-ASCII characters count as letters at the ends of words. Otherwise, only ASCII
-                letters count as letters.
+            min_length: Minimum length of the names and values to overwrite. If 0, ``text`` must be text rather than
+                binary data, and all bytes of non-ASCII characters count as letters. Otherwise, only ASCII letters do.
         """
         letters = _TEXT_LETTERS if min_length == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
@@ -190,7 +188,7 @@ class PrivateValueMatcher:
         return bytes(out)
 
     def _find_literal_starts(self, lower_text: bytes) -> list[int]:
-        """Return the ascending offsets in a lower-case string at which a name or value may begin."""
+        """Return the ascending offsets in a lower-case string at which a collected name or value may begin."""
         data = np.frombuffer(lower_text, np.uint8)
         pairs = data[:-1].astype(np.uint16) << 8 | data[1:]
         starts: list[int] = np.flatnonzero(self._pairs[pairs]).tolist()
@@ -199,8 +197,8 @@ class PrivateValueMatcher:
     def _redact_printable(self, printable_bytes: bytes, kinds: set[str]) -> bytes:
         """Overwrite private values in consecutive printable bytes of binary data.
 
-        The first byte may be a length prefix that happens to be printable. Therefore, the bytes after it are searched
-        again without it.
+        The first byte may be a length prefix that happens to be printable. Therefore, the remaining bytes are searched
+        a second time without the first byte.
         """
         redacted = self._redact_unescaped(printable_bytes, kinds, min_length=MIN_BINARY_LENGTH)
         return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, min_length=MIN_BINARY_LENGTH)
@@ -225,7 +223,7 @@ class PrivateValueMatcher:
             pattern_bits[_interleave_zeros(text)] |= ALL_PATTERNS
         return SearchStrings(pattern_bits)
 
-    def _search_string_candidates(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
+    def _find_search_string_candidates(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
         """Yield the ranges of data that contain a search string and may be part of a private value.
 
         Args:
@@ -243,11 +241,11 @@ class PrivateValueMatcher:
             if held:
                 yield start, end, held
 
-    def _escape_candidates(self, data: bytes, ranges: list[tuple[int, int]]) -> Iterator[Candidate]:
+    def _find_escape_candidates(self, data: bytes, ranges: list[tuple[int, int]]) -> Iterator[Candidate]:
         """Yield the ranges of escaped characters, such as ``%2F``, that may be part of a private value.
 
-        The bytes around each escaped character are decoded and searched to decide this. If there are very many escaped
-        characters, the ranges of all of them are yielded instead.
+        The bytes around each escaped character are decoded and searched to decide this. If there are more than 1000
+        escaped characters, the ranges of all of them are yielded without a search.
         """
         if len(ranges) > _MANY_ESCAPES:
             yield from ((start, end, ALL_PATTERNS) for start, end in ranges)
@@ -276,11 +274,11 @@ def is_text(value: bytes) -> bool:
 
 
 class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
-    """Raised if data has more possible matches than the caller allows."""
+    """Raised if data has more possible matches of private values than the caller allows."""
 
 
 def _check_candidate_count(number: int, max_candidates: int | None) -> None:
-    """Raise ``TooManyCandidates`` if a number of candidates exceeds the maximum."""
+    """Raise ``TooManyCandidates`` if the number of candidates exceeds the maximum. None means no limit."""
     if max_candidates is not None and number > max_candidates:
         raise TooManyCandidates
 
@@ -291,7 +289,7 @@ def find_environment_candidates(
     """Return the offsets at which a complete process environment may begin in data.
 
     Args:
-        data: Any bytes.
+        data: The bytes to search.
         max_candidates: Maximum number of offsets, or None for no limit.
         include_homes: Whether to include the offsets of single variables and of paths of home folders.
 
@@ -333,7 +331,7 @@ _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if 
 
 
 def _limit_matches(matches: Iterator[re.Match[bytes]], max_candidates: int | None) -> Iterator[re.Match[bytes]]:
-    """Yield matches, and raise ``TooManyCandidates`` if there are more than a maximum number."""
+    """Yield the given matches, and raise ``TooManyCandidates`` if there are more than ``max_candidates``."""
     for number, match in enumerate(matches, 1):
         _check_candidate_count(number, max_candidates)
         yield match
@@ -400,7 +398,7 @@ def _list_lower_case_spellings(name: bytes) -> Iterator[bytes]:
 
 
 def _interleave_zeros(text: bytes) -> bytes:
-    """Return an ASCII string with a zero byte between its characters, as it occurs in UTF-16.
+    """Return an ASCII string with a zero byte between its characters, as the string occurs in UTF-16.
 
     Both byte orders of UTF-16 contain these bytes, with a further zero byte before or after them.
     """
@@ -423,8 +421,8 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
     return decoded[lengths > 0].tobytes(), lengths[lengths > 0]
 
 
-def _encode_escapes(text: bytes, decoded: bytes, changed: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Apply the changes of a decoded string to the original string, in which characters are escaped.
+def _apply_decoded_changes(text: bytes, decoded: bytes, changed: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
+    """Return a string with escaped characters after applying the changes of the decoded string to the original one.
 
     If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten.
 

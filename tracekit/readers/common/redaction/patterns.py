@@ -43,7 +43,7 @@ class Pattern:
     """A format of private values.
 
     Attributes:
-        kind: Kind under which matches are counted.
+        kind: Kind of private value, by which matches are counted.
         expression: Regular expression that matches the values.
         overwrite: Function that returns the replacement of a match, which has the same length.
         search_strings: Lower-case strings. Every match of the pattern contains one of them, or a match of a prefilter.
@@ -292,7 +292,7 @@ _BEFORE_LAST = 2
 
 @functools.lru_cache(maxsize=1 << 12)
 def overwrite_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
-    """Replace each byte of the uncommon folder names in a path with ``x``.
+    """Return a path in which each byte of the uncommon folder names is replaced with ``x``.
 
     The separators, and the file name if the path has one, are unchanged.
     """
@@ -341,7 +341,7 @@ _WINDOWS_PATHS = Pattern(
 
 
 def _overwrite_environment(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
-    """Overwrite the part of a match from the start of the process environment in it to the end of the match."""
+    """Overwrite the process environment in a match, from its start to the end of the match."""
     start = environments.find_environment_start(match[0])
     return match[0] if start is None else match[0][:start] + overwrite_with_x(match[0][start:])
 
@@ -360,7 +360,7 @@ HOME_FOLDER, HOME_SEARCH_STRINGS = _HOMES.expression, _HOMES.search_strings
 
 
 def _join_prefilters() -> tuple[tuple[re.Pattern[bytes], int], ...]:
-    """Join the prefilters of all patterns that begin with the same byte into one regular expression per byte.
+    """Join all prefilters that begin with the same byte into one regular expression.
 
     A search for a joined expression is fast, because the regular expression engine first looks for the fixed byte.
 

@@ -1,4 +1,4 @@
-"""Pseudonyms that replace identifiers, such as UUIDs, that rows or files refer to.
+"""Pseudonyms for identifiers that rows or files refer to, such as UUIDs.
 
 A pseudonym is a keyed hash of a value, written in the format of the value. A value has the same pseudonym wherever it
 occurs, and programs can still parse it. Without the key, nobody can find the original value by hashing candidates.
@@ -27,7 +27,7 @@ class Pseudonyms:
     """A generator of pseudonyms, all of which are derived from one key."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        """Create a generator with a key, or with a random key that is not stored."""
+        """Create a generator with the given key, or with a random key that is not stored if ``key`` is None."""
         self._key = hashlib.blake2b(key).digest() if key else secrets.token_bytes(64)
         self._devices: dict[bytes, int] = {}
 
@@ -43,7 +43,7 @@ class Pseudonyms:
     def compute_uuid_pseudonym(self, text: bytes) -> bytes:
         """Return the pseudonym of a UUID that is written with hyphens or underscores.
 
-        The nil UUID is returned unchanged.
+        The nil UUID, and a UUID that already is a pseudonym, are returned unchanged.
         """
         value = self.compute_binary_uuid_pseudonym(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
         digits = iter(value.hex())
@@ -51,7 +51,7 @@ class Pseudonyms:
         return pseudonym.upper() if text.isupper() else pseudonym
 
     def compute_binary_uuid_pseudonym(self, value: bytes) -> bytes:
-        """Return the pseudonym of a UUID that is given as 16 bytes.
+        """Return the pseudonym of a UUID of 16 bytes.
 
         The pseudonym is a UUID of version 8 that begins with six zero bytes. A value that already begins with six zero
         bytes or has another length is returned unchanged.
@@ -66,8 +66,8 @@ class Pseudonyms:
     def compute_pci_address_pseudonym(self, address: bytes) -> bytes:
         """Return the pseudonym of a PCI address.
 
-        All digits of the PCI domain are replaced with ``f``, the bus and device numbers are replaced with other
-        numbers, and the function number is unchanged.
+        All digits of the PCI domain become ``f``, and the bus and device become other numbers. The function number is
+        unchanged. A pseudonym, or text that is not a PCI address, is returned unchanged.
         """
         parts = _BUS.fullmatch(address)
         if parts is None or not parts[1].strip(b"fF"):

@@ -100,7 +100,7 @@ class Redaction:
         return replacement
 
     def replace_uuid(self, value: bytes) -> bytes:
-        """Return the pseudonym of a UUID that is given as 16 bytes, and increase the number of redacted UUIDs.
+        """Return the pseudonym of a UUID of 16 bytes, and increase the number of redacted UUIDs by 1.
 
         A value with another length, or a value that is already a pseudonym, is returned unchanged and is not counted.
         """
@@ -111,8 +111,8 @@ class Redaction:
     def redact_folders(self, path: bytes) -> bytes:
         """Return a path in which the names of private folders are overwritten.
 
-        If any name was overwritten, the part of the path up to the last folder is collected as a private value, and the
-        number of redacted paths is increased.
+        If any name was overwritten, the number of redacted paths is increased by 1. The path is also collected as a
+        private value, unless it is a common path or has only one component.
         """
         replacement = overwrite_private_folders(path, b"/\\")
         if replacement != path:
@@ -123,7 +123,7 @@ class Redaction:
     def collect_names(self, kind: str, value: bytes) -> None:
         """Collect the private names and secrets in a value of a given kind.
 
-        Nothing is collected from kinds other than host and user names, environments, command lines and paths.
+        Only host and user names, environments, command lines and paths are searched. Values of other kinds are ignored.
         """
         if kind == HOST:
             self._collect_host(value)
@@ -140,13 +140,13 @@ class Redaction:
         """Return a matcher for the names and values collected so far.
 
         Raises:
-            CorruptTraceError: There is a chain of too many names that each begin with the previous one.
+            CorruptTraceError: More than ``MAX_NESTED`` names form a chain in which each begins with the previous one.
         """
         matcher = PrivateValueMatcher(self._names, self._values, self.pseudonyms)
         if matcher.depth > MAX_NESTED:
             raise CorruptTraceError(
-                f"it has more than {MAX_NESTED} private names that each begin with the previous one, "
-                "which tracekit does not support",
+                f"the capture has a chain of more than {MAX_NESTED} private names that each begin with the previous "
+                "one, which tracekit does not support",
                 path=self.path,
             )
         return matcher
@@ -172,7 +172,8 @@ class Redaction:
             self._variables += 1
             if self._variables > MAX_VARIABLES:
                 raise CorruptTraceError(
-                    f"its environments hold more than {MAX_VARIABLES} variables, which tracekit does not support",
+                    f"the environments in the capture have more than {MAX_VARIABLES} variables, "
+                    "which tracekit does not support",
                     path=self.path,
                 )
             if name in _HOST_VARIABLES:
@@ -241,7 +242,7 @@ class Redaction:
             self._names.add(name.lower())
         if len(self._names) > MAX_NAMES:
             raise CorruptTraceError(
-                f"it holds more than {MAX_NAMES} names of hosts and users, which tracekit does not support",
+                f"the capture has more than {MAX_NAMES} names of hosts and users, which tracekit does not support",
                 path=self.path,
             )
 
@@ -258,7 +259,8 @@ class Redaction:
             self._values.add(value)
         if len(self._values) > MAX_VALUES:
             raise CorruptTraceError(
-                f"it holds more than {MAX_VALUES} private values, which tracekit does not support", path=self.path
+                f"the capture has more than {MAX_VALUES} private values, which tracekit does not support",
+                path=self.path,
             )
 
 

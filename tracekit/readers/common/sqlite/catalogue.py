@@ -1,8 +1,8 @@
 """Read the schema of a SQLite file before SQLite opens the file.
 
 At its first statement, SQLite parses the whole schema and reads the tables of statistics (``sqlite_stat1`` and so on),
-however large they are. Therefore this module reads and checks the schema first. A schema that exceeds the limits below
-is an error.
+however large they are. Therefore this module reads and checks the schema first. A schema that exceeds ``MAX_BYTES``,
+``MAX_STATEMENT_BYTES`` or ``MAX_ENTRIES`` is an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COLUMNS = 5
 
 
 class Entry(NamedTuple):
-    """A row of ``sqlite_schema``.
+    """A row of ``sqlite_schema``, which describes a table, index, view or trigger.
 
     Attributes:
         kind: ``table``, ``index``, ``view`` or ``trigger``.
@@ -78,8 +78,8 @@ class Schema(NamedTuple):
     tree: trees.Tree
     overflow_pages: Ints
 
-    def tables(self) -> dict[str, Entry]:
-        """Return the row of the schema table for each ordinary table, by table name."""
+    def find_tables(self) -> dict[str, Entry]:
+        """Return the schema entry of each ordinary table, by table name."""
         return {e.name: e for e in self.entries if e.is_table}
 
 
@@ -90,7 +90,7 @@ def read_table_names(path: Path) -> frozenset[str] | None:
         TracekitError: The file cannot be read.
     """
     try:
-        return frozenset(read_schema(PageFile(path)).tables())
+        return frozenset(read_schema(PageFile(path)).find_tables())
     except Damage:
         return None
 
@@ -111,12 +111,12 @@ def read_schema(file: PageFile) -> Schema:
         size += trees.summarize_page_run(file, block, cells, run).payload
         if size > MAX_BYTES or len(entries) + len(cells.rowids) > MAX_ENTRIES:
             raise Damage(
-                f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries, which tracekit does not support"
+                f"the schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries, which tracekit does not support"
             )
         if (cells.payload > MAX_STATEMENT_BYTES).any():
             raise Damage(
-                f"its schema has an entry of {cells.payload.max()} bytes, but "
-                f"tracekit supports at most {MAX_STATEMENT_BYTES}"
+                f"the schema has an entry of {cells.payload.max()} bytes, but "
+                f"tracekit supports at most {MAX_STATEMENT_BYTES} bytes"
             )
         for nth in range(len(cells.rowids)):
             local = block.data[cells.starts[nth] : cells.ends[nth] + _NEXT_PAGE_BYTES].tobytes()
@@ -139,7 +139,7 @@ def _assemble_record(file: PageFile, leaf_bytes: bytes, size: int, leaf_size: in
     page, left = int.from_bytes(leaf_bytes[leaf_size : leaf_size + _NEXT_PAGE_BYTES], "big"), size - leaf_size
     while left:
         if not 1 < page <= file.count:
-            raise Damage(f"its schema refers to page {page}, but the file has only the pages 1 to {file.count}")
+            raise Damage(f"the schema refers to overflow page {page}, but only the pages 2 to {file.count} are allowed")
         pages.append(page)
         data = file.read(np.array([page], np.int64)).pages[0].tobytes()
         parts.append(data[_NEXT_PAGE_BYTES : min(file.usable, _NEXT_PAGE_BYTES + left)])
@@ -165,7 +165,7 @@ def _decode_record_values(record: bytes) -> Iterator[Value]:
         kind, at = _decode_varint(record, at) if at < end else (0, at)
         size = _INTEGER_BYTES.get(kind, 8 if kind == 7 else max(0, kind - 12) // 2)  # noqa: PLR2004 - a double
         if place + size > len(record):
-            raise Damage("its schema has a truncated record")
+            raise Damage("the schema has a truncated record")
         raw = record[place : place + size]
         place += size
         if kind in _INTEGER_BYTES:
@@ -182,4 +182,4 @@ def _decode_varint(data: bytes, offset: int) -> tuple[int, int]:
         value = value << 7 | byte & 0x7F
         if byte < 0x80:  # noqa: PLR2004
             return value, offset + n + 1
-    raise Damage("its schema has a truncated record")
+    raise Damage("the schema has a truncated record")

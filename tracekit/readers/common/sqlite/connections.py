@@ -65,14 +65,15 @@ class ConnectionPool:
         with self._lock:
             if self._query_connection is None:
                 self._query_connection = self._open_connection()
-            self._limit.left = STEPS + STEPS_PER_BYTE * self._size
+            limit = self._limit.left = STEPS + STEPS_PER_BYTE * self._size
             try:
                 return self._query_connection.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as e:
                 if self._limit.left > 0:
                     raise
                 raise Damage(
-                    "a query runs more SQLite instructions than tracekit allows for a file of this size"
+                    f"a query executes more than {limit:,} SQLite instructions, "
+                    f"the maximum that tracekit allows for a file of {self._size:,} bytes"
                 ) from e
 
     def fetch(self, sql: str, parameters: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
@@ -128,7 +129,7 @@ class ConnectionPool:
 
     @contextlib.contextmanager
     def _borrow_connection(self) -> Iterator[Any]:
-        """Return a context manager that takes a connection from the pool, or opens one, for use in one thread."""
+        """Return a context manager that provides an idle or new ADBC connection for use in one thread."""
         closings = self._closings
         try:
             connection = self.idle.pop()
@@ -163,7 +164,7 @@ class _InstructionLimit:
         self.left = 0
 
     def deduct_executed_instructions(self) -> int:
-        """Subtract the number of instructions since the last call from ``left``. Return 1 if none are left, or 0.
+        """Subtract the instructions since the last call from ``left``. Return 1 if none are left, otherwise 0.
 
         SQLite calls this method each time that the query has executed ``_STEPS_AT_A_TIME`` instructions. It interrupts
         the query if the result is 1.
@@ -173,7 +174,7 @@ class _InstructionLimit:
 
 
 def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Validate the arrays of a batch that the driver returned. Return the batch with strings as binary arrays.
+    """Validate the arrays of a batch from the SQLite driver. Return the batch with strings as binary arrays.
 
     Raises:
         Damage: A column has a type that the driver never returns.
@@ -182,8 +183,8 @@ def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     unexpected = [field for field in batch.schema if field.type not in _RETURNED]
     if unexpected:
         raise Damage(
-            f"SQLite returned column {unexpected[0].name!r} with the type {unexpected[0].type}, but it must be one of "
-            f"{', '.join(map(str, _RETURNED))}"
+            f"SQLite returned column {unexpected[0].name!r} with the type {unexpected[0].type}, "
+            f"but only these types are allowed: {', '.join(map(str, _RETURNED))}"
         )
     arrays = [_view_strings_as_binary(a) for a in batch.columns]
     for array in arrays:

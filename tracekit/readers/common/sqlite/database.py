@@ -2,8 +2,8 @@
 
 The file is opened as read-only and immutable, so that neither the file nor its folder changes. The leaf pages of a
 table are split into runs of consecutive pages, which several threads read. Integers of large tables are decoded from
-the pages, and the SQLite driver of ADBC reads all other values. It is an error if the driver returns another number of
-rows than the pages hold.
+the pages, and the SQLite driver of ADBC reads all other values. It is an error if the driver does not return as many
+rows as the pages hold.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tracekit.readers.common.sqlite.connections import ConnectionPool
 from tracekit.readers.common.sqlite.pages import PageFile
 from tracekit.readers.common.sqlite.records import ColumnInfo
 from tracekit.readers.common.sqlite.tables import SqliteTable, UsedPages
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, HEADER_BYTES, check_complete, quote_identifier
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, HEADER_BYTES, check_file_is_complete, quote_identifier
 from tracekit.threads import map_in_order
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Condition(Protocol):
 
 
 class Database:
-    """An open SQLite file.
+    """An open SQLite file whose tables are read into Arrow.
 
     Attributes:
         path: Path of the file.
@@ -93,7 +93,7 @@ class Database:
         """
         self.path = source.path
         self.hint = hint
-        check_complete(source, hint=hint)
+        check_file_is_complete(source, hint=hint)
         self._lock = threading.RLock()
         self._tables: dict[str, SqliteTable | Damage] = {}
         try:
@@ -120,7 +120,7 @@ class Database:
         return self.count_rows([(table, where)])[0]
 
     def count_rows(self, requests: Sequence[tuple[str, Condition | None]]) -> list[int]:
-        """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table.
+        """Return the number of matching rows for each pair of a table and a filter. Missing tables have 0 rows.
 
         Raises:
             CorruptTraceError: A table is damaged.
@@ -143,7 +143,7 @@ class Database:
         return None
 
     def read_first_row(self, table: str, columns: Sequence[str]) -> dict[str, Any]:
-        """Return the row of a table with the lowest rowid as a mapping from some of its columns to Python objects.
+        """Return the values of the given columns in the row with the lowest rowid, by column name.
 
         The mapping is empty if the table has no rows.
         """
@@ -158,7 +158,7 @@ class Database:
     def read_columns(
         self, table: str, types: Mapping[str, pa.DataType], where: Condition | None = None
     ) -> tuple[dict[str, pa.ChunkedArray], Counter[str]]:
-        """Read columns of a table.
+        """Read the given columns of a table into chunked Arrow arrays.
 
         Args:
             table: Name of the table.
@@ -171,7 +171,7 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged, or a value does not have the requested type.
         """
-        row_limit = self.max_rows(table)
+        row_limit = self.compute_max_rows(table)
         builders = {c: create_column_builder(t, row_limit) for c, t in types.items()}
         repaired: Counter[str] = Counter()
 
@@ -230,16 +230,16 @@ class Database:
     def can_decode(self, table: str, column: str) -> bool:
         """Return whether the integers of a column are decoded from the pages of its table rather than read by SQLite.
 
-        Only large tables are decoded.
+        Columns of small tables are never decoded from pages.
         """
         with self._check_reading(table):
             opened = self._get_checked_table(table)
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
 
-    def max_rows(self, table: str) -> int:
+    def compute_max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table."""
         with self._check_reading(table):
-            return self._get_checked_table(table).max_rows()
+            return self._get_checked_table(table).compute_max_rows()
 
     def create_wrong_type_error(self, table: str, column: str, expected: str) -> CorruptTraceError:
         """Return the error for a column that holds a value of an unexpected type.
@@ -280,18 +280,18 @@ class Database:
             if column.type == pa.string() and name not in self.chunked_columns and column.nbytes > col.MAX_TEXT_BYTES:
                 what = (
                     f"column {name} holds {column.nbytes} bytes of text, "
-                    f"but tracekit supports at most {col.MAX_TEXT_BYTES}"
+                    f"but tracekit supports at most {col.MAX_TEXT_BYTES} bytes"
                 )
                 raise CorruptTraceError(what, path=self.path, table=table, hint=self.hint)
 
     def _query_checked_table(self, table: SqliteTable, sql: str) -> list[tuple[Any, ...]]:
         """Run a query with a small result on a table, after checking all pages of the table."""
         for nth in range(len(table.runs)):
-            table.run_summary(nth)
+            table.get_run_summary(nth)
         return self._connections.query(sql)
 
     def _create_corrupt_error(self, error: Exception, table: str | None = None) -> CorruptTraceError:
-        what = "its schema is damaged" if isinstance(error, UnicodeError) else get_first_line_of_message(error)
+        what = "the schema is damaged" if isinstance(error, UnicodeError) else get_first_line_of_message(error)
         return CorruptTraceError(f"cannot be read: {what}", path=self.path, table=table, hint=self.hint)
 
     @contextlib.contextmanager
@@ -317,13 +317,14 @@ class Database:
         """
         schema = catalogue.read_schema(self._file)
         self._used_pages.mark_used(np.concatenate([schema.tree.inner, schema.tree.leaves, schema.overflow_pages]))
-        entries = schema.tables()
+        entries = schema.find_tables()
         for name in (n for n in entries if n.lower() in catalogue.STATISTICS):
             statistics = SqliteTable(self._file, self._used_pages, entries[name], [])
-            size = sum(statistics.run_summary(nth).payload for nth in range(len(statistics.runs)))
+            size = sum(statistics.get_run_summary(nth).payload for nth in range(len(statistics.runs)))
             if size > catalogue.MAX_STATISTICS_BYTES:
                 raise Damage(
-                    f"its table {name} has {size} bytes, but tracekit supports at most {catalogue.MAX_STATISTICS_BYTES}"
+                    f"table {name} has {size} bytes, "
+                    f"but tracekit supports at most {catalogue.MAX_STATISTICS_BYTES} bytes"
                 )
         return entries
 
@@ -362,13 +363,17 @@ class Database:
         with self._check_reading(table):
             opened = self._get_checked_table(table)
             opened.check_columns([w.column for w in conditions if w is not None])
-            count = functools.partial(self._count_matching, opened, conditions=conditions)
+            count = functools.partial(self._count_matching_rows, opened, conditions=conditions)
             return [sum(runs) for runs in zip(*map_in_order(count, range(len(opened.runs))), strict=True)]
 
-    def _count_matching(self, table: SqliteTable, run_index: int, conditions: Sequence[Condition | None]) -> list[int]:
+    def _count_matching_rows(
+        self, table: SqliteTable, run_index: int, conditions: Sequence[Condition | None]
+    ) -> list[int]:
         """Return the number of rows of one run of leaf pages that match each of several filters."""
         unknown = [
-            w for w in conditions if w is not None and table.get_recorded_match_count(run_index, _filter_key(w)) is None
+            w
+            for w in conditions
+            if w is not None and table.get_recorded_match_count(run_index, _create_filter_key(w)) is None
         ]
         columns = list(dict.fromkeys(w.column for w in unknown))
         values = self._decode_columns(table, run_index, columns) if unknown else None
@@ -376,17 +381,17 @@ class Database:
             if values is None:
                 rows = self._count_rows_of_page_run(table, run_index, w)
             else:
-                rows = pc.sum(_filter_mask(values[columns.index(w.column)], w)).as_py() or 0
-            table.record_match_count(run_index, _filter_key(w), rows)
-        all_rows = table.run_summary(run_index).rows
+                rows = pc.sum(_compute_filter_mask(values[columns.index(w.column)], w)).as_py() or 0
+            table.record_match_count(run_index, _create_filter_key(w), rows)
+        all_rows = table.get_run_summary(run_index).rows
         return [
-            all_rows if w is None else table.get_recorded_match_count(run_index, _filter_key(w)) or 0
+            all_rows if w is None else table.get_recorded_match_count(run_index, _create_filter_key(w)) or 0
             for w in conditions
         ]
 
     def _count_rows_of_page_run(self, table: SqliteTable, run_index: int, where: Condition) -> int:
         """Return the number of rows of one run of leaf pages that match a filter, counted by SQLite."""
-        table.run_summary(run_index)
+        table.get_run_summary(run_index)
         run, (condition, values) = table.runs[run_index], _format_sql_condition(where)
         rowids = f"{table.rowid} BETWEEN {run.min_rowid} AND {run.max_rowid}"
         source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {rowids}"
@@ -414,8 +419,8 @@ class Database:
             return
         batch = pa.RecordBatch.from_arrays(arrays[: len(columns)], list(columns))
         if where is not None:
-            batch = batch.filter(_filter_mask(arrays[-1], where))
-            table.record_match_count(run_index, _filter_key(where), batch.num_rows)
+            batch = batch.filter(_compute_filter_mask(arrays[-1], where))
+            table.record_match_count(run_index, _create_filter_key(where), batch.num_rows)
         yield batch
 
     def _fetch_page_run(
@@ -424,9 +429,9 @@ class Database:
         """Yield the rows of one run of leaf pages as record batches that SQLite reads.
 
         Raises:
-            Damage: SQLite returns another number of rows than the pages hold.
+            Damage: SQLite does not return as many rows as the pages hold.
         """
-        (expected,), rows = self._count_matching(table, run_index, [where]), 0
+        (expected,), rows = self._count_matching_rows(table, run_index, [where]), 0
         if not expected:
             yield pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64()) for _ in columns], list(columns))
             return
@@ -434,7 +439,7 @@ class Database:
         select = ", ".join(
             f"{table.rowid if c == ROWID else quote_identifier(c)} AS {quote_identifier(c)}" for c in columns
         )
-        for low, high in table.run_summary(run_index).ranges:
+        for low, high in table.get_run_summary(run_index).ranges:
             limits = f"{table.rowid} BETWEEN {low} AND {high} AND {condition} ORDER BY {table.rowid}"
             sql = f"SELECT {select} FROM {quote_identifier(table.name)} NOT INDEXED WHERE {limits} LIMIT {expected + 1}"  # noqa: S608
             for batch in self._connections.fetch(sql, values, expected):
@@ -444,7 +449,7 @@ class Database:
             run = table.runs[run_index]
             raise Damage(
                 f"SQLite returned {rows} rows with rowids from {run.min_rowid} to {run.max_rowid}, "
-                f"but their pages hold {expected}"
+                f"but the pages hold {expected} rows"
             )
 
 
@@ -457,11 +462,11 @@ def _format_sql_condition(where: Condition | None) -> tuple[str, tuple[int, ...]
     return f"{quote_identifier(where.column)} IN ({', '.join('?' * len(where.values))})", where.values
 
 
-def _filter_mask(values: pa.Array, where: Condition) -> pa.Array:
+def _compute_filter_mask(values: pa.Array, where: Condition) -> pa.Array:
     """Return an array of booleans that are true for the values that match a filter."""
     return pc.is_in(values, pa.array(where.values, pa.int64())) if where.values else values.is_valid()
 
 
-def _filter_key(where: Condition) -> tuple[str, tuple[int, ...]]:
+def _create_filter_key(where: Condition) -> tuple[str, tuple[int, ...]]:
     """Return the key under which the number of rows that match a filter is recorded."""
     return where.column, where.values

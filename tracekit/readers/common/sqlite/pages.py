@@ -42,11 +42,11 @@ _FREED_BLOCK_BYTES = (1 << 25) - (1 << 16)
 
 
 class OutsideError(Exception):
-    """Raised if a position is outside the block of pages."""
+    """Raised if a position is outside a block of pages."""
 
 
 class PageFile:
-    """The pages of one SQLite file. The class is thread-safe, because each read opens the file separately.
+    """A thread-safe reader of the pages of one SQLite file. Each read opens the file separately.
 
     Attributes:
         path: Absolute path of the file.
@@ -74,7 +74,7 @@ class PageFile:
         plain = 512 <= self.page_size <= 1 << 16 and self.page_size & (self.page_size - 1) == 0  # noqa: PLR2004 - SQLite's own limits
         if not plain or self.usable < 480:  # noqa: PLR2004
             raise Damage(
-                f"its header declares pages of {self.page_size} bytes with {self.header.reserved} reserved bytes, "
+                f"the header declares pages of {self.page_size} bytes with {self.header.reserved} reserved bytes, "
                 "but SQLite requires a power of two from 512 to 65536, with at least 480 bytes that are not reserved"
             )
         present = self.state.size // self.page_size
@@ -90,7 +90,7 @@ class PageFile:
         self.state.check(self.path)
 
     def read(self, page_numbers: Ints) -> PageBlock:
-        """Read pages by number. Consecutive pages are read in one call.
+        """Read the pages with the given numbers. Consecutive pages are read together.
 
         Raises:
             Damage: The file ends before one of the pages.
@@ -116,7 +116,7 @@ class PageFile:
 
 
 class PageBlock:
-    """Pages in memory, followed by zeros. A position is an offset from the start of the first page.
+    """SQLite pages in memory, followed by zeros. A position is an offset from the start of the first page.
 
     Bytes and varints at positions outside the block are arbitrary, so callers must check the results.
 
@@ -168,7 +168,7 @@ class PageBlock:
         return value, end
 
     def read_page_numbers(self, positions: Ints) -> Ints:
-        """Decode the 4-byte big-endian number at each position.
+        """Return the page number, a 4-byte big-endian integer, at each position.
 
         Raises:
             OutsideError: A position is outside the block.

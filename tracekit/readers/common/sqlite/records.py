@@ -1,8 +1,8 @@
 """Decode integer columns from SQLite records, for many rows at once with numpy.
 
 A record is a header followed by the values. The header holds one serial type per column, which is a code for the type
-and the length of the value. Nothing is decoded, and SQLite has to read the rows, if any record has invalid
-lengths or too few columns, or if any requested value is neither an integer nor null, or is on an overflow page.
+and the length of the value. If any record has invalid lengths or too few columns, nothing is decoded, and SQLite has to
+read the rows. The same applies if any requested value is neither an integer nor null, or is on an overflow page.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def find_decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str,
 
 
 def decode_integers(block: PageBlock, cells: Cells, column_numbers: Sequence[int]) -> list[DecodedColumn] | None:
-    """Decode the integers of some columns from leaf pages.
+    """Decode the integers of the given columns from leaf pages.
 
     Args:
         block: The leaf pages.
@@ -115,7 +115,7 @@ class _Cursor:
         """Return an array with the current position in each record."""
         return self.at + self.offset if self.offset else self.at
 
-    def next_bytes(self, size: int) -> tuple[Bytes, int, bool]:
+    def read_next_bytes(self, size: int) -> tuple[Bytes, int, bool]:
         """Return the next ``size`` bytes of each record, within a two-dimensional array that several calls may share.
 
         Returns:
@@ -138,12 +138,12 @@ class _Cursor:
             self.set_positions(self.at + size, self.offset)
 
     def set_positions(self, positions: Ints, offset: int) -> None:
-        """Set the position in each record to the element of ``positions`` for this record plus ``offset``."""
+        """Set the position in each record ``i`` to ``positions[i] + offset``."""
         self.at, self.offset, self._window = positions, offset, None
 
 
 class _RecordDecoder:
-    """A decoder that reads many records at once, column by column."""
+    """A decoder of integer columns that reads many records at once, column by column."""
 
     def __init__(self, block: PageBlock, header: Ints, content: Ints, end: Ints) -> None:
         self._header = _Cursor(block, header)
@@ -168,7 +168,7 @@ class _RecordDecoder:
         return cls(block, at, content, cells.ends)
 
     def decode_columns(self, column_numbers: set[int]) -> dict[int, DecodedColumn]:
-        """Decode some columns, given their numbers. Return the decoded columns by number.
+        """Decode the columns with the given numbers. Return the decoded columns by number.
 
         Raises:
             UnsupportedRecordError: A column has other values than integers and nulls, or a length is invalid.
@@ -177,7 +177,9 @@ class _RecordDecoder:
         for column in range(max(column_numbers) + 1):
             types = self._read_next_types()
             if column in column_numbers:
-                decoded[column] = self._decode_uniform(types) if isinstance(types, int) else self._decode_mixed(types)
+                decoded[column] = (
+                    self._decode_uniform_column(types) if isinstance(types, int) else self._decode_mixed_column(types)
+                )
             self._content.skip_bytes(_compute_value_sizes(types))
         if (self._header.get_current_positions() > self._header_end).any() or (
             self._content.get_current_positions() > self._end
@@ -190,7 +192,7 @@ class _RecordDecoder:
 
         The result is one number if all rows have the same serial type, otherwise an array with one number per row.
         """
-        rows, index, fresh = self._header.next_bytes(1)
+        rows, index, fresh = self._header.read_next_bytes(1)
         if fresh:
             self._bits = _combine_byte_rows(rows, np.bitwise_and), _combine_byte_rows(rows, np.bitwise_or)
         common, some = (int(b[index]) for b in self._bits)
@@ -203,7 +205,7 @@ class _RecordDecoder:
         self._header.set_positions(end, 0)
         return types
 
-    def _decode_uniform(self, serial_type: int) -> DecodedColumn:
+    def _decode_uniform_column(self, serial_type: int) -> DecodedColumn:
         """Decode a column whose rows all have the same serial type."""
         n = len(self._end)
         if serial_type > _HIGHEST_INTEGER or serial_type == _REAL:
@@ -216,7 +218,7 @@ class _RecordDecoder:
             values >>= shift
         return values, None
 
-    def _decode_mixed(self, serial_types: Ints | Bytes) -> DecodedColumn:
+    def _decode_mixed_column(self, serial_types: Ints | Bytes) -> DecodedColumn:
         """Decode a column whose rows have different serial types."""
         low, high = int(serial_types.min()), int(serial_types.max())
         if high > _HIGHEST_INTEGER or (low <= _REAL <= high and (serial_types == _REAL).any()):
@@ -230,7 +232,7 @@ class _RecordDecoder:
 
     def _read_values(self, dtype: str) -> Ints:
         """Read the next value of each record as an array of the given numpy type."""
-        rows, index, _ = self._content.next_bytes(8)
+        rows, index, _ = self._content.read_next_bytes(8)
         return np.ndarray((len(rows),), dtype, rows, index, (rows.shape[1],)).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Tables of a SQLite file, whose leaf pages are checked, and whose rows are counted, when they are first read."""
+"""Tables of a SQLite file. When leaf pages are first read, they are checked and their rows are counted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SqliteTable:
     """
 
     def __init__(self, file: PageFile, used_pages: UsedPages, entry: Entry, columns: Sequence[ColumnInfo]) -> None:
-        """Check the inner pages of a table.
+        """Create a table and check its inner pages.
 
         Raises:
             Damage: The pages are not a valid tree, or a page is already used.
@@ -91,7 +91,7 @@ class SqliteTable:
         column_names = {c.lower() for c in self.columns}
         name = next((n for n in ("rowid", "_rowid_", "oid") if n not in column_names), None)
         if name is None:
-            raise Damage("it has columns named rowid, _rowid_ and oid, which hide the rowid")
+            raise Damage("the table has columns named rowid, _rowid_ and oid, which hide the rowid")
         return name
 
     def check_columns(self, names: Sequence[str]) -> None:
@@ -104,17 +104,17 @@ class SqliteTable:
         for name in names:
             column = self.columns.get(name)
             if column is None:
-                raise Damage(f"it has no column {name}")
+                raise Damage(f"the table has no column {name}")
             if column.hidden:
                 raise Damage(f"column {column.name} is a generated column, which tracekit does not support")
             if column.default is not None and len(column.default) > MAX_DEFAULT:
                 raise Damage(
                     f"column {column.name} has a default value of {len(column.default)} characters, but "
-                    f"tracekit supports at most {MAX_DEFAULT}"
+                    f"tracekit supports at most {MAX_DEFAULT} characters"
                 )
 
-    def run_summary(self, run_index: int) -> RunSummary:
-        """Return the totals of one run of leaf pages. The first call checks the pages.
+    def get_run_summary(self, run_index: int) -> RunSummary:
+        """Return the totals of one run of leaf pages. The first call for a run checks its pages.
 
         Raises:
             Damage: A page is damaged.
@@ -129,7 +129,7 @@ class SqliteTable:
 
         Args:
             run_index: Index of the run.
-            column_numbers: Column numbers.
+            column_numbers: Numbers of the columns, counted from 0.
 
         Returns:
             The decoded columns, or None if SQLite has to read them.
@@ -158,13 +158,13 @@ class SqliteTable:
         """Return the recorded number of matching rows of a run of leaf pages, or None if no number was recorded."""
         return self._matches.get((run_index, condition))
 
-    def max_rows(self) -> int:
+    def compute_max_rows(self) -> int:
         """Return an upper limit for the number of rows, computed from the first and last rowid of the table.
 
         The number is exact if the table has only one run of leaf pages.
         """
         if len(self.runs) == 1:
-            return self.run_summary(0).rows
+            return self.get_run_summary(0).rows
         first, last = self.runs[0], self.runs[-1]
         low = self._read_first_and_last_rowid(first._replace(pages=first.pages[:1], max_rowids=first.max_rowids[:1]))[0]
         start = int(last.max_rowids[-2]) + 1 if len(last.max_rowids) > 1 else last.min_rowid
@@ -199,7 +199,9 @@ class SqliteTable:
                 return stored
             total = self._overflowing + summary.overflowing
             if total > self._file.count * self._file.page_size:
-                raise Damage(f"its rows declare {total} bytes on overflow pages, more than the file has")
+                raise Damage(
+                    f"the rows of the table declare {total} bytes on overflow pages, which is more than the file has"
+                )
             self._used_pages.mark_used(summary.overflow_pages)
             self._overflowing = total
             self._summaries[run_index] = summary._replace(overflow_pages=summary.overflow_pages[:0])

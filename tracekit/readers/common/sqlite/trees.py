@@ -1,10 +1,10 @@
 """Check the B-tree of a SQLite table, and the rows on its leaf pages.
 
-Inner pages hold the numbers of their child pages and, between two of them, a key: the highest rowid below the first
-child. Leaf pages hold the rows in rowid order. SQLite does not check this structure. If pages have two parents, SQLite
-may visit them almost endlessly. If keys are out of order, a search does not find rows that a scan counts. If cells
-overlap, a small file can hold any number of rows. Therefore the inner pages of a table are checked first, and each leaf
-page is checked before its rows are used.
+Inner pages hold the numbers of their child pages. Between two child pages, they hold a key, which is the highest rowid
+allowed in the first of them. Leaf pages hold the rows in rowid order. SQLite does not check this structure. If pages
+have two parents, SQLite may visit them almost endlessly. If keys are out of order, a search does not find rows that a
+scan counts. If cells overlap, a small file can hold any number of rows. Therefore the inner pages of a table are
+checked first, and each leaf page is checked before its rows are used.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RunSummary(NamedTuple):
         overflowing: Number of bytes of all records that are on overflow pages.
         overflow_pages: First overflow page of each record that has overflow pages.
         ranges: First and last rowid of consecutive ranges that cover the run. SQLite reads one range at a time, so that
-            a batch has about ``BATCH_BYTES`` of records at most.
+            the records of a batch have at most about ``BATCH_BYTES`` bytes.
     """
 
     rows: int
@@ -104,13 +104,13 @@ class RunSummary(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
-def read_tree(file: PageFile, root: int) -> Tree:
+def read_tree(file: PageFile, root_page: int) -> Tree:
     """Read and check the inner pages of the B-tree of a table, level by level.
 
     Raises:
         Damage: A page is outside the file or has two parents, keys are not in order, or the tree has too many levels.
     """
-    pages, highs = np.array([root], np.int64), np.array([HIGHEST], np.int64)
+    pages, highs = np.array([root_page], np.int64), np.array([HIGHEST], np.int64)
     levels = [_check_page_numbers(file, pages, lowest=1)]
     for _ in range(MAX_DEPTH):
         first = file.read(pages[:1])
@@ -120,8 +120,8 @@ def read_tree(file: PageFile, root: int) -> Tree:
             raise Damage(f"page {pages[0]} belongs to an index or a WITHOUT ROWID table")
         pages, highs = _read_pages_of_next_level(file, pages, highs)
         levels.append(pages)
-        _check_page_numbers(file, np.concatenate(levels), lowest=1 if root == 1 else 2)
-    raise Damage(f"the B-tree with the root page {root} has more than {MAX_DEPTH} levels")
+        _check_page_numbers(file, np.concatenate(levels), lowest=1 if root_page == 1 else 2)
+    raise Damage(f"the B-tree with the root page {root_page} has more than {MAX_DEPTH} levels")
 
 
 def split_into_page_runs(tree: Tree, page_size: int, run_bytes: int = RUN_BYTES) -> list[Run]:
@@ -168,7 +168,8 @@ def summarize_page_run(file: PageFile, block: PageBlock, cells: Cells, run: Run)
     total = int(cells.payload.sum())
     if total > file.count * file.page_size:
         raise Damage(
-            f"page {run.pages[0]} and the pages after it declare {total} bytes of records, more than the file has"
+            f"page {run.pages[0]} and the pages after it declare {total} bytes of records, "
+            "which is more than the file has"
         )
     overflowing = np.flatnonzero(cells.payload > cells.on_leaf)
     return RunSummary(
@@ -181,7 +182,7 @@ def summarize_page_run(file: PageFile, block: PageBlock, cells: Cells, run: Run)
 
 
 def _split_into_rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
-    """Split a run of leaf pages into rowid ranges with about ``BATCH_BYTES`` of records each."""
+    """Split a run of leaf pages into rowid ranges with about ``BATCH_BYTES`` bytes of records each."""
     before = np.cumsum(cells.payload) - cells.payload
     cuts = np.flatnonzero(np.diff(before // BATCH_BYTES))
     highs = [*cells.rowids[cuts].tolist(), run.max_rowid]
@@ -197,7 +198,7 @@ def _read_pages_of_next_level(file: PageFile, pages: Ints, max_rowids: Ints) -> 
         parts.append(_read_child_pages(file, pages[a : a + step], max_rowids[a : a + step]))
         total += len(parts[-1][0])
         if total > file.count:
-            raise Damage(f"a B-tree has {total} pages, but the file has only {file.count}")
+            raise Damage(f"a B-tree has at least {total} pages, but the file has only {file.count} pages")
     children, keys = (np.concatenate(p) for p in zip(*parts, strict=True))
     if (keys[1:] <= keys[:-1]).any():
         child = children[1:][keys[1:] <= keys[:-1]][0]
