@@ -458,7 +458,7 @@ def test_a_read_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pages, "_read_until_full", fail)
         with pytest.raises(TracekitError) as caught:
             db.count_table_rows("StringIds")
-        assert str(caught.value).startswith(f"{path}: cannot be read: Input/output error\nHint: copy it again")
+        assert str(caught.value).startswith(f"{path}: the file cannot be read: Input/output error\nHint: copy it again")
         monkeypatch.setattr(pages, "_read_until_full", lambda *_: False)
         with pytest.raises(
             CorruptTraceError,

@@ -54,47 +54,55 @@ class Budget:
         """Number of bytes that can still be reserved."""
         return self.limit - self.reserved
 
-    def reserve(self, rows: int, row_bytes: int, what: str) -> None:
-        """Reserve memory for rows before it is allocated. Memory remains reserved as long as the budget exists.
+    def reserve(self, rows: int, row_bytes: int, plural_noun: str) -> None:
+        """Reserve memory for rows that are about to be read. It remains reserved as long as the budget exists.
 
         Args:
             rows: Number of rows.
             row_bytes: Memory of one row in bytes.
-            what: Plural noun for the rows in the error message, such as "rows of kernels".
+            plural_noun: Plural noun for the rows in the error message, such as "rows of kernels".
 
         Raises:
             Damage: The memory exceeds the remaining budget.
         """
         with self._lock:
-            self._check_memory(rows, row_bytes, what, self.remaining_bytes)
+            self._check_memory(rows, row_bytes, plural_noun, self.remaining_bytes)
             self.reserved += rows * row_bytes
 
-    def check_temporary_memory(self, rows: int, row_bytes: int, what: str) -> None:
+    def check_temporary_memory(self, rows: int, row_bytes: int, plural_noun: str) -> None:
         """Check that memory for temporary data does not exceed the limit of the budget, without reserving it.
 
-        Memory that is already reserved does not count towards the limit.
+        Memory that is already reserved does not count towards the limit. The parameters are those of ``reserve``.
 
         Raises:
             Damage: The memory exceeds the limit of the budget.
         """
-        self._check_memory(rows, row_bytes, what, self.limit)
+        self._check_memory(rows, row_bytes, plural_noun, self.limit)
 
-    def reserve_each(self, items: Iterable[Item], what: str, row_bytes: int = OBJECT_ROW_BYTES) -> Iterator[Item]:
+    def reserve_each(
+        self, items: Iterable[Item], plural_noun: str, row_bytes: int = OBJECT_ROW_BYTES
+    ) -> Iterator[Item]:
         """Yield items, reserving memory for the Python object that the caller creates from each item.
+
+        Args:
+            items: The items.
+            plural_noun: Plural noun for the items in the error message.
+            row_bytes: Memory of one object in bytes.
 
         Raises:
             Damage: The memory for the items exceeds the remaining budget.
         """
         for i, item in enumerate(items):
             if i % _ITEMS_AT_ONCE == 0:
-                self.reserve(_ITEMS_AT_ONCE, row_bytes, what)
+                self.reserve(_ITEMS_AT_ONCE, row_bytes, plural_noun)
             yield item
 
-    def _check_memory(self, rows: int, row_bytes: int, what: str, available: int) -> None:
+    def _check_memory(self, rows: int, row_bytes: int, plural_noun: str, available: int) -> None:
         if rows * row_bytes > available:
             raise Damage(
-                f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; tracekit allows {self.limit:,} "
-                f"bytes for a file of {self._file_bytes:,} bytes, and {available:,} bytes of this limit are left"
+                f"{rows:,} {plural_noun} would take {rows * row_bytes:,} bytes of memory; "
+                f"tracekit allows {self.limit:,} bytes for a file of {self._file_bytes:,} bytes, "
+                f"and {available:,} bytes of this limit are left"
             )
 
 

@@ -184,7 +184,7 @@ class NumberBuilder:
     def replace_codes(self, rows: slice, new_codes: np.ndarray) -> None:
         """Replace each dictionary code ``c`` in the given rows with ``new_codes[c]``.
 
-        The codes of null rows are arbitrary, because nothing reads them.
+        The resulting codes of null rows are arbitrary.
         """
         np.take(new_codes, self._values[rows], mode="clip", out=self._values[rows])
 

@@ -44,7 +44,8 @@ class StringTable(NamedTuple):
         """Look up the string of each id in a column.
 
         Returns:
-            A dictionary column, in which null and unknown ids are null, and the number of rows with unknown ids.
+            The strings as a dictionary column, in which null and unknown ids are null, and the number of rows with
+            unknown ids.
         """
         if is_all_null(column):
             return build_null_array(len(column), DICTIONARY), 0

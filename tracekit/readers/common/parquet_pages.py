@@ -34,7 +34,7 @@ _NEXT_FIELD, _MORE, _LONGEST, _MAX_DEPTH = 16, 0x80, 63, 16
 
 
 class PageHeader(NamedTuple):
-    """The header of a Parquet page.
+    """The values in the header of a Parquet page that tracekit uses.
 
     Attributes:
         type: Number of the page type in the Parquet format, or -1 if the header has none.

@@ -174,8 +174,7 @@ def open_table_file(
 
     Args:
         path: Path of the file.
-        state: Identity, size and modification time that the file must have, so that a file that changed is detected. If
-            None, any state is accepted.
+        state: Identity, size and modification time that the file must have, or None to accept any file.
         table: Name of the table for the error message, or None if it is not known yet.
         hint: Hint for the error if the file is damaged.
 
@@ -193,7 +192,7 @@ def open_table_file(
     except TracekitError:
         raise
     except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=path, hint=PERMISSIONS_HINT) from e
+        raise TracekitError("the file cannot be read: permission denied", path=path, hint=PERMISSIONS_HINT) from e
     except (Damage, pa.ArrowException, OSError, LookupError, ValueError, TypeError) as e:
         raise CorruptTraceError(
             f"cannot be read: {get_first_line_of_message(e)}", path=path, table=table, hint=hint
@@ -218,12 +217,12 @@ def compute_reserved_value_size(arrow_type: pa.DataType) -> int:
     return max(CELL_BYTES, arrow_type.bit_width // 8) if pa.types.is_primitive(arrow_type) else CELL_BYTES
 
 
-def _check_flat_types(kinds: Mapping[str, pa.DataType], declared: TableSchema) -> None:
+def _check_flat_types(arrow_types: Mapping[str, pa.DataType], declared: TableSchema) -> None:
     """Check that no column is nested, because a row of a list column can hold any number of values."""
-    for name, kind in kinds.items():
-        if not is_flat_type(kind):
+    for name, arrow_type in arrow_types.items():
+        if not is_flat_type(arrow_type):
             raise Damage(
-                f"column {name!r} of {declared.name!r} must have the type {declared[name].type}, but has type {kind}"
+                f"column {name!r} of {declared.name!r} must have the type {declared[name].type}, but has {arrow_type}"
             )
 
 

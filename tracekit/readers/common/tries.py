@@ -50,16 +50,16 @@ class Trie:
         count: Number of nodes, not counting the root.
     """
 
-    def __init__(self, budget: Budget, what: str) -> None:
+    def __init__(self, budget: Budget, plural_noun: str) -> None:
         """Create an empty trie.
 
         Args:
             budget: Memory budget for the nodes.
-            what: Plural noun for the nodes in the error message, such as "frames of call stacks".
+            plural_noun: Plural noun for the nodes in the error message, such as "frames of call stacks".
         """
         self.count = 0
         self._budget = budget
-        self._what = what
+        self._plural_noun = plural_noun
         self._capacity = self._input_bytes = 0
         self._seed = int.from_bytes(os.urandom(4))
         self._sandbox: Sandbox | None = None
@@ -145,9 +145,11 @@ class Trie:
         if self._sandbox is None or self.count + nodes > capacity:
             capacity = max(MIN_NODES, 1 << (self.count + nodes - 1).bit_length())
             if capacity > MAX_NODES:
-                raise Damage(f"the file has more than {MAX_NODES:,} {self._what}, which tracekit does not support")
-            self._budget.reserve(capacity - self._capacity, NODE_BYTES, self._what)
-        self._budget.check_temporary_memory(input_bytes, 1, f"bytes of {self._what}")
+                raise Damage(
+                    f"the file has more than {MAX_NODES:,} {self._plural_noun}, which tracekit does not support"
+                )
+            self._budget.reserve(capacity - self._capacity, NODE_BYTES, self._plural_noun)
+        self._budget.check_temporary_memory(input_bytes, 1, f"bytes of {self._plural_noun}")
         input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
         table, arrays = 2 * capacity, CELL * (capacity + 2)
         at = [_INPUT + input_bytes + k * arrays for k in range(4)]

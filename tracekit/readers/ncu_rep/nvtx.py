@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.common.protobuf.wire import to_signed
+from tracekit.readers.common.protobuf.wire import convert_to_signed
 from tracekit.readers.ncu_rep.container import check_count, decode_text, iterate_results, message_class
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ def read_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
     for depth, (domain, open_range) in enumerate(started_ranges, 1):
         row = _build_range_row(open_range, domain, domains, state.default_domain_id)
         thread = open_range.thread_id if open_range.HasField("thread_id") else None
-        row |= {"thread_id": thread, "source_id": to_signed(open_range.id) if open_range.HasField("id") else None}
+        row |= {
+            "thread_id": thread,
+            "source_id": convert_to_signed(open_range.id) if open_range.HasField("id") else None,
+        }
         yield {"launch_id": launch_id, "kind": "start_end", "depth": depth, **row}
 
 
@@ -111,4 +114,4 @@ def _build_payload_columns(payload: Any) -> Row:
         return {"payload_type": payload_type, "payload_text": decode_text(value)}
     if payload_type in _FLOAT_TYPES:
         return {"payload_type": payload_type, "payload_float": value}
-    return {"payload_type": payload_type, "payload_int": to_signed(value % (1 << 64))}
+    return {"payload_type": payload_type, "payload_int": convert_to_signed(value % (1 << 64))}

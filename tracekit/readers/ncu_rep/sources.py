@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.common.protobuf.wire import to_signed
+from tracekit.readers.common.protobuf.wire import convert_to_signed
 from tracekit.readers.ncu_rep.container import check_count, decode_text, iterate_results, message_class
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def read_source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row
             "launch_id": launches[0] if len(launches) == 1 else None,
             "launches": len(launches),
             "process_id": process,
-            "module": to_signed(source.module),
+            "module": convert_to_signed(source.module),
         }
         for kind, name, data in _list_module_payloads(source, number):
             payload_columns = {"source_id": total, "kind": kind, "name": name, "size_bytes": len(data or b"")}

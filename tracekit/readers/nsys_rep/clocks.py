@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.readers.common.protobuf.wire import Message, to_signed
+from tracekit.readers.common.protobuf.wire import Message, convert_to_signed
 from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def compute_time_extent(header: Message, conversions: memoryview) -> TimeExtent:
 
 
 def _compute_duration(start: int | None, stop: int | None) -> int | None:
-    return None if start is None or stop is None else to_signed((stop - start) & _U64)
+    return None if start is None or stop is None else convert_to_signed((stop - start) & _U64)
 
 
 def _compute_origin_from_offsets(message: Message) -> int | None:
@@ -63,7 +63,7 @@ def _compute_origin_from_offsets(message: Message) -> int | None:
     steps = ((SESSION, MACHINE), (MACHINE, SYSTEM), (SYSTEM, UTC))
     if any(s not in offsets for s in steps):
         return None
-    return to_signed(-sum(offsets[s] for s in steps) & _U64)
+    return convert_to_signed(-sum(offsets[s] for s in steps) & _U64)
 
 
 def _parse_offset(text: str | None) -> int:
@@ -71,7 +71,7 @@ def _parse_offset(text: str | None) -> int:
 
     A negative offset is written with a sign or as an unsigned 64-bit integer.
     """
-    return to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
+    return convert_to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
 def _compute_origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
@@ -88,7 +88,7 @@ def _compute_origin_from_segments(conversions: Message) -> tuple[int | None, int
     utc = next((segments[SEGMENT_UTC, m] for m in masters if (SEGMENT_UTC, m) in segments), None)
     if origin_point is None or utc is None:
         return None, None
-    return to_signed((utc[0] + origin_point[0] - utc[1]) & _U64), origin_point[0]
+    return convert_to_signed((utc[0] + origin_point[0] - utc[1]) & _U64), origin_point[0]
 
 
 def _map_clock_kinds(conversions: Message) -> dict[bytes, int]:

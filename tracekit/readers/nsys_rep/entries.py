@@ -21,7 +21,7 @@ from tracekit.readers.common.protobuf.decoder import (
     SCRATCH_BYTES,
     SLACK,
     TOO_MANY,
-    check_result,
+    check_result_code,
 )
 from tracekit.readers.common.protobuf.decoding import Buffer
 
@@ -187,7 +187,7 @@ def _read_entry_batches(
     while True:
         if result in (BROKEN_CHAIN, TOO_MANY):
             _raise_entry_error(result, buffer, edges)
-        check_result(0 if result == FULL else result)
+        check_result_code(0 if result == FULL else result)
         count = buffer.parameter("entries", "count")
         starts, sizes = (buffer.array(offset, count, np.uint32).copy() for offset in at[1:3])
         yield starts, sizes, buffer.array(at[3], count, np.uint16).copy()

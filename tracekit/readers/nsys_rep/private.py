@@ -14,7 +14,7 @@ from tracekit.readers.common.protobuf.rewriting import (
     encode_varint,
     iterate_field_spans,
 )
-from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, read_varint, to_signed
+from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, convert_to_signed, read_varint
 from tracekit.readers.common.redaction import (
     ADDRESS,
     COMMAND,
@@ -236,7 +236,7 @@ class ProcessesOfEvent(NamedTuple):
                 data = event[outer.value_start : outer.end]
                 fields = list(iterate_field_spans(data))
                 numbers = [p for p in fields if p.number == _PROCESS.environment_text_id and p.kind == VARINT]
-                environments += [to_signed(read_varint(memoryview(data), p.value_start)[0]) for p in numbers]
+                environments += [convert_to_signed(read_varint(memoryview(data), p.value_start)[0]) for p in numbers]
                 need_edit = need_edit or bool(_redact_strings(data, fields))
         return cls(environments, need_edit)
 

@@ -111,16 +111,16 @@ class DecoderSandbox(Sandbox):
         self.data: Bytes = self.bytes(BUFFER, size + SLACK)
 
 
-def check_result(result: int) -> None:
+def check_result_code(result_code: int) -> None:
     """Raise ``Damage`` if the result code of a sandbox function reports a failure.
 
     Raises:
         Damage: The result code is not 0.
     """
-    if result:
-        raise Damage(format_error_message(result))
+    if result_code:
+        raise Damage(format_error_message(result_code))
 
 
-def format_error_message(result: int) -> str:
+def format_error_message(result_code: int) -> str:
     """Return the error message for a nonzero result code of a sandbox function."""
-    return _MESSAGES[result]
+    return _MESSAGES[result_code]

@@ -21,7 +21,7 @@ from tracekit.readers.common.protobuf.decoder import (
     SLOTS,
     WIRE_TYPES,
     DecoderSandbox,
-    check_result,
+    check_result_code,
 )
 from tracekit.readers.common.protobuf.wire import DELIMITED
 
@@ -151,7 +151,7 @@ def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, In
         n = len(offsets[part])
         at = [SCRATCH + k * n * WORD for k in range(3)]
         buffer.array(at[0], n, np.int64)[:] = offsets[part]
-        check_result(buffer.call("varints", rows=n, offsets=at[0], values=at[1], lengths=at[2], limit=buffer.size))
+        check_result_code(buffer.call("varints", rows=n, offsets=at[0], values=at[1], lengths=at[2], limit=buffer.size))
         values[part] = buffer.array(at[1], n, np.uint64)
         lengths[part] = buffer.array(at[2], n, np.int64)
     return values, lengths
@@ -182,7 +182,7 @@ class _DecodedBatch:
         self.counts[:], self.kinds[:] = 0, 0
         arrays = dict(zip(("starts", "stops", "values", "ends", "present"), at, strict=True))
         repeated = 0 if span_field is None else 1 + numbers.index(span_field)
-        check_result(buffer.call("messages", rows=rows, limit=buffer.size, repeated=repeated, **arrays))
+        check_result_code(buffer.call("messages", rows=rows, limit=buffer.size, repeated=repeated, **arrays))
         self.values: UInt64Array = buffer.array(at[2], rows * slots, np.uint64).reshape(slots, rows)
         self.stops: Int64Array = buffer.array(at[3], rows * slots, np.int64).reshape(slots, rows)
         self.present: Mask = present.reshape(slots, rows)

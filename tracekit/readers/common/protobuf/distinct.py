@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracekit.readers.common import columns as col
-from tracekit.readers.common.protobuf.decoder import SCRATCH, check_result
+from tracekit.readers.common.protobuf.decoder import SCRATCH, check_result_code
 from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def encode_distinct_strings(buffer: Buffer, starts: Int64Array, stops: Int64Arra
         buffer.array(at[0], rows, np.int64)[:] = starts[part]
         buffer.array(at[1], rows, np.int64)[:] = stops[part]
         table = {"mask": TABLE_ENTRIES - 1, "max_entries": TABLE_ENTRIES // 2, "entries": table_size}
-        check_result(buffer.call("distinct", rows=rows, limit=buffer.size, next_code=count, **arrays, **table))
+        check_result_code(buffer.call("distinct", rows=rows, limit=buffer.size, next_code=count, **arrays, **table))
         codes[part] = buffer.array(at[2], rows, np.int32)
         new = buffer.parameter("distinct", "next_code") - count
         first_rows.append(first + buffer.array(at[3], new, np.int32).astype(np.int64))

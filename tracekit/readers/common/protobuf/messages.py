@@ -10,13 +10,13 @@ from tracekit.schemas import load_message_class
 __all__ = ["load_message_class", "parse"]
 
 
-def parse(message_type: Any, data: bytes | memoryview, what: str) -> Any:
+def parse(message_type: Any, data: bytes | memoryview, noun_phrase: str) -> Any:
     """Parse a message with the protobuf runtime. Fields that the schema does not declare are ignored.
 
     Args:
         message_type: The class of the message.
         data: The encoded message.
-        what: Noun phrase for the message in the error message, such as "the header".
+        noun_phrase: Noun phrase for the message in the error message, such as "the header".
 
     Raises:
         Damage: The bytes are not a valid message.
@@ -26,4 +26,4 @@ def parse(message_type: Any, data: bytes | memoryview, what: str) -> Any:
     try:
         return message_type.FromString(bytes(data))
     except DecodeError as e:
-        raise Damage(f"{what} is not a valid protobuf message ({len(data)} bytes)") from e
+        raise Damage(f"{noun_phrase} is not a valid protobuf message ({len(data)} bytes)") from e

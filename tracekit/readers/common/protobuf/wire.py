@@ -65,7 +65,7 @@ def read_fields(data: memoryview) -> Iterator[tuple[int, Value]]:
             raise Damage(f"a field has the unknown wire type {kind}")
 
 
-def to_signed(value: int) -> int:
+def convert_to_signed(value: int) -> int:
     """Convert an unsigned 64-bit number to the signed number with the same bits."""
     return value - (1 << 64) if value >> 63 else value
 
@@ -82,7 +82,7 @@ class Message:
 
     def int_values(self, field: int) -> list[int]:
         """Return the varint values of a repeated field as signed 64-bit numbers."""
-        return [to_signed(v) for v in self._fields.get(field, ()) if isinstance(v, int)]
+        return [convert_to_signed(v) for v in self._fields.get(field, ()) if isinstance(v, int)]
 
     def int_value(self, field: int) -> int | None:
         """Return the first varint value of a field as a signed 64-bit number, or None if the field is absent."""

@@ -1,10 +1,10 @@
 """Redact values that identify people and machines, for all readers that support redaction.
 
 A reader replaces the values of fields that hold only private values, such as environments and host names. From these
-values it collects secrets and the names of hosts and users. If a collected name or secret occurs in another string, it
-is overwritten there. Values in a format that only private values have, such as e-mail addresses, are overwritten as
-well. Overwriting does not change the length of a string. An identifier that rows or files refer to, such as a UUID, is
-replaced with a pseudonym in the same format.
+values, the reader collects secrets and the names of hosts and users, and overwrites them wherever they occur in other
+strings. Values in a format that only private values have, such as e-mail addresses, are also overwritten. Overwriting
+does not change the length of a string. Identifiers that rows or files refer to, such as UUIDs, are replaced with
+pseudonyms in the same format.
 """
 
 from tracekit.readers.common.redaction.environments import find_environment_start, is_environment

@@ -57,7 +57,7 @@ If data has more escaped characters than the second number, nothing is decoded, 
 
 
 class PrivateValueMatcher:
-    """A matcher for names and values collected from a capture, and for values in a private format, such as UUIDs.
+    """A matcher for names and values collected from a capture, and for values in recognizable formats, such as UUIDs.
 
     Attributes:
         literals: The collected names and values in lower case. A name with non-ASCII letters has several spellings.
@@ -422,7 +422,7 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
 
 
 def _apply_decoded_changes(text: bytes, decoded: bytes, changed: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Return a string with escaped characters after applying the changes of the decoded string to the original one.
+    """Return a string with escaped characters, changed in the same way as the decoded string.
 
     If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten.
 

@@ -264,10 +264,10 @@ class Database:
         """Close all connections to the file. A later read opens new connections."""
         self._connections.close()
 
-    def _convert_column(self, table: str, column: str, data: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+    def _convert_column(self, table: str, column: str, data: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:
         try:
             return col.convert_column(
-                self.format_blob_column(column, data) if pa.types.is_binary(data.type) else data, kind
+                self.format_blob_column(column, data) if pa.types.is_binary(data.type) else data, arrow_type
             )
         except TypeError as e:
             raise self.create_wrong_type_error(table, column, str(e)) from None
@@ -341,9 +341,9 @@ class Database:
         return infos
 
     def _get_checked_table(self, name: str) -> SqliteTable:
-        """Return the table with the given name.
+        """Return the SQLite table with the given name, whose inner pages are valid.
 
-        The first call checks the inner pages of the table. If they are damaged, every call raises the error.
+        The first call checks the inner pages of the table. If the pages are damaged, every call raises the error.
         """
         with self._lock:
             if name not in self._tables:

@@ -108,7 +108,7 @@ class PageFile:
                 )
         except OSError as e:
             self.check_unchanged()
-            raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint=COPY_HINT) from e
+            raise TracekitError(f"the file cannot be read: {e.strerror or e}", path=self.path, hint=COPY_HINT) from e
         self.check_unchanged()
         if not complete:
             raise Damage(f"the file ends before page {int(page_numbers.max())}")

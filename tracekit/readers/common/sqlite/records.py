@@ -188,9 +188,9 @@ class _RecordDecoder:
         return decoded
 
     def _read_next_types(self) -> int | Ints | Bytes:
-        """Return the serial types of the next column.
+        """Return the serial types of the next column in all records.
 
-        The result is one number if all rows have the same serial type, otherwise an array with one number per row.
+        The result is one number if all records have the same serial type, otherwise an array with one number per record.
         """
         rows, index, fresh = self._header.read_next_bytes(1)
         if fresh:

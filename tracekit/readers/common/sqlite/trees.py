@@ -296,32 +296,32 @@ def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
     return pages
 
 
-def _raise_for_invalid_page(block: PageBlock, is_invalid: Flags, what: str) -> None:
+def _raise_for_invalid_page(block: PageBlock, is_invalid: Flags, problem: str) -> None:
     """Raise an error for the first invalid page, if there is one.
 
     Args:
         block: The pages.
         is_invalid: Whether each page is invalid.
-        what: The error message without the page number at its beginning, such as "has no rows".
+        problem: The error message without the page number at its beginning, such as "has no rows".
 
     Raises:
         Damage: A page is invalid.
     """
     if is_invalid.any():
-        raise Damage(f"page {block.numbers[int(np.argmax(is_invalid))]} {what}")
+        raise Damage(f"page {block.numbers[int(np.argmax(is_invalid))]} {problem}")
 
 
-def _raise_for_invalid_cell(block: PageBlock, is_invalid: Flags, what: str) -> None:
+def _raise_for_invalid_cell(block: PageBlock, is_invalid: Flags, problem: str) -> None:
     """Raise an error for the page of the first invalid cell, if there is one.
 
     Args:
         block: The pages.
         is_invalid: Whether each cell of all pages is invalid.
-        what: The error message without the page number at its beginning, such as "has rows that overlap".
+        problem: The error message without the page number at its beginning, such as "has rows that overlap".
 
     Raises:
         Damage: A cell is invalid.
     """
     if is_invalid.any():
         page = np.repeat(block.numbers, block.counts)[int(np.argmax(is_invalid))]
-        raise Damage(f"page {page} {what}")
+        raise Damage(f"page {page} {problem}")
