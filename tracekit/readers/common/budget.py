@@ -55,7 +55,7 @@ class Budget:
         return self.limit - self.reserved
 
     def reserve(self, rows: int, row_bytes: int, plural_noun: str) -> None:
-        """Reserve memory for rows that are about to be read. It remains reserved as long as the budget exists.
+        """Reserve memory for rows that are about to be read. The memory remains reserved as long as the budget exists.
 
         Args:
             rows: Number of rows.

@@ -223,7 +223,7 @@ def _read_struct(data: bytes, offset: int) -> tuple[dict[int, Any], int]:
 
 
 def _skip_value(data: bytes, offset: int, thrift_type: int) -> int:
-    """Return the offset after the value that begins at an offset, given its Thrift type."""
+    """Return the offset after a value of a given Thrift type that begins at an offset."""
     if thrift_type in (_TRUE, _FALSE):
         return offset
     if thrift_type == _BYTES:

@@ -11,7 +11,7 @@ __all__ = ["load_message_class", "parse"]
 
 
 def parse(message_type: Any, data: bytes | memoryview, noun_phrase: str) -> Any:
-    """Parse a message with the protobuf runtime. Fields that the schema does not declare are ignored.
+    """Return a message parsed with the protobuf runtime. Fields that the schema does not declare are ignored.
 
     Args:
         message_type: The class of the message.

@@ -21,7 +21,7 @@ _NUMBER = re.compile(rb"[\x80-\xff]{0,%d}[\0-\x7f]" % (MAX_VARINT - 1))
 
 
 class FieldSpan(NamedTuple):
-    """The location of a field in an encoded message.
+    """The location of a field in an encoded protobuf message.
 
     Attributes:
         number: Field number.
@@ -118,7 +118,7 @@ def create_message_editor(edits: Mapping[int, Edit]) -> Edit:
 
 
 def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:
-    """Return an encoded message in which a function has edited the fields.
+    """Return an encoded message after replacing the value of each field with the result of a function.
 
     Args:
         data: The encoded message.

@@ -21,7 +21,7 @@ _U64 = (1 << 64) - 1
 
 
 def read_varint(data: memoryview | Region | Window, offset: int) -> tuple[int, int]:
-    """Return the unsigned value of the varint of up to 64 bits at an offset, and the offset after the varint."""
+    """Return the unsigned 64-bit value of the varint at an offset, and the offset after the varint."""
     value = 0
     for i, byte in enumerate(data[offset : offset + MAX_VARINT]):
         value |= (byte % MORE) << 7 * i
@@ -107,13 +107,13 @@ class Message:
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
     def iterate_messages(self, field: int) -> Iterator[Message]:
-        """Return an iterator over the messages that a repeated field holds, which decodes one message at a time."""
+        """Return an iterator that decodes the messages in a repeated field one at a time."""
         return map(Message, self.bytes_values(field))
 
     def messages(self, field: int) -> list[Message]:
-        """Decode all messages that a repeated field holds."""
+        """Return the decoded messages of a repeated field."""
         return list(self.iterate_messages(field))
 
     def message(self, field: int) -> Message:
-        """Decode the first message that a field holds. Return an empty message if the field is absent."""
+        """Return the first message of a field in decoded form, or an empty message if the field is absent."""
         return Message(self.bytes_value(field))

@@ -68,7 +68,7 @@ class PrivateValueMatcher:
     def __init__(
         self, names: Iterable[bytes], values: Iterable[bytes] = (), pseudonyms: Pseudonyms | None = None
     ) -> None:
-        """Create a matcher.
+        """Create a matcher for the given names and values, and for values in recognizable formats.
 
         Args:
             names: Names of hosts and users. They match in any case and Unicode normalization form. Names of fewer than
@@ -422,7 +422,7 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
 
 
 def _apply_decoded_changes(text: bytes, decoded: bytes, changed: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Return a string with escaped characters, changed in the same way as the decoded string.
+    """Return a string with escaped characters after copying the changes of its decoded form into it.
 
     If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten.
 

@@ -27,7 +27,7 @@ class Pseudonyms:
     """A generator of pseudonyms, all of which are derived from one key."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        """Create a generator with the given key, or with a random key that is not stored if ``key`` is None."""
+        """Create a generator with the given key. If ``key`` is None, a random key is used, which is not stored."""
         self._key = hashlib.blake2b(key).digest() if key else secrets.token_bytes(64)
         self._devices: dict[bytes, int] = {}
 

@@ -190,7 +190,7 @@ class _RecordDecoder:
     def _read_next_types(self) -> int | Ints | Bytes:
         """Return the serial types of the next column in all records.
 
-        The result is one number if all records have the same serial type, otherwise an array with one number per record.
+        If all records have the same serial type, the result is one number. Otherwise, it is an array of numbers.
         """
         rows, index, fresh = self._header.read_next_bytes(1)
         if fresh:

@@ -26,7 +26,7 @@ _LEAST_ROW_BYTES = 6
 
 
 class UsedPages:
-    """The set of the pages of a file that its tables already use. It is an error if a page is used twice."""
+    """The set of pages that the tables of a file use. Using a page twice is an error."""
 
     def __init__(self, file: PageFile) -> None:
         self._used = np.zeros(file.count + 1, np.bool_)
