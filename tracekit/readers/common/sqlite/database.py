@@ -171,7 +171,7 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged, or a value does not have the requested type.
         """
-        row_limit = self.compute_max_rows(table)
+        row_limit = self.max_rows(table)
         builders = {c: create_column_builder(t, row_limit) for c, t in types.items()}
         repaired: Counter[str] = Counter()
 
@@ -236,7 +236,7 @@ class Database:
             opened = self._get_checked_table(table)
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
 
-    def compute_max_rows(self, table: str) -> int:
+    def max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table."""
         with self._check_reading(table):
             return self._get_checked_table(table).compute_max_rows()
