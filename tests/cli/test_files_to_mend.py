@@ -47,13 +47,13 @@ REPORTS = {
     ),
     "compression": (
         Parts(compression="zstd").pack(),
-        "its blocks are compressed with 'zstd', but tracekit supports only lz4",
-        "Hint: export it with nsys export --type sqlite REPORT, and read the export",
+        "the blocks of the report are compressed with 'zstd', but tracekit supports only lz4",
+        "Hint: run nsys export --type sqlite REPORT, and read the export",
     ),
     "head": (REPORT[:40], "truncated: the file has only 40 bytes", COPY),
     "sections": (
         container(Parts().sections),
-        "its section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00",
+        "the section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00",
         COPY,
     ),
 }

@@ -183,7 +183,7 @@ def test_samples_without_values(data: bytes, value: int | None, tmp_path: Path) 
 
 def test_a_sample_that_is_too_short(tmp_path: Path) -> None:
     path = written(tmp_path, [layout(1, 1, (2, 0, 4, SIGNED))], sample(1, 5, b"\1\2\3"))
-    with pytest.raises(CorruptTraceError, match="a sample of a counter is shorter than the values that its event type"):
+    with pytest.raises(CorruptTraceError, match="a counter sample is shorter than the values that the event type"):
         rows(path, "counters", "value_int")
 
 

@@ -245,7 +245,8 @@ def test_a_table_without_columns_has_no_rows(kind: str, kernels: Path) -> None:
 def test_two_columns_of_one_name(kind: str, kernels: Path) -> None:
     table = read(kernels)
     write(kernels, pa.table([*table.columns, table["end"]], names=[*table.column_names, "start"]))
-    assert error_of(kernels.parent) == f"{kernels}: table {KERNEL}: it has several columns named start{again(kind)}"
+    what = f"the table has several columns named start{again(kind)}"
+    assert error_of(kernels.parent) == f"{kernels}: table {KERNEL}: {what}"
 
 
 @pytest.mark.parametrize("name", [None, "nsys-parquetdir", "nsys-arrowdir"])
@@ -273,8 +274,8 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
     with pytest.raises(CorruptTraceError) as caught:
         tk.load(kernels, f"nsys-{kind}")
     assert str(caught.value) == (
-        f"{kernels}: not a folder of {NAMES[kind]} files: it is a single file of such a folder\n"
-        "Hint: pass the folder that contains it"
+        f"{kernels}: not a folder of {NAMES[kind]} files: this is only one file of an export\n"
+        "Hint: pass the folder that contains the file"
     )
     said = {
         "parquetdir": "the file contains no table whose name tracekit knows\nHint: pass the folder that nsys exported",
@@ -296,9 +297,9 @@ def test_absurd_numbers_of_rows(tmp_path: Path) -> None:
                 out.write_batch(pa.record_batch([pa.nulls(rows)], names=["start"]))
         else:
             parquet.write_table(pa.table({"start": pa.repeat(7, rows)}), path, row_group_size=rows)
-        said = f"it declares {rows} rows, but it has only {path.stat().st_size} bytes{again(kind)}"
+        said = f"the file declares {rows} rows, but has only {path.stat().st_size} bytes{again(kind)}"
         assert error_of(path.parent) == f"{path}: table {KERNEL}: {said}"
-        with tk.load(path.parent) as trace, pytest.raises(CorruptTraceError, match=f"it declares {rows} rows"):
+        with tk.load(path.parent) as trace, pytest.raises(CorruptTraceError, match=f"the file declares {rows} rows"):
             trace.count("kernels")
 
 

@@ -308,8 +308,9 @@ def test_other_compression_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedVersionError) as caught:
         written(tmp_path, Parts(compression="zstd").pack())
     assert str(caught.value) == (
-        f"{tmp_path / 'made.nsys-rep'}: its blocks are compressed with 'zstd', but tracekit supports only lz4\n"
-        "Hint: export it with nsys export --type sqlite REPORT, and read the export"
+        f"{tmp_path / 'made.nsys-rep'}: "
+        "the blocks of the report are compressed with 'zstd', but tracekit supports only lz4\n"
+        "Hint: run nsys export --type sqlite REPORT, and read the export"
     )
 
 
@@ -320,7 +321,7 @@ def test_other_compression_says_what_to_do(tmp_path: Path) -> None:
             "2031.1.2.3-9",
             "written by nsys 2031.1.2.3, but tracekit supports 2019.5 to 2026.2: unknown parts",
         ),
-        ("", "does not contain the version of nsys: it is read like a report of the newest supported version"),
+        ("", "the report does not contain the version of nsys: it is read like one of the newest supported version"),
     ],
 )
 def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Path) -> None:
@@ -336,17 +337,17 @@ def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Pa
         (b"NVIDIA Tegra Profiler Report 1.", "truncated: the file has only 31 bytes"),
         (
             Parts().pack()[:-16] + b"\xff" * 8 + b"U3w[END]",
-            "the offset of its table of contents is 18446744073709551615, but the file has {size} bytes",
+            "the offset of the table of contents is 18446744073709551615, but the file has {size} bytes",
         ),
-        (container(Parts().sections), "its section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00"),
+        (container(Parts().sections), "the section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00"),
         (
             Parts().pack(blocks=[packed(b"x", size=1 << 40)]),
-            "a block of 3 bytes declares a decompressed size of 1099511627776 bytes; it must be 1 to 765",
+            "a block of 3 bytes declares a decompressed size of 1099511627776 bytes, but the size must be 1 to 765",
         ),
         (Parts().pack(blocks=[b"\x7f\x7f"]), "a block at byte {block} declares 127 bytes, but only 0 bytes are left"),
         (
             Parts().pack(blocks=[packed(event(59, 102))] * 1001),
-            "its 1001 blocks of events have only 8008 bytes in total, but at least 4096 bytes per block are expected",
+            "the 1001 blocks of events have only 8008 bytes in total, but at least 4096 bytes per block are expected",
         ),
     ],
     ids=["short", "contents", "sections", "ratio", "block", "tiny"],
@@ -402,11 +403,11 @@ FACTS_ONLY = Parts().sections
     [
         (
             Parts(sections=FACTS_ONLY | {OFFSETS: message((2, 1 << 20))}, offsets=False),
-            "the offset of its strings is 1048584",
+            "the offset of the strings is 1048584",
         ),
         (
             Parts([RANGE], sections=FACTS_ONLY | {OFFSETS: message((2, 13))}, offsets=False),
-            "its strings begin at byte 21",
+            "the strings begin at byte 21",
         ),
         (
             Parts([RANGE], [b"\x0a\x05abc"], stream=message((1, 1), (3, 1), (9, "lz4"))),

@@ -157,7 +157,7 @@ def test_blocks_end_to_end_are_found_like_each_alone(listed: list[list[tuple[int
     assert found.counts == sum((Counter(a.counts) for a in alone), Counter())
     gpu = entries.Selection(107)
     assert found.count_by_block(found.compute_selection_mask(gpu)).tolist() == [
-        a.count_with_payload(107) for a in alone
+        a.count_events_with_payload(107) for a in alone
     ]
 
 

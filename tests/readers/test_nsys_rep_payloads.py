@@ -362,10 +362,10 @@ def test_a_report_with_schemas_of_its_own(tmp_path: Path) -> None:
     ("data", "said"),
     [
         (packed(b"\x0b"), "a field has the unknown wire type 3"),
-        (packed(b"x", size=0), "declares a decompressed size of 0 bytes; it must be 1 to"),
+        (packed(b"x", size=0), "declares a decompressed size of 0 bytes, but the size must be 1 to"),
         (packed(b"x", size=1 << 23), "declares a decompressed size of 8388608 bytes"),
-        (packed(b"\x08\x01" * (1 << 21) + b"\x08\x01"), "its payload schemas have 4194"),
-        (b"", "the offset of its payload schemas is"),
+        (packed(b"\x08\x01" * (1 << 21) + b"\x08\x01"), "the payload schemas have 4194"),
+        (b"", "the offset of the payload schemas is"),
     ],
     ids=["kind", "zero", "ratio", "large", "absent"],
 )

@@ -417,7 +417,7 @@ def test_sections_that_overlap_are_refused(tmp_path: Path) -> None:
     at, size = raw.int_value(2) or 0, raw.int_value(3) or 0
     again = b"".join(message((1, message((1, f"again {i}"), (2, at), (3, size)))) for i in range(9))
     path = written(tmp_path, whole[:-16] + again + whole[-16:])
-    with pytest.raises(CorruptTraceError, match=r"its sections overlap\nHint: "):
+    with pytest.raises(CorruptTraceError, match=r"the sections of the report overlap\nHint: "):
         tk.redact(path, tmp_path / "out.nsys-rep")
 
 
@@ -541,22 +541,22 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     yield (
         "fields",
         Parts(blocks=marked, stream=message((1, 40), (3, 0))),
-        "redacting it takes more than",
+        "redacting the report takes more than",
     )
     processes = [message((1, message((113, b"\x08\x00" * 2_000_000))))]
     yield (
         "processes",
         Parts(blocks=processes * 8, stream=message((1, 16), (3, 0))),
-        "redacting it takes more than",
+        "redacting the report takes more than",
     )
     names = [strings("alice " * 1_000_000, "USER=alice\0PATH=/bin\0")] * 30
     yield (
         "names",
         Parts(strings=names, stream=message((3, 60))),
-        "redacting it takes more than",
+        "redacting the report takes more than",
     )
     tokens = [message((1, message((102, message((7, "token" * 1_000_000))))))] * 30
-    yield "marks", Parts(blocks=tokens, stream=message((1, 30), (3, 0))), "redacting it takes more than"
+    yield "marks", Parts(blocks=tokens, stream=message((1, 30), (3, 0))), "redacting the report takes more than"
     yield "depth", Parts(blocks=[message((1, nested(mark * 20_000, 40)))] * 3, stream=message((1, 3), (3, 0))), ""
     for name, text in (
         ("letters", b"alice " + b"l" * 15_000_000),
@@ -566,7 +566,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
         ("variables", b"PATH=/x HOME=/y " + b"PATH=/x " * 1_800_000),
     ):
         long = Parts([message((1, message((102, message((7, text))))))] * 13, [strings("USER=alice\0PATH=/bin\0")])
-        yield name, replace(long, stream=message((1, 13), (3, 1))), "redacting it takes more than"
+        yield name, replace(long, stream=message((1, 13), (3, 1))), "redacting the report takes more than"
     nested_names = "".join(f"USER={'a' * n}\0" for n in range(2, 250)) + "PATH=/bin\0"
     run = [message((1, message((102, message((7, "a" * 300_000))))))] * 11
     named = Parts(run, [strings(nested_names)], stream=message((1, 11), (3, 1)))

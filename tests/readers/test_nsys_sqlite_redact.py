@@ -260,7 +260,8 @@ def test_old_exports_without_settings_are_redacted(tmp_path: Path) -> None:
         (
             "CREATE UNIQUE INDEX one ON META_DATA_CAPTURE(name, value)",
             CorruptTraceError,
-            "cannot be redacted: UNIQUE constraint failed: META_DATA_CAPTURE.name, META_DATA_CAPTURE.value\nHint: ",
+            "the export cannot be redacted: "
+            "UNIQUE constraint failed: META_DATA_CAPTURE.name, META_DATA_CAPTURE.value\nHint: ",
         ),
     ],
     ids=["trigger", "unique"],
@@ -281,7 +282,8 @@ def test_other_encodings_are_refused(tmp_path: Path) -> None:
         db.execute("CREATE TABLE ThreadNames (nameId INTEGER)")
         db.commit()
     with pytest.raises(
-        UnsupportedVersionError, match="its strings are encoded in UTF-16le, but redaction supports only UTF-8"
+        UnsupportedVersionError,
+        match="the strings of the export are encoded in UTF-16le, but redaction supports only UTF-8",
     ):
         tk.redact(path, tmp_path / "out.sqlite")
 
@@ -608,7 +610,7 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(rewriting, "VALUES_PER_BYTE", 0)
     with pytest.raises(
         CorruptTraceError,
-        match=r"may hold strings have more than \d+ values in total, which .*\nHint: export it again",
+        match=r"string columns have more than \d+ values in total, which .*\nHint: export it again",
     ):
         tk.redact(path, tmp_path / "out.sqlite")
 
@@ -684,7 +686,7 @@ def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: 
     done = fork_server.run(command, cwd=FIXTURES.parent, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        f"CorruptTraceError {path}: cannot be redacted: SQLite reports that its pages or rows are damaged"
+        f"CorruptTraceError {path}: the export cannot be redacted: SQLite reports that its pages or rows are damaged"
     )
     assert [p.name for p in tmp_path.iterdir()] == ["loop.sqlite"]
 

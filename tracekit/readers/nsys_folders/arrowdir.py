@@ -15,12 +15,12 @@ _SUFFIX = ".arrow"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a folder holds Arrow files that are named after tables of an export."""
+    """Return whether a folder contains Arrow files that are named after tables of an Nsight Systems export."""
     return is_export_folder(source, _SUFFIX)
 
 
 def open_export(source: Source) -> Capture:
-    """Open an export that is a folder of Arrow files."""
+    """Open an Nsight Systems export that is a folder of Arrow files."""
     from tracekit.readers.nsys.export import Export
     from tracekit.readers.nsys_folders.files import ArrowTable
     from tracekit.readers.nsys_folders.tables import FolderTables

@@ -1,4 +1,4 @@
-"""Read columns of a single table file of an export, in batches of limited size."""
+"""Read columns of one Parquet or Arrow file that holds a table of an export, in batches of limited size."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TableFile(Protocol):
     """A file that holds one table, together with its metadata.
 
     Attributes:
-        kind: Name of the file format in messages.
-        magics: Magic numbers with which files in this format may begin.
+        kind: Name of the file format, as printed in error messages.
+        magics: Magic numbers that files in this format may begin with.
         schema: Schema of the table.
         rows: Number of rows that the metadata declares.
     """
@@ -38,7 +38,7 @@ class TableFile(Protocol):
     def __init__(self, file: InputFile) -> None: ...
 
     def read_batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield batches of rows with the given columns, which must not be nested. Values are not validated.
+        """Yield record batches with the given columns, none of which may be nested. Values are not validated.
 
         Raises:
             Damage: The columns exceed the memory budget.
@@ -49,7 +49,7 @@ class TableFile(Protocol):
 class ParquetTable:
     """A Parquet file that holds one table.
 
-    Strings are read as dictionaries, because every row of a small file may refer to the same long string.
+    Strings are read as dictionary arrays, because all rows of a small file may contain the same long string.
     """
 
     kind: ClassVar[str] = "Parquet"
@@ -65,7 +65,7 @@ class ParquetTable:
         self._string_columns = [field.name for field in self.schema if is_string_type(field.type)]
 
     def read_batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield batches of rows with the given columns, which must not be nested. Values are not validated."""
+        """Yield record batches with the given columns, none of which may be nested. Values are not validated."""
         parquet_pages.reserve_columns(file, self._metadata, columns, budget)
         options = {"page_checksum_verification": True, "read_dictionary": self._string_columns}
         with parquet.ParquetFile(file.native_path, metadata=self._metadata, **options) as opened:
@@ -81,7 +81,7 @@ class ArrowTable(arrow_ipc.IpcFile):
     magics: ClassVar[tuple[bytes, ...]] = (arrow_ipc.STREAM, arrow_ipc.FILE)
 
     def read_batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield batches of rows with the given columns, which must not be nested. Values are not validated."""
+        """Yield record batches with the given columns, none of which may be nested. Values are not validated."""
         self.reserve_buffers(file, budget)
         for batch in self.read_record_batches(file, columns):
             for start in range(0, batch.num_rows, BATCH_ROWS):

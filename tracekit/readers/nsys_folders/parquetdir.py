@@ -15,12 +15,12 @@ _SUFFIX = ".parquet"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a folder holds Parquet files that are named after tables of an export."""
+    """Return whether a folder contains Parquet files that are named after tables of an Nsight Systems export."""
     return is_export_folder(source, _SUFFIX)
 
 
 def open_export(source: Source) -> Capture:
-    """Open an export that is a folder of Parquet files."""
+    """Open an Nsight Systems export that is a folder of Parquet files."""
     from tracekit.readers.nsys.export import Export
     from tracekit.readers.nsys_folders.files import ParquetTable
     from tracekit.readers.nsys_folders.tables import FolderTables

@@ -1,4 +1,4 @@
-"""Find the files in a folder that hold tables of an export."""
+"""Find the table files in a folder that nsys exported."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ STRINGS = "StringIds"
 def list_table_paths(source: Source, suffix: str) -> dict[str, Path]:
     """Return the paths of the table files in a folder, by table name.
 
-    A table file has the given suffix and is named after its table. Hidden files are excluded. The mapping is empty if
-    the source is a file.
+    A table file has the given suffix and is named after its table. Hidden files are excluded. The result is empty if
+    the source is a single file.
     """
     names = (n for n in sorted(source.names) if n.endswith(suffix) and not n.startswith("."))
     return {n.removesuffix(suffix): source.path / n for n in names}
 
 
 def is_export_folder(source: Source, suffix: str) -> bool:
-    """Return whether a folder has files with the given suffix that are named after tables of an export."""
+    """Return whether a folder contains files with the given suffix that are named after tables of an export."""
     paths = list_table_paths(source, suffix)
     return bool(paths) and not _list_known_tables().isdisjoint(paths)
 
 
 def _list_known_tables() -> frozenset[str]:
-    """Return the names of the tables of exports that tracekit reads."""
+    """Return the names of all Nsight Systems tables that tracekit reads."""
     sources = {table for schema in schemas.tables().values() for table in schema.source_tables}
     return frozenset((STRINGS, *MARKER_TABLES, *sources))

@@ -1,6 +1,6 @@
 """Read the source tables of an export folder, which has one file per table.
 
-Each file is opened when it is first used.
+A file is opened when its table is first used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tracekit.readers.common.table_files import compute_reserved_value_size, is_
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
-from tracekit.readers.nsys_folders.values import convert_to_sqlite_values, convert_to_type, format_payloads
+from tracekit.readers.nsys_folders.values import convert_to_arrow_type, convert_to_sqlite_values, format_payloads
 from tracekit.source import Source
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ ROWS_PER_BYTE = 8
 GPU_METRICS = "GPU_METRICS"
 _BY_ROW = ("TARGET_INFO_", "ENUM_", "META_DATA_", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "SystemInfo")
 """Prefixes of the names of tables whose rows are converted to Python objects."""
-_SINGLE_FILE = "it is a single file of such a folder", "pass the folder that contains it"
+_SINGLE_FILE = "this is only one file of an export", "pass the folder that contains the file"
 
 
 class FolderTables:
@@ -50,7 +50,7 @@ class FolderTables:
     Attributes:
         path: Path of the folder.
         columns: Column names of each table.
-        hint: Hint for errors if a file is damaged.
+        hint: Hint in error messages about damaged files.
     """
 
     def __init__(self, source: Source, suffix: str, kind: type[TableFile], option: str) -> None:
@@ -68,7 +68,7 @@ class FolderTables:
         self.columns: Mapping[str, tuple[str, ...]] = LazyColumns(self, self._paths)
 
     def open_table_file(self, table: str) -> TableFile:
-        """Return the file of a table. The first call reads its metadata.
+        """Return the file of a table. The metadata of the file is read by the first call for the table.
 
         Raises:
             CorruptTraceError: The file has a different format, or it is damaged.
@@ -80,7 +80,7 @@ class FolderTables:
                 described = self._kind(file)
             repeated = [name for name, n in Counter(described.schema.names).items() if n > 1]
             if repeated:
-                raise self._create_table_error(table, f"it has several columns named {repeated[0]}")
+                raise self._create_table_error(table, f"the table has several columns named {repeated[0]}")
             self._described[table] = described
         return self._described[table]
 
@@ -102,7 +102,7 @@ class FolderTables:
         return sum(len(batch[ROWID]) for batch in self._read_matching_rows(table, (ROWID,), where))
 
     def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table."""
+        """Count the matching rows for each pair of a table and a filter. The count is 0 if the table is missing."""
         return [self._count_matching_rows(table, where) for table, where in conditions]
 
     def find_rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
@@ -120,10 +120,10 @@ class FolderTables:
         """Read columns of several tables in batches. All values of a column that a file lacks are null.
 
         Yields:
-            The index of a request, and the result of its function ``convert`` for one batch.
+            For each batch, the index of its request and the result of ``Request.convert``.
         """
         for nth, request in enumerate(requests):
-            self._check_types(request)
+            self._check_no_nested_columns(request)
             repaired: Counter[str] = Counter()
             with self._open_memory_budget(request) as budget:
                 for batch in self._read_matching_rows(request.table, tuple(request.types), request.where, budget):
@@ -145,30 +145,30 @@ class FolderTables:
     ) -> Iterator[dict[str, pa.Array]]:
         """Yield batches of the rows that match a filter, as columns by name.
 
-        A batch contains the requested columns that the file has, the filtered column, and the column ``rowid``. If
-        none of these columns is in the file, the batch contains the first column of the file. At least one batch is
-        yielded, which may have no rows.
+        A batch contains the column ``rowid``, the column that the filter refers to, and all requested columns that the
+        file has. If the file has none of these columns, the batch contains the first column of the file. At least one
+        batch is yielded, even if it has no rows.
         """
         names = self.open_table_file(table).schema.names
         needed = dict.fromkeys([*requested, *([where.column] if where else [])])
         have = [c for c in needed if c in names] or list(names[:1])
         if where and where.column not in names:
-            raise self._create_table_error(table, f"it has no column {where.column}")
+            raise self._create_table_error(table, f"the table has no column {where.column}")
         before, count = 0, 0
-        for batch in self._validate_batches(table, have, budget or self._ledger.create_temporary_budget()):
+        for batch in self._read_validated_batches(table, have, budget or self._ledger.create_temporary_budget()):
             columns = dict(zip(have, batch, strict=True))
             columns[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
             before, count = before + len(batch[0]), count + 1
             yield columns if where is None else self._filter_rows(table, columns, where)
         if before != self._read_declared_row_count(table):
             raise self._create_table_error(
-                table, f"it declares {self._read_declared_row_count(table)} rows, but it holds {before}"
+                table, f"the file declares {self._read_declared_row_count(table)} rows, but holds {before}"
             )
         if not count:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
-    def _validate_batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
-        """Yield batches of some columns of a table. Values are validated and converted to the types of SQLite."""
+    def _read_validated_batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
+        """Yield batches of the given columns of a table, with validated values that are converted to SQLite types."""
         if not columns:
             return
         rows, described = self._read_declared_row_count(table), self.open_table_file(table)
@@ -178,7 +178,7 @@ class FolderTables:
             for batch in described.read_batches(file, columns, budget):
                 arrays = [convert_to_sqlite_values(array) for array in batch.columns]
                 if any(len(array) != batch.num_rows for array in arrays):
-                    raise ValueError("its columns have different lengths")
+                    raise ValueError("the columns have different lengths")
                 yield arrays
 
     def _read_declared_row_count(self, table: str) -> int:
@@ -189,7 +189,7 @@ class FolderTables:
         rows = described.rows if described.schema.names else 0
         size = self._get_file_size(table)
         if not 0 <= rows <= ROWS_PER_BYTE * size:
-            raise self._create_table_error(table, f"it declares {rows} rows, but it has only {size} bytes")
+            raise self._create_table_error(table, f"the file declares {rows} rows, but has only {size} bytes")
         return rows
 
     def _open_file(self, table: str) -> AbstractContextManager[InputFile]:
@@ -197,7 +197,7 @@ class FolderTables:
 
     @contextmanager
     def _add_path_to_errors(self, table: str) -> Iterator[None]:
-        """Return a context manager that adds the path of a table's file to errors about the values of the table."""
+        """Return a context manager that adds the path of the file to errors about the values of a table."""
         try:
             yield
         except TracekitError:
@@ -212,14 +212,14 @@ class FolderTables:
     def _open_memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
         """Return a context manager that provides the memory budget for a request.
 
-        The table of GPU metrics may take twice as much memory per byte of its file, because repeated samples compress
-        well.
+        The table ``GPU_METRICS`` may take twice as much memory per byte of its file as other tables, because repeated
+        samples compress well.
         """
         per_byte = (2 if request.table == GPU_METRICS else 1) * BYTES_PER_BYTE
         return self._ledger.open_budget_for_read((request.table, *request.types, request.where), per_byte)
 
-    def _check_types(self, request: Request[Result]) -> None:
-        """Raise an error if a requested column is nested, because a single list may hold any number of values."""
+    def _check_no_nested_columns(self, request: Request[Result]) -> None:
+        """Raise an error if a requested column is nested. A list in such a column could hold any number of values."""
         if request.table not in self._paths:
             return
         schema, requested = self.open_table_file(request.table).schema, dict(request.types)
@@ -230,7 +230,7 @@ class FolderTables:
                 raise self._create_wrong_type_error(request.table, name, schema.field(name).type, _format_type(kind))
 
     def _filter_rows(self, table: str, columns: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
-        """Return columns with only the rows that match a filter."""
+        """Return the given columns with only the rows that match a filter."""
         column = columns[where.column]
         if not where.values:
             keep = column.is_valid()
@@ -251,20 +251,22 @@ class FolderTables:
                 continue
             try:
                 values = format_payloads(batch[name]) if name == blobs.COLUMN else batch[name]
-                columns[name], broken = convert_to_type(values, kind, budget)
+                columns[name], broken = convert_to_arrow_type(values, kind, budget)
             except TypeError as e:
                 raise self._create_wrong_type_error(request.table, name, batch[name].type, str(e)) from None
             repaired.update({name: broken} if broken else {})
         return pa.table(columns)
 
-    def _create_wrong_type_error(self, table: str, column: str, kind: pa.DataType, expected: str) -> CorruptTraceError:
-        holds = kind.value_type if pa.types.is_dictionary(kind) else kind
+    def _create_wrong_type_error(
+        self, table: str, column: str, arrow_type: pa.DataType, expected: str
+    ) -> CorruptTraceError:
+        holds = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
         return self._create_table_error(
             table, f"column {column} must hold values of type {expected}, but holds {holds}"
         )
 
     def _check_file_format(self, table: str) -> None:
-        """Check that the file of a table has not changed and has the expected format."""
+        """Raise an error if the file of a table has changed or does not have the expected format."""
         path, state = self._paths[table], self._states[table]
         if state is not None:
             state.check(path)
@@ -275,19 +277,19 @@ class FolderTables:
         message = f"not a file in {self._kind.kind} format: {what}"
         raise CorruptTraceError(message, path=path, table=table, hint=self.hint if what == UNKNOWN else hint)
 
-    def _create_table_error(self, table: str, what: str) -> CorruptTraceError:
-        return CorruptTraceError(what, path=self._paths[table], table=table, hint=self.hint)
+    def _create_table_error(self, table: str, message: str) -> CorruptTraceError:
+        return CorruptTraceError(message, path=self._paths[table], table=table, hint=self.hint)
 
 
 def _format_type(arrow_type: pa.DataType) -> str:
-    """Return the name of an Arrow type for messages."""
+    """Return the name of an Arrow type in error messages: integer, number or text."""
     if pa.types.is_integer(arrow_type):
         return "integer"
     return "number" if pa.types.is_floating(arrow_type) else "text"
 
 
 class LazyColumns(Mapping[str, tuple[str, ...]]):
-    """A mapping from table names to column names. It opens the file of a table when its columns are first accessed."""
+    """A mapping from table names to column names, which opens each file when its columns are first accessed."""
 
     def __init__(self, tables: FolderTables, names: Mapping[str, Path]) -> None:
         self._tables = tables

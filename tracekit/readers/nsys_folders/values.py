@@ -38,14 +38,13 @@ def convert_to_sqlite_values(array: pa.Array) -> pa.Array:
     return array.cast(pa.binary()) if pa.types.is_large_binary(kind) else array
 
 
-def convert_to_type(array: pa.Array, arrow_type: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
+def convert_to_arrow_type(array: pa.Array, arrow_type: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
     """Convert values to an Arrow type.
 
     Args:
         array: Values that ``convert_to_sqlite_values`` returned.
         arrow_type: Arrow type to convert the values to.
-        budget: Memory budget, from which memory is reserved for strings that are dictionary-encoded in the file but not
-            in the result.
+        budget: Memory budget for strings that are dictionary-encoded in the file but not in the result.
 
     Returns:
         The converted values, and the number of strings in which invalid UTF-8 was replaced.

@@ -1,4 +1,4 @@
-"""Reader of the reports (``.nsys-rep``, ``.qdrep``) of Nsight Systems 2019.5 to 2026.2. nsys is not required."""
+"""Reader of reports (``.nsys-rep``, ``.qdrep``) that Nsight Systems 2019.5 to 2026.2 wrote. nsys is not required."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def redact_report(source: Source, target: Path, key: bytes | None = None) -> dic
     The key determines the pseudonyms in the copy. If the key is None, a random key is used.
 
     Returns:
-        The number of replaced values by kind.
+        The number of replaced values of each kind.
     """
     from tracekit.readers.nsys_rep.redact import write_redacted
 

@@ -1,4 +1,4 @@
-"""Decode events into the columns of a source table."""
+"""Decode the events of a report into the columns of a source table."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def decode_columns(
 
     Args:
         events: Fields of the events, including all fields that ``list_payload_fields`` returns.
-        selected_events: The same events as in ``events``, with the running totals of the rows of this table in earlier
-            batches.
+        selected_events: The same events as in ``events``. They also know the number of rows of this table in all
+            earlier batches.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
-        skipped: Counter to which the number of skipped events of unknown types is added, by the name of the type. It is
-            unknown whether such events are rows of the table.
+        skipped: Counter of skipped events by the name of their type, which is updated. Only events of unknown types are
+            counted, because they might be rows of the table.
         types: Event types of the events to decode. If it is empty, events of all types are decoded.
         exclusion: Filter that selects additional events to skip.
 
@@ -169,7 +169,7 @@ class DecodedFields:
         self._fields: dict[tuple[int, ...], Field | None] = {}
 
     def decode_paths(self, paths: Iterable[tuple[int, ...]]) -> None:
-        """Decode the fields at the given paths, so that ``field`` can return them."""
+        """Decode the fields at the given paths for later calls of ``get_decoded_field``."""
         inner: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         for path in paths:
             if len(path) == 1:
@@ -180,8 +180,8 @@ class DecodedFields:
             nested = decode_nested_fields(self.buffer, self.get_payload_field(outer), rest)
             self._fields |= {(outer, *path): field for path, field in nested.items()}
 
-    def field(self, path: tuple[int, ...]) -> Field | None:
-        """Return a field that ``decode`` has decoded, given its path, or None if no row has the field.
+    def get_decoded_field(self, path: tuple[int, ...]) -> Field | None:
+        """Return the field at a path that ``decode_paths`` has decoded, or None if no row has the field.
 
         The field has one value per row of the table.
         """
@@ -242,7 +242,7 @@ def _find_row_indices(
 
 
 def _expand_to_all_rows(field: Field, rows: Int64Array, row_count: int) -> Field:
-    """Expand a field that has values for only some rows of a table to all rows. In the added rows, it is absent."""
+    """Expand a field with values for only some rows of a table to all rows. The field is absent in the added rows."""
     values, valid = np.zeros(row_count, np.uint64), np.zeros(row_count, np.bool_)
     values[rows] = field.values
     valid[rows] = True if field.valid is None else field.valid
@@ -265,7 +265,7 @@ def _build_column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array
 
 def _build_field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) -> pa.Array:
     """Return the values of one field as an Arrow array. The value is null where the field is absent."""
-    field = fields.field(path)
+    field = fields.get_decoded_field(path)
     if field is None:
         return col.build_null_array(fields.rows, _ARROW_TYPES[kind])
     if kind is ValueKind.CHAIN:
@@ -290,9 +290,9 @@ def _compute_selected_row_numbers(mask: Mask | None, row_count: int) -> pa.Array
 
 
 def _build_bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
-    """Return the values of a field of bytes as a binary array."""
+    """Return the values of a bytes field as a binary array."""
     if field.stops is None:
-        raise Damage(f"field {field.number} holds a number instead of bytes")
+        raise Damage(f"field {field.number} of an event holds a number instead of bytes")
     starts, stops = field.values.view(np.int64), field.stops
     if field.valid is not None:
         stops = np.maximum.accumulate(np.where(field.valid, stops, 0))
@@ -304,7 +304,7 @@ def _build_bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
 
 
 def _build_dictionary_array(buffer: Buffer, field: Field, rows: int) -> pa.DictionaryArray:
-    """Return the values of a field of bytes as a dictionary array."""
+    """Return the values of a bytes field as a dictionary array."""
     array = dictionary_encode(buffer, *field.spans())
     if field.valid is None:
         return array

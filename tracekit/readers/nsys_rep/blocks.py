@@ -1,4 +1,4 @@
-"""Read the section "Raw Sampling Data" of a report: headers, blocks of events and strings, thread names and trailer."""
+"""Read the section "Raw Sampling Data" of a report, which contains events, strings and thread names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RawData:
         self.data = container.find_section_region(RAW)
         self.file_bytes = container.file.size
         if self.data[: len(MAGIC)] != MAGIC:
-            raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin with {MAGIC.decode()}")
+            raise Damage(f"the section {RAW!r} ({len(self.data)} bytes) does not begin with {MAGIC.decode()}")
         header, at = read_delimited(self.data, len(MAGIC))
         stream, at = read_delimited(self.data, at)
         self.header, self.stream = Message(header), Message(stream)
@@ -113,7 +113,7 @@ class RawData:
 
     @property
     def event_count(self) -> int:
-        """Number of events that the report declares, limited to the number that can fit into its blocks."""
+        """Number of events that the report declares, limited to the number that its blocks can hold."""
         return max(0, min(self._declared_event_count, sum(b.packed for b in self.blocks) // MIN_PACKED_EVENT_BYTES))
 
     @property
@@ -132,7 +132,7 @@ class RawData:
 
     @functools.cached_property
     def thread_names(self) -> Message:
-        """The message that contains the names of threads. It is empty if the report has none."""
+        """The message that contains the names of threads, which is empty if the report has no thread names."""
         return Message(self._messages_after_strings[0] if self._has_thread_names else memoryview(b""))
 
     @functools.cached_property
@@ -149,11 +149,11 @@ class RawData:
             return Message(memoryview(b""))
         at += len(MAGIC)
         if not 0 < at < len(self.data):
-            raise Damage(f"the offset of its payload schemas is {at}, but the section has {len(self.data)} bytes")
+            raise Damage(f"the offset of the payload schemas is {at}, but the section has {len(self.data)} bytes")
         block = self._read_block(at)
         if block.size > MAX_SCHEMA_BYTES:
             raise Damage(
-                f"its payload schemas have {block.size} bytes, but tracekit supports at most {MAX_SCHEMA_BYTES}"
+                f"the payload schemas have {block.size} bytes, but tracekit supports at most {MAX_SCHEMA_BYTES}"
             )
         return Message(self.decompress(block))
 
@@ -168,7 +168,7 @@ class RawData:
             messages.append(message)
             if len(messages) > MAX_TRAILING_MESSAGES:
                 raise Damage(
-                    f"more than {MAX_TRAILING_MESSAGES} messages follow its strings, which tracekit does not support"
+                    f"more than {MAX_TRAILING_MESSAGES} messages follow the strings, which tracekit does not support"
                 )
         return messages or [memoryview(b"")]
 
@@ -183,7 +183,7 @@ class RawData:
             block = self._read_block(at)
             at = block.offset + block.packed
             strings.add_strings(self.decompress(block))
-        return strings.finish(), at
+        return strings.build_strings_array(), at
 
     @property
     def _declared_event_count(self) -> int:
@@ -198,9 +198,9 @@ class RawData:
         name = self.stream.text(_STREAM.compression)
         if name not in (None, "lz4"):
             raise UnsupportedVersionError(
-                f"its blocks are compressed with {name!r}, but tracekit supports only lz4",
+                f"the blocks of the report are compressed with {name!r}, but tracekit supports only lz4",
                 path=self.path,
-                hint="export it with nsys export --type sqlite REPORT, and read the export",
+                hint="run nsys export --type sqlite REPORT, and read the export",
             )
 
     def _collect_checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
@@ -222,7 +222,7 @@ class RawData:
         number = len(collected)
         if number > UNCHECKED_BLOCKS and total < number * MIN_MEAN_BLOCK_BYTES:
             raise Damage(
-                f"its {number} blocks of events have only {total} bytes in total, but at least "
+                f"the {number} blocks of events have only {total} bytes in total, but at least "
                 f"{MIN_MEAN_BLOCK_BYTES} bytes per block are expected"
             )
         return collected
@@ -237,7 +237,8 @@ class RawData:
         max_size = min(MAX_BLOCK_BYTES, packed * MAX_RATIO)
         if not 0 < size <= max_size:
             raise Damage(
-                f"a block of {packed} bytes declares a decompressed size of {size} bytes; it must be 1 to {max_size}"
+                f"a block of {packed} bytes declares a decompressed size of {size} bytes, "
+                f"but the size must be 1 to {max_size}"
             )
         return Block(offset, packed, size)
 
@@ -245,13 +246,13 @@ class RawData:
         """Yield the blocks from an offset to the offset at which the report declares that the strings begin."""
         end = (self._offsets.int_value(_OFFSETS.strings) or 0) + len(MAGIC)
         if not offset <= end <= len(self.data):
-            raise Damage(f"the offset of its strings is {end}, but the section has {len(self.data)} bytes")
+            raise Damage(f"the offset of the strings is {end}, but the section has {len(self.data)} bytes")
         while offset < end:
             block = self._read_block(offset)
             offset = block.offset + block.packed
             yield block
         if offset != end:
-            raise Damage(f"its events end at byte {offset}, but its strings begin at byte {end}")
+            raise Damage(f"the events end at byte {offset}, but the strings begin at byte {end}")
 
     def _iterate_blocks_until_event_count(
         self, offset: int, count_events: Callable[[memoryview], int]
@@ -269,7 +270,7 @@ class RawData:
 
 
 def compress_block(body: bytes) -> bytes:
-    """Compress a message, and return it as an encoded block with its compressed and decompressed size."""
+    """Compress a message and return an encoded block, which begins with the compressed and decompressed size."""
     unpacked = encode_delimited(body)
     data: bytes = _create_lz4_codec().compress(unpacked, asbytes=True)
     return encode_varint(len(data)) + encode_varint(len(unpacked)) + data
@@ -284,7 +285,7 @@ class _StringBuilder:
     """A builder that joins the strings of all blocks into one array.
 
     Attributes:
-        left: Number of strings that are still to be added.
+        left: Number of strings that have not been added yet.
     """
 
     def __init__(self, number: int, budget: Budget) -> None:
@@ -298,7 +299,7 @@ class _StringBuilder:
         """Add the strings of a decompressed block.
 
         Raises:
-            Damage: The block is invalid, it has more strings than are still to be added, or they exceed the memory
+            Damage: The block is invalid, it has more strings than the report declares, or they exceed the memory
                 budget.
         """
         self._budget.reserve(len(block_data), STRING_DATA_BYTES, "bytes of strings")
@@ -316,7 +317,7 @@ class _StringBuilder:
         if len(self._data) >= ARRAY_BYTES:
             self._copy_strings_to_array()
 
-    def finish(self) -> pa.BinaryArray:
+    def build_strings_array(self) -> pa.BinaryArray:
         """Return the array of all strings."""
         self._copy_strings_to_array()
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)

@@ -21,8 +21,8 @@ class TimeExtent(NamedTuple):
     """The start time and duration of a capture.
 
     Attributes:
-        origin_utc_ns: UTC time in ns since 1970 of an event whose recorded time is 0, or None if it is unknown.
-        duration_ns: Time from the start to the stop of the capture in nanoseconds, or None if it is unknown.
+        origin_utc_ns: UTC time in ns since 1970 at event time 0, or None if it is unknown.
+        duration_ns: Duration of the capture in ns, or None if it is unknown.
     """
 
     origin_utc_ns: int | None
@@ -77,7 +77,7 @@ def _parse_offset(text: str | None) -> int:
 def _compute_origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
     """Return the UTC time and the system time in ns at event time 0, computed from the segments of clock conversions.
 
-    If either of the times cannot be computed, both are None.
+    Both times are None if one of them cannot be computed.
     """
     kinds = _map_clock_kinds(conversions)
     segments = {}
@@ -92,14 +92,14 @@ def _compute_origin_from_segments(conversions: Message) -> tuple[int | None, int
 
 
 def _map_clock_kinds(conversions: Message) -> dict[bytes, int]:
-    """Return the kind of each clock by its UUID."""
+    """Return a mapping from the UUID of each clock to its kind."""
     field = load_fields("Clock")
     clocks = conversions.message(load_fields("TimeConversions").clocks).messages(load_fields("Clocks").clocks)
     return {bytes(m.bytes_value(field.uuid)): m.int_value(field.kind) or 0 for m in clocks}
 
 
 def _find_last_segment_starts(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
-    """Yield the start of the last segment of each conversion between two clocks.
+    """Yield the times at which the last segment of each conversion between two clocks starts.
 
     Yields:
         The UUIDs of the source clock and the target clock, and the times in ns of both clocks at the start of the

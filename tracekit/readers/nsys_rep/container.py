@@ -1,7 +1,6 @@
 """Read the sections of a report file, which consists of magic bytes, sections, a table of contents and an end marker.
 
-Offsets and sizes are checked against the size of the file before anything is read. Sections are read only when they are
-needed.
+Offsets and sizes are checked against the size of the file before anything is read. Sections are read only on demand.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class Container:
     Attributes:
         path: Path of the file.
         file: Open input file.
-        sections: Region of the file that holds each section, by name. The bytes of a region are read when it is sliced.
+        sections: Region of the file that holds each section, by name. A region is read from the file when it is sliced.
         offsets: Offset of each section in the file.
-        build: Version of the nsys that wrote the report, such as ``2025.3.2.474``, or an empty string if it is unknown.
+        build: Version of nsys that wrote the report, such as ``2025.3.2.474``, or an empty string if it is unknown.
     """
 
     def __init__(self, source: Source) -> None:
@@ -61,23 +60,23 @@ class Container:
         self._warn_if_unsupported()
 
     def read_section(self, name: str) -> memoryview:
-        """Read a section and return its bytes, which are empty if the section is missing."""
+        """Return the bytes of a section, which are empty if the section is missing."""
         return self.find_section_region(name)[:]
 
     def find_section_region(self, name: str) -> Region:
-        """Return the region of the file that holds a section. The region is empty if the section is missing."""
+        """Return the region of the file that holds a section, which is empty if the section is missing."""
         return self.sections.get(name) or Region(self.file, 0, 0)
 
     @property
     def nsys_version(self) -> tuple[int, ...]:
-        """Year and minor version of the nsys that wrote the report, such as ``(2025, 3)``.
+        """Year and minor version of nsys that wrote the report, such as ``(2025, 3)``.
 
         The tuple is empty if the version is unknown.
         """
         return tuple(int(n) for n in self.build.split(".")[:2] if n)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the report file."""
         self.file.close()
 
     def _read_contents(self) -> dict[str, Region]:
@@ -92,10 +91,10 @@ class Container:
                 hint=UNFINISHED,
             )
         if not len(MAGIC) <= start <= size - TAIL.size:
-            raise Damage(f"the offset of its table of contents is {start}, but the file has {size} bytes")
+            raise Damage(f"the offset of the table of contents is {start}, but the file has {size} bytes")
         length = size - TAIL.size - start
         if length > MAX_CONTENTS:
-            raise Damage(f"its table of contents has {length} bytes, but tracekit supports at most {MAX_CONTENTS}")
+            raise Damage(f"the table of contents has {length} bytes, but tracekit supports at most {MAX_CONTENTS}")
         contents = Message(memoryview(self.file.read(start, length)))
         return dict(self._parse_section(entry) for entry in contents.messages(load_fields("Contents").sections))
 
@@ -114,13 +113,14 @@ class Container:
     def _warn_if_unsupported(self) -> None:
         if not self.nsys_version:
             warn(
-                "does not contain the version of nsys: it is read like a report of the newest supported version",
+                "the report does not contain the version of nsys: it is read like one of the newest supported version",
                 path=self.path,
             )
         elif not OLDEST <= self.nsys_version <= NEWEST:
             supported = " to ".join(".".join(map(str, r)) for r in (OLDEST, NEWEST))
             warn(
-                f"written by nsys {self.build}, but tracekit supports {supported}: unknown parts of it are skipped",
+                f"the report was written by nsys {self.build}, but tracekit supports {supported}: "
+                "unknown parts are skipped",
                 path=self.path,
             )
 

@@ -1,7 +1,7 @@
 """Decode samples of counters, which are generic events with one value per field.
 
-The stream header describes the layout of the samples of each event type. A program may also record that a counter has
-no value. The data of such a sample is one byte, which contains the reason.
+The stream header describes the layout of the samples of each event type. A program may also record why a counter has
+no value. The data of this sample is a single byte, which contains the reason.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _NO_VALUE = -1
 
 
 class CounterField(NamedTuple):
-    """The location and the type of one value in the samples of a counter.
+    """The location and type of one value in the samples of a counter.
 
     Attributes:
-        name: String id of the name of the field.
+        name: String id of the field name.
         at: Offset of the value in the data of a sample.
         size: Size of the value in bytes.
         kind: Type of the value: ``SIGNED``, ``UNSIGNED``, ``FLOAT`` or ``DOUBLE``.
@@ -68,7 +68,7 @@ class CounterField(NamedTuple):
     kind: int
 
     def decode_integers(self, words: UInt64Array) -> Int64Array:
-        """Decode the value of this integer field in each sample, given the 64-bit word at its offset in the sample."""
+        """Decode the integers of this field from the 64-bit words at its offset in each sample."""
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
         return (
@@ -76,14 +76,14 @@ class CounterField(NamedTuple):
         )
 
     def decode_floats(self, words: UInt64Array) -> Float64Array:
-        """Decode the value of this float field in each sample, given the 64-bit word at its offset in the sample."""
+        """Decode the floats of this field from the 64-bit words at its offset in each sample."""
         if self.kind == DOUBLE:
             return words.view(np.float64)
         return words.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def read_counter_fields_by_type(raw_data: RawData) -> dict[int, list[CounterField]]:
-    """Return the fields of the counter samples of each event type, in the declared order.
+    """Return the fields of counter samples by event type, in the order that the report declares.
 
     An event type is omitted if one of its fields has an unknown type or size, or if two fields overlap.
     """
@@ -93,13 +93,13 @@ def read_counter_fields_by_type(raw_data: RawData) -> dict[int, list[CounterFiel
     for listed in raw_data.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources:
-            fields = [_parse_field(m) for m in listed.messages(generic_type.fields)]
+            fields = [_parse_counter_field(m) for m in listed.messages(generic_type.fields)]
             if _has_supported_layout(fields):
                 fields_of_types[number] = fields
     return fields_of_types
 
 
-def _parse_field(message: Message) -> CounterField:
+def _parse_counter_field(message: Message) -> CounterField:
     field = load_fields("GenericField")
     name, at, size, kind = (
         message.int_value(n) or 0 for n in (field.name_id, field.offset, field.size, field.value_type)
@@ -108,7 +108,7 @@ def _parse_field(message: Message) -> CounterField:
 
 
 def _has_supported_layout(fields: list[CounterField]) -> bool:
-    """Return whether there is at least one field, and all fields are supported and do not overlap."""
+    """Return whether there is at least one field, all fields have a supported type and size, and no fields overlap."""
     end = 0
     for field in sorted(fields, key=lambda f: f.at):
         if not (end <= field.at < _MAX_OFFSET and field.size in _SIZES.get(field.kind, ())):
@@ -123,14 +123,14 @@ def decode_counter_samples(
     budget: Budget,
     skipped: Counter[str],
 ) -> dict[str, pa.Array]:
-    """Decode generic events into columns with one row per sample and field, in event order, including ``rowid``.
+    """Decode counter samples into columns, including ``rowid``, with one row per sample and field in event order.
 
     Args:
         fields_by_type: Fields of the samples of each event type. Events of other types are ignored.
         selected_events: Generic events to decode.
         budget: Memory budget for the rows.
-        skipped: Counter to which the number of samples without a time or without data is added, by the key
-            ``INCOMPLETE``.
+        skipped: Counter whose value for the key ``INCOMPLETE`` is increased by the number of samples that have no time
+            or no data.
 
     Raises:
         Damage: A sample is shorter than its values, or the rows exceed the memory budget.
@@ -146,19 +146,19 @@ def decode_counter_samples(
     budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
     first = {ROWID: build_number_array(np.arange(1, rows + 1) + before[ROWID])}
     ids = np.arange(1, len(events) + 1) + before[_EVENTS]
-    return first | {"genericEventId": build_number_array(samples.repeat_per_value(ids))} | samples.columns()
+    return first | {"genericEventId": build_number_array(samples.repeat_per_value(ids))} | samples.decode_columns()
 
 
 def _find_complete_events(
-    types: Mapping[int, list[CounterField]], fields_by_number: Mapping[int, Field], skipped: Counter[str]
+    fields_by_type: Mapping[int, list[CounterField]], fields_by_number: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
-    """Return the indices of the counter samples that have a time and data. Count incomplete samples in ``skipped``."""
+    """Return the indices of the counter samples that have a time and data. Count all other samples in ``skipped``."""
     if _EVENT.type_id not in fields_by_number:
         return np.zeros(0, np.int64)
     field = fields_by_number[_EVENT.type_id]
-    of_counters = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _compute_presence_mask(
-        field
-    )
+    of_counters = np.isin(
+        field.values.view(np.int64), np.array(sorted(fields_by_type), np.int64)
+    ) & _compute_presence_mask(field)
     complete = of_counters.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
         complete &= _compute_presence_mask(fields_by_number.get(number))
@@ -167,17 +167,17 @@ def _find_complete_events(
 
 
 def _compute_presence_mask(field: Field | None) -> Mask:
-    """Return a mask of the messages that have a field. If all messages have it, or none, the mask has one element."""
+    """Return a mask of the messages that have a field. The mask has one element if all or none have the field."""
     if field is None:
         return np.zeros(1, np.bool_)
     return np.ones(1, np.bool_) if field.valid is None else field.valid
 
 
 class _Samples:
-    """The counter samples of a batch, from which columns are decoded.
+    """The counter samples of a batch of events, from which columns are decoded.
 
     Attributes:
-        rows: Total number of values.
+        rows: Number of values in all samples.
     """
 
     def __init__(
@@ -202,11 +202,11 @@ class _Samples:
         self.rows = int(self._lengths.sum())
 
     def repeat_per_value(self, values: Int64Array) -> Int64Array:
-        """Expand an array with one element per sample to one element per value."""
+        """Repeat each element of an array, which belongs to one sample, once per value of the sample."""
         return np.repeat(values, self._lengths)
 
-    def columns(self) -> dict[str, pa.Array]:
-        """Return the columns of counter values except ``rowid`` and ``genericEventId``, with one element per value."""
+    def decode_columns(self) -> dict[str, pa.Array]:
+        """Decode all columns except ``rowid`` and ``genericEventId``, with one element per counter value."""
         integers, floats = np.zeros(self.rows, np.int64), np.zeros(self.rows)
         kinds, positions = np.zeros(self.rows, np.int8), np.zeros(self.rows, np.int64)
         starts = np.cumsum(self._lengths) - self._lengths
@@ -232,7 +232,7 @@ class _Samples:
     def _find_data_offsets(self, samples: Int64Array, min_size: int) -> tuple[Int64Array, Int64Array]:
         """Return the offset of the data of each sample, and a code for the reason why the sample has no values.
 
-        For a sample with values, the code is ``STORED``.
+        The code is ``STORED`` for samples with values.
 
         Raises:
             Damage: The data of a sample is shorter than ``min_size`` bytes.
@@ -241,12 +241,12 @@ class _Samples:
         sizes = stops - starts
         without = (sizes == 1) & (min_size > 1)
         if ((sizes < min_size) & ~without).any():
-            raise Damage("a sample of a counter is shorter than the values that its event type declares")
+            raise Damage("a counter sample is shorter than the values that the event type of the sample declares")
         reasons = self._buffer.words[starts].view(np.int64) & 0xFF
         return starts, np.where(without, reasons, STORED)
 
     def _build_sample_columns(self) -> dict[str, pa.Array]:
-        """Return the columns with the time, event type and global thread id of the sample of each value."""
+        """Return the columns for the time, event type and global thread id, with one element per counter value."""
         times = (
             self._fields_by_number[_EVENT.time_ns].values.view(np.int64)[self._events]
             if len(self._events)
@@ -260,7 +260,7 @@ class _Samples:
         }
 
     def _find_sample_threads(self) -> tuple[Int64Array, Mask]:
-        """Return the global id of the thread that took each sample, and a mask of the samples that have one."""
+        """Return the global thread id of each sample, and a mask of the samples for which a thread is recorded."""
         threads, known = np.zeros(len(self._events), np.int64), np.zeros(len(self._events), np.bool_)
         origin = self._fields_by_number.get(_EVENT.origin)
         if origin is None:

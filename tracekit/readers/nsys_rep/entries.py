@@ -1,4 +1,4 @@
-"""Find the events in blocks of a report: the offset, size and kind of the payload of each event.
+"""Find the offset, size and kind of the payload of each event in the blocks of a report.
 
 An entry is an encoded event in a block. Each entry begins where the previous entry ends.
 """
@@ -45,7 +45,7 @@ STORED_BYTES = 8
 
 
 class Selection(NamedTuple):
-    """A selection of entries by payload and event type.
+    """A selection of events by payload field and event type.
 
     Attributes:
         payload: Number of the event field that holds the payload, or ``GENERIC`` for generic events.
@@ -62,7 +62,7 @@ class Entries(NamedTuple):
     Attributes:
         starts: Offset of the payload of each entry in its block.
         sizes: Size of the payload of each entry in bytes.
-        kinds: Kind of each entry, which combines its payload field and its event type.
+        kinds: Kind of each entry, which is a number that combines its payload field and its event type.
         bounds: Index of the first entry of each block, followed by the number of entries.
         counts: Number of entries of each kind.
     """
@@ -74,7 +74,7 @@ class Entries(NamedTuple):
     counts: dict[int, int]
 
     def spill_to_temporary_file(self) -> Entries:
-        """Write the arrays of entries to a temporary file, and return equal entries that are mapped from it."""
+        """Write the arrays to a temporary file, and return entries whose arrays are mapped from this file."""
         starts, sizes, kinds = memory.spill_arrays(self.starts, self.sizes, self.kinds)
         return Entries(starts, sizes, kinds, self.bounds, self.counts)
 
@@ -85,13 +85,13 @@ class Entries(NamedTuple):
         return selected[self.kinds]
 
     def sum_bytes_by_kind(self) -> dict[int, int]:
-        """Return the total size in bytes of the payloads by kind of event (see ``combine_into_event_kind``)."""
+        """Return the total size in bytes of all payloads for each kind of event (see ``combine_into_event_kind``)."""
         totals = np.zeros(1 << 16, np.int64)
         np.add.at(totals, self.kinds, self.sizes)
         return {kind: int(totals[kind]) for kind in self.counts}
 
     def count_by_block(self, mask: Mask) -> Int64Array:
-        """Return, for each block, the number of its events that a mask selects."""
+        """Return the number of events in each block that a mask selects."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
     def compute_positions_by_payload(self, rows: Int64Array, selection: Selection) -> Int64Array:
@@ -99,14 +99,14 @@ class Entries(NamedTuple):
 
         Args:
             rows: Indices of the selected events.
-            selection: Selection of these events.
+            selection: Payload field and event types of the selected events.
         """
         if not selection.types:
             return np.arange(len(rows))
         return np.cumsum(self.compute_selection_mask(Selection(selection.payload)))[rows] - 1
 
     def get_event_types_at(self, rows: Int64Array, indices: Int64Array) -> Kinds:
-        """Return the types of some events, which must not be generic events or events of unknown kind.
+        """Return the event types of some of the given events, which must be neither generic nor unknown.
 
         Args:
             rows: Indices of events.
@@ -114,7 +114,7 @@ class Entries(NamedTuple):
         """
         return self.kinds[rows[indices]] % TYPES
 
-    def count_with_payload(self, payload_field: int) -> int:
+    def count_events_with_payload(self, payload_field: int) -> int:
         """Return the number of events whose payload is in the event field with a given number."""
         return sum(self.counts[k] for k in self._find_selected_kinds(Selection(payload_field)))
 
@@ -126,23 +126,23 @@ EMPTY = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.u
 
 
 def combine_into_event_kind(payload_field: int, event_type: int) -> int:
-    """Combine a payload field and an event type into one number, or return ``UNKNOWN`` if one is out of range."""
+    """Combine a payload field and an event type into one number, or return ``UNKNOWN`` if either is out of range."""
     has_kind = FIRST_PAYLOAD <= payload_field < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
     return (payload_field - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
 
 
 def split_event_kind(kind: int) -> tuple[int, int]:
-    """Return the payload field and the event type from which ``combine_into_event_kind`` computed a number."""
+    """Split a number that ``combine_into_event_kind`` returned into the payload field and the event type."""
     return kind // TYPES + FIRST_PAYLOAD, kind % TYPES
 
 
 @functools.cache
-def _is_kind_selected(kind: int, payload: int, types: tuple[int, ...]) -> bool:
-    """Return whether a kind of events has a given payload field, and one of the given event types if there are any."""
-    if GENERIC in (kind, payload):
-        return kind == payload
+def _is_kind_selected(kind: int, payload_field: int, event_types: tuple[int, ...]) -> bool:
+    """Return whether a kind of event has a given payload field and one of ``event_types``, unless these are empty."""
+    if GENERIC in (kind, payload_field):
+        return kind == payload_field
     field, event_type = split_event_kind(kind)
-    return field == payload and (not types or event_type in types)
+    return field == payload_field and (not event_types or event_type in event_types)
 
 
 def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = None) -> Entries:
@@ -198,7 +198,7 @@ def _read_entry_batches(
 
 
 def _raise_entry_error(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
-    """Raise the error for the nonzero result of the sandbox function that finds events."""
+    """Raise the error that belongs to a nonzero result of the sandboxed function ``entries``."""
     if result == TOO_MANY:
         raise Damage(f"a block holds more than {MAX_ENTRIES} events, which tracekit does not support")
     block, offset = (buffer.parameter("entries", name) for name in ("block", "offset"))
@@ -206,7 +206,7 @@ def _raise_entry_error(result: int, buffer: Buffer, edges: Sequence[int]) -> NoR
 
 
 def _count_by_kind(kinds: Kinds) -> dict[int, int]:
-    """Return the number of events of each kind, given the kind of each event."""
+    """Count the events of each kind, given an array with the kind of each event."""
     counts = np.bincount(kinds)
     known = np.flatnonzero(counts)
     return dict(zip(known.tolist(), counts[known].tolist(), strict=True))
@@ -220,7 +220,7 @@ def count_block_events(body: memoryview) -> int:
 def create_block_event_counter() -> Callable[[memoryview], int]:
     """Return a function that counts the events in a decompressed block.
 
-    The function reuses its memory between calls. Therefore, it must not be called by several threads at once.
+    The returned function reuses its memory between calls, so it must not be called by several threads at once.
     """
     buffers: list[Buffer] = []
 

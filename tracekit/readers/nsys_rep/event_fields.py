@@ -1,6 +1,6 @@
-"""Decode the event fields of a batch once, and share them between all tables with the same payload field.
+"""Decode the event fields of a batch once for all source tables with the same payload field.
 
-All function calls are stored in one payload field, and all GPU activities in another. The table of an event is
+One payload field stores all function calls, and another field stores all GPU activities. The table of an event is
 determined by its class, its event type or a message inside the payload. Tables that are read together share the decoded
 fields, and each table selects its own rows.
 """
@@ -34,7 +34,7 @@ _CODES, _NO_CLASS = 256, 255
 
 
 class NeededFields(NamedTuple):
-    """Fields of a payload that are decoded together.
+    """Numbers of the payload fields that are decoded together.
 
     Attributes:
         numbers: Numbers of the fields.
@@ -55,11 +55,11 @@ class EventFields:
     Attributes:
         selected_events: The selected events.
         types: Event types that are selected. If it is empty, all types are selected.
-        mpi_calls: Columns of all tables of MPI calls. It is empty until one of the tables is decoded.
+        mpi_calls: Columns of each table of MPI calls. The mapping is empty until one of the tables is decoded.
     """
 
     def __init__(self, selected_events: SelectedEvents, needed: NeededFields, types: tuple[int, ...] = ()) -> None:
-        """Prepare to decode the fields when they are first used.
+        """Store what to decode. The fields are decoded on first use.
 
         Args:
             selected_events: The selected events.
@@ -99,7 +99,7 @@ class EventFields:
         return _compute_membership_mask(types)[self._types]
 
     def compute_mask_of_classes(self, classes: Sequence[int], budget: Budget) -> Mask:
-        """Return a mask of the events that have one of the given classes, which must be less than 255."""
+        """Return a mask of the events that have one of the given class numbers, each of which must be less than 255."""
         if self._classes is None:
             field = self.decode_needed_fields(budget).get(layout.CLASS)
             if field is None:
@@ -125,7 +125,7 @@ class EventFields:
     def count_unknown_events(
         self, table: EventTable, rows: Int64Array | None, types: Sequence[int], budget: Budget
     ) -> Counter[str]:
-        """Return the number of events of unknown types that were read for a table but are not rows of it, by type name.
+        """Count events of unknown types that were read for a table but are not rows of the table, by type name.
 
         Args:
             table: Source table that was read.
@@ -144,7 +144,7 @@ class EventFields:
         )
 
     def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
-        """Return the number of calls with one of the given event types and an unknown class, by name of the class.
+        """Count calls with one of the given event types and an unknown class, by name of the class.
 
         The result is cached.
         """
@@ -156,10 +156,10 @@ class EventFields:
         return self._unknown_calls[types]
 
     def _find_nested_messages(self, outer_field: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
-        """Find the messages in a field that identify the rows of tables, in events with an event class of one table.
+        """Find the nested messages that identify table rows, in events with one of the event classes of a table.
 
         Returns:
-            The indices of the events that contain each nested message, by its field number.
+            The indices of the events that contain each nested message, by the field number of the message.
         """
         field = self.decode_needed_fields(budget).get(outer_field)
         if field is None:
@@ -184,7 +184,7 @@ class EventFields:
 
 
 def _compute_membership_mask(codes: Sequence[int]) -> Mask:
-    """Return an array of booleans, indexed by code, that are true for the given codes."""
+    """Return a boolean array with one element per code, which is true for the given codes."""
     table = np.zeros(_CODES, np.bool_)
     table[list(codes)] = True
     return table

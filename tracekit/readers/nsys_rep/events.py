@@ -1,4 +1,4 @@
-"""Read the event blocks of a report in batches, in several threads.
+"""Read the event blocks of a report in batches, using several threads.
 
 The first pass over a block caches the offsets of its events (8 bytes per event), in temporary files if they are large.
 Later passes decompress only the blocks that contain selected events, and visit only the selected events.
@@ -52,8 +52,8 @@ class SelectedEvents(NamedTuple):
             payload field, counted from 0.
         total: Number of all events of the batch with the same payload field, including events that are not selected.
         types: Function that returns the event types of the selected events at the given indices.
-        prefix_totals: Function that takes the totals of this batch by name and returns the sums of the totals of all
-            earlier batches. It must not be called twice.
+        prefix_totals: Function that takes the totals of this batch by name, and returns the sums of the totals of all
+            earlier batches. Call the function only once.
     """
 
     buffer: Buffer
@@ -66,7 +66,7 @@ class SelectedEvents(NamedTuple):
 
 
 class Events:
-    """The events of a report, which are decompressed and located when they are needed."""
+    """The events of a report, which are decompressed and located on demand."""
 
     def __init__(self, raw: RawData) -> None:
         self._raw = raw
@@ -80,19 +80,19 @@ class Events:
     def map_batches(
         self, selections: Sequence[Selection], function: Callable[[list[SelectedEvents]], Result]
     ) -> Iterator[Result]:
-        """Call a function with the selected events of each batch of blocks, and yield its results.
+        """Call a function with the selected events of each batch of blocks, and yield the results.
 
         Args:
             selections: Selections of the events that the function receives.
-            function: Function that is called with the selected events of a batch, as a list with one item per
-                selection. Several threads may call it at once. It must not keep a reference to the buffer.
+            function: Function that takes the selected events of a batch, as a list with one item per selection.
+                Several threads may call the function at once. It must not store a reference to the buffer.
 
         Yields:
             The result of the function for each batch, in file order. A report without events has one empty batch.
         """
         running_totals = [RunningTotals() for _ in selections]
 
-        def process_batch(batch_index: int) -> Result:
+        def call_function_on_batch(batch_index: int) -> Result:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
                     stack.enter_context(totals.open_job_context(batch_index))
@@ -102,10 +102,10 @@ class Events:
                 with self._open_selected_events(batch_index, selections, prefix_totals) as chosen:
                     return function(chosen)
 
-        yield from map_in_order(process_batch, range(len(self._batches)), THREADS)
+        yield from map_in_order(call_function_on_batch, range(len(self._batches)), THREADS)
 
     def count_by_kind(self) -> Counter[int]:
-        """Return the number of events of each kind. A kind is a number that ``combine_into_event_kind`` computes."""
+        """Return the number of events of each kind, as computed by ``combine_into_event_kind``."""
         total: Counter[int] = Counter()
         for counted in map_in_order(self._count_batch, range(len(self._batches)), THREADS):
             total.update(counted)
@@ -114,7 +114,7 @@ class Events:
     def sum_sizes_by_kind(self) -> dict[int, tuple[int, int]]:
         """Return the number of events of each kind, and the total size of their payloads in bytes.
 
-        A kind is a number that ``combine_into_event_kind`` computes.
+        The keys are kinds, as computed by ``combine_into_event_kind``.
         """
         totals: Counter[int] = Counter()
         counts = self.count_by_kind()
@@ -156,7 +156,7 @@ class Events:
     def _find_entries(self, batch_index: int) -> tuple[Buffer, Entries, Int64Array]:
         """Decompress all blocks of a batch, and find their entries.
 
-        If a block is invalid, each later call raises the same error.
+        If a block is invalid, every later call raises the same error.
 
         Returns:
             The buffer, the entries, and the offset of each block, followed by the end of the last block.
@@ -176,10 +176,10 @@ class Events:
         return buffer, entries_of_batch, bases
 
     def _decompress_blocks(self, batch_index: int, block_indices: Int64Array) -> tuple[Buffer, Int64Array]:
-        """Decompress some blocks of a batch into one buffer.
+        """Decompress the needed blocks of a batch into one buffer.
 
         Returns:
-            The buffer, and the offset in the buffer of each block of the batch, followed by the end of the last block.
+            The buffer, and an array with the offset of each block in the buffer, followed by the end of the last block.
             The offset is 0 for blocks that are not decompressed.
         """
         blocks = [self._raw.blocks[i] for i in self._batches[batch_index]]
@@ -197,7 +197,7 @@ class Events:
 
 
 class _LoadedBatch(NamedTuple):
-    """A batch of blocks: the buffer of decompressed blocks, the offset of each block, and the entries of all blocks."""
+    """A batch of decompressed blocks: their buffer, the offset of each block, and the entries of all blocks."""
 
     buffer: Buffer
     bases: Int64Array
@@ -215,7 +215,13 @@ def _select_events(
     ranks = functools.partial(entries_of_batch.compute_positions_by_payload, rows, selection)
     types = functools.partial(entries_of_batch.get_event_types_at, rows)
     return SelectedEvents(
-        buffer, starts, stops, ranks, entries_of_batch.count_with_payload(selection.payload), types, prefix_totals
+        buffer,
+        starts,
+        stops,
+        ranks,
+        entries_of_batch.count_events_with_payload(selection.payload),
+        types,
+        prefix_totals,
     )
 
 
@@ -226,7 +232,7 @@ class _BufferPool:
         self._idle: list[Buffer] = []
 
     def acquire_buffer(self, min_size: int) -> Buffer:
-        """Return a buffer that has room for a number of bytes."""
+        """Return a buffer from the pool that has room for the given number of bytes."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -234,22 +240,21 @@ class _BufferPool:
         return buffer if len(buffer.data) >= min_size + SLACK else Buffer(min_size)
 
     def release_buffer(self, buffer: Buffer) -> None:
-        """Return a buffer to the pool."""
+        """Put a buffer back into the pool for later use."""
         self._idle.append(buffer)
 
 
-def _split_into_batches(blocks: Sequence[Block], events: int) -> Iterator[range]:
+def _split_into_batches(blocks: Sequence[Block], event_count: int) -> Iterator[range]:
     """Yield the indices of the blocks of each batch.
 
-    Each batch except for the last one has at least ``BATCH_BYTES``, or about ``BATCH_EVENTS`` events if the events are
-    small. The size of a block with an unusually high compression ratio is overestimated, so that its batch has fewer
-    blocks.
+    Each batch except the last one has at least ``BATCH_BYTES``, or about ``BATCH_EVENTS`` events if the events are
+    small. The size of a block with an unusually high compression ratio is overestimated, which makes its batch smaller.
 
     Args:
         blocks: The blocks of events.
-        events: Number of events in all blocks.
+        event_count: Number of events in all blocks.
     """
-    mean_size = sum(block.size for block in blocks) / max(events, 1)
+    mean_size = sum(block.size for block in blocks) / max(event_count, 1)
     batch_bytes = min(BATCH_BYTES, max(MIN_BATCH_BYTES, BATCH_EVENTS * mean_size))
     first, size = 0, 0.0
     for i, block in enumerate(blocks):

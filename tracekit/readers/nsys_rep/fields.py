@@ -1,4 +1,4 @@
-"""Look up the field numbers of the messages of a report by the names that ``schemas/proto/nsys_rep.proto`` declares."""
+"""Look up the field numbers of report messages by the field names in ``schemas/proto/nsys_rep.proto``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def load_fields(message: str) -> declared.FieldNumbers:
     return declared.load_field_numbers(_FILE, message)
 
 
-def find_field_path(message: str, names: str) -> tuple[int, ...]:
-    """Return the field numbers along a path: ``find_field_path("GpuActivity", "kernel.grid_x")`` is (101, 10)."""
-    return declared.find_field_path(_FILE, message, names)
+def find_field_path(message: str, path: str) -> tuple[int, ...]:
+    """Return the field numbers of a field path: ``find_field_path("GpuActivity", "kernel.grid_x")`` is (101, 10)."""
+    return declared.find_field_path(_FILE, message, path)
 
 
 def convert_to_snake_case(column: str) -> str:

@@ -1,7 +1,7 @@
 """Decode the call stacks of events. Equal stacks and equal frames are decoded only once.
 
 Most call stacks occur in several events. Therefore, the bytes of the stacks are dictionary-encoded first. Later, each
-distinct stack is split into frames, which are dictionary-encoded in the same way, so that each distinct frame is
+distinct stack is split into frames. The frames are dictionary-encoded in the same way, and each distinct frame is
 decoded once.
 """
 
@@ -60,7 +60,7 @@ def decode_stacks(stacks: pa.BinaryArray, frames_field: int, budget: Budget) -> 
     Args:
         stacks: Encoded stacks, none of which is null.
         frames_field: Number of the repeated field that contains the frames.
-        budget: Memory budget that the frames must not exceed. Their memory is not deducted from the budget.
+        budget: Memory budget that the frames must not exceed. The memory of the frames is not deducted from it.
 
     Returns:
         The frames of each stack, as described for ``StackTables.decode_stacks``.

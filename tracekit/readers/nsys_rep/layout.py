@@ -2,7 +2,7 @@
 
 An event has a type and one payload. The field that holds the payload determines the kind of the event. The values of a
 column are stored in a field of the payload, or in a message inside the payload. Where the field is absent, the column
-is null or has the number that nsys writes to exports in this case.
+contains null or the number that nsys exports in this case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(Enum):
-    """Ways to decode the values of a column."""
+    """Ways to decode the values of a column from a message field."""
 
     INT = "integer, as signed 64 bits"
     DOUBLE = "double in 64 bits"
@@ -37,11 +37,11 @@ class SourceColumn(NamedTuple):
         path: Path of the field that holds the values: the number of a payload field, or the numbers of a payload field
             and of a field nested in it.
         kind: Way in which the values are decoded.
-        fallbacks: Paths of alternative fields. Where the field at ``path`` is absent, the first of them that is present
-            is used.
-        default: Value where the field and all alternative fields are absent, or None for null.
-        since: Year and minor version of the first nsys whose exports have the column.
-        first_chain: Number from which call chains are counted (0 or 1), for columns of the kind ``CHAIN``.
+        fallbacks: Paths of alternative fields. The first field that is present is used where the field at ``path`` is
+            absent.
+        default: Value of rows that have neither the field nor an alternative field, or None for null.
+        since: Year and minor version of the first nsys release whose exports have the column.
+        first_chain: Number of the first call chain (0 or 1), for columns of the kind ``CHAIN``.
     """
 
     path: tuple[int, ...]
@@ -92,17 +92,17 @@ def _define_column(
     since: tuple[int, int] = (0, 0),
     first_chain: int = 1,
 ) -> SourceColumn:
-    """Return the definition of a column. A field is specified by its name or by a path such as ``kernel.grid_x``."""
+    """Return the definition of a column. Fields are specified by name or by a path such as ``kernel.grid_x``."""
     fallback_paths = tuple(find_field_path(message, f) for f in fallbacks)
     return SourceColumn(find_field_path(message, field), kind, fallback_paths, default, since, first_chain)
 
 
-def _define_integer_columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
-    """Return the definitions of integer columns by column name. Each field is named like its column, in snake case.
+def _define_integer_columns(message: str, *names: str, field_prefix: str = "") -> dict[str, SourceColumn]:
+    """Return the definitions of integer columns by column name. Field names are the column names in snake case.
 
-    The argument ``inside`` is the path of the message that contains the fields, followed by a dot.
+    The argument ``field_prefix`` is the path of the message that contains the fields, followed by a dot.
     """
-    return {name: _define_column(message, inside + convert_to_snake_case(name)) for name in names}
+    return {name: _define_column(message, field_prefix + convert_to_snake_case(name)) for name in names}
 
 
 _EVENT, _CALL, _ACTIVITY = load_fields("Event"), load_fields("ApiCall"), load_fields("GpuActivity")
@@ -134,13 +134,13 @@ _ORIGIN_COLUMNS = _define_integer_columns(
 _ACTIVITY_COLUMNS = {**_define_integer_columns("GpuActivity", "start", "end"), **_ORIGIN_COLUMNS}
 _OPENMP_COLUMNS = {
     **_define_integer_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
-    **_define_integer_columns("ApiCall", "eventKind", inside="openmp."),
+    **_define_integer_columns("ApiCall", "eventKind", field_prefix="openmp."),
 }
 
 
 def _declare_openmp_table(nested_message: str, *columns: str) -> EventTable:
-    """Return the definition of a table of OpenMP events, whose rows have the given message inside the payload."""
-    inner = _define_integer_columns("ApiCall", *columns, inside=f"openmp.{nested_message}.")
+    """Return the definition of a table of OpenMP events that have the given message inside the payload."""
+    inner = _define_integer_columns("ApiCall", *columns, field_prefix=f"openmp.{nested_message}.")
     return EventTable(
         API,
         {**_OPENMP_COLUMNS, **inner},
@@ -202,7 +202,7 @@ TABLES: dict[str, EventTable] = {
                 *("localMemoryPerThread", "localMemoryTotal", "gridId", "graphNodeId", "graphId"),
                 *("clusterX", "clusterY", "clusterZ", "clusterSchedulingPolicy"),
                 *("maxPotentialClusterSize", "maxActiveClusters"),
-                inside="kernel.",
+                field_prefix="kernel.",
             ),
         },
         identifying_fields=(_ACTIVITY.kernel,),
@@ -218,7 +218,7 @@ TABLES: dict[str, EventTable] = {
                 "GpuActivity",
                 *("srcKind", "dstKind", "srcDeviceId", "srcContextId", "dstDeviceId", "dstContextId"),
                 *("migrationCause", "graphNodeId", "virtualAddress", "copyCount"),
-                inside="memory_copy.",
+                field_prefix="memory_copy.",
             ),
         },
         identifying_fields=(_ACTIVITY.memory_copy,),
@@ -231,7 +231,7 @@ TABLES: dict[str, EventTable] = {
             **_ACTIVITY_COLUMNS,
             "bytes": _define_column("GpuActivity", "memory_set.bytes", default=0),
             "value": _define_column("GpuActivity", "memory_set.value", default=0),
-            **_define_integer_columns("GpuActivity", "graphNodeId", "memKind", inside="memory_set."),
+            **_define_integer_columns("GpuActivity", "graphNodeId", "memKind", field_prefix="memory_set."),
         },
         identifying_fields=(_ACTIVITY.memory_set,),
         expected_types=_MEMORY_TYPES,
@@ -247,7 +247,7 @@ TABLES: dict[str, EventTable] = {
                 fallbacks=("synchronization.deprecated_sync_type",),
                 default=0,
             ),
-            **_define_integer_columns("GpuActivity", "eventId", "eventSyncId", inside="synchronization."),
+            **_define_integer_columns("GpuActivity", "eventId", "eventSyncId", field_prefix="synchronization."),
         },
         identifying_fields=(_ACTIVITY.synchronization,),
         expected_types=(106,),
@@ -257,7 +257,7 @@ TABLES: dict[str, EventTable] = {
         {
             "timestamp": _define_column("GpuActivity", "start", since=(2025, 5)),
             **_ORIGIN_COLUMNS,
-            **_define_integer_columns("GpuActivity", "eventId", "eventSyncId", inside="cuda_event."),
+            **_define_integer_columns("GpuActivity", "eventId", "eventSyncId", field_prefix="cuda_event."),
         },
         identifying_fields=(_ACTIVITY.cuda_event,),
         expected_types=(127,),
@@ -266,7 +266,7 @@ TABLES: dict[str, EventTable] = {
         GPU,
         {
             **_ACTIVITY_COLUMNS,
-            **_define_integer_columns("GpuActivity", "graphId", "graphExecId", inside="graph_launch."),
+            **_define_integer_columns("GpuActivity", "graphId", "graphExecId", field_prefix="graph_launch."),
         },
         identifying_fields=(_ACTIVITY.graph_launch,),
         expected_types=(130,),
@@ -280,7 +280,7 @@ TABLES: dict[str, EventTable] = {
             **_define_integer_columns(
                 "NvtxEvent",
                 *("uint64Value", "int64Value", "uint32Value", "int32Value", "jsonTextId"),
-                inside="payload.",
+                field_prefix="payload.",
             ),
             "doubleValue": _define_column("NvtxEvent", "payload.double_value", ValueKind.DOUBLE),
             "floatValue": _define_column("NvtxEvent", "payload.float_value", ValueKind.FLOAT),
@@ -333,7 +333,7 @@ TABLES: dict[str, EventTable] = {
             **_define_integer_columns(
                 "ApiCall",
                 *("jitEntryType", "jitOperationType", "deviceId", "jitOperationCorrelationId", "cacheSize"),
-                inside="jit_operation.",
+                field_prefix="jit_operation.",
             ),
             "cachePath": _define_column("ApiCall", "jit_operation.cache_path", ValueKind.NAME),
         },
@@ -352,7 +352,9 @@ TABLES: dict[str, EventTable] = {
         API,
         {
             **_LIBRARY_COLUMNS,
-            **_define_integer_columns("ApiCall", "graphNodeId", "originalGraphNodeId", inside="graph_node_creation."),
+            **_define_integer_columns(
+                "ApiCall", "graphNodeId", "originalGraphNodeId", field_prefix="graph_node_creation."
+            ),
         },
         event_types=(GRAPH_NODE_CREATION,),
         identifying_fields=(_CALL.graph_node_creation,),
@@ -405,7 +407,7 @@ TABLES: dict[str, EventTable] = {
         {
             **_define_integer_columns("CpuPageFault", "start", "globalPid", "address"),
             **_define_integer_columns(
-                "CpuPageFault", "originalFaultPc", "module", "sourceFile", "sourceLine", inside="instruction."
+                "CpuPageFault", "originalFaultPc", "module", "sourceFile", "sourceLine", field_prefix="instruction."
             ),
             "CpuInstruction": _define_column("CpuPageFault", "instruction.symbol"),
             "unresolvedFaultPc": _define_column("CpuPageFault", "instruction.unresolved"),
@@ -425,7 +427,7 @@ TABLES: dict[str, EventTable] = {
     "DIAGNOSTIC_EVENT": EventTable(
         DIAGNOSTIC,
         {
-            **_define_integer_columns("Diagnostic", "timestamp", "timestampType", inside="time."),
+            **_define_integer_columns("Diagnostic", "timestamp", "timestampType", field_prefix="time."),
             **_define_integer_columns("Diagnostic", "source", "severity", "globalPid"),
             "text": _define_column("Diagnostic", "text", ValueKind.NAME),
         },

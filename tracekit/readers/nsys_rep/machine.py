@@ -1,4 +1,4 @@
-"""Build the small source tables of a report, such as those of GPUs, contexts, streams, threads and metric names."""
+"""Build the small source tables of a report, such as the tables of GPUs, contexts, streams and threads."""
 
 from __future__ import annotations
 
@@ -34,63 +34,63 @@ NETWORK_CARDS = 910
 """Id of the property of a machine that lists its network cards. Other properties are ignored."""
 
 
-def _map_numbers_by_column(message: str, *columns: str) -> dict[str, int]:
-    """Return the field number of each column by column name. Each field is named like its column, in snake case."""
+def _map_field_numbers_by_column(message: str, *columns: str) -> dict[str, int]:
+    """Return the field number of each column by column name. Field names are the column names in snake case."""
     return {column: find_field_path(message, convert_to_snake_case(column))[0] for column in columns}
 
 
 _TRAILER, _DEVICES, _STREAM_HEADER = load_fields("Trailer"), load_fields("Devices"), load_fields("StreamHeader")
 _GPU_NUMBERS = {
-    **_map_numbers_by_column("Gpu", "id"),
+    **_map_field_numbers_by_column("Gpu", "id"),
     "deviceId": load_fields("Gpu").id,
-    **_map_numbers_by_column(
+    **_map_field_numbers_by_column(
         "Gpu", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount", "cuDevice"
     ),
-    **_map_numbers_by_column("Gpu", "maxRegistersPerSm", "maxShmemPerSm", "threadsPerWarp", "maxWarpsPerSm"),
-    **_map_numbers_by_column("Gpu", "computeMajor", "computeMinor"),
+    **_map_field_numbers_by_column("Gpu", "maxRegistersPerSm", "maxShmemPerSm", "threadsPerWarp", "maxWarpsPerSm"),
+    **_map_field_numbers_by_column("Gpu", "computeMajor", "computeMinor"),
 }
-_GPU_STRINGS = _map_numbers_by_column("Gpu", "name", "busLocation", "uuid", "chipName")
+_GPU_STRINGS = _map_field_numbers_by_column("Gpu", "name", "busLocation", "uuid", "chipName")
 _CUDA_GPU_NUMBERS = {
-    **_map_numbers_by_column("CudaGpu", "deviceId", "globalMemoryBandwidth", "globalMemorySize", "l2CacheSize"),
-    **_map_numbers_by_column(
+    **_map_field_numbers_by_column("CudaGpu", "deviceId", "globalMemoryBandwidth", "globalMemorySize", "l2CacheSize"),
+    **_map_field_numbers_by_column(
         "CudaGpu", "numThreadsPerWarp", "coreClockRate", "numMultiprocessors", "maxWarpsPerMultiprocessor"
     ),
-    **_map_numbers_by_column("CudaGpu", "computeCapabilityMajor", "computeCapabilityMinor"),
-    **_map_numbers_by_column("CudaGpu", "maxSharedMemoryPerMultiprocessor", "maxRegistersPerMultiprocessor"),
+    **_map_field_numbers_by_column("CudaGpu", "computeCapabilityMajor", "computeCapabilityMinor"),
+    **_map_field_numbers_by_column("CudaGpu", "maxSharedMemoryPerMultiprocessor", "maxRegistersPerMultiprocessor"),
 }
-_CUDA_GPU_STRINGS = _map_numbers_by_column("CudaGpu", "name", "pciBusId")
-_NETWORK_CARD = _map_numbers_by_column("NetworkDevice", "nicId", "deviceId", "vendorId", "linkLayer")
+_CUDA_GPU_STRINGS = _map_field_numbers_by_column("CudaGpu", "name", "pciBusId")
+_NETWORK_CARD = _map_field_numbers_by_column("NetworkDevice", "nicId", "deviceId", "vendorId", "linkLayer")
 _NETWORK_CARD |= {"GUID": load_fields("NetworkDevice").guid}
-_NETWORK_CARD_STRINGS = _map_numbers_by_column("NetworkDevice", "name")
-_CONTEXT = _map_numbers_by_column(
+_NETWORK_CARD_STRINGS = _map_field_numbers_by_column("NetworkDevice", "name")
+_CONTEXT = _map_field_numbers_by_column(
     "Context", "nullStreamId", "processId", "deviceId", "contextId", "parentContextId", "isGreenContext"
 )
-_STREAM = _map_numbers_by_column("Stream", "streamId", "processId", "contextId", "priority", "flag")
-_NAMED_STREAM = _map_numbers_by_column("NamedStream", "processId", "contextId", "streamId")
-_NAMED_STREAM_STRINGS = _map_numbers_by_column("NamedStream", "name")
-_THREAD = _map_numbers_by_column("ThreadName", "nameId", "priority", "globalTid")
-_COMPONENT = _map_numbers_by_column("Component", "componentId", "instance")
-_COMPONENT_STRINGS = _map_numbers_by_column("Component", "name")
-_PERFORMANCE_METRIC = _map_numbers_by_column("PerformanceMetric", "id")
-_PERFORMANCE_METRIC_STRINGS = _map_numbers_by_column("PerformanceMetric", "name", "unit")
+_STREAM = _map_field_numbers_by_column("Stream", "streamId", "processId", "contextId", "priority", "flag")
+_NAMED_STREAM = _map_field_numbers_by_column("NamedStream", "processId", "contextId", "streamId")
+_NAMED_STREAM_STRINGS = _map_field_numbers_by_column("NamedStream", "name")
+_THREAD = _map_field_numbers_by_column("ThreadName", "nameId", "priority", "globalTid")
+_COMPONENT = _map_field_numbers_by_column("Component", "componentId", "instance")
+_COMPONENT_STRINGS = _map_field_numbers_by_column("Component", "name")
+_PERFORMANCE_METRIC = _map_field_numbers_by_column("PerformanceMetric", "id")
+_PERFORMANCE_METRIC_STRINGS = _map_field_numbers_by_column("PerformanceMetric", "name", "unit")
 _GENERIC_SOURCE = {"sourceId": load_fields("GenericSource").source_id, "nameId": load_fields("GenericSource").name_id}
 _GENERIC_TYPE = {"typeId": load_fields("GenericType").type_id, "nameId": load_fields("GenericType").name_id}
 
 
 class MachineReport(Protocol):
-    """The interface of a report from which the tables about the machine are built."""
+    """The interface of a report that the small source tables are built from."""
 
     container: Container
     raw_data: RawData
 
     @property
     def gpu_metrics(self) -> Mapping[int, Sequence[Metric]]:
-        """The GPU metrics in the samples of each event type."""
+        """The GPU metrics in each sample, by event type."""
         ...
 
     @property
     def counter_fields(self) -> Mapping[int, Sequence[CounterField]]:
-        """The fields of the counter samples of each event type."""
+        """The fields of each counter sample, by event type."""
         ...
 
 
@@ -107,7 +107,7 @@ def read_product_rows(report: MachineReport) -> Iterable[Row]:
 def read_property_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per supported property of the machine, such as its CPU, driver, environment and host name.
 
-    Of the environment, only the variables with which launchers number processes, such as ``RANK``, are included.
+    The environment contains only the variables that launchers use to number processes, such as ``RANK``.
     """
     field = load_fields("Property")
     for message in _read_property_messages(report, *PUBLIC, ENVIRONMENT, HOST):
@@ -118,7 +118,7 @@ def read_property_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def read_launch_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per environment variable with which a launcher numbered the profiled process."""
+    """Yield one row per environment variable that a launcher used to number the profiled process."""
     options = Message(report.container.read_section(OPTIONS)).message(load_fields("AnalysisOptions").launch)
     field = load_fields("Variable")
     for variable in options.messages(load_fields("LaunchOptions").variables):
@@ -154,7 +154,7 @@ def read_gpu_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def read_cuda_gpu_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row per GPU in the CUDA device list, which only reports up to 2021 have."""
+    """Return one row per GPU in the CUDA device list, which only reports of nsys up to 2021 contain."""
     return (
         _build_row(m, _CUDA_GPU_NUMBERS, _CUDA_GPU_STRINGS) for m in _read_device_messages(report, _DEVICES.cuda_gpus)
     )
@@ -187,7 +187,7 @@ def read_thread_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def read_metric_name_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per event type and GPU metric in its samples, with the name of the metric."""
+    """Yield one row per event type and GPU metric, with the name of the metric."""
     strings = report.raw_data.strings
     names: dict[int, str] = {}
     for number, listed in report.gpu_metrics.items():
@@ -268,26 +268,28 @@ def _compute_time_extent(report: MachineReport) -> clocks.TimeExtent:
     return clocks.compute_time_extent(report.raw_data.header, report.container.read_section(CLOCKS))
 
 
-def _read_property_messages(report: MachineReport, *ids: int) -> Iterator[Message]:
+def _read_property_messages(report: MachineReport, *property_ids: int) -> Iterator[Message]:
     """Yield the properties with one of the given ids, for all target machines."""
     field = load_fields("Property").id
     for target in report.raw_data.header.messages(load_fields("CaptureHeader").targets):
         for properties in target.messages(load_fields("Target").properties):
             yield from (
-                p for p in properties.messages(load_fields("Properties").properties) if p.int_value(field) in ids
+                p
+                for p in properties.messages(load_fields("Properties").properties)
+                if p.int_value(field) in property_ids
             )
 
 
-def _read_device_messages(report: MachineReport, field: int) -> Iterator[Message]:
+def _read_device_messages(report: MachineReport, field_number: int) -> Iterator[Message]:
     devices = load_fields("TargetDevices").devices
     targets = (
         m
         for machine in report.raw_data.trailer.iterate_messages(_TRAILER.targets)
         for m in machine.iterate_messages(devices)
     )
-    return (m for target in targets for m in target.iterate_messages(field))
+    return (m for target in targets for m in target.iterate_messages(field_number))
 
 
-def _build_row(message: Message, numbers: dict[str, int], strings: dict[str, int] | None = None) -> Row:
-    row: Row = {name: message.int_value(n) for name, n in numbers.items()}
-    return row | {name: message.text(n) for name, n in (strings or {}).items()}
+def _build_row(message: Message, number_fields: dict[str, int], string_fields: dict[str, int] | None = None) -> Row:
+    row: Row = {name: message.int_value(n) for name, n in number_fields.items()}
+    return row | {name: message.text(n) for name, n in (string_fields or {}).items()}

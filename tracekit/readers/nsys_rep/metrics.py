@@ -54,10 +54,10 @@ class Metric(NamedTuple):
     size: int
 
     def decode_values(self, words: UInt64Array) -> Int64Array:
-        """Decode the value of the metric in each sample, given the 64-bit word at its offset in the sample.
+        """Decode the values of this metric from the 64-bit words at its offset in each sample.
 
         Reports declare all values as unsigned, but nsys exports values of 3 bytes as signed. Values of 5, 6 and 7 bytes
-        are assumed to be signed, too, because no integer type of C has these sizes either.
+        are also decoded as signed, because C has no integer type of these sizes either.
         """
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
@@ -67,7 +67,7 @@ class Metric(NamedTuple):
 
 
 def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
-    """Return the metrics in the samples of each event type, ordered by offset.
+    """Return the GPU metrics of each event type by event type, in the order of their offsets in a sample.
 
     Each GPU has its own event types: the lowest byte of an event type is the number of the GPU.
 
@@ -76,19 +76,19 @@ def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
     """
     stream, generic_type = load_fields("StreamHeader"), load_fields("GenericType")
     sources = {number for number, name in read_source_ids_and_names(raw_data) if name == SOURCE}
-    metrics_by_id = {}
+    metrics_by_type = {}
     for listed in raw_data.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
-            metrics_by_id[number] = sorted(
+            metrics_by_type[number] = sorted(
                 (_parse_metric(m) for m in listed.messages(generic_type.fields)), key=lambda m: m.at
             )
-            _check_no_overlap(metrics_by_id[number])
-    return metrics_by_id
+            _check_no_overlap(metrics_by_type[number])
+    return metrics_by_type
 
 
 def read_source_names(raw_data: RawData) -> dict[int, str]:
-    """Return the names of the sources of generic events by source id, without sources that programs define."""
+    """Return the names of the sources of generic events by source id. Sources that programs define are omitted."""
     return {
         number: name.decode()
         for number, name in read_source_ids_and_names(raw_data)
@@ -103,32 +103,32 @@ def read_source_ids_and_names(raw_data: RawData) -> list[tuple[int | None, bytes
 
 
 def decode_metric_samples(
-    metrics_by_id: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
+    metrics_by_type: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
-    """Decode generic events into columns with one row per sample and metric, in event order, including ``rowid``.
+    """Decode GPU metric samples into columns, including ``rowid``, with one row per sample and metric in event order.
 
     Args:
-        metrics_by_id: Metrics in the samples of each event type. Events of other types are ignored.
+        metrics_by_type: Metrics in the samples of each event type. Events of other types are ignored.
         selected_events: Generic events to decode.
         budget: Memory budget for the rows.
-        skipped: Counter to which the number of samples without a time or without data is added, by the key
-            ``INCOMPLETE``.
+        skipped: Counter whose value for the key ``INCOMPLETE`` is increased by the number of samples that have no time
+            or no data.
 
     Raises:
         Damage: A sample is invalid, or the rows exceed the memory budget.
     """
-    decoded = _decode_rows(metrics_by_id, selected_events, budget, skipped)
+    decoded = _decode_metric_rows(metrics_by_type, selected_events, budget, skipped)
     rows = len(decoded["value"])
     before = selected_events.prefix_totals({ROWID: rows})
     return {ROWID: build_number_array(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 
-def _decode_rows(
-    metrics_by_id: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
+def _decode_metric_rows(
+    metrics_by_type: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
     fields_by_number = decode(selected_events.buffer, selected_events.starts, selected_events.stops, needed)
-    skipped.update(_count_incomplete(metrics_by_id, fields_by_number))
+    skipped.update(_count_incomplete_samples(metrics_by_type, fields_by_number))
     stops = fields_by_number[_EVENT.data].stops if fields_by_number.keys() >= set(needed) else None
     if stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
@@ -137,23 +137,27 @@ def _decode_rows(
     for field in fields_by_number.values():
         complete &= True if field.valid is None else field.valid
     samples = _Samples(selected_events.buffer, times, offsets, stops - offsets)
-    groups = list(_group_events_by_type(ids, complete, metrics_by_id))
-    parts = [samples.decode_samples_of_type(number, metrics_by_id[number], events, budget) for number, events in groups]
+    groups = list(_group_events_by_type(ids, complete, metrics_by_type))
+    parts = [
+        samples.decode_samples_of_type(number, metrics_by_type[number], events, budget) for number, events in groups
+    ]
     columns: tuple[Int64Array, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
-        owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
+        owners = [np.repeat(events, len(metrics_by_type[number])) for number, events in groups]
         order = np.argsort(np.concatenate([_NO_VALUES, *owners]), kind="stable")
         columns = tuple(np.concatenate([_NO_VALUES, *column])[order] for column in zip(_NO_ROWS, *parts, strict=True))
     arrays = [build_number_array(column, None) for column in columns]
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 
-def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], fields_by_number: Mapping[int, Field]) -> Counter[str]:
-    """Count the samples of GPU metrics without a time or data. The only key of the result is ``INCOMPLETE``."""
+def _count_incomplete_samples(
+    metrics_by_type: Mapping[int, list[Metric]], fields_by_number: Mapping[int, Field]
+) -> Counter[str]:
+    """Count GPU metric samples that have no time or no data. The only key of the result is ``INCOMPLETE``."""
     if _EVENT.type_id not in fields_by_number:
         return Counter()
     types = fields_by_number[_EVENT.type_id]
-    mine = np.isin(types.values.view(np.int64), np.array(sorted(metrics_by_id), np.int64))
+    mine = np.isin(types.values.view(np.int64), np.array(sorted(metrics_by_type), np.int64))
     if types.valid is not None:
         mine &= types.valid
     complete = mine.copy()
@@ -164,15 +168,15 @@ def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], fields_by_numbe
 
 
 def _group_events_by_type(
-    event_types: Int64Array, complete_mask: Mask, metrics_by_id: Mapping[int, list[Metric]]
+    event_types: Int64Array, complete_mask: Mask, metrics_by_type: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Int64Array]]:
-    """Yield each event type of GPU metrics that occurs, and the ascending indices of its complete events.
+    """Yield each event type of GPU metrics that has complete events, and the ascending indices of these events.
 
-    The mask ``complete_mask`` selects the complete events: those that have an event type, a time and data.
+    The argument ``complete_mask`` is a mask of the complete events, which have an event type, a time and data.
     """
     events = np.flatnonzero(complete_mask)
     events = events[np.argsort(event_types[events], kind="stable")]
-    listed = np.array(sorted(metrics_by_id), np.int64)
+    listed = np.array(sorted(metrics_by_type), np.int64)
     firsts, lasts = (np.searchsorted(event_types[events], listed, side) for side in ("left", "right"))
     for nth in np.flatnonzero(lasts > firsts).tolist():
         yield int(listed[nth]), events[firsts[nth] : lasts[nth]]
@@ -199,7 +203,7 @@ class _Samples(NamedTuple):
             Times, event types, metric ids and values, as arrays with one element per sample and metric.
         """
         if int(self.sizes[event_indices].min()) < max((m.at + m.size for m in metrics), default=0):
-            raise Damage("a sample of GPU metrics is shorter than the metrics that its event type declares")
+            raise Damage("a GPU metric sample is shorter than the metrics that the event type of the sample declares")
         budget.reserve(len(event_indices) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.offsets[event_indices]
         values = np.empty((len(event_indices), len(metrics)), np.int64)
@@ -214,7 +218,7 @@ class _Samples(NamedTuple):
 
 
 def _check_no_overlap(metrics: Sequence[Metric]) -> None:
-    """Raise an error if metrics overlap, because a small sample of such metrics could have any number of rows."""
+    """Raise an error if metrics overlap, because a small sample could otherwise have any number of rows."""
     for one, other in itertools.pairwise(metrics):
         if one.at + one.size > other.at:
             raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")

@@ -1,8 +1,8 @@
 """Find the NVTX ranges that are MPI calls.
 
 The MPI wrapper of nsys opens a range in the domain ``MPI`` for each MPI call. Exports contain these ranges in tables of
-MPI calls instead of the table of ranges. The wrapper also registers payload schemas with reserved ids. A domain with
-the same name that a program creates has no such schemas, and its ranges stay in the table of ranges.
+MPI calls instead of the table of ranges. The wrapper also registers payload schemas with reserved ids. If a
+program creates a domain with the same name, the domain lacks these schemas, and its ranges stay in the table of ranges.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class MpiDomains:
             fields_by_number: Decoded fields of the events, by field number.
             event_count: Number of events.
         """
-        ranges = np.isin(_read_integer_field(fields_by_number, _NVTX.event_type, event_count), RANGES)
+        ranges = np.isin(_get_integer_values(fields_by_number, _NVTX.event_type, event_count), RANGES)
         threads, domains = (
-            _read_integer_field(fields_by_number, f, event_count).view(np.int64)
+            _get_integer_values(fields_by_number, f, event_count).view(np.int64)
             for f in (_NVTX.global_tid, _NVTX.domain_id)
         )
         calls = np.zeros(event_count, np.bool_)
@@ -74,7 +74,7 @@ class MpiDomains:
 
 
 def find_mpi_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:
-    """Find the NVTX domains that the MPI wrapper of nsys created, by their name and their payload schemas.
+    """Find the NVTX domains that the MPI wrapper of nsys created. Names and payload schemas identify them.
 
     If the report has none of these schemas, the result is empty and no events are read.
 
@@ -100,11 +100,11 @@ def find_mpi_domains(schemas: Schemas, events: Events, strings: pa.Array, budget
     return MpiDomains(frozenset(pairs))
 
 
-def _read_integer_field(
-    fields_by_number: Mapping[int, Field], number: int, total: int
+def _get_integer_values(
+    fields_by_number: Mapping[int, Field], field_number: int, event_count: int
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return the values of an integer field of events. The value is 0 where the field is absent."""
-    field = fields_by_number.get(number)
+    field = fields_by_number.get(field_number)
     if field is None:
-        return np.zeros(total, np.uint64)
+        return np.zeros(event_count, np.uint64)
     return field.values if field.valid is None else np.where(field.valid, field.values, np.uint64(0))

@@ -99,7 +99,7 @@ _PAYLOAD = layout.TABLES["NVTX_EVENTS"].columns["binaryData"].path[0]
 
 
 class _OtherEvents(NamedTuple):
-    """A filter that selects the events that are not MPI calls, in order to exclude them."""
+    """A filter that excludes all NVTX events except MPI calls."""
 
     domains: MpiDomains
 
@@ -113,18 +113,18 @@ class _OtherEvents(NamedTuple):
 
 @dataclass
 class _Arguments:
-    """The integer arguments of several calls.
+    """The integer arguments of several MPI calls.
 
     Attributes:
         total: Number of calls.
-        values: The argument of each call and a mask of the calls that have it, by column name.
+        values: For each column name, the argument of each call and a mask of the calls that have the argument.
     """
 
     total: int
     values: dict[str, tuple[Int64Array, Mask]]
 
     def set_argument(self, column: str, rows: Int64Array, values: Int64Array) -> None:
-        """Set an argument of the calls at the given rows. The argument is specified by the name of its column."""
+        """Set the argument that belongs to a column, for the calls at the given rows."""
         if column not in self.values:
             self.values[column] = np.zeros(self.total, np.int64), np.zeros(self.total, np.bool_)
         numbers, valid = self.values[column]
@@ -132,9 +132,9 @@ class _Arguments:
         valid[rows] = True
 
     def build_argument_array(self, column: str, *, null_if_zero: bool) -> pa.Array:
-        """Return an argument of all calls, given the name of its column, or null for calls without the argument.
+        """Return the argument of each call that belongs to a column. The value is null for calls without the argument.
 
-        If ``null_if_zero`` is True, arguments that are 0 become null, too.
+        If ``null_if_zero`` is True, 0 is also converted to null.
         """
         if column not in self.values:
             return col.build_null_array(self.total, pa.int64())
@@ -147,10 +147,10 @@ def list_fields_of_mpi_calls(domains: MpiDomains) -> NeededFields:
     return arrays.list_payload_fields(_NVTX_EVENTS, (*_COLUMNS, "binaryData"), _OtherEvents(domains))
 
 
-def decode_calls(
+def decode_mpi_calls(
     schemas: Schemas, domains: MpiDomains, fields: EventFields, budget: Budget
 ) -> dict[str, dict[str, pa.Array]]:
-    """Decode the MPI calls of a batch of NVTX events, and return the columns of each table of MPI calls, by table name.
+    """Decode the MPI calls in a batch of NVTX events into the columns of each table of MPI calls, by table name.
 
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
@@ -166,7 +166,7 @@ def decode_calls(
 
 
 class _Payloads(NamedTuple):
-    """The first extended payload of each event. Events without a payload have the schema id 0.
+    """The first extended payload of each MPI call. Calls without an extended payload have the schema id 0.
 
     Attributes:
         words: The 64-bit integer at each offset of the buffer of the payloads.
@@ -205,7 +205,7 @@ class _Payloads(NamedTuple):
         return cls(buffer.words, keys, starts, stops)
 
     def find_table_indices(self) -> Int64Array:
-        """Return, for each event, the index in ``CALLS`` of the table that the event belongs to."""
+        """Return the index in ``CALLS`` of the table that each call belongs to."""
         numbers, names = self.keys[:, 2] - FIRST_SCHEMA, list(CALLS)
         indices = np.full(len(numbers), names.index(OTHER))
         for name, ids in SCHEMAS.items():
@@ -215,7 +215,7 @@ class _Payloads(NamedTuple):
     def decode_integers(
         self, payload_indices: Int64Array, offset: int, size: int, *, signed: bool
     ) -> tuple[Int64Array, Mask]:
-        """Decode an integer from each payload that is long enough to contain it.
+        """Decode the integer at an offset from each payload that is long enough.
 
         Args:
             payload_indices: Indices of the payloads.
@@ -224,7 +224,7 @@ class _Payloads(NamedTuple):
             signed: Whether the integer is signed.
 
         Returns:
-            The integers of the payloads that are long enough, and a mask of the rows with such payloads.
+            The integers of the payloads that are long enough, and a mask of these payloads.
         """
         long: Mask = self.stops[payload_indices] - self.starts[payload_indices] >= offset + size
         unused = 64 - 8 * size
@@ -233,7 +233,7 @@ class _Payloads(NamedTuple):
 
 
 class _CallDecoder(NamedTuple):
-    """A decoder that converts the MPI calls of a batch to the tables of MPI calls.
+    """A decoder that converts the MPI calls in a batch of events to rows of the tables of MPI calls.
 
     Attributes:
         calls: Payloads of the calls.
@@ -248,7 +248,7 @@ class _CallDecoder(NamedTuple):
     budget: Budget
 
     def decode_call_table(self, table_name: str, rows: Int64Array) -> dict[str, pa.Array]:
-        """Return all columns of a table of calls.
+        """Return all columns of a table of MPI calls.
 
         Args:
             table_name: Name of the table.
@@ -269,14 +269,16 @@ class _CallDecoder(NamedTuple):
         }
 
     def _decode_arguments(self, table_name: str, rows: Int64Array) -> _Arguments:
-        """Decode the arguments of the calls at the given rows."""
+        """Decode the integer arguments of the MPI calls at the given rows."""
         arguments = _Arguments(len(rows), {})
         for group, schema in _group_payloads_by_schema(self.calls.keys[rows], self.schemas):
             for entry in schema.entries:
                 column = _ARGUMENTS[table_name].get(entry.name)
                 size = compute_integer_size(entry, self.schemas)
                 if column and size and not entry.flags & ARRAYS:
-                    values, long = self.calls.decode_integers(rows[group], entry.offset, size, signed=_is_signed(entry))
+                    values, long = self.calls.decode_integers(
+                        rows[group], entry.offset, size, signed=_is_signed_integer(entry)
+                    )
                     arguments.set_argument(column, group[long], values)
         return arguments
 
@@ -284,12 +286,12 @@ class _CallDecoder(NamedTuple):
 def _repeat_calls_by_request(
     rows: Int64Array, calls: _Payloads, schemas: Schemas, budget: Budget
 ) -> tuple[Int64Array, pa.Array]:
-    """Repeat the index of each call once per MPI request that the call waits for.
+    """Return the index of each MPI call once per request that the call starts or waits for.
 
     The index of a call without requests occurs once, with a null handle.
 
     Returns:
-        The repeated indices, and the handle of the request that belongs to each of them.
+        The repeated indices, and the request handle for each of these indices.
     """
     counts, at = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     room = np.maximum(calls.stops[rows] - calls.starts[rows], 0)
@@ -331,13 +333,13 @@ def _group_payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> 
 
 
 def compute_integer_size(entry: SchemaEntry, schemas: Schemas) -> int:
-    """Return the size in bytes of a schema entry if it is an integer of 1, 2, 4 or 8 bytes, or 0 otherwise."""
+    """Return the size in bytes of an integer schema entry (1, 2, 4 or 8), or 0 for any other entry."""
     is_integer = FORMS.get(entry.type) in (ValueFormat.SIGNED, ValueFormat.UNSIGNED)
     size = schemas.sizes.get(entry.type, 0)
     return size if is_integer and size in (1, 2, 4, 8) else 0
 
 
-def _is_signed(entry: SchemaEntry) -> bool:
+def _is_signed_integer(entry: SchemaEntry) -> bool:
     return FORMS.get(entry.type) is ValueFormat.SIGNED
 
 
@@ -372,7 +374,7 @@ def decode_rank_rows(
 def decode_communicator_rows(
     schemas: Schemas, ranks: Sequence[Mapping[str, int | None]]
 ) -> list[dict[str, int | str | None]]:
-    """Return the rows of the table of MPI communicators, given the rows of the table of MPI ranks."""
+    """Return the rows of the table of MPI communicators. The rank of each process is looked up in ``ranks``."""
     rank_of = {int(row["globalTid"] or 0) & int(PROCESS): row["rank"] for row in ranks}
     rows: list[dict[str, int | str | None]] = []
     for instance in schemas.instances:
@@ -385,7 +387,7 @@ def decode_communicator_rows(
             size, column = compute_integer_size(entry, schemas), _COMMUNICATOR.get(entry.name)
             data = instance.data[entry.offset : entry.offset + size]
             if column and size and len(data) == size:
-                value = int.from_bytes(data, "little", signed=_is_signed(entry) or size == _REQUEST_BYTES)
+                value = int.from_bytes(data, "little", signed=_is_signed_integer(entry) or size == _REQUEST_BYTES)
                 row[column] = None if value < 0 and column in _NULL_IF_NEGATIVE else value
         rows.append(row)
     return rows

@@ -1,4 +1,4 @@
-"""Name the kinds of events that no declared table contains, so that they can be counted and listed by name."""
+"""Return display names for the kinds of events that no declared table contains."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
 
 
 def format_event_kind(kind: int) -> str | None:
-    """Return the name of a kind of events, or None if a declared table may contain events of this kind.
+    """Return the display name of a kind of event, or None if a declared table may contain events of this kind.
 
-    The result is therefore also None for function calls, GPU activities and generic events, because their kind does not
-    determine whether a declared table contains them.
+    The result is None for function calls, GPU activities and generic events, because their kind does not determine
+    whether a declared table contains them.
     """
     if kind == entries.GENERIC:
         return None
@@ -105,40 +105,42 @@ def format_event_kind(kind: int) -> str | None:
     return None if is_decoded else format_event_type(payload, event_type)
 
 
-def format_event_type(payload: int, event_type: int) -> str:
-    """Return the name of the events with the given payload field and event type."""
-    if payload == layout.NVTX:
+def format_event_type(payload_field: int, event_type: int) -> str:
+    """Return the display name of events with the given payload field and event type."""
+    if payload_field == layout.NVTX:
         return f"NVTX {NVTX_RANGE_ENDS.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
 
 
-def format_incomplete_event(payload: int, event_type: int) -> str:
-    """Return the name of events of one type that lack all fields by which rows of a table are identified."""
-    return "process without a name" if payload == layout.PROCESS else format_event_type(payload, event_type)
+def format_incomplete_event(payload_field: int, event_type: int) -> str:
+    """Return the display name of events that lack all fields that identify the rows of a table."""
+    if payload_field == layout.PROCESS:
+        return "process without a name"
+    return format_event_type(payload_field, event_type)
 
 
 def format_generic_event(source: str | None) -> str:
-    """Return the name of the generic events of a source, such as GPU metrics. None stands for an unknown source."""
+    """Return the display name of generic events from a source, or from an unknown source if ``source`` is None."""
     return "generic event" if source is None else f"generic event of {source}"
 
 
 def format_call_class(event_class: int) -> str:
     """Return the display name of a class of function calls.
 
-    If the class is unknown, the name contains its number.
+    The name of an unknown class contains the number of the class.
     """
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")
 
 
 def format_activity(event_type: int) -> str:
-    """Return the name of the GPU activities of an event type that have none of the known activity fields."""
+    """Return the display name of GPU activities that have none of the known activity fields."""
     return f"GPU activity of type {event_type}"
 
 
 def format_call(event_type: int, event_class: int | None) -> str | None:
-    """Return the name of the function calls with the given type and class, or None if a declared table contains them.
+    """Return the display name of function calls, or None if a declared table contains calls of this type and class.
 
-    If the calls have no class, ``event_class`` is None.
+    The argument ``event_class`` is None for calls without a class.
     """
     if event_class is None:
         return WITHOUT_CLASS

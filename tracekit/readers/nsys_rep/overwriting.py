@@ -1,4 +1,4 @@
-"""Overwrite private values in the messages of a report, visiting only fields that may hold such values.
+"""Overwrite private values in the messages of a report. Only fields that may hold private values are visited.
 
 The number of steps is limited in proportion to the size of the file. Otherwise, redacting a small file could take very
 long, because LZ4 can compress a million fields to a few bytes.
@@ -45,18 +45,18 @@ _KEY_AND_LENGTH = 5
 
 
 class StepBudget:
-    """A limit on the number of steps for redacting a file. One step processes one field, for example.
+    """A limit on the number of steps for redacting a file. For example, visiting a field takes one step.
 
     Attributes:
-        left: Number of steps that are still allowed.
+        left: Number of remaining steps.
     """
 
     def __init__(self, size: int) -> None:
-        """Create the budget for a file, given its size in bytes."""
+        """Create the budget for a file with the given size in bytes."""
         self._limit = self.left = BASE_STEPS + STEPS_PER_BYTE * size
 
     def deduct_steps(self, steps: int = 1) -> None:
-        """Subtract a number of steps from those that are still allowed for redacting the file.
+        """Subtract a number of steps from the remaining budget.
 
         Raises:
             Damage: Not enough steps are left.
@@ -66,7 +66,7 @@ class StepBudget:
             raise self.create_limit_exceeded_error()
 
     def deduct_string_steps(self, string_size: int) -> None:
-        """Subtract the steps for searching a string of a given size in bytes from those that are still allowed.
+        """Subtract the steps for searching a string of the given size in bytes from the remaining budget.
 
         Raises:
             Damage: Not enough steps are left.
@@ -74,13 +74,15 @@ class StepBudget:
         self.deduct_steps(1 + string_size // BYTES_PER_STEP)
 
     def create_limit_exceeded_error(self) -> Damage:
-        """Return the error for a file that takes more steps to redact than are allowed."""
-        return Damage(f"redacting it takes more than {self._limit} steps, which is too many for a file of its size")
+        """Return the error for a file whose redaction exceeds the maximum number of steps."""
+        return Damage(
+            f"redacting the report takes more than {self._limit} steps, which is too many for a file of this size"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class BlockEntries:
-    """The encoded events of a block of events, or the encoded strings of a block of strings, which are called entries.
+    """The entries of a block: encoded events in a block of events, or encoded strings in a block of strings.
 
     Attributes:
         body: Bytes of the decompressed block.
@@ -120,7 +122,7 @@ class BlockEntries:
         return self.body[self.starts[entry_index] : self.stops[entry_index]]
 
     def select_spans_within_entry(self, entry_index: int, spans: Spans) -> list[Span]:
-        """Return the intervals that start in an event or string, with offsets relative to its start."""
+        """Return the intervals that start in an event or string, with offsets relative to the event or string."""
         start, stop = int(self.starts[entry_index]), int(self.stops[entry_index])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans[first:last]]
@@ -143,7 +145,7 @@ class BlockEntries:
                 at = part.end
 
     def encode_with_values(self, values_by_entry: dict[int, bytes], budget: StepBudget) -> bytes:
-        """Return the bytes of the block with new values for some of its events or strings.
+        """Return the bytes of the block with new values for the given events or strings.
 
         The argument ``values_by_entry`` maps the index of an event or string in the block to its new value.
         """
@@ -159,7 +161,7 @@ class BlockEntries:
         return b"".join((*out, self.body[copied:]))
 
     def _find_field_offset(self, search_start: int, value_start: int, budget: StepBudget) -> int:
-        """Return the offset of the field whose value starts at a given offset, searching from an earlier offset."""
+        """Return the offset of the field with a value at ``value_start``. The search begins at ``search_start``."""
         view = memoryview(self.body)
         while (part := locate_field(self.body, view, search_start)).value_start < value_start:
             budget.deduct_steps()
@@ -170,8 +172,8 @@ class BlockEntries:
 class Overwriter:
     """A redactor that overwrites private values in the messages and strings of a report.
 
-    Private values are names and other values that were collected from the report, and values that are recognizable by
-    their format, such as UUIDs.
+    Private values are names and other values that were collected from the report, and values with a recognizable
+    format, such as UUIDs.
     """
 
     def __init__(self, redaction: Redaction, budget: StepBudget, matcher: PrivateValueMatcher) -> None:
@@ -198,7 +200,7 @@ class Overwriter:
 
         Args:
             value: Bytes to copy.
-            spans: Intervals that may hold private values. If it is None, the bytes are searched for them.
+            spans: Intervals that may hold private values. If it is None, the bytes are searched for private values.
         """
         spans = self.find_private_value_spans(value) if spans is None else spans
         out = bytearray(value)
@@ -217,7 +219,7 @@ class Overwriter:
         return self.redaction.overwrite_private_values(self.matcher, text, pattern_mask)
 
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
-        """Return a copy of a block with private values overwritten in fields that hold neither events nor strings."""
+        """Overwrite private values in the fields of a block that hold neither events nor strings, and return a copy."""
         out = bytearray(entries.body)
         for start, end in entries.iterate_unknown_fields(self.budget):
             inside = [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans if start <= a < end]
@@ -228,11 +230,11 @@ class Overwriter:
 def find_innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
     """Yield the innermost fields of a message that contain any of the given intervals.
 
-    Bytes are treated as a message if they can be parsed as one and every interval in them lies within one of its
-    fields.
+    Bytes are treated as a message if they can be parsed as a message and each interval lies within one field of this
+    message.
 
     Yields:
-        The start and end offset of a field, and the combined bit mask of the intervals in it.
+        The start and end offset of a field, and the bitwise OR of the pattern masks of the intervals in the field.
     """
     waiting: list[tuple[int, int, int, Spans]] = [(0, len(value), 0, spans)]
     while waiting:
@@ -248,7 +250,7 @@ def find_innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Ite
 
 
 def _find_fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
-    """Return the fields of a message that contain any of the given intervals, each with its intervals.
+    """Return the fields of a message that contain any of the given intervals, and the intervals in each field.
 
     The result is None if the bytes are not a message, or if an interval does not lie within one field.
     """
@@ -269,7 +271,7 @@ def _find_fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) 
 
 
 class _NotAMessageError(Exception):
-    """Raised if bytes cannot be parsed as a message."""
+    """Error that is raised if bytes cannot be parsed as a message."""
 
 
 def _iterate_delimited_fields(message: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
@@ -289,7 +291,7 @@ def _iterate_delimited_fields(message: bytes, budget: StepBudget) -> Iterator[Fi
 def edit_entries(
     entries: BlockEntries, indices: Iterable[int], edit: Callable[[int, bytes], bytes], budget: StepBudget
 ) -> bytes:
-    """Return the bytes of a block after editing the events or strings with the given indices."""
+    """Edit the events or strings of a block with the given indices, and return the bytes of the changed block."""
     values: dict[int, bytes] = {}
     for nth in indices:
         budget.deduct_steps()

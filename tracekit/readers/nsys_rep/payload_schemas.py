@@ -1,8 +1,8 @@
 """Determine how to format NVTX payloads as JSON from the schemas that a program registered for them.
 
 A schema describes the layout of payloads like a struct in C. It lists entries with types, names and offsets. The type
-of an entry may be another schema or an enum, and an entry may be an array of fixed length. From each schema, a plan is
-computed: the constant strings and the values that make up the JSON text that nsys writes for a payload, in order. A
+of an entry may be another schema or an enum, and an entry may be an array of fixed length. A plan is computed
+from each schema. It lists, in order, the constant strings and the values that make up the JSON text of a payload. A
 schema has no plan if its layout depends on values in the payload.
 """
 
@@ -55,10 +55,10 @@ class Value(NamedTuple):
     """The location, size and format of one value of a payload.
 
     Attributes:
-        form: Way in which the value is formatted.
-        at: Offset of the value in the payload.
+        form: Format of the value in JSON.
+        at: Offset of the value in the payload in bytes.
         size: Size of the value in bytes, or 0 if it extends to the end of the payload.
-        labels: Names of the values of the enum, or None if the value is not an enum.
+        labels: Names of the enum values, or None if the value is not an enum.
     """
 
     form: ValueFormat
@@ -82,7 +82,7 @@ class Plan:
 
     Attributes:
         fragments: Constant strings and values, in the order in which they occur in the JSON text.
-        size: Exact size of the payloads in bytes, or None if a payload may have any size from ``min_size`` on.
+        size: Exact size of a payload in bytes, or None if a payload may have any size of at least ``min_size``.
     """
 
     fragments: Fragments
@@ -119,7 +119,7 @@ class Labels:
         return NUMBER_WIDTH + ESCAPED * sum(map(len, (*self.names.values(), *self.flags.values())))
 
     def format_enum_value(self, value: int) -> str:
-        """Return the name of an enum value as nsys writes it."""
+        """Return the name that nsys writes for an enum value."""
         if value in self.names:
             return self.names[value]
         return ", ".join(n for bit, n in self.flags.items() if value & bit) or f"{value} - not registered"
@@ -198,7 +198,7 @@ SIZES = dict(enumerate(_C_TYPE_SIZES, 1)) | {
 
 
 class _NoPlanError(Exception):
-    """Raised if the layout of a schema is unknown or depends on values in the payload."""
+    """Error that is raised if the layout of a schema is unknown or depends on values in the payload."""
 
 
 @dataclass
@@ -221,7 +221,7 @@ class Schemas:
 
     @classmethod
     def parse(cls, message: Message) -> Schemas:
-        """Parse the message with the payload schemas of a report."""
+        """Parse the message that contains the payload schemas of a report."""
         parsed = cls()
         types, schema, enum = load_fields("PredefinedType"), load_fields("PayloadSchema"), load_fields("PayloadEnum")
         listed = enumerate(message.messages(load_fields("PayloadSchemas").types), 1)
@@ -241,9 +241,9 @@ class Schemas:
         return parsed
 
     def plan_formatting(self, process_id: int, domain_id: int, schema_id: int) -> Plan | None:
-        """Return a plan for formatting the payloads of a schema, or None if they cannot be formatted.
+        """Return a plan for formatting the payloads of a schema as JSON, or None if formatting is not possible.
 
-        Payloads cannot be formatted if their layout is unknown, depends on their values, or is too large.
+        The result is None if the layout of the payloads is unknown, depends on their values, or is too large.
 
         Args:
             process_id: Global process id of the process that registered the schema.
@@ -262,7 +262,7 @@ class Schemas:
         return self._plans.get(key)
 
     def _plan_schema_formatting(self, process_id: int, domain_id: int, schema: PayloadSchema) -> Plan | None:
-        """Return a plan for formatting the payloads of a schema, or None if they cannot be formatted."""
+        """Return a plan for formatting the payloads of a schema as JSON, or None if formatting is not possible."""
         planner = _Planner(self, process_id, domain_id)
         try:
             fragments = planner.plan_struct(schema, 0, 0)
@@ -272,14 +272,14 @@ class Schemas:
             self._planned_values += planner.values
             if self._planned_values > MAX_PLANNED:
                 number = self._planned_values
-                raise Damage(f"its payload schemas have {number} values, but tracekit supports at most {MAX_PLANNED}")
+                raise Damage(f"the payload schemas have {number} values, but tracekit supports at most {MAX_PLANNED}")
         named = ["{" + encode_json_string(schema.name) + ":", *fragments, "}"] if schema.name else fragments
         plan = Plan(list(_join_adjacent_constants(named)), schema.size or None)
         values = sum(not isinstance(p, str) for p in plan.fragments)
         return plan if values <= plan.min_size and plan.max_width <= MAX_WIDTH else None
 
     def _plan_predefined_type(self, type_id: int) -> Fragments:
-        """Return the fragments of the JSON text of payloads that have a predefined type instead of a schema.
+        """Return the JSON fragments of payloads that have a predefined type instead of a schema.
 
         If a payload contains several values, only the first value is formatted.
         """
@@ -299,7 +299,7 @@ class _Planner:
         self.values = 0
 
     def plan_struct(self, schema: PayloadSchema, offset: int, depth: int) -> Fragments:
-        """Return the fragments of the JSON text of a struct: constant strings, and values to format.
+        """Return the JSON fragments of a struct: constant strings, and values to format.
 
         Args:
             schema: Schema of the struct.
@@ -311,7 +311,7 @@ class _Planner:
         fragments: Fragments = []
         after = 0
         for nth, entry in enumerate(schema.entries):
-            self._count_values(1)
+            self._add_to_value_count(1)
             size, align = self.compute_size_and_alignment(entry)
             behind = _align_up(after, min(align, schema.pack or align))
             start = entry.offset if entry.offset or not nth else behind
@@ -323,19 +323,19 @@ class _Planner:
         return ["{", *fragments, "}"]
 
     def plan_entry(self, entry: SchemaEntry, offset: int, size: int, depth: int) -> Fragments:
-        """Return the fragments of the JSON text of an entry of a struct: constant strings, and values to format.
+        """Return the JSON fragments of a struct entry: constant strings, and values to format.
 
-        The fragments are concatenated in order. There are none for a union, which nsys omits.
+        The result is empty for a union, which nsys omits.
         """
         inner = self.report.schemas.get((*self.key, entry.type))
         if inner is not None and inner.kind in (UNION, UNION_WITH_SELECTOR):
             return []
-        if not _is_array(entry):
+        if not _is_array_entry(entry):
             return [
                 f"{encode_json_string(_format_entry_name(entry, inner))}:",
                 *self.plan_value(entry, inner, offset, size, depth),
             ]
-        self._count_values(entry.length)
+        self._add_to_value_count(entry.length)
         items = (self.plan_value(entry, inner, offset + i * size, size, depth) for i in range(entry.length))
         return [
             f"{encode_json_string(entry.name)}:[",
@@ -346,9 +346,9 @@ class _Planner:
     def plan_value(
         self, entry: SchemaEntry, nested_schema: PayloadSchema | None, offset: int, size: int, depth: int
     ) -> Fragments:
-        """Return the fragments of the JSON text of one value of an entry: constant strings, and values to format.
+        """Return the JSON fragments of one value of a struct entry: constant strings, and values to format.
 
-        An entry that is an array has several values.
+        An array entry has several values.
         """
         if entry.flags & POINTER:
             return ['""']
@@ -365,10 +365,10 @@ class _Planner:
         return ['""'] if form is ValueFormat.BLANK else [Value(form, offset, size)]
 
     def compute_size_and_alignment(self, entry: SchemaEntry) -> tuple[int, int]:
-        """Return the size and the alignment of one value of an entry in bytes.
+        """Return the size and alignment in bytes of one value of a schema entry.
 
         Raises:
-            _NoPlanError: The size is unknown, or it depends on values in the payload.
+            _NoPlanError: The size is unknown or depends on values in the payload.
         """
         if entry.flags & OFFSETS or entry.flags & ARRAYS not in (0, FIXED_ARRAY):
             raise _NoPlanError
@@ -391,7 +391,7 @@ class _Planner:
         return size, size
 
     def compute_alignment(self, schema_id: int, schema: PayloadSchema) -> int:
-        """Return the alignment of a struct in bytes, which is the largest alignment of its entries.
+        """Return the alignment of a struct in bytes: the largest alignment of its entries, limited by ``schema.pack``.
 
         Raises:
             _NoPlanError: The struct contains itself, or its size is unknown.
@@ -406,15 +406,15 @@ class _Planner:
             raise _NoPlanError
         return self.alignments[schema_id]
 
-    def _count_values(self, count: int) -> None:
+    def _add_to_value_count(self, count: int) -> None:
         self.values += count
         if self.values > MAX_VALUES:
             raise _NoPlanError
 
 
-def _read_unsigned_number(message: Message, field: int) -> int:
+def _read_unsigned_number(message: Message, field_number: int) -> int:
     """Return the unsigned integer value of a field, or 0 if the field is absent."""
-    return (message.int_value(field) or 0) & _U64
+    return (message.int_value(field_number) or 0) & _U64
 
 
 def _parse_schema(message: Message) -> PayloadSchema:
@@ -458,13 +458,13 @@ def _parse_enum(message: Message) -> Labels:
     )
 
 
-def _is_array(entry: SchemaEntry) -> bool:
+def _is_array_entry(entry: SchemaEntry) -> bool:
     return bool(entry.flags & FIXED_ARRAY) and entry.type not in STRINGS
 
 
 def _count_entry_values(entry: SchemaEntry) -> int:
-    """Return the number of values of an entry, which is 1 unless the entry is an array."""
-    return entry.length if _is_array(entry) else 1
+    """Return the number of values of a schema entry, which is 1 unless the entry is an array."""
+    return entry.length if _is_array_entry(entry) else 1
 
 
 def _is_size_supported(value_format: ValueFormat, size: int) -> bool:
@@ -477,26 +477,26 @@ def _is_size_supported(value_format: ValueFormat, size: int) -> bool:
 
 
 def _align_up(offset: int, alignment: int) -> int:
-    """Return the smallest multiple of an alignment that is not less than an offset."""
+    """Round an offset up to the next multiple of an alignment."""
     return -(-offset // max(1, alignment)) * max(1, alignment)
 
 
 def _format_entry_name(entry: SchemaEntry, nested_schema: PayloadSchema | None) -> str:
-    """Return the name of an entry in JSON.
+    """Return the JSON key of a schema entry.
 
-    For a nested struct, it is preceded by the name of the schema of the struct.
+    The key of a nested struct begins with the name of its schema.
     """
     schema = "" if nested_schema is None else nested_schema.name
     return f"{schema}:{entry.name}" if schema and entry.name else schema or entry.name
 
 
 def encode_json_string(text: str) -> str:
-    """Encode a string as JSON in the same way as nsys: slashes are escaped, and non-ASCII characters are not."""
+    """Encode a string as JSON like nsys, which escapes slashes but not non-ASCII characters."""
     return f'"{text.translate(_ESCAPES)}"'
 
 
 def _join_adjacent_constants(fragments: Fragments) -> Iterator[str | Value]:
-    """Yield the constant strings and values of a plan, with adjacent constant strings concatenated."""
+    """Yield the fragments of a plan, but concatenate adjacent constant strings."""
     constant = ""
     for fragment in fragments:
         if isinstance(fragment, str):

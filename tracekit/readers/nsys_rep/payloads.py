@@ -1,8 +1,8 @@
 """Format extended NVTX payloads as the JSON text that nsys writes when it exports with ``--include-json``.
 
-All payloads of one schema have their values at the same offsets. Therefore, they are formatted together: the first
-value of each payload, then the second value of each payload, and so on. Payloads whose layout depends on their values,
-or whose schema is missing, are formatted as hexadecimal strings instead.
+All payloads of one schema have their values at the same offsets. Therefore, they are formatted column by column: first
+the first value of each payload, then the second value, and so on. A payload is formatted as a hexadecimal string if its
+layout depends on its values, or if its schema is missing.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def format_payloads(
         max_chars: Maximum number of characters of all strings together. If it is None, ``MAX_TEXT`` is used.
 
     Returns:
-        The JSON string and the hexadecimal string of each event. If all payloads of an event can be formatted as JSON,
-        the hexadecimal string is null, otherwise the JSON string is null. Without payloads, both are null.
+        The JSON string and the hexadecimal string of each event. The hexadecimal string is null if all payloads
+        of the event can be formatted as JSON. Otherwise, the JSON string is null. Events without payloads have neither.
 
     Raises:
         Damage: A message is invalid, or the strings may exceed the maximum number of characters.
@@ -93,12 +93,14 @@ def format_payloads(
     keys = np.stack([processes, get_int64_values(domains)[items.rows], items.schemas.view(np.int64)], 1)
     formatted = _format_payloads_as_json(schemas, items, keys, MAX_TEXT if max_chars is None else max_chars)
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
-    joined, first = _join_lists(edges, formatted), edges[:-1]
+    joined, first = _join_strings_of_lists(edges, formatted), edges[:-1]
     alone = pa.array((np.diff(edges) == 1) & (items.schemas[first] >= np.uint64(FIRST_SCHEMA)))
     strings = pc.if_else(alone, joined, _concatenate_strings_by_row(b"[", joined, b"]"))
     other = pa.nulls(len(strings), _BYTES)
     if strings.null_count:
-        other = pc.if_else(strings.is_null(), _join_lists(edges, items.format_hexadecimal()), pa.scalar(None, _BYTES))
+        other = pc.if_else(
+            strings.is_null(), _join_strings_of_lists(edges, items.format_hexadecimal()), pa.scalar(None, _BYTES)
+        )
     places = np.full(len(payloads), -1)
     places[items.rows[first]] = np.arange(len(first))
     index = pa.array(places, mask=places < 0)
@@ -160,7 +162,7 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, 
     """Copy the messages that contain extended payloads to one buffer.
 
     Returns:
-        The buffer, and for each copied message, its index in ``payloads`` and its start and end offset in the buffer.
+        The buffer, and arrays with the index in ``payloads``, the start offset and the end offset of each message.
     """
     data = np.frombuffer(payloads.buffers()[2], np.uint8)
     edges = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset :][: len(payloads) + 1].astype(np.int64)
@@ -209,7 +211,7 @@ def _split_payloads(
 def _format_payloads_as_json(
     schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.int64], max_chars: int
 ) -> pa.Array:
-    """Format payloads as JSON strings. The string is null if a payload cannot be formatted.
+    """Format each payload as a JSON string, or as null if formatting is not possible.
 
     Args:
         schemas: Payload schemas of the report.
@@ -234,16 +236,16 @@ def _format_payloads_as_json(
                 f"the texts of {len(keys):,} NVTX payloads could have more than {max_chars:,} characters in total, "
                 "the maximum that tracekit supports"
             )
-        arrays.append(_format_by_plan(items.data, items.starts[group], items.stops[group], plan))
+        arrays.append(_format_payloads_by_plan(items.data, items.starts[group], items.stops[group], plan))
         places[group] = np.arange(done, done + len(group))
         done += len(group)
     return pa.concat_arrays(arrays).take(pa.array(places, mask=places < 0))
 
 
 def group_equal_rows(matrix: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
-    """Yield each distinct row of a matrix and the ascending indices of all rows that are equal to it.
+    """Yield each distinct row of a matrix, and the ascending indices of all rows equal to this row.
 
-    The values of the distinct rows are yielded as unsigned 64-bit integers.
+    The values of a distinct row are unsigned 64-bit integers.
     """
     if not len(matrix):
         return
@@ -262,8 +264,8 @@ def group_equal_rows(matrix: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int,
         first = end
 
 
-def _format_by_plan(data: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
-    """Format payloads of one schema as JSON strings."""
+def _format_payloads_by_plan(data: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
+    """Format payloads of the same schema as JSON strings."""
     parts = [p.encode() if isinstance(p, str) else _format_value(data, starts, stops, p) for p in plan.fragments]
     return _concatenate_strings_by_row(pa.array([b""] * len(starts), _BYTES), *parts)
 
@@ -272,11 +274,11 @@ def _format_value(data: Bytes, starts: Int64Array, stops: Int64Array, value: Val
     """Format one value of each payload as JSON."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
-        return _quote_strings(_split_bytes(data[_list_interval_offsets(begin, stops - begin)], stops - begin))
+        return _encode_json_strings(_split_bytes(data[_list_interval_offsets(begin, stops - begin)], stops - begin))
     raw = data[begin[:, None] + np.arange(value.size)]
     if value.form is ValueFormat.TEXT:
         sizes = _compute_trimmed_sizes(raw) if value.size > 1 else np.ones(len(raw), np.int64)
-        return _quote_strings(_split_bytes(data[_list_interval_offsets(begin, sizes)], sizes))
+        return _encode_json_strings(_split_bytes(data[_list_interval_offsets(begin, sizes)], sizes))
     if value.form in (ValueFormat.ADDRESS, ValueFormat.BYTE):
         digits = _split_bytes(_DIGITS[raw[:, ::-1]].reshape(-1), np.full(len(raw), 2 * value.size)).cast(pa.string())
         shortest = pc.ascii_ltrim(digits, characters="0")
@@ -288,7 +290,7 @@ def _format_value(data: Bytes, starts: Int64Array, stops: Int64Array, value: Val
 
 
 def _compute_trimmed_sizes(byte_rows: Bytes) -> Int64Array:
-    """Return the number of bytes in each row, not counting trailing zero bytes."""
+    """Return the size of each row of bytes without trailing zero bytes."""
     written = byte_rows[:, ::-1] != 0
     return np.where(written.any(axis=1), byte_rows.shape[1] - written.argmax(axis=1), 0)
 
@@ -306,7 +308,7 @@ def _format_integers(numbers: Ints) -> pa.Array:
 
 
 def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
-    """Format floats with as few digits as possible without loss. As in nsys exports, an exponential form is quoted."""
+    """Format floats with the fewest digits that preserve the value. Like nsys, quote numbers in exponential form."""
     if numbers.dtype.itemsize == np.dtype(np.float32).itemsize:
         numbers = numbers.astype("U").astype(np.float64)
     shortest = pc.replace_substring_regex(pa.array(numbers.astype("U")), r"\.0$", "")
@@ -314,8 +316,8 @@ def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
     return pc.if_else(plain, shortest, pc.binary_join_element_wise('"', shortest, '"', "")).cast(_BYTES)
 
 
-def _quote_strings(column: pa.Array) -> pa.Array:
-    """Encode byte strings as JSON strings, including the quotes. Bytes that are not valid UTF-8 are kept."""
+def _encode_json_strings(column: pa.Array) -> pa.Array:
+    """Encode byte strings as JSON strings, including the quotes. Invalid UTF-8 is left unchanged."""
     data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for special in _SPECIAL[np.isin(_SPECIAL, data)].tolist():
         column = pc.replace_substring(
@@ -325,12 +327,12 @@ def _quote_strings(column: pa.Array) -> pa.Array:
 
 
 def _concatenate_strings_by_row(*parts: bytes | pa.Array) -> pa.Array:
-    """Concatenate constants and columns of strings row by row. The result is null where any string is null."""
+    """Concatenate constants and string columns row by row. A row is null if any of its strings is null."""
     return pc.binary_join_element_wise(*(pa.scalar(p, _BYTES) if isinstance(p, bytes) else p for p in parts), b"")
 
 
-def _join_lists(edges: Int64Array, column: pa.Array) -> pa.Array:
-    """Join the strings of each list with commas. A list that contains null becomes null.
+def _join_strings_of_lists(edges: Int64Array, column: pa.Array) -> pa.Array:
+    """Join the strings of each list with commas. A list that contains null is converted to null.
 
     Args:
         edges: Offsets of the lists in ``column``.
@@ -340,7 +342,7 @@ def _join_lists(edges: Int64Array, column: pa.Array) -> pa.Array:
 
 
 def _split_bytes(data: Bytes, sizes: Int64Array) -> pa.Array:
-    """Split bytes into consecutive strings of the given sizes in bytes."""
+    """Split a byte array into consecutive strings of the given sizes in bytes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
         _BYTES, len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(data))]
@@ -348,16 +350,16 @@ def _split_bytes(data: Bytes, sizes: Int64Array) -> pa.Array:
 
 
 def _list_interval_offsets(starts: Int64Array, sizes: Int64Array) -> Int64Array:
-    """Return the offset of every byte in some intervals, in the order of the intervals."""
+    """Return the offset of every byte in the given intervals, in the order of the intervals."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
 
 
 def get_int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the values of an integer column, with 0 in place of null."""
+    """Return the values of an integer column as an array, with 0 in place of null."""
     return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _get_mask_or_true(presence: Mask | None) -> Mask | np.bool_:
-    """Return the mask of the messages that have a field, or true if all messages have it (``presence`` is None)."""
+    """Return the mask ``presence``, or true if it is None because all messages have the field."""
     return np.True_ if presence is None else presence

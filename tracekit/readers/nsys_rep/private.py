@@ -1,6 +1,6 @@
-"""Edit the fields of a report that hold private values.
+"""Redact the fields of a report that hold private values.
 
-An edit is a function that takes the bytes of a field and returns the redacted bytes.
+An editor is a function that takes the bytes of a field or message and returns the redacted bytes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def create_section_editors(redaction: Redaction) -> dict[str, Edit]:
 
 
 def create_trailer_editor(redaction: Redaction) -> Edit:
-    """Return a function that replaces binary UUIDs of GPUs in the report trailer, but not textual UUIDs."""
+    """Return a function that replaces binary UUIDs of GPUs in the report trailer. Textual UUIDs are unchanged."""
 
     def replace_if_binary(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
@@ -104,14 +104,14 @@ def create_message_fields_editor(message: str, **edits: Edit) -> Edit:
 
     Args:
         message: Name of the message type.
-        edits: Edit of each field, by field name.
+        edits: Editing function of each field, by field name.
     """
     fields = load_fields(message)
     return create_message_editor({getattr(fields, name): edit for name, edit in edits.items()})
 
 
 def create_optional_message_editor(message: str, **edits: Edit) -> Edit:
-    """Return a function that edits the fields of a message, but leaves bytes that are not a message unchanged."""
+    """Return a function that edits the fields of a message. Bytes that are not a message are returned unchanged."""
     edit = create_message_fields_editor(message, **edits)
 
     def edit_if_message(data: bytes) -> bytes:
@@ -129,7 +129,7 @@ def _create_private_value_editor(redaction: Redaction, kind: str) -> Edit:
 
 
 def _create_device_name_editor(redaction: Redaction) -> Edit:
-    """Return a function that replaces the name of a device, unless it denotes the local machine."""
+    """Return a function that replaces a device name unless the name denotes the local machine."""
     return lambda value: value if is_local_device(value) else redaction.replace_value(HOST, value)
 
 
@@ -148,7 +148,7 @@ def _create_environment_variable_editor(redaction: Redaction) -> Edit:
 def _create_launch_options_editor(redaction: Redaction) -> Edit:
     """Return a function that removes environment variables from launch options.
 
-    All remaining strings of the launch options are redacted as command lines.
+    The returned function redacts all other strings as command lines.
     """
     variable = _create_environment_variable_editor(redaction)
 
@@ -187,7 +187,7 @@ def create_target_machine_editor(redaction: Redaction) -> Edit:
 
 
 def _create_network_device_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
-    """Return a function that, applied to each field of a network device, clears the hardware address."""
+    """Return a function that edits one field of a network device, and clears the field of the hardware address."""
 
     def clear_address(span: FieldSpan, value: bytes) -> bytes:
         if span.number != load_fields("NetworkDevice").guid or not value.strip(b"\0"):
@@ -199,10 +199,10 @@ def _create_network_device_editor(redaction: Redaction) -> Callable[[FieldSpan, 
 
 
 def create_process_editor(redaction: Redaction) -> Edit:
-    """Return a function that removes the folder and the arguments of a process, and keeps the name of its program."""
+    """Return a function that removes the folder and the arguments of a process, but not its program name."""
 
     def redact_process(data: bytes) -> bytes:
-        replaced = _redact_strings(data, list(iterate_field_spans(data)))
+        replaced = _redact_process_strings(data, list(iterate_field_spans(data)))
 
         def replace_string(span: FieldSpan, value: bytes) -> bytes:
             if span.value_start not in replaced:
@@ -216,7 +216,7 @@ def create_process_editor(redaction: Redaction) -> Edit:
 
 
 class ProcessesOfEvent(NamedTuple):
-    """The properties of the processes in an event that determine how the event is redacted.
+    """The properties of the processes in one event that determine how the event is redacted.
 
     Attributes:
         environments: Ids of the strings that hold the environments of the processes.
@@ -237,12 +237,12 @@ class ProcessesOfEvent(NamedTuple):
                 fields = list(iterate_field_spans(data))
                 numbers = [p for p in fields if p.number == _PROCESS.environment_text_id and p.kind == VARINT]
                 environments += [convert_to_signed(read_varint(memoryview(data), p.value_start)[0]) for p in numbers]
-                need_edit = need_edit or bool(_redact_strings(data, fields))
+                need_edit = need_edit or bool(_redact_process_strings(data, fields))
         return cls(environments, need_edit)
 
 
-def _redact_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
-    """Return the redacted strings of a process by their offset in ``data``, omitting strings that do not change."""
+def _redact_process_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
+    """Return the redacted strings of a process by offset in ``data``. Strings that do not change are omitted."""
     texts = [(p.value_start, p.number, data[p.value_start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     replaced: dict[int, bytes] = {}
@@ -257,12 +257,12 @@ def _redact_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
 
 
 def _clear_value(_value: bytes) -> bytes:
-    """Return empty bytes, which replace the value of any field."""
+    """Return empty bytes to replace the value of a field."""
     return b""
 
 
 def _is_only_text(value: bytes) -> bool:
-    """Return whether bytes are a string that cannot be parsed as a message."""
+    """Return whether bytes are a non-empty string that cannot be parsed as a message."""
     if not value or not is_text(value):
         return False
     try:

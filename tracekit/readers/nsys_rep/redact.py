@@ -1,7 +1,7 @@
 """Write a copy of a report without values that identify people and machines. All other values are unchanged.
 
 Sections are copied in order, and the raw data is copied block by block. Only blocks whose content changes are
-compressed again. Lengths and offsets are updated only where they depend on such blocks.
+compressed again. Lengths and offsets are updated only where they depend on changed blocks.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         key: Key that determines the pseudonyms, or None for a random key.
 
     Returns:
-        The number of replaced values by kind.
+        The number of replaced values of each kind.
 
     Raises:
         CorruptTraceError: The report is damaged, or redacting it takes more steps than allowed for its size.
@@ -86,7 +86,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
 
 
 def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values that ``write_redacted`` would replace, by kind, without writing a file.
+    """Return the number of values of each kind that ``write_redacted`` would replace, without writing a file.
 
     Raises:
         CorruptTraceError: The report is damaged, or redacting it takes more steps than allowed for its size.
@@ -109,7 +109,7 @@ def _write_redacted_copy(source: Source, out: BinaryIO, key: bytes | None) -> di
 
 
 class _NullFile(io.RawIOBase):
-    """A file that discards everything that is written to it and keeps only the total size."""
+    """A writable file that discards its data and records only the total size."""
 
     def __init__(self) -> None:
         self._length = 0
@@ -126,12 +126,12 @@ class _NullFile(io.RawIOBase):
         return size
 
     def seek(self, _offset: int, _whence: int = io.SEEK_SET) -> int:
-        """Return the size of the file. The arguments are ignored, because the position is always at the end."""
+        """Return the size of the file, because the position is always at the end. The arguments are ignored."""
         return self._length
 
 
 class _SearchedBlock(NamedTuple):
-    """A block, its decompressed bytes, and the intervals that may hold private values."""
+    """A block, its decompressed bytes, and the intervals of these bytes that may hold private values."""
 
     block: Block
     body: bytes
@@ -141,7 +141,7 @@ class _SearchedBlock(NamedTuple):
 class _RedactedReport:
     """A report that is being redacted.
 
-    Small sections are edited when the object is created, and blocks are edited when they are written.
+    The constructor redacts small sections. Blocks are redacted when they are written.
     """
 
     def __init__(self, container: Container, source: Source, key: bytes | None) -> None:
@@ -153,7 +153,7 @@ class _RedactedReport:
         if not self.lead.startswith(FILE_MAGIC):
             raise Damage("a section overlaps the magic bytes of the file")
         if sum(map(len, container.sections.values())) > source.size:
-            raise Damage("its sections overlap")
+            raise Damage("the sections of the report overlap")
         self._check_string_count(source.size)
         edits = private.create_section_editors(self.redaction)
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
@@ -171,7 +171,7 @@ class _RedactedReport:
         self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.build_matcher())
 
     def write(self, out: BinaryIO) -> None:
-        """Write the whole redacted file. The section of offsets follows the raw data, which determines the offsets."""
+        """Write the redacted report. The section of offsets follows the raw data, which determines the offsets."""
         out.write(self.lead)
         contents: list[bytes] = []
         offsets = b""
@@ -187,7 +187,7 @@ class _RedactedReport:
         out.write(TAIL.pack(at, END))
 
     def _check_string_count(self, file_size: int) -> None:
-        """Check that the number of strings that the file declares is plausible for the size of the file.
+        """Raise an error if the report declares too many strings for the size of its file.
 
         Raises:
             Damage: The number of strings exceeds the limit for a file of this size.
@@ -195,15 +195,15 @@ class _RedactedReport:
         declared = self.raw.stream.int_value(_STREAM.string_count) or 0
         if declared > BASE_STRINGS + file_size:
             raise Damage(
-                f"it declares {declared} strings, but tracekit supports at most {BASE_STRINGS + file_size} "
+                f"the report declares {declared} strings, but tracekit supports at most {BASE_STRINGS + file_size} "
                 f"in a file of {file_size} bytes"
             )
 
     def _list_section_names(self) -> list[str]:
-        """Return the names of the sections in the order in which they are written.
+        """Return the names of the sections in the order in which the copy contains them.
 
-        The order of the file is kept, because nsys requires the sections in the order of the table of contents. The
-        section of offsets is moved after the raw data if necessary, because the raw data determines the offsets.
+        This is the order of the original file, because nsys requires the sections in the order of the table of
+        contents. However, the section of offsets always follows the raw data, which determines the offsets.
         """
         names = sorted(self.container.sections, key=lambda name: self.container.offsets[name])
         if OFFSETS in names[: names.index(RAW)]:
@@ -212,7 +212,7 @@ class _RedactedReport:
         return names
 
     def _write_raw_data(self, out: BinaryIO) -> bytes:
-        """Write the raw data, and return the bytes of the section that holds its offsets."""
+        """Write the redacted raw data, and return the bytes of the section that holds the new offsets."""
         raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite_private_values
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
         event_blocks = self._find_spans_in_blocks(raw.blocks, self.overwriter.find_private_value_spans)
@@ -249,17 +249,14 @@ class _RedactedReport:
         return head + bytes(self.raw.data[block.offset : block.offset + block.packed])
 
     def _decompress(self, block: Block) -> bytes:
-        """Return the decompressed bytes of a block.
-
-        The steps that decompression takes are deducted from the step budget.
-        """
+        """Return the decompressed bytes of a block, and deduct the steps for decompression from the step budget."""
         self.budget.deduct_steps(block.size // DECOMPRESSED_BYTES_PER_STEP)
         return bytes(self.raw.decompress(block))
 
     def _find_spans_in_blocks(
         self, blocks: Iterable[Block], find_spans: Callable[[bytes], list[Span]]
     ) -> Iterator[_SearchedBlock]:
-        """Yield blocks with the intervals that may hold private values, searching some megabytes at a time."""
+        """Yield each block with its intervals that may hold private values. Several blocks are searched at once."""
         batch: list[tuple[Block, bytes]] = []
         size = 0
         for block in blocks:
@@ -272,12 +269,12 @@ class _RedactedReport:
         yield from _search_batch_of_blocks(batch, find_spans)
 
     def _collect_names_from_events(self) -> set[int]:
-        """Collect private names from the environment variables in events.
+        """Collect private names from environment variables in events, and return the ids of environment strings.
 
         The indices of the events that contain processes to redact are added to the attribute ``processes``.
 
         Returns:
-            The ids of the strings that hold the environments of processes.
+            The ids of the strings that hold the environment variables of processes.
         """
         environments: set[int] = set()
         for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._find_environment_starts):
@@ -301,7 +298,7 @@ class _RedactedReport:
         return environments
 
     def _read_entry(self, entries: BlockEntries, entry_index: int) -> bytes:
-        """Return the bytes of an entry. The steps that parsing them takes are deducted from the step budget."""
+        """Return the bytes of an entry, and deduct the steps for parsing them from the step budget."""
         event = entries[entry_index]
         self.budget.deduct_string_steps(MESSAGE_COST * len(event))
         return event
@@ -318,7 +315,7 @@ class _RedactedReport:
         return start is not None and is_environment(text)
 
     def _find_environment_starts(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
-        """Return the offsets at which an environment may begin, as intervals of one byte."""
+        """Return the offsets at which a list of environment variables may begin, as intervals of one byte."""
         try:
             starts = find_environment_candidates(data, self.budget.left, include_homes=include_homes)
         except TooManyCandidates as e:
@@ -327,7 +324,7 @@ class _RedactedReport:
         return [(start, start + 1, 0) for start in starts]
 
     def _collect_names_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
-        """Collect private names from environment variables in strings.
+        """Collect private names from environment variables in strings, and return the blocks of strings.
 
         The ids of the strings that programs printed are added to the attribute ``outputs``.
 
@@ -352,7 +349,7 @@ class _RedactedReport:
 
         Args:
             entries: The entries of the block.
-            ids: The id of each entry that is a string. For any other entry, the id of the last string before it.
+            ids: The string id of each entry. An entry that is not a string has the id of the last string before it.
         """
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
@@ -384,7 +381,7 @@ class _RedactedReport:
         }
 
     def _redact_strings_block(self, searched_block: _SearchedBlock, first_string_id: int) -> bytes:
-        """Redact the strings of a block, and return the new bytes of the block."""
+        """Redact the strings of a block, and return the redacted bytes of the block."""
         _, body, spans = searched_block
         if not spans and not self.outputs and not self.environments:
             return body
@@ -409,7 +406,7 @@ class _RedactedReport:
         return edit_entries(entries, sorted(chosen), redact_string, self.budget)
 
     def _redact_events_block(self, searched_block: _SearchedBlock) -> bytes:
-        """Redact a block of events, and return its bytes."""
+        """Redact the events of a block, and return the redacted bytes of the block."""
         block, body, spans = searched_block
         processes = self.processes.get(block.offset, set())
         if not processes and not spans:
@@ -430,7 +427,7 @@ class _RedactedReport:
 
 
 def _encode_contents_entry(name: str, offset: int, size: int) -> bytes:
-    """Encode the entry of a section in the table of contents."""
+    """Encode the entry for a section in the table of contents of a report."""
     fields = load_fields("Section")
     entry = (
         encode_field(fields.name, name.encode()) + encode_field(fields.offset, offset) + encode_field(fields.size, size)
@@ -441,7 +438,7 @@ def _encode_contents_entry(name: str, offset: int, size: int) -> bytes:
 def _search_batch_of_blocks(
     batch: list[tuple[Block, bytes]], find_spans: Callable[[bytes], list[Span]]
 ) -> Iterator[_SearchedBlock]:
-    """Search several blocks at once, and yield each block with the intervals that may hold private values."""
+    """Search several blocks at once, and yield each block with its intervals that may hold private values."""
     spans = find_spans(b"\0".join(body for _, body in batch)) if batch else []
     start = 0
     for block, body in batch:
@@ -454,7 +451,7 @@ def _search_batch_of_blocks(
 
 
 def _find_occurrences(data: bytes, needle: bytes) -> Iterator[int]:
-    """Yield every offset at which a byte sequence occurs in data."""
+    """Yield every offset at which ``needle`` occurs in ``data``."""
     at = data.find(needle)
     while at >= 0:
         yield at
@@ -462,5 +459,5 @@ def _find_occurrences(data: bytes, needle: bytes) -> Iterator[int]:
 
 
 def _holds_changed_offset(field: FieldSpan, new_offsets: dict[int, int]) -> bool:
-    """Return whether a field holds one of the offsets that changed, given the new offsets by field number."""
+    """Return whether a field holds an offset that is in ``new_offsets``, which maps field numbers to new offsets."""
     return field.kind == VARINT and field.number in new_offsets

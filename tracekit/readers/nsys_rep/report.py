@@ -1,4 +1,4 @@
-"""Read the source tables of a report, with the same names, rows and order as in an export of the report."""
+"""Read the source tables of a report, with the same names, rows and row order as in an export."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Report:
     Attributes:
         path: Path of the file.
         columns: Column names of each source table, including tables without rows.
-        hint: Hint for errors about a damaged report.
+        hint: Hint in error messages about a damaged report.
     """
 
     hint = COPY_AGAIN
@@ -79,7 +79,7 @@ class Report:
         self._warned: Counter[tuple[int, str]] = Counter()
 
     def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that match its filter. If a table is missing, the number is 0.
+        """Count the matching rows for each pair of a table and a filter. The count is 0 if the table is missing.
 
         All tables of events are counted in one pass over the report.
         """
@@ -92,8 +92,7 @@ class Report:
     def max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table, derived from the number of events in the report.
 
-        The result is 0 for tables that are usually small. Instead, memory for such tables is reserved as their rows are
-        read.
+        The result is 0 for tables that are usually small. Memory for small tables is reserved as their rows are read.
         """
         if table in GENERIC_TABLES:
             listed = self.gpu_metrics if table == SAMPLES else self.counter_fields
@@ -101,13 +100,13 @@ class Report:
         return self.raw_data.event_count if table in layout.TABLES and not layout.TABLES[table].nested_message else 0
 
     def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
-        """Read columns of several tables in batches. All tables of events are read in one pass over the blocks.
+        """Read columns of several tables in batches. All tables of events are read in one pass over the report.
 
-        A pass reads some megabytes of the report at a time, in several threads. A column that the report lacks is null.
-        The column ``rowid`` numbers the rows from 1.
+        Several threads read the report in batches of some megabytes. All values of a column that the report lacks are
+        null. The column ``rowid`` numbers the rows from 1.
 
         Yields:
-            The index of a request, and the result of its function ``convert`` for one batch.
+            For each batch, the index of its request and the result of ``Request.convert``.
 
         Raises:
             CorruptTraceError: The report is damaged.
@@ -142,13 +141,13 @@ class Report:
         repaired: Counter[tuple[str, str]],
         skipped: Counter[tuple[int, str]],
     ) -> Iterator[list[Result]]:
-        """Read all batches of events, and yield the results of all requests for each batch.
+        """Read all batches of events. For each batch, yield the results of all requests.
 
         Args:
             requests: Requests for tables of events.
-            repaired: Counter to which the number of strings with invalid UTF-8 is added, by table and column.
-            skipped: Counter that is updated with the number of skipped events, by payload field and name. If several
-                requests skip events of the same name, the largest of their numbers is used.
+            repaired: Counter of strings with invalid UTF-8 by table and column, which is updated.
+            skipped: Counter of skipped events by payload field and name, which is updated. If several requests skip
+                events with the same name, the largest of their counts is used.
         """
         lock = threading.Lock()
 
@@ -184,9 +183,9 @@ class Report:
     def _warn_about_skipped_events(self, skipped: Counter[tuple[int, str]], payload_fields: Collection[int]) -> None:
         """Warn about skipped events of unknown types, which may be rows of the tables that were read.
 
-        Events that an earlier warning counted are not counted again.
+        Events that were counted in an earlier warning are not counted again.
         """
-        known = unknown_events.list_unknown_event_types(self.events.count_by_kind())
+        known = unknown_events.iterate_unknown_event_types(self.events.count_by_kind())
         unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payload_fields})
         for (payload, name), number in (unknown - self._warned).items():
             tables = unknown_events.TABLES[payload]
@@ -196,7 +195,7 @@ class Report:
     def _convert_batch(
         self, request: Request[Result], batch: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
     ) -> Result:
-        """Filter the rows of a batch, convert their types, and return the result of ``Request.convert`` for them."""
+        """Filter the rows of a batch, convert the column types, and return the result of ``Request.convert``."""
         matching = _filter_rows(batch, request.where)
         rows = len(next(iter(matching.values())))
         budget.reserve(rows, request.row_bytes, "events")
@@ -252,22 +251,22 @@ class Report:
 
     @functools.cached_property
     def gpu_metrics(self) -> dict[int, list[Metric]]:
-        """The GPU metrics in the samples of each event type."""
+        """The GPU metrics in each sample, by event type."""
         with convert_damage(self.path, file=self.container.file):
             return metrics.read_gpu_metrics_by_type(self.raw_data)
 
     @functools.cached_property
     def counter_fields(self) -> dict[int, list[CounterField]]:
-        """The fields of the counter samples of each event type."""
+        """The fields of each counter sample, by event type."""
         with convert_damage(self.path, file=self.container.file):
             return counters.read_counter_fields_by_type(self.raw_data)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the report file."""
         self.container.close()
 
     def _list_source_columns(self) -> dict[str, tuple[str, ...]]:
-        """Return the names of the columns that the nsys version of the report exports, by source table."""
+        """Return the column names of each source table, as exported by the nsys version that wrote the report."""
         version = self.container.nsys_version
         known = {
             name: tuple(c for c, at in table.columns.items() if not () < version < at.since)
@@ -288,7 +287,7 @@ class Report:
     def _open_memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
         """Return a context manager that provides the memory budget of a request.
 
-        Generic events have twice the budget, because repeated samples have a high compression ratio.
+        The budget for generic events is twice as large, because repeated samples have a high compression ratio.
         """
         per_byte = (2 if request.table in GENERIC_TABLES else 1) * BYTES_PER_BYTE
         return self._ledger.open_budget_for_read((request.table, *request.types, request.where), per_byte)
@@ -296,7 +295,7 @@ class Report:
     def _create_event_selection(self, request: Request[Result]) -> Selection:
         """Return the selection of the events that a request needs.
 
-        If the filter applies to the event type, only events that match it are selected.
+        If the request filters by event type, only events of the requested types are selected.
         """
         if request.table in GENERIC_TABLES:
             return Selection(entries.GENERIC)
@@ -310,7 +309,7 @@ class Report:
         )
 
     def _list_payload_fields(self, request: Request[Result]) -> NeededFields:
-        """Return the payload fields that a request needs."""
+        """Return the payload fields that must be decoded for a request."""
         if request.table in GENERIC_TABLES:
             return NeededFields()
         if request.table in mpi_calls.CALLS:
@@ -329,7 +328,7 @@ class Report:
         return have or [ROWID]
 
     def _create_exclusion_filter(self, table: EventTable) -> EventFilter | None:
-        """Return the filter that selects events to exclude from a table, or None to exclude no events."""
+        """Return a filter for the events to exclude from a table, or None if no events are excluded."""
         return self.mpi_domains if table.payload == layout.NVTX and self.mpi_domains else None
 
     def _decode_request(
@@ -342,7 +341,7 @@ class Report:
     ) -> dict[str, pa.Array]:
         """Decode the columns that a request needs from the selected events of a batch."""
         if request.table in mpi_calls.CALLS:
-            return self._decode_calls(request.table, fields, selected_events, budget)
+            return self._decode_mpi_calls(request.table, fields, selected_events, budget)
         if request.table == SAMPLES:
             return metrics.decode_metric_samples(self.gpu_metrics, selected_events, budget, skipped)
         if request.table == counters.TABLE:
@@ -359,21 +358,21 @@ class Report:
             return columns
         return columns | payloads.build_payload_columns(self.payload_schemas, columns, budget)
 
-    def _decode_calls(
+    def _decode_mpi_calls(
         self, table: str, fields: EventFields, selected_events: SelectedEvents, budget: Budget
     ) -> dict[str, pa.Array]:
-        """Decode a table of MPI calls from the NVTX events of a batch. All tables of MPI calls are decoded together."""
+        """Decode a table of MPI calls from a batch of NVTX events. The first call decodes all tables of MPI calls."""
         if not self.mpi_domains:
             return mpi_calls.create_empty_call_columns(table)
         if not fields.mpi_calls:
-            fields.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi_domains, fields, budget)
+            fields.mpi_calls = mpi_calls.decode_mpi_calls(self.payload_schemas, self.mpi_domains, fields, budget)
         columns = fields.mpi_calls[table]
         rows = len(columns["start"])
         before = selected_events.prefix_totals({ROWID: rows})[ROWID]
         return columns | {ROWID: col.build_number_array(np.arange(before + 1, before + rows + 1))}
 
     def _build_small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
-        """Return all columns of a table that is built as a whole instead of from batches of events."""
+        """Return all columns of a table that is built at once instead of from batches of events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw_data.strings))
             return {
@@ -388,7 +387,7 @@ class Report:
         return {ROWID: col.build_number_array(np.arange(1, len(rows) + 1)), **listed}
 
     def _read_small_table(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
-        """Return the rows of a table that has few rows."""
+        """Return the rows of a small source table, each as a mapping from column names to values."""
         if table == PAYLOAD_SCHEMAS:
             return ({"name": schema.name} for schema in self.payload_schemas.schemas.values())
         if table not in mpi_calls.SMALL:
@@ -398,7 +397,7 @@ class Report:
 
 
 def _merge_selections_by_payload(selections: Sequence[Selection]) -> list[Selection]:
-    """Return the union of the selections with the same payload field, for each selection."""
+    """Replace each selection by the union of all selections with the same payload field."""
     types_by_payload: dict[int, set[int]] = {}
     for payload, types in selections:
         types_by_payload.setdefault(payload, set()).update(types)
@@ -407,14 +406,14 @@ def _merge_selections_by_payload(selections: Sequence[Selection]) -> list[Select
 
 
 def _find_payload_field(table: str) -> int:
-    """Return the number of the event field that holds the payloads of the rows of a table."""
+    """Return the number of the event field that holds the payload of each row of a table."""
     if table in mpi_calls.CALLS:
         return layout.NVTX
     return entries.GENERIC if table in GENERIC_TABLES else layout.TABLES[table].payload
 
 
 def _create_row_count_request(table: str, where: Where | None) -> Request[int]:
-    """Return the request that counts the rows of a table that match a filter."""
+    """Return a request that counts the matching rows of a table."""
     return Request(table, {ROWID: pa.int64()}, where, lambda batch: int(batch.num_rows))
 
 
@@ -423,7 +422,7 @@ def _build_value_array(values: list[int | str | None]) -> pa.Array:
 
 
 def _filter_rows(columns: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
-    """Filter the rows of columns, and return the columns with only the rows that match."""
+    """Return the given columns with only the rows that match a filter."""
     if where is None:
         return columns
     column = columns[where.column]

@@ -1,4 +1,4 @@
-"""Count the events of a report that no declared table contains, and their total bytes, by class of event."""
+"""Count the events of a report that no declared table contains, and sum their sizes, by class of event."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class EventsReport(Protocol):
 
     @property
     def gpu_metrics(self) -> Mapping[int, Sequence[Metric]]:
-        """The GPU metrics in the samples of each event type."""
+        """The GPU metrics in each sample, by event type."""
         ...
 
     @property
     def counter_fields(self) -> Mapping[int, Sequence[CounterField]]:
-        """The fields of the counter samples of each event type."""
+        """The fields of each counter sample, by event type."""
         ...
 
     @property
@@ -55,13 +55,12 @@ class EventsReport(Protocol):
 
 
 class _FieldCheck(NamedTuple):
-    """A condition that events must meet to be rows of a declared table: they must have at least one of several fields.
+    """A check whether events are rows of a declared table, which need at least one of several fields.
 
     Attributes:
-        selection: Selection of the events to which the condition applies.
+        selection: Selection of the events to check.
         fields: Numbers of the fields.
-        name: Function that returns the class under which events without any of the fields are counted, given their
-            type.
+        name: Function that takes an event type, and returns the event class for events without any of the fields.
     """
 
     selection: Selection
@@ -70,7 +69,7 @@ class _FieldCheck(NamedTuple):
 
 
 def _create_identifying_fields_check(table: str) -> _FieldCheck:
-    """Return a check for the events of a table, which need at least one of the identifying fields of the table."""
+    """Return a check that events of a table have at least one identifying field of the table."""
     declared = layout.TABLES[table]
     return _FieldCheck(
         Selection(declared.payload, declared.event_types),
@@ -106,7 +105,7 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
         for event_type, selected_events in zip(call_types, calls, strict=True):
             sizes += _sum_sizes_of_calls(selected_events, event_type)
         for check, selected_events in zip(_CHECKS, checked, strict=True):
-            sizes += _sum_sizes_without_fields(selected_events, check)
+            sizes += _sum_sizes_of_events_without_fields(selected_events, check)
         return sizes
 
     listed = [(names.format_event_kind(kind), *size) for kind, size in report.events.sum_sizes_by_kind().items()]
@@ -136,8 +135,8 @@ def _sum_sizes_of_generic_events(
 def _sum_sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the function calls of one event type.
 
-    One item is yielded per event class. Its first element is None if declared tables contain the calls of the class.
-    If they contain only the calls with certain nested messages, another item counts the calls without such a message.
+    There is one item per event class. Its first element is None if declared tables contain the calls of the class. If
+    the tables contain only calls with certain nested messages, another item counts the calls without these messages.
     """
     for event_class, count, size in _sum_sizes_by_value(
         selected_events, np.arange(len(selected_events.starts)), layout.CLASS
@@ -152,8 +151,8 @@ def _sum_sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Ite
             yield names.format_call_class(event_class), len(rest), int(_get_payload_sizes(selected_events, rest).sum())
 
 
-def _sum_sizes_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
-    """Yield the event class, count and total size in bytes of the events that contain none of the fields of a check.
+def _sum_sizes_of_events_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
+    """Yield the event class, count and total size in bytes of the events that have none of the fields of a check.
 
     There is one item per event type.
     """
@@ -170,9 +169,9 @@ def _sum_sizes_without_fields(selected_events: SelectedEvents, check: _FieldChec
 def _sum_sizes_by_value(
     selected_events: SelectedEvents, rows: Int64Array, field_number: int
 ) -> Iterator[tuple[int | None, int, int]]:
-    """Yield each value of a field, and the number and total size in bytes of the given events that have this value.
+    """Yield each value of a field, and the number and total size in bytes of the events with this value.
 
-    The value None stands for the events without the field.
+    The value is None for events without the field.
     """
     field = decode(
         selected_events.buffer, selected_events.starts[rows], selected_events.stops[rows], (field_number,)
@@ -199,9 +198,9 @@ def _find_rows_of_class(selected_events: SelectedEvents, event_class: int) -> In
 
 
 def _decode_nested_messages(selected_events: SelectedEvents, rows: Int64Array) -> list[Field | None]:
-    """Return the nested messages that identify the rows of tables, decoded from the events at the given indices.
+    """Decode the nested messages that identify the rows of tables from the events at the given indices.
 
-    The result has one field per kind of nested message, or None for a kind that none of the events contains.
+    The result has one field per kind of nested message. The field is None if no event contains this kind.
     """
     parts = {t.nested_message for t in layout.TABLES.values() if t.nested_message}
     outer = decode(
@@ -211,7 +210,7 @@ def _decode_nested_messages(selected_events: SelectedEvents, rows: Int64Array) -
 
 
 def _compute_presence_mask(field: Field | None, event_count: int) -> Mask:
-    """Return a mask of the events that have a field, given the number of events."""
+    """Return a mask with one element per event, which is true if the event has the field."""
     if field is None:
         return np.zeros(event_count, np.bool_)
     return np.ones(event_count, np.bool_) if field.valid is None else field.valid

@@ -1,7 +1,6 @@
-"""Count the events of unknown types that are skipped when a table is read, so that a warning can list them.
+"""Count the events of unknown types that are skipped when a table is read. The counts are used in warnings.
 
-Events of the types that the module ``names`` lists are not counted, because it is known that no declared table contains
-them.
+Event types that the module ``names`` lists are not counted, because no declared table contains their events.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TABLES = {
 
 
 def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
-    """Return the number of function calls that have an unknown class or no class, by name of the class.
+    """Count function calls with an unknown class or no class, by name of the class.
 
     Args:
         classes: Class of each function call, or None if no call has a class.
@@ -51,7 +50,7 @@ def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]
 def count_unknown_activities(
     selected_events: SelectedEvents, fields_by_number: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
-    """Return the number of GPU activities whose kind is unknown, by name of the event type.
+    """Count GPU activities of an unknown kind, by name of the event type.
 
     An activity of a type that the table expects is counted if it has no sibling field. An activity of an unknown type
     is counted if it has none of the known activity fields.
@@ -78,7 +77,7 @@ def count_unknown_activities(
 
 
 def _compute_mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
-    """Return a mask of the rows that have none of the given fields."""
+    """Return a mask of the given rows that have none of the given fields."""
     empty = np.ones(len(rows), np.bool_)
     for number in numbers:
         field = fields.get(number)
@@ -87,11 +86,10 @@ def _compute_mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[
     return empty
 
 
-def list_unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
-    """Yield the payload field, the number of events and the name of each unknown event type of calls and NVTX events.
+def iterate_unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
+    """Yield the payload field, event count and name of each unknown event type of function calls and NVTX events.
 
-    The argument ``count_by_kind`` maps the number that ``combine_into_event_kind`` computes to the number of events of
-    this kind.
+    The keys of ``counts_by_kind`` are kinds of events, as computed by ``combine_into_event_kind``.
     """
     for kind, number in counts_by_kind.items():
         if kind in (entries.GENERIC, entries.UNKNOWN):

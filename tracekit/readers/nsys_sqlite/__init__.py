@@ -1,4 +1,4 @@
-"""Reader of Nsight Systems SQLite exports (``nsys export --type sqlite``) of 2020 to 2026, up to schema 3.25."""
+"""Reader of SQLite exports of Nsight Systems 2020 to 2026 (``nsys export --type sqlite``), up to schema 3.25."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file is a SQLite export of nsys, or a SQLite database with a damaged schema."""
+    """Return whether a file is an Nsight Systems SQLite export, or a SQLite database with a damaged schema."""
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import read_table_names
@@ -26,19 +26,19 @@ def sniff(source: Source) -> bool:
 
 
 def open_export(source: Source) -> Capture:
-    """Open a SQLite export of nsys."""
+    """Open an Nsight Systems SQLite export."""
     from tracekit.readers.nsys_sqlite.capture import ExportCapture
 
     return ExportCapture(source)
 
 
 def redact_export(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of a SQLite export without values that identify people and machines.
+    """Write a copy of an Nsight Systems SQLite export without values that identify people and machines.
 
     The key determines the pseudonyms in the copy. If the key is None, a random key is used.
 
     Returns:
-        The number of replaced values by kind.
+        The number of replaced values of each kind.
     """
     from tracekit.readers.nsys_sqlite.redact import write_redacted
 
@@ -46,7 +46,7 @@ def redact_export(source: Source, target: Path, key: bytes | None = None) -> dic
 
 
 def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values in a SQLite export that identify people and machines, by kind."""
+    """Return the number of values in an Nsight Systems SQLite export that identify people and machines, by kind."""
     from tracekit.readers.nsys_sqlite import redact
 
     return redact.count_private_values(source)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ExportCapture(Export):
-    """An open SQLite export of nsys, whose declared tables are read column by column on demand."""
+    """An open Nsight Systems SQLite export, whose declared tables are read column by column on demand."""
 
     tables: ExportTables
 

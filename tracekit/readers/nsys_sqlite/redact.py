@@ -1,8 +1,8 @@
 """Write a copy of a SQLite export without values that identify people and machines. All other values are unchanged.
 
-The export is copied into a temporary SQLite database whose file has no name, so that no unredacted data remains on disk
-if the process is killed. The copy is changed in place and then written with ``VACUUM INTO``, which keeps rowids but
-does not copy deleted values that remain in unused parts of pages.
+The export is copied into a temporary SQLite database whose file has no name. Therefore, no unredacted data remains on
+disk if the process is killed. The copy is changed in place and then written with ``VACUUM INTO``, which preserves
+rowids but does not copy deleted values that remain in unused space of pages.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         key: Key that determines the pseudonyms, or None for a random key.
 
     Returns:
-        The number of redacted values by kind.
+        The number of redacted values of each kind.
 
     Raises:
         CorruptTraceError: The file is damaged, or its strings exceed the limits for a file of its size.
@@ -102,7 +102,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
 
 
 def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values that ``write_redacted`` would redact, by kind, without writing a file.
+    """Return the number of values of each kind that ``write_redacted`` would redact, without writing a file.
 
     Raises:
         CorruptTraceError: The file is damaged, or its strings exceed the limits for a file of its size.
@@ -115,12 +115,12 @@ def count_private_values(source: Source) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _copy_to_temporary_database(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """Return a context manager that copies an export into a temporary database, which is deleted when it is closed.
+    """Return a context manager that copies an export into a temporary database, and deletes the copy at the end.
 
-    SQLite keeps the database in its page cache. Pages that do not fit there are stored in a file without a name.
+    SQLite stores the database in its page cache. Pages that do not fit there are written to a file without a name.
 
     Yields:
-        The connection, and the number ``PRAGMA schema_version`` of the export, which the copy does not preserve.
+        The connection, and the value of ``PRAGMA schema_version`` in the export, which the copy does not preserve.
     """
     Database(source).close()  # checks what SQLite reads at its first statement
     with source.open() as file, _open_writable_database("") as db:
@@ -133,7 +133,7 @@ def _copy_to_temporary_database(source: Source) -> Iterator[tuple[sqlite3.Connec
 
 @contextlib.contextmanager
 def _open_writable_database(uri: str) -> Iterator[sqlite3.Connection]:
-    """Return a context manager that opens a database for changes without a journal. Queries return strings as bytes."""
+    """Return a context manager that opens a writable database without a journal. Queries return strings as bytes."""
     with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
         db.text_factory = bytes
         for setting in (
@@ -151,17 +151,17 @@ def _open_writable_database(uri: str) -> Iterator[sqlite3.Connection]:
 def _convert_sqlite_errors(source: Source) -> Iterator[None]:
     """Return a context manager that converts errors of SQLite to errors of tracekit or the operating system.
 
-    An error becomes an ``OSError`` if the copy cannot be written, and a ``CorruptTraceError`` about the export
-    otherwise.
+    An error is converted to an ``OSError`` if the copy cannot be written. All other errors are converted to a
+    ``CorruptTraceError`` about the export.
     """
     try:
         yield
     except (sqlite3.Error, MemoryError) as e:
         if getattr(e, "sqlite_errorcode", None) in _UNWRITTEN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from e
-        raise CorruptTraceError(f"cannot be redacted: {e}", path=source.path, hint=EXPORT_AGAIN) from e
+        raise CorruptTraceError(f"the export cannot be redacted: {e}", path=source.path, hint=EXPORT_AGAIN) from e
     except UnicodeDecodeError as e:
-        message = "cannot be redacted: the name of a table or column is not valid UTF-8"
+        message = "the export cannot be redacted: the name of a table or column is not valid UTF-8"
         raise CorruptTraceError(message, path=source.path, hint=EXPORT_AGAIN) from e
 
 
@@ -176,10 +176,10 @@ class _RedactedExport:
         self.strings = StringColumns(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
-        """Replace private values. If other strings contain names from these values, overwrite the names there.
+        """Replace private values, and overwrite names from these values in all other strings.
 
         Returns:
-            The number of redacted values by kind.
+            The number of redacted values of each kind.
         """
         self.db.execute("BEGIN")
         for table in ("META_DATA_CAPTURE", "EXPORT_META_DATA", "META_DATA_EXPORT"):
@@ -199,7 +199,7 @@ class _RedactedExport:
         return dict(self.redaction.counts)
 
     def _check_copy(self) -> None:
-        """Raise an error if the copy is damaged, not encoded in UTF-8, or has SQL that would run during redaction."""
+        """Raise an error if the copy is damaged, is not UTF-8, or has SQL that would run during redaction."""
         self.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
@@ -211,18 +211,18 @@ class _RedactedExport:
         encoding = self.db.execute("PRAGMA encoding").fetchone()[0]
         if encoding != b"UTF-8":
             raise UnsupportedVersionError(
-                f"its strings are encoded in {encoding.decode()}, but redaction supports only UTF-8",
+                f"the strings of the export are encoded in {encoding.decode()}, but redaction supports only UTF-8",
                 path=self.path,
                 hint=EXPORT_AGAIN,
             )
         check_expressions(self.db, self.path)
         damage = self.db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != b"ok":
-            message = "cannot be redacted: SQLite reports that its pages or rows are damaged"
+            message = "the export cannot be redacted: SQLite reports that its pages or rows are damaged"
             raise CorruptTraceError(message, path=self.path, hint=EXPORT_AGAIN)
 
     def _has_columns(self, table: str, *columns: str) -> bool:
-        """Return whether a table with all given columns exists, and is neither a view nor a virtual table."""
+        """Return whether an ordinary table, which is not a view or virtual table, exists and has all given columns."""
         if table not in self.strings.columns:
             return False
         listed = {c.decode() for (c,) in self.db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
@@ -235,12 +235,12 @@ class _RedactedExport:
         for (name,) in self.db.execute(f"SELECT DISTINCT CAST(name AS BLOB) FROM {table}").fetchall():  # noqa: S608
             named = "name = CAST(? AS TEXT)"
             if name == b"DEVICE_ID":
-                self._update_column(table, "value", named, self._redact_device, (name,))
+                self._update_column(table, "value", named, self._redact_device_name, (name,))
             elif kind := _find_private_kind_of_setting((name or b"").decode("utf-8", "replace")):
                 self._redact_column(kind, table, "value", named, (name,))
 
     def _redact_properties(self) -> None:
-        """Redact the private properties of the machine, including paths and the addresses of network devices."""
+        """Redact the private properties of machines, including paths and the addresses of network devices."""
         table = "TARGET_INFO_SYSTEM_ENV"
         if self._has_columns(table, "nameEnum", "value"):
             for number, kind in _PROPERTIES.items():
@@ -258,13 +258,13 @@ class _RedactedExport:
         return cleared
 
     def _redact_devices(self) -> None:
-        """Replace the device names that contain a host name, which are all except those of the local machine."""
+        """Replace all device names that do not denote the local machine, because they contain a host name."""
         for table, column in _DEVICE_COLUMNS.items():
             if self._has_columns(table, column):
-                self._update_column(table, column, "TRUE", self._redact_device)
+                self._update_column(table, column, "TRUE", self._redact_device_name)
 
     def _redact_infiniband_devices(self) -> None:
-        """Replace the names and globally unique ids of InfiniBand devices. Equal ids get equal replacements."""
+        """Replace the names and globally unique ids of InfiniBand devices. Equal ids are replaced by equal numbers."""
         for column in _NETWORK_NAMES:
             if self._has_columns("NET_IB_DEVICE_INFO", column):
                 self._redact_column(HOST, "NET_IB_DEVICE_INFO", column, "TRUE")
@@ -284,7 +284,7 @@ class _RedactedExport:
             done = self.db.execute(f"UPDATE {table} SET {column} = numbered({column}) WHERE {is_guid}")  # noqa: S608 - constants
             self.redaction.counts[ADDRESS] += done.rowcount
 
-    def _redact_device(self, name: bytes) -> bytes:
+    def _redact_device_name(self, name: bytes) -> bytes:
         return name if is_local_device(name) else self.redaction.replace_value(HOST, name)
 
     def _redact_environments(self) -> None:
@@ -304,7 +304,7 @@ class _RedactedExport:
                 self._redact_column(OUTPUT, table, "content", "TRUE")
 
     def _redact_processes(self) -> None:
-        """Remove the folders from the names of processes that are paths of programs."""
+        """Remove the folders from process names that are paths of programs."""
         if self._has_columns("PROCESSES", "name"):
             self._update_column("PROCESSES", "name", "TRUE", self._remove_folder_from_name)
 
@@ -320,24 +320,33 @@ class _RedactedExport:
             if self._has_columns(table, column):
                 self._update_column(table, column, "TRUE", self.redaction.redact_folders)
 
-    def _redact_column(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
-        """Replace the values of a column, which are private values of one kind, in rows that match a SQL condition."""
-        self._update_column(table, column, where, lambda value: self.redaction.replace_value(kind, value), parameters)
+    def _redact_column(
+        self, kind: str, table: str, column: str, condition: str, parameters: Sequence[bytes] = ()
+    ) -> None:
+        """Replace the private values of one kind in a column, in the rows that match a SQL condition."""
+        self._update_column(
+            table, column, condition, lambda value: self.redaction.replace_value(kind, value), parameters
+        )
 
     def _update_column(
-        self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()
+        self,
+        table: str,
+        column: str,
+        condition: str,
+        function: Callable[[bytes], bytes],
+        parameters: Sequence[bytes] = (),
     ) -> None:
         """Apply a function to each string and blob of a column, in the rows that match a SQL condition."""
         name = quote_identifier(column)
-        self.db.create_function("changed", 1, change)
+        self.db.create_function("changed", 1, function)
         self.db.execute(
             f"""UPDATE {quote_identifier(table)} SET {name} = CASE typeof({name})
                 WHEN 'text' THEN CAST(changed(CAST({name} AS BLOB)) AS TEXT) ELSE changed({name}) END
-                WHERE typeof({name}) IN ('text', 'blob') AND ({where})""",  # noqa: S608 - quoted
+                WHERE typeof({name}) IN ('text', 'blob') AND ({condition})""",  # noqa: S608 - quoted
             parameters,
         )
 
 
 def _find_private_kind_of_setting(name: str) -> str | None:
-    """Return the kind of private values that a setting holds, or None if its values are not private."""
+    """Return the kind of the private values of a setting, or None if its values are not private."""
     return next((kind for kind, pattern in _SETTINGS if re.search(pattern, name)), None)

@@ -1,6 +1,6 @@
 """Search all strings of a database for private values, and overwrite these values.
 
-The number and the total size of the values to search are limited in proportion to the size of the file.
+The number and total size of the searched values are limited in proportion to the size of the file.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _ALLOWED_WORDS = frozenset(
 
 
 class _SearchedTable(NamedTuple):
-    """A table with string columns.
+    """A table whose string columns are searched.
 
     Attributes:
         name: Name of the table.
-        rowid: Name of the rowid in SQL, or None if the table has no rowid or all its names are hidden by columns.
+        rowid: Name of the rowid in SQL, or None if the table has no rowid or columns hide all names of the rowid.
         columns: Names of the columns that hold at least one value to search.
     """
 
@@ -61,13 +61,13 @@ _Value = tuple[int, bytes]
 
 
 class StringColumns:
-    """The columns of a temporary copy of a database that may hold strings.
+    """The columns that may hold strings in a temporary copy of a database.
 
     Attributes:
-        columns: Names of the columns of each ordinary table that may hold strings: all except generated columns and
-            columns whose declared type is numeric.
-        tables: The ordinary tables, each with the columns to search: those of ``columns`` with a non-empty string or
-            blob.
+        columns: For each ordinary table, names of the columns that may hold strings. Generated columns and columns
+            whose declared type is numeric are excluded.
+        tables: The ordinary tables, each with the columns to search. A column is searched if it is in ``columns`` and
+            has a non-empty string or blob.
     """
 
     def __init__(self, db: sqlite3.Connection, redaction: Redaction, size: int) -> None:
@@ -92,7 +92,7 @@ class StringColumns:
                             self.redaction.collect_names(ENVIRONMENT, text[start:])
 
     def overwrite_private_values(self, matcher: PrivateValueMatcher) -> None:
-        """Overwrite private names, and values in private formats, such as UUIDs, in all strings."""
+        """Overwrite private names in all strings, as well as values with a private format such as UUIDs."""
         for table in self.tables:
             for column in table.columns:
                 if table.rowid is None:
@@ -129,9 +129,8 @@ class StringColumns:
     def _read_string_batches(self, table: _SearchedTable, column: str) -> Iterator[list[_Value]]:
         """Yield the non-empty strings and blobs of a column in batches, each value with its rowid.
 
-        If the table has no rowids, each value is yielded with the number 0 instead.
-
-        The query scans the table itself rather than an index, so that the caller may update rows between batches.
+        The number 0 replaces the rowid if the table has no rowids. The query scans the table instead of an index.
+        Therefore, the caller may update rows between batches.
         """
         name = quote_identifier(column)
         rows = self.db.execute(
@@ -165,8 +164,8 @@ class StringColumns:
     def _find_searched_table(self, name: str) -> _SearchedTable:
         """Return the name of a table, the name of its rowid, and the columns to search.
 
-        The number of values in all its columns that may hold strings is subtracted from the number of values that may
-        still be searched.
+        The number of values in all string columns of the table is subtracted from the number of values that may still
+        be searched.
         """
         has_value_columns = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
         sql = f"SELECT count(*){has_value_columns} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
@@ -181,7 +180,7 @@ class StringColumns:
         )
 
     def _has_rowid(self, table: str, name: str) -> bool:
-        """Return whether SQL can refer to the rowid of a table by the given name."""
+        """Return whether SQL statements can refer to the rowid of a table by the given name."""
         try:
             self.db.execute(f"SELECT {name} FROM {quote_identifier(table)} LIMIT 0")  # noqa: S608 - quoted
         except sqlite3.OperationalError:
@@ -189,9 +188,9 @@ class StringColumns:
         return True
 
     def _deduct_searched_values(self, count: int) -> None:
-        """Subtract from the number of values that may still be searched.
+        """Subtract ``count`` from the number of values that may still be searched.
 
-        The number is limited because a row of many nulls takes only a few bytes of the file.
+        This number is limited because a row of many nulls takes only a few bytes of the file.
 
         Raises:
             CorruptTraceError: The limit is exceeded.
@@ -199,8 +198,8 @@ class StringColumns:
         self._values_left -= count
         if self._values_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: its columns that may hold strings have more than {self._max_values} values in "
-                f"total, which is too many for a file of {self._size} bytes",
+                f"the export cannot be redacted: its string columns have more than {self._max_values} values in total, "
+                f"which is too many for a file of {self._size} bytes",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )
@@ -209,8 +208,8 @@ class StringColumns:
         self._bytes_left -= size
         if self._bytes_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: its strings have more than {self._max_bytes} bytes in total, which is too many "
-                f"for a file of {self._size} bytes",
+                f"the export cannot be redacted: its strings have more than {self._max_bytes} bytes in total, which is "
+                f"too many for a file of {self._size} bytes",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )
@@ -219,10 +218,10 @@ class StringColumns:
 def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     """Raise an error if SQLite would evaluate SQL that is not allowed while a database is redacted.
 
-    SQLite evaluates the expressions of generated columns, of indexes on expressions, and of partial indexes. They are
-    allowed if the statements that create these tables and indexes have at most ``MAX_EXPRESSIONS`` bytes in total, call
-    only functions in ``_ALLOWED_WORDS``, and do not contain the operators ``||`` and ``->``. The SQL of a default value
-    may have at most ``MAX_DEFAULT`` bytes. Exports of nsys contain no such expressions.
+    SQLite evaluates the expressions of generated columns, of indexes on expressions, and of partial indexes. The
+    statements that create these tables and indexes may have at most ``MAX_EXPRESSIONS`` bytes in total. They may call
+    only functions in ``_ALLOWED_WORDS``, and must not contain the operators ``||`` and ``->``. The SQL of a default
+    value may have at most ``MAX_DEFAULT`` bytes. Exports of nsys contain no such expressions.
 
     Raises:
         TracekitError: The database has an expression or a default value that is not allowed.
@@ -244,15 +243,15 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     number = db.execute(defaults, (MAX_DEFAULT,)).fetchone()[0]
     if number:
         raise TracekitError(
-            f"it has {number} columns with a default value of more than {MAX_DEFAULT} bytes, which tracekit does not "
-            "support",
+            f"the database has {number} columns with a default value of more than {MAX_DEFAULT} bytes, which tracekit "
+            "does not support",
             path=path,
             hint=EXPORT_AGAIN,
         )
 
 
 def _is_allowed_statement(sql: bytes) -> bool:
-    """Return whether a ``CREATE`` statement calls only allowed functions and uses no operator that joins strings."""
+    """Return whether a ``CREATE`` statement calls only allowed functions, and does not contain ``||`` or ``->``."""
     _, _, body = sql.partition(b"(")
     calls = {name.lower() for name in re.findall(rb"(\w+)[\s\"'`\]]*\(", body)}
     return b"||" not in body and b"->" not in body and calls <= _ALLOWED_WORDS
@@ -264,12 +263,12 @@ def _join_values_of_batch(batch: list[_Value]) -> bytes:
 
 
 def _find_values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
-    """Return the values of a batch that contain one of the given offsets, each with its rowid and a bit mask.
+    """Return the rowid, value and bit mask of each value in a batch that contains one of the given offsets.
 
-    The bit mask of a value combines the masks of all offsets in it.
+    The bit mask of a value is the bitwise OR of the masks of all offsets in the value.
 
     Args:
-        batch: The values.
+        batch: The values, each with its rowid.
         offsets: Ascending offsets in the result of ``_join_values_of_batch``, each with a bit mask.
     """
     bits_by_value: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Read the source tables of a SQLite export."""
+"""Read the source tables of an Nsight Systems SQLite export."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ExportTables(Database):
-    """The source tables of a SQLite export. Each request is read as one batch."""
+    """The source tables of an Nsight Systems SQLite export. Each request is read as one batch."""
 
     chunked_columns = frozenset({"jsonText", blobs.COLUMN})
 
@@ -26,17 +26,17 @@ class ExportTables(Database):
         """Read columns of several tables, with one batch per request.
 
         Yields:
-            The index of a request, and the result of its function ``convert``.
+            The index of each request, and the result of ``Request.convert``.
         """
         for index, request in enumerate(requests):
             yield index, request.convert(self._read_table(request.table, request.types, request.where))
 
     def format_blob_column(self, column: str, data: pa.Array) -> pa.Array:
-        """Format a column of binary NVTX payloads as strings. Other columns are returned unchanged."""
+        """Format a column of binary NVTX payloads as strings, and return any other column unchanged."""
         return blobs.format_blobs(data) if column == blobs.COLUMN else data
 
     def _read_table(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> pa.Table:
-        """Read columns of a table. All values of a column that the export lacks are null."""
+        """Return columns of a table. All values of a column that the export lacks are null."""
         have = [c for c in types if c == ROWID or c in self.columns[table]] or [ROWID]
         kinds = {ROWID: pa.int64(), **types}
         plain = [c for c in have if kinds[c] in (pa.int64(), pa.int32()) and self.can_decode(table, c)]
@@ -51,7 +51,7 @@ class ExportTables(Database):
         if any(len(column) != rows for column in read.values()):
             counts = sorted({len(column) for column in read.values()})
             raise CorruptTraceError(
-                f"its columns have different lengths: {counts} rows", path=self.path, table=table, hint=self.hint
+                f"the columns have different lengths: {counts} rows", path=self.path, table=table, hint=self.hint
             )
         absent = {c: pa.chunked_array([pa.nulls(rows, kind)]) for c, kind in types.items() if c not in have}
         return pa.table(read | absent).select(list(types))
