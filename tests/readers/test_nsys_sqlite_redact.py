@@ -260,8 +260,10 @@ def test_old_exports_without_settings_are_redacted(tmp_path: Path) -> None:
         (
             "CREATE UNIQUE INDEX one ON META_DATA_CAPTURE(name, value)",
             CorruptTraceError,
-            "the export cannot be redacted: "
-            "UNIQUE constraint failed: META_DATA_CAPTURE.name, META_DATA_CAPTURE.value\nHint: ",
+            (
+                "the export cannot be redacted: "
+                "UNIQUE constraint failed: META_DATA_CAPTURE.name, META_DATA_CAPTURE.value\nHint: "
+            ),
         ),
     ],
     ids=["trigger", "unique"],

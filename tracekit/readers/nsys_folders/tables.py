@@ -106,9 +106,10 @@ class FolderTables:
         return [self._count_matching_rows(table, where) for table, where in conditions]
 
     def find_rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the rowid of the row with a given index, counted from 0, among the rows that match a filter.
+        """Return the rowid of the row at ``index`` among the rows that match a filter.
 
-        The rowid is the row number in the whole table, counted from 1. Return None if fewer rows match.
+        The rowid is the row number in the whole table. Indices are counted from 0, and rowids from 1. The result is
+        None if fewer rows match.
         """
         for batch in self._read_matching_rows(table, (ROWID,), where):
             if index < len(batch[ROWID]):

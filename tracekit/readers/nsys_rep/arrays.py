@@ -154,7 +154,7 @@ class DecodedFields:
     def __init__(
         self, buffer: Buffer, fields_by_number: Mapping[int, Field], selected: Int64Array | None, rows: int
     ) -> None:
-        """Prepare to decode the fields of a source table.
+        """Create an object that decodes fields of the rows of a source table.
 
         Args:
             buffer: Buffer that holds the messages.

@@ -118,11 +118,11 @@ class RawData:
 
     @property
     def strings_offset(self) -> int:
-        """Offset of the first block of strings in the section."""
+        """Offset in the section, in bytes, at which the first block of strings begins."""
         return self._strings_offset
 
     def read_block_at(self, offset: int) -> Block:
-        """Return the location and the sizes of the block that begins at an offset in the section."""
+        """Return the location and sizes of the block at the given offset in the section."""
         return self._read_block(offset)
 
     @functools.cached_property
@@ -204,7 +204,7 @@ class RawData:
             )
 
     def _collect_checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
-        """Collect blocks in a list, and check that they are not implausibly small.
+        """Return a list of blocks, or raise an error if the blocks are implausibly small.
 
         nsys writes about 7000 events to a block.
 
@@ -352,7 +352,7 @@ class _StringBuilder:
         return at
 
     def _copy_strings_to_array(self) -> None:
-        """Copy the strings that were found since the last call into an Arrow array."""
+        """Copy the strings that were added since the last call to a new Arrow array."""
         edges = np.frombuffer(self._edges, np.int64) if self._edges else np.zeros(0, np.int64)
         self._arrays.append(extract_strings(np.frombuffer(self._data, np.uint8), edges))
         self._data, self._edges = bytearray(), array("q")

@@ -1,7 +1,7 @@
 """Decode samples of counters, which are generic events with one value per field.
 
 The stream header describes the layout of the samples of each event type. A program may also record why a counter has
-no value. The data of this sample is a single byte, which contains the reason.
+no value. In this case, the data of the sample is a single byte, which contains the reason.
 """
 
 from __future__ import annotations

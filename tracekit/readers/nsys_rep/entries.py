@@ -115,7 +115,7 @@ class Entries(NamedTuple):
         return self.kinds[rows[indices]] % TYPES
 
     def count_events_with_payload(self, payload_field: int) -> int:
-        """Return the number of events whose payload is in the event field with a given number."""
+        """Return the number of events whose payload is stored in the given event field."""
         return sum(self.counts[k] for k in self._find_selected_kinds(Selection(payload_field)))
 
     def _find_selected_kinds(self, selection: Selection) -> list[int]:
@@ -138,7 +138,7 @@ def split_event_kind(kind: int) -> tuple[int, int]:
 
 @functools.cache
 def _is_kind_selected(kind: int, payload_field: int, event_types: tuple[int, ...]) -> bool:
-    """Return whether a kind of event has a given payload field and one of ``event_types``, unless these are empty."""
+    """Return whether a kind of event has a given payload field, and one of ``event_types`` if they are not empty."""
     if GENERIC in (kind, payload_field):
         return kind == payload_field
     field, event_type = split_event_kind(kind)
@@ -171,7 +171,7 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
 def _read_entry_batches(
     buffer: Buffer, edges: Sequence[int], counts_by_block: Int64Array
 ) -> Iterator[tuple[Starts, Starts, Kinds]]:
-    """Yield the offset, size and kind of the payload of each event, in batches that fit into the scratch memory.
+    """Yield batches with the offset, size and kind of each event payload. A batch fits into the scratch memory.
 
     The number of events of each block is written to the array ``counts_by_block``.
     """

@@ -59,7 +59,7 @@ class EventFields:
     """
 
     def __init__(self, selected_events: SelectedEvents, needed: NeededFields, types: tuple[int, ...] = ()) -> None:
-        """Store what to decode. The fields are decoded on first use.
+        """Select the fields to decode. Decoding is deferred until the first use.
 
         Args:
             selected_events: The selected events.
@@ -77,7 +77,7 @@ class EventFields:
         self._parts: dict[tuple[int, tuple[int, ...]], dict[int, Int64Array]] = {}
 
     def decode_needed_fields(self, budget: Budget) -> dict[int, Field]:
-        """Return the decoded fields by field number, without fields that no event has.
+        """Return the decoded fields by field number. Fields that no event has are omitted.
 
         Raises:
             Damage: A message is invalid, or the fields take more memory than the budget allows.
@@ -111,7 +111,7 @@ class EventFields:
         return _compute_membership_mask(classes)[self._classes]
 
     def find_rows_with_nested_message(self, table: EventTable, budget: Budget) -> Int64Array:
-        """Return the indices of the events whose class and nested message identify them as rows of a table.
+        """Return the indices of the events that are rows of a table, identified by class and nested message.
 
         Raises:
             Damage: A message is invalid.

@@ -105,7 +105,7 @@ class Events:
         yield from map_in_order(call_function_on_batch, range(len(self._batches)), THREADS)
 
     def count_by_kind(self) -> Counter[int]:
-        """Return the number of events of each kind, as computed by ``combine_into_event_kind``."""
+        """Return the number of events of each kind. The keys are computed by ``combine_into_event_kind``."""
         total: Counter[int] = Counter()
         for counted in map_in_order(self._count_batch, range(len(self._batches)), THREADS):
             total.update(counted)
@@ -114,7 +114,7 @@ class Events:
     def sum_sizes_by_kind(self) -> dict[int, tuple[int, int]]:
         """Return the number of events of each kind, and the total size of their payloads in bytes.
 
-        The keys are kinds, as computed by ``combine_into_event_kind``.
+        The keys are computed by ``combine_into_event_kind``.
         """
         totals: Counter[int] = Counter()
         counts = self.count_by_kind()

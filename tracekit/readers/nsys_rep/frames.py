@@ -60,7 +60,7 @@ def decode_stacks(stacks: pa.BinaryArray, frames_field: int, budget: Budget) -> 
     Args:
         stacks: Encoded stacks, none of which is null.
         frames_field: Number of the repeated field that contains the frames.
-        budget: Memory budget that the frames must not exceed. The memory of the frames is not deducted from it.
+        budget: Memory budget that the frames must not exceed. The frames are not deducted from the budget.
 
     Returns:
         The frames of each stack, as described for ``StackTables.decode_stacks``.

@@ -269,7 +269,7 @@ def _compute_time_extent(report: MachineReport) -> clocks.TimeExtent:
 
 
 def _read_property_messages(report: MachineReport, *property_ids: int) -> Iterator[Message]:
-    """Yield the properties with one of the given ids, for all target machines."""
+    """Yield the messages of the properties with one of the given ids, for all target machines."""
     field = load_fields("Property").id
     for target in report.raw_data.header.messages(load_fields("CaptureHeader").targets):
         for properties in target.messages(load_fields("Target").properties):

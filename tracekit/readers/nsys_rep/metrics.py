@@ -67,7 +67,7 @@ class Metric(NamedTuple):
 
 
 def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
-    """Return the GPU metrics of each event type by event type, in the order of their offsets in a sample.
+    """Return the GPU metrics by event type, in the order of their offsets in a sample.
 
     Each GPU has its own event types: the lowest byte of an event type is the number of the GPU.
 
@@ -197,7 +197,7 @@ class _Samples(NamedTuple):
     def decode_samples_of_type(
         self, event_type: int, metrics: list[Metric], event_indices: Int64Array, budget: Budget
     ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        """Decode the samples of one event type.
+        """Decode the GPU metric samples of one event type.
 
         Returns:
             Times, event types, metric ids and values, as arrays with one element per sample and metric.

@@ -196,7 +196,7 @@ class Overwriter:
         return spans
 
     def overwrite_private_values(self, value: bytes, spans: Spans | None = None) -> bytes:
-        """Return a copy of a message, a string or other bytes in which private values are overwritten.
+        """Overwrite private values in a message, a string or other bytes, and return a copy.
 
         Args:
             value: Bytes to copy.
@@ -209,7 +209,7 @@ class Overwriter:
         return bytes(out)
 
     def overwrite_string(self, text: bytes, pattern_mask: int) -> bytes:
-        """Return a copy of a string, or of bytes that are not a message, in which private values are overwritten.
+        """Overwrite private values in a string, or in bytes that are not a message, and return a copy.
 
         Args:
             text: String to copy.

@@ -203,7 +203,7 @@ class _NoPlanError(Exception):
 
 @dataclass
 class Schemas:
-    """The payload schemas and enums of a report.
+    """The NVTX payload schemas and enums of a report.
 
     Attributes:
         schemas: Payload schemas by process, domain and id.

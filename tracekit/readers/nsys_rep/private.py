@@ -228,7 +228,7 @@ class ProcessesOfEvent(NamedTuple):
 
     @classmethod
     def parse(cls, event: bytes) -> ProcessesOfEvent:
-        """Parse the processes in an encoded event."""
+        """Collect the properties of the processes in an encoded event."""
         environments: list[int] = []
         need_edit = False
         for outer in iterate_field_spans(event):
