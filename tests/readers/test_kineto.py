@@ -285,7 +285,7 @@ BROKEN = {
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 def test_an_event_that_breaks_json_is_left_out(tmp_path: Path, broken: str) -> None:
     path = written(tmp_path, trace([op("first"), broken, op("last"), op("very last")]))
-    with pytest.warns(tk.TracekitWarning, match="1 events or other members are not valid JSON and were skipped"):
+    with pytest.warns(tk.TracekitWarning, match="1 events or metadata members are not valid JSON and were skipped"):
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", "last", "very last"]
 
@@ -311,14 +311,14 @@ def test_quotes_in_names_are_repaired(
         warnings.simplefilter("always")
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", *names, "last"]
-    message = f"{broken} names contained quotes that are not escaped and were repaired"
+    message = f"{broken} names contained unescaped quotes and were repaired"
     assert [str(w.message).partition(": ")[2] for w in caught] == ([message] if broken else [])
 
 
 def test_an_event_that_is_invalid_after_its_name_was_repaired_is_left_out(tmp_path: Path) -> None:
     broken = '{"ph": "X", "cat": "cpu_op", "name": "a"b", "s": "a"b", "pid": 1, "tid": 2, "ts": 1, "dur": 1}'
     path = written(tmp_path, trace([op("first"), broken, op("last")]))
-    skipped = "1 events or other members are not valid JSON and were skipped"
+    skipped = "1 events or metadata members are not valid JSON and were skipped"
     with pytest.warns(tk.TracekitWarning, match="1 names contained"), pytest.warns(tk.TracekitWarning, match=skipped):
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", "last"]
@@ -329,7 +329,7 @@ def test_a_name_that_ends_in_the_next_block_is_repaired(tmp_path: Path, monkeypa
     path = written(tmp_path, trace([op(name.replace('"', "QUOTE")) for name in names]).replace("QUOTE", '"'))
     for block_bytes in (37, 1000):
         monkeypatch.setattr(Stream.__init__, "__kwdefaults__", {"compressed": False, "block_bytes": block_bytes})
-        with pytest.warns(tk.TracekitWarning, match="300 names contained quotes"):
+        with pytest.warns(tk.TracekitWarning, match="300 names contained unescaped quotes"):
             loaded = tk.load(path)
         assert loaded["nvtx_ranges"]["name"].to_pylist() == names
 

@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import edited
 from tracekit import schemas
-from tracekit.readers.nsys.capture import find_column_enum, find_source_column_name
+from tracekit.readers.nsys.capture import find_enum_name, find_source_column_name
 
 CALL = "start end eventClass globalTid correlationId endCorrelationId nameId"
 OPENGL = f"{CALL} endGlobalTid endNameId returnValue frameId contextId gpu display"
@@ -124,7 +124,7 @@ def expected(name: str, column: str, source: str, row: int) -> object:
         return 7 if column == "process_id" else 9 + row
     if schema[column].type == "dictionary":
         known = number == 100_500 and column == "device_type"
-        return "NVIDIA" if known else None if find_column_enum(source, of) else f"text {number}"
+        return "NVIDIA" if known else None if find_enum_name(source, of) else f"text {number}"
     return number
 
 

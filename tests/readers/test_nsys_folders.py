@@ -278,7 +278,7 @@ def test_a_newer_schema_is_read_with_a_warning(tmp_path: Path, kind: str) -> Non
     changed(path, "value", pa.array(values, pa.large_string()))
     with pytest.warns(
         tk.TracekitWarning,
-        match=r"copy: its schema version 4.0.1 is newer than 3.25, the newest that tracekit supports",
+        match=r"copy: the schema version 4.0.1 is newer than 3.25, the newest that tracekit supports",
     ):
         assert tk.load(path.parent).count("kernels") == 334
 

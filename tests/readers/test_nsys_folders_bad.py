@@ -224,7 +224,7 @@ def test_a_row_among_filtered_ones_is_named_by_its_number(kind: str, tmp_path: P
 def test_a_missing_column(kind: str, tmp_path: Path, table: str, column: str, name: str) -> None:
     path = copied(kind, tmp_path) / f"{table}{SUFFIXES[kind]}"
     write(path, read(path).drop_columns(column))
-    assert error_of(path.parent, name) == f"{path.parent}: table {table}: it has no column {column}{again(kind)}"
+    assert error_of(path.parent, name) == f"{path.parent}: table {table}: the table has no column {column}{again(kind)}"
 
 
 def test_missing_columns_elsewhere_leave_nulls(kind: str, kernels: Path) -> None:

@@ -11,7 +11,7 @@ from tests.conftest import FIXTURES
 from tests.readers.databases import edited
 from tests.readers.nsys_rep_files import SHARED, Parts, message
 from tracekit.interface import Launch
-from tracekit.readers.nsys.launch import list_rank_variables
+from tracekit.readers.nsys.launch import parse_rank_variables
 from tracekit.readers.nsys_rep.container import OPTIONS
 from tracekit.trace import read_launch_metadata
 
@@ -39,7 +39,7 @@ def launch(path: Path) -> Launch:
     ],
 )
 def test_variables_of_launchers(environment: str, variables: dict[str, int]) -> None:
-    assert list_rank_variables(environment) == variables
+    assert parse_rank_variables(environment) == variables
 
 
 @pytest.mark.parametrize("rank", [0, 1])

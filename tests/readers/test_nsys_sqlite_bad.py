@@ -277,7 +277,7 @@ def test_a_row_among_filtered_ones_is_named_by_its_number(tmp_path: Path) -> Non
 )
 def test_a_missing_column(tmp_path: Path, table: str, column: str, name: str) -> None:
     path = edited(tmp_path, f"ALTER TABLE {table} DROP COLUMN {column}")
-    assert str(error_of(path, name)) == f"{path}: table {table}: it has no column {column}{AGAIN}"
+    assert str(error_of(path, name)) == f"{path}: table {table}: the table has no column {column}{AGAIN}"
 
 
 def test_devices_without_a_number(tmp_path: Path) -> None:
@@ -491,7 +491,7 @@ def test_numbers_of_either_kind_in_a_real_column(tmp_path: Path, column: str) ->
 def test_a_newer_schema_is_read_with_a_warning(tmp_path: Path) -> None:
     newer = "UPDATE META_DATA_EXPORT SET value = '4.1.7' WHERE name = 'EXPORT_SCHEMA_VERSION'"
     path = edited(tmp_path, newer)
-    version = "its schema version 4.1.7 is newer than 3.25, the newest that tracekit supports"
+    version = "the schema version 4.1.7 is newer than 3.25, the newest that tracekit supports"
     message = f"{version}: new tables and columns are ignored"
     with pytest.warns(TracekitWarning, match=f"^{path}: {message}$"), tk.load(path) as trace:
         assert trace["kernels"].num_rows == 52

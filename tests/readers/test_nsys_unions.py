@@ -14,7 +14,7 @@ from tests.readers.databases import FIXTURES, edited
 from tests.readers.nsys_rep_files import Parts, event, message, strings
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.nsys.capture import find_source_column_name, list_source_types
+from tracekit.readers.nsys.capture import find_source_column_name, find_source_column_types
 
 OMP = FIXTURES / "omp.sqlite"
 UNIONS = [name for name, schema in schemas.tables().items() if schema.sources]
@@ -45,7 +45,7 @@ def test_source_columns() -> None:
     assert find_source_column_name(create, EVENTS, "kind") == "*"
     assert find_source_column_name(create, EVENTS, "new_task_id") == "newTaskId"
     assert find_source_column_name(f"{PREFIX}TASK", EVENTS, "new_task_id") is None
-    assert list(list_source_types(EVENTS, f"{PREFIX}TASK", ["kind", "new_task_id"])) == ["rowid"]
+    assert list(find_source_column_types(EVENTS, f"{PREFIX}TASK", ["kind", "new_task_id"])) == ["rowid"]
 
 
 @pytest.mark.parametrize("suffix", [".sqlite", ".nsys-rep"])

@@ -101,8 +101,8 @@ def test_as_an_event_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     written(tmp_path, scalar(1, 1))
     path = put(tmp_path / "events.out.tfevents.2", kind)
     found = outcomes((tmp_path, None, "scalars"), (tmp_path, "tfevents", "scalars"))
-    warned = {"pipe": f"; {path}: is a named pipe, not a regular file, and was skipped"}
-    warned["socket"] = f"; {path}: is a socket, not a regular file, and was skipped"
+    warned = {"pipe": f"; {path}: this is a named pipe, not a regular file, and was skipped"}
+    warned["socket"] = f"; {path}: this is a socket, not a regular file, and was skipped"
     assert found == [f"1 rows{warned.get(kind, '')}"] * 2
 
 

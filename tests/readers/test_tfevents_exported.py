@@ -220,9 +220,7 @@ def test_times_beyond_all_numbers(tmp_path: Path) -> None:
     run = traced("a")
     run.step_stats.dev_stats[0].node_stats[0].all_start_micros = 1 << 60
     path = written(tmp_path, exports("t", run.SerializeToString()))
-    with pytest.raises(
-        CorruptTraceError, match=r"run metadata: start_ns of an execution contains \d+ µs, but .* \(bytes"
-    ):
+    with pytest.raises(CorruptTraceError, match=r"run metadata: start_ns of an execution is \d+ µs, but .* \(bytes"):
         tk.load(path)
 
 
@@ -242,13 +240,13 @@ def test_a_file_that_changes_once_it_is_read(tmp_path: Path, monkeypatch: pytest
     path = written(tmp_path, exports("t", traced("a").SerializeToString()))
     with tk.load(path) as trace:
         expected = trace["step_stats"]
-    read = exported.read_exported_runs
+    read = exported.add_exported_run_metadata
 
     def changed(run: Any) -> Any:
         path.unlink() if how == "gone" else path.write_bytes(path.read_bytes()[:80])
         return read(run)
 
-    monkeypatch.setattr(exported, "read_exported_runs", changed)
+    monkeypatch.setattr(exported, "add_exported_run_metadata", changed)
     with tk.load(path) as trace:
         assert expected.num_rows > 0
         assert trace["step_stats"].equals(expected)

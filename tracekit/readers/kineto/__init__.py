@@ -1,11 +1,16 @@
 """Read traces of the PyTorch profiler (Kineto) and Chrome traces that tracekit wrote, as plain or gzipped JSON.
 
-``stream`` decompresses the file, and ``document`` locates the events in its JSON. ``parser.wat`` and ``event_sandbox``
-parse the events, ``cells`` converts batches of them to Arrow arrays, and ``event_tables`` assigns each event to a
-table. ``rows``, ``tracks``, ``labels`` and ``machine`` compute the columns of the declared tables. ``capture`` builds
-the tables.
+Modules, in the order in which they process a file:
 
-Sources: "Trace Event Format", the Chromium project, and traces of PyTorch 1.8 (including pre-releases) to 2.10.
+- ``stream`` decompresses the file.
+- ``document`` locates the events in the JSON document.
+- ``parser.wat`` and ``event_sandbox`` parse the events.
+- ``cells`` converts batches of events to Arrow arrays.
+- ``event_tables`` assigns each event to a table.
+- ``rows``, ``tracks``, ``labels`` and ``machine`` compute the columns of the tables.
+- ``capture`` builds the tables.
+
+Sources: "Trace Event Format" of the Chromium project, and traces of PyTorch 1.8 (including pre-releases) to 2.10.
 """
 
 from __future__ import annotations
@@ -33,11 +38,11 @@ _HEAD_BYTES = 1 << 16
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a plain or gzipped file starts like a trace that the PyTorch profiler or tracekit wrote.
+    """Return whether a plain or gzipped file begins like a trace that the PyTorch profiler or tracekit wrote.
 
-    Such a trace is a JSON object with an array of events. In 2020, the profiler wrote only the array. In an object,
-    other members may precede the array. Therefore, if the head of the file is JSON without a sign of a trace, a longer
-    head is examined.
+    A trace is a JSON object with an array of events. Traces that the profiler wrote in 2020 consist of the array alone.
+    Other members of the object may precede the array. Therefore, a longer section of the file is examined if the first
+    bytes are JSON without a sign of a trace.
     """
     head = _decompress_head(source.head)
     json_start = _JSON_START.match(head)
@@ -80,9 +85,9 @@ def open_capture(source: Source) -> KinetoCapture:
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
-    """Return the rank and the number of ranks that a trace records before its events, without reading the events.
+    """Return the metadata of a distributed job that precedes the events of a trace, such as the rank of the process.
 
-    ``capture.read_leading_info`` documents the keys of the result, and when the result is empty.
+    The events are not read. ``capture.read_leading_info`` documents the keys of the result.
     """
     from tracekit.readers.kineto import capture
 

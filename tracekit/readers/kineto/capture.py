@@ -1,4 +1,4 @@
-"""Build declared tables from a Kineto trace. Opening a file reads all of it, and columns are built on demand."""
+"""Build declared tables from a Kineto trace. The whole file is read when it is opened. Columns are built on demand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_capture(source: Source) -> KinetoCapture:
 
     Raises:
         CorruptTraceError: The file is not JSON with trace events, or is truncated before the end of the first event.
-        MissingTableError: No event was written by the PyTorch profiler or by tracekit.
+        MissingTableError: The file contains no events of the PyTorch profiler or of tracekit.
         TracekitError: The file cannot be read, or changed while it was read.
     """
     path = source.path
@@ -64,13 +64,18 @@ def read_capture(source: Source) -> KinetoCapture:
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
-    """Return the rank and the number of ranks that a trace records before its events, without reading the events.
+    """Return the metadata of a distributed job that precedes the events of a trace, such as the rank of the process.
+
+    The metadata is the member ``distributedInfo`` of the trace. The events are not read.
 
     Returns:
-        ``distributed_backend``, ``distributed_rank``, ``distributed_world_size``, ``distributed_pg_count`` and
-        ``distributed_nccl_version``, as far as the member ``distributedInfo`` of the trace contains them. The mapping
-        is empty if the member is missing or follows the events, if the file is damaged before its events, or if
-        tracekit wrote the file.
+        Values by name: ``distributed_backend``, ``distributed_rank``, ``distributed_world_size``,
+        ``distributed_pg_count`` and ``distributed_nccl_version``. Missing values are omitted. The mapping is empty in
+        these cases:
+
+        - The trace has no member ``distributedInfo``, or the member follows the events.
+        - The file is damaged before its events.
+        - tracekit wrote the file.
 
     Raises:
         TracekitError: The file cannot be read, or changed while it was read.
@@ -87,9 +92,9 @@ def read_leading_info(source: Source) -> dict[str, str]:
 
 
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
-    """Raise an error if no event of the file belongs to a table.
+    """Raise an error if the file contains no event that belongs to a table.
 
-    A complete trace of the profiler without such events is accepted.
+    A trace of the PyTorch profiler that is not truncated may lack these events.
     """
     if not document.has_events:
         raise CorruptTraceError(
@@ -104,7 +109,7 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
             "the file is truncated before the end of its first event", path=path, hint=_EXPORT_AGAIN
         )
     if machine.is_tracekit_export(document.metadata):
-        hint = "read the capture that it was exported from"
+        hint = "read the capture from which the file was exported"
         raise MissingTableError(
             "the file contains no events that tracekit can read back into a table", path=path, hint=hint
         )
@@ -125,17 +130,20 @@ def _warn_about_skipped_data(
     elif stream.damage:
         warn(f"{stream.damage}: the events before the damage were read", path=path)
     if document.repaired:
-        warn(f"{document.repaired} names contained quotes that are not escaped and were repaired", path=path)
+        warn(f"{document.repaired} names contained unescaped quotes and were repaired", path=path)
     if document.invalid:
-        warn(f"{document.invalid} events or other members are not valid JSON and were skipped", path=path)
+        warn(f"{document.invalid} events or metadata members are not valid JSON and were skipped", path=path)
     for name in document.oversized:
         limits = f"{MAX_METADATA_ENTRY_BYTES >> 20} MiB per member and {MAX_METADATA_BYTES >> 20} MiB in total"
-        warn(f"the member {name} was skipped, because it exceeds tracekit's limits of {limits}", path=path)
+        warn(f"the metadata member {name} was skipped because it exceeds tracekit's limits of {limits}", path=path)
     if collector.untimed:
         warn(f"{collector.untimed} events have no valid time or duration and were skipped", path=path)
     if collector.unplaced:
-        what = f"{collector.unplaced} API calls and ranges have no numeric process id or no numeric thread id"
-        warn(f"{what}: the events that they launched or enclose are not attributed to them", path=path)
+        warn(
+            f"{collector.unplaced} API calls and ranges have no numeric process id or no numeric thread id: "
+            "the events that they launched or enclose are not attributed to them",
+            path=path,
+        )
     for what, count in repairs.items():
         if count:
             warn(f"{count} strings contained invalid {what} and were repaired", path=path)
@@ -181,20 +189,22 @@ class KinetoCapture(Capture):
             return self._build_non_event_table(name).select(list(columns))
         declared = schemas.arrow_schema(schemas.table(name), columns)
         rows = self.rows[name]
-        arrays = [rows.column(f.name) for f in declared]
+        arrays = [rows.build_column(f.name) for f in declared]
         filled = [pa.nulls(rows.count, f.type) if a is None else a for a, f in zip(arrays, declared, strict=True)]
         return schemas.conform(pa.table(filled, names=list(columns)), schemas.table(name), columns, path=self._path)
 
     def _build_non_event_table(self, name: str) -> pa.Table:
-        """Return a table that is not a table of events, such as ``devices``. It is built once and cached."""
+        """Return a table that contains no events, such as ``devices``. The table is built once and then cached."""
         if name not in self._non_event_tables:
             check_polars_can_run()
-            self._non_event_tables[name] = machine.build_table(name, _NON_EVENT_TABLES[name](self))
+            self._non_event_tables[name] = machine.build_declared_table(name, _NON_EVENT_TABLES[name](self))
         return self._non_event_tables[name]
 
 
 def _build_capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
-    ends = [pc.max(rows.end_ns()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members]
+    ends = [
+        pc.max(rows.compute_end_ns()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members
+    ]
     metadata = machine.build_capture_info(
         capture.metadata, capture.origin_ns, max((e for e in ends if e is not None), default=None)
     )
@@ -218,6 +228,6 @@ _NON_EVENT_TABLES: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = 
 
 
 def _find_earliest_start(members: Mapping[str, Mapping[str, pa.Array]]) -> int:
-    """Return the earliest start of all events in ns, or 0 if there are no events."""
+    """Return the start time of the earliest event in ns, or 0 if there are no events."""
     starts = (pc.min(columns[Slot.START.name]).as_py() for columns in members.values())
     return min((start for start in starts if start is not None), default=0)

@@ -29,7 +29,10 @@ _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
 class EventCells:
-    """The values of the JSON members of a batch of events, which are valid until the sandbox parses the next batch."""
+    """The values of the JSON members in a batch of events.
+
+    The values are valid only until the sandbox parses the next batch.
+    """
 
     def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
         self.rows = sandbox.rows
@@ -38,34 +41,37 @@ class EventCells:
         self._repairs = repairs
 
     def get_member_values(self, slot: Slot) -> Int64Array:
-        """Return the value of a member in each event: a number, or the dictionary code of a string.
+        """Return the value of a JSON member in each event: a number, or the dictionary code of a string or other JSON.
 
-        If the type of the value is ``MISSING``, the returned number has no meaning.
+        The returned number has no meaning for events whose type is ``MISSING`` in ``get_member_types``.
         """
         return self._values[slot, : self.rows]
 
     def get_member_types(self, slot: Slot) -> Bytes:
-        """Return the type of a member's value in each event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
+        """Return the type of a JSON member in each event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._types[slot, : self.rows]
 
     def has_member(self, slot: Slot) -> bool:
-        """Return whether at least one event of the batch has the member."""
+        """Return whether at least one event of the batch has a JSON member."""
         return bool(self.get_member_types(slot).any())
 
     def get_string_codes(self, slot: Slot) -> Int64Array:
-        """Return the dictionary code of a member's string in each event, -1 where it is missing or not a string."""
+        """Return the dictionary code of the string that a JSON member contains in each event.
+
+        The code is -1 if the member is missing or not a string.
+        """
         return np.where(self.get_member_types(slot) == STRING, self.get_member_values(slot), -1)
 
     def find_string_indices(self, slot: Slot, names: pa.Array) -> Int64Array:
-        """Return, for each event, the index of a member's string in an array of names.
+        """Return the index in ``names`` of the string that a JSON member contains in each event.
 
-        The index is -1 if the member is missing or not a string, and -2 if the array does not contain the string.
+        The index is -1 if the member is missing or not a string, and -2 if ``names`` does not contain the string.
         """
         positions = pc.index_in(self.dictionary_strings, names).fill_null(-2).to_numpy(zero_copy_only=False)
         return np.append(positions, -1)[self.get_string_codes(slot)].astype(np.int64)
 
     def get_member_integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
-        """Return the values of a member in the given events as integers.
+        """Return the integers that a JSON member contains in the given events.
 
         A value is null if it is missing or not a number. Start times and durations are converted from microseconds to
         nanoseconds.
@@ -83,11 +89,11 @@ class EventCells:
     def get_member_strings(
         self, slot: Slot, rows: Int64Array, *, include_other_types: bool = False
     ) -> pa.DictionaryArray:
-        """Return the values of a member in the given events as strings, null where the member is missing.
+        """Return the strings that a JSON member contains in the given events, null where the member is missing.
 
         Args:
-            slot: The member.
-            rows: Row numbers of the events.
+            slot: The JSON member.
+            rows: Row numbers of the events in the batch.
             include_other_types: Whether to return the JSON text of values that are not strings. If it is False, these
                 values are null.
         """
@@ -110,7 +116,7 @@ class EventCells:
 
     @functools.cached_property
     def dictionary_strings(self) -> pa.Array:
-        """The strings to which dictionary codes refer, by code. JSON escapes are decoded."""
+        """Strings of the batch, indexed by dictionary code. JSON escapes are decoded."""
         data, ends = self._sandbox.get_dictionary_bytes()
         strings = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():
@@ -136,24 +142,24 @@ class EventCells:
     def _parse_numbers(
         self, slot: Slot, values: Int64Array, types: Bytes, unparsed: np.ndarray
     ) -> tuple[Int64Array, Bytes]:
-        """Parse the values that the sandbox could not parse as numbers.
+        """Parse the numbers that the sandbox left as strings.
 
         Returns:
-            All values and their types. The type of a value that is not a number is ``MISSING``.
+            All values and their types. The type of a value that is not a number becomes ``MISSING``.
         """
         codes, inverse = np.unique(values[unparsed], return_inverse=True)
-        unit = 1000 if slot in _THOUSANDTHS else 1
-        parsed = [parse_integer(t, unit) for t in self.dictionary_strings.take(pa.array(codes)).to_pylist()]
+        factor = 1000 if slot in _THOUSANDTHS else 1
+        parsed = [parse_integer(t, factor) for t in self.dictionary_strings.take(pa.array(codes)).to_pylist()]
         values, types = values.copy(), types.copy()
         values[unparsed] = np.array([m or 0 for m in parsed], np.int64)[inverse]
         types[unparsed] = np.array([MISSING if m is None else NUMBER for m in parsed], np.uint8)[inverse]
         return values, types
 
 
-def parse_integer(text: str, unit: int = 1) -> int | None:
-    """Parse a decimal number, multiply it by ``unit``, and round the product to an integer.
+def parse_integer(text: str, factor: int = 1) -> int | None:
+    """Parse a decimal number, multiply it by ``factor``, and round the product to an integer.
 
-    If the unit is 1, numbers from 2^63 to 2^64 - 1 become the signed integer with the same 64 bits.
+    If the factor is 1, numbers from 2^63 to 2^64 - 1 become the signed integer with the same 64 bits.
 
     Returns:
         The integer, or None if the string is not a number or the result does not fit into 64 bits.
@@ -161,12 +167,12 @@ def parse_integer(text: str, unit: int = 1) -> int | None:
     if len(text) > MAX_DIGITS:
         return None
     try:
-        number = Decimal(text) * unit
+        number = Decimal(text) * factor
         if not number.is_finite() or number.adjusted() > MAX_DIGITS:
             return None
         value = int(number.to_integral_value())
     except (ArithmeticError, ValueError):
         return None
-    if _HIGH < value < 1 << 64 and unit == 1:
+    if _HIGH < value < 1 << 64 and factor == 1:
         value -= 1 << 64
     return value if _LOW <= value <= _HIGH else None

@@ -3,8 +3,8 @@
 The document is either an array of events or an object that has this array as a member. The other members of the object,
 which may precede or follow the events, contain metadata of the capture.
 
-PyTorch does not escape quotes in names of events. Such a name is repaired. Any other event that is not valid JSON is
-skipped, and reading continues with the next event. A truncated file is read up to its last complete event.
+PyTorch does not escape quotes in the names of events. These quotes are escaped before the events are parsed. Any other
+event that is not valid JSON is skipped. A truncated file is read up to its last complete event.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Document:
     Attributes:
         metadata: Values of the requested members that have been read so far, by key. The events are not included.
         invalid: Number of events and requested members that were skipped because they are not valid JSON.
-        repaired: Number of names with quotes that are not escaped.
+        repaired: Number of names in which unescaped quotes were repaired.
         truncated: Whether the file ends before the end of the document.
         has_events: Whether the document contains an array of events.
         oversized: Keys of the requested members that were skipped because they exceed the size limits.
@@ -74,7 +74,9 @@ class Document:
                 return
 
     def advance_to_events(self) -> bool:
-        """Read the members up to the next array of events, and advance into it. Return False if there is none.
+        """Read the members that precede the next array of events, and advance to the first event of the array.
+
+        Return False if no array of events follows.
 
         Raises:
             CorruptTraceError: The file is not a JSON object or array.
@@ -197,13 +199,13 @@ class Document:
         yield from self._yield_rows()
 
     def _yield_rows(self) -> Iterator[None]:
-        """Yield if the sandbox contains rows, and remove them afterwards."""
+        """Yield once if the sandbox contains rows, and then remove the rows."""
         if self._sandbox.rows:
             yield
         self._sandbox.clear_rows()
 
     def _escape_quotes(self) -> bool:
-        """Escape the quotes in the names of the events in the sandbox. Return False if there are none.
+        """Escape unescaped quotes in the names of the events in the sandbox. Return whether any quote was escaped.
 
         The sandbox must not contain rows, because their strings refer to the bytes in the sandbox.
         """
@@ -220,6 +222,9 @@ class Document:
         """Skip an invalid event, and advance to the next offset at which an event may begin.
 
         Return False if the sandbox contains no such offset.
+
+        Raises:
+            CorruptTraceError: The file contains too many invalid events.
         """
         offset = self._find_next_event()
         if offset is None:
@@ -242,7 +247,7 @@ class Document:
         return None if match is None else sandbox.offset + 1 + match.end()
 
     def _read_until_next_event(self) -> bool:
-        """Read the file up to the next offset at which an event may begin. Return False if there is no such offset."""
+        """Read the file up to the next offset at which an event may begin. Return False at the end of the file."""
         sandbox = self._sandbox
         while True:
             self._skipped_bytes += sandbox.end - sandbox.offset

@@ -1,4 +1,4 @@
-"""Parse the events of a JSON trace in a sandbox, which runs the WebAssembly program ``parser.wat``.
+"""Parse the events of a JSON trace in a sandbox that runs the WebAssembly program ``parser.wat``.
 
 The program returns a number or a dictionary code for each event and requested member.
 """
@@ -104,8 +104,8 @@ class EventSandbox(Sandbox):
 
         Args:
             keys: The slot in which the value of each member is stored, by level and key. The level is 0 for members
-                of the event, and 1 for members of its arguments. Slots may contain the flags ``THOUSANDTHS`` and
-                ``AS_STRING``.
+                of the event, and 1 for members of its arguments. A slot may be combined with the flags
+                ``THOUSANDTHS`` and ``AS_STRING``.
         """
         super().__init__(_PROGRAM, _OUT + CAPACITY, lambda: Damage("an event extends beyond the end of the input"))
         self.data = self.bytes(INPUT, CAPACITY + _SLACK)
@@ -132,7 +132,7 @@ class EventSandbox(Sandbox):
         self.data[self.end : self.end + _SLACK] = 0
 
     def replace_json(self, json: bytes) -> bool:
-        """Replace the bytes that have not been parsed yet. Return False if the sandbox has not enough space.
+        """Replace the bytes that have not been parsed yet. Return False if the sandbox lacks the space.
 
         The sandbox must not contain rows.
         """
@@ -175,8 +175,8 @@ class EventSandbox(Sandbox):
             in_string: Whether the current offset is inside a string.
 
         Returns:
-            Whether the value continues after the end of the JSON, the number of brackets that are open at this offset,
-            and whether the offset is inside a string.
+            Whether the value is incomplete, the number of brackets that are open at the end of the JSON, and whether
+            the JSON ends inside a string.
         """
         bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
         unfinished = bool(self.call("skip", depth=depth, in_string=int(in_string), **bounds))

@@ -191,7 +191,7 @@ class EventCollector:
         return {name: columns for name, columns in tables.items() if columns}
 
     def _find_tables_of_profiler_events(self, cells: EventCells, phases: Int64Array) -> Int64Array:
-        """Return, for each event, the index of the table that it belongs to, or -1 if it belongs to no table.
+        """Return the index of the table to which each event belongs, or -1 for an event that belongs to no table.
 
         The table is determined by the category and the phase that the PyTorch profiler writes.
         """
@@ -203,7 +203,7 @@ class EventCollector:
         return tables
 
     def _find_tables_of_exported_events(self, cells: EventCells) -> Int64Array:
-        """Return, for each event that tracekit wrote, the index of its table, or -1 if it belongs to no table.
+        """Return the index of the table of each event that tracekit wrote, or -1 for an event that has no table.
 
         The table is determined by the argument that contains the row id, such as ``kernel_id``.
         """
@@ -244,7 +244,7 @@ class EventCollector:
 
 
 def _compute_valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
-    """Return a mask of the rows with a valid time and duration. The result may be None if all rows are valid."""
+    """Return a mask of the rows with a valid time and duration. None means that all rows are valid."""
     limits = {Slot.START: MAX_TIME_NS, Slot.DURATION: MAX_DURATION_NS} if is_interval else {Slot.START: MAX_TIME_NS}
     masks = [_compute_within_limit_mask(cells, slot, rows, limit) for slot, limit in limits.items()]
     present = [m for m in masks if m is not None]
@@ -252,9 +252,9 @@ def _compute_valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval
 
 
 def _compute_within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
-    """Return a mask of the rows whose member is a number between -limit and limit.
+    """Return a mask of the rows in which a JSON member is a number between ``-limit`` and ``limit``.
 
-    The result may be None if the mask would be True for all rows.
+    None means that the mask is True for all rows.
     """
     values = cells.get_member_values(slot)[rows]
     if (cells.get_member_types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:

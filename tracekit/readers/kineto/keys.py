@@ -1,4 +1,4 @@
-"""Declare the members of events that are read, and the slot in which the sandbox stores each of them.
+"""Declare which JSON members of events are read, and in which slot the sandbox stores the value of each member.
 
 Several keys may share a slot, because writers use different keys for the same value: PyTorch writes ``registers per
 thread``, and tracekit writes ``registers_per_thread``.

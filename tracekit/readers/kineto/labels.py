@@ -1,4 +1,4 @@
-"""Parse the names that the profiler composes, such as ``Memcpy HtoD``. Each distinct name is parsed only once."""
+"""Parse names that the PyTorch profiler composes, such as ``Memcpy HtoD``. Each distinct name is parsed only once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def parse_memset_memory_kind(name: str) -> str | None:
 
 
 def convert_to_nsys_sync_type(kind: str) -> str | None:
-    """Return the type of a synchronization as nsys names it. Unknown types are returned unchanged."""
+    """Return the nsys name for a synchronization type of the profiler. Unknown types are returned unchanged."""
     return _SYNC_TYPES.get(kind, kind)
 
 
@@ -105,7 +105,10 @@ def shorten_function_name(name: str) -> str:
 
 
 def create_dim3_parser(axis: int) -> Callable[[str], int | None]:
-    """Return a function that parses the size of one axis from a string ``[x, y, z]``."""
+    """Return a function that parses the size along axis 0, 1 or 2 from a string ``[x, y, z]``.
+
+    The function returns None for other strings, and for sizes of 2^31 or more.
+    """
 
     def parse_axis(text: str) -> int | None:
         match = _DIM3.fullmatch(text)
@@ -131,5 +134,5 @@ def strip_thread_number(label: str) -> str:
 
 
 def strip_process_folder(label: str) -> str:
-    """Remove the folders from the name of a process, because they may identify a user."""
+    """Return the name of a process without folders, because folders may identify a user."""
     return re.split(r"[/\\]", label)[-1] if re.match(r"[/.~]|[A-Za-z]:[\\/]|\\\\", label) else label

@@ -54,7 +54,7 @@ def is_tracekit_export(metadata: Metadata) -> bool:
     return _get_mapping_or_empty(metadata.get("otherData")).get("producer") == PRODUCER
 
 
-def parse_time_base(metadata: Metadata) -> int:
+def read_time_base_ns(metadata: Metadata) -> int:
     """Return the time in ns since 1970 to which all times in the file are relative, or 0 if it is unknown."""
     value = _get_nonnegative_int64_or_none(metadata.get("baseTimeNanoseconds"))
     return value if value is not None and value < 1 << 62 else 0
@@ -66,7 +66,7 @@ def read_export_shift_ns(metadata: Metadata) -> int:
 
 
 def build_capture_info(metadata: Metadata, origin_ns: int, end_ns: int | None) -> dict[str, str]:
-    """Return the rows of ``capture_info`` as values by name, without those that may identify a host, user or folder."""
+    """Return the values of ``capture_info`` by name, except values that may identify a host, user or folder."""
     if is_tracekit_export(metadata):
         other = _get_mapping_or_empty(metadata.get("otherData"))
         origin = _parse_digits_or_none(other.get("origin_utc_ns"))
@@ -74,7 +74,7 @@ def build_capture_info(metadata: Metadata, origin_ns: int, end_ns: int | None) -
         info["origin_utc_ns"] = None if origin is None else str(origin + read_export_shift_ns(metadata))
     else:
         info = {"tool": "PyTorch profiler", "schema_version": _convert_metadata_to_text(metadata.get("schemaVersion"))}
-        utc = parse_time_base(metadata) + origin_ns
+        utc = read_time_base_ns(metadata) + origin_ns
         info["origin_utc_ns"] = str(utc) if utc >= _EARLIEST_UTC_NS else None
         info |= {name: _convert_metadata_to_text(metadata.get(name)) for name in _SCALAR_METADATA}
         info |= parse_distributed_info(metadata)
@@ -83,7 +83,7 @@ def build_capture_info(metadata: Metadata, origin_ns: int, end_ns: int | None) -
 
 
 def parse_distributed_info(metadata: Metadata) -> dict[str, str]:
-    """Return what the profiler records about a distributed run: backend, rank, number of ranks, and NCCL version.
+    """Return the metadata of a distributed job, such as its backend, rank, number of ranks and NCCL version.
 
     The metadata is read from the member ``distributedInfo``. Its names get the prefix ``distributed_``. The result
     is empty if the member is missing, or if tracekit wrote the file.
@@ -94,7 +94,7 @@ def parse_distributed_info(metadata: Metadata) -> dict[str, str]:
 
 
 def build_device_rows(metadata: Metadata) -> list[dict[str, Any]]:
-    """Return one row per GPU that the profiler lists."""
+    """Return one row of ``devices`` for each GPU that the profiler lists."""
     rows: dict[int, dict[str, Any]] = {}
     entries = metadata.get("deviceProperties")
     for properties in entries if isinstance(entries, list) else []:
@@ -126,7 +126,7 @@ def _build_device_row(number: int, properties: Metadata) -> dict[str, Any]:
 
 
 def build_exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per GPU with activities in a trace that tracekit wrote.
+    """Return one row of ``devices`` for each GPU with activities in a trace that tracekit wrote.
 
     The name of a GPU is taken from the name of its group of tracks.
     """
@@ -134,7 +134,7 @@ def build_exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks
         {d for r in event_tables if r.name not in ON_CPU for d in r.track_columns["device_id"].unique().to_pylist()}
     )
     names = (
-        tracks.get_recorded_names()
+        tracks.list_recorded_names()
         .filter(pl.col("what") == "process_name")["name"]
         .drop_nulls()
         .unique(maintain_order=True)
@@ -151,10 +151,11 @@ def build_exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks
 def build_process_rows(tracks: Tracks) -> list[dict[str, Any]]:
     """Return one row per process with CPU events, ordered by process id.
 
-    If the file names a process several times, the last name is used. If tracekit wrote the file and several processes
-    have the same id, such as those of several ranks, the name of the process that is shown with this id is used.
+    If the file names a process several times, the last name is used. In files that tracekit wrote, several processes
+    may have the same id, for example those of several ranks. In this case, the name of the process whose ``pid`` in the
+    file equals the id is used.
     """
-    process_labels = tracks.get_recorded_names().filter(pl.col("what") == "process_name").drop_nulls("pid")
+    process_labels = tracks.list_recorded_names().filter(pl.col("what") == "process_name").drop_nulls("pid")
     names = dict(process_labels.select("pid", "name").iter_rows())
     by_pid = tracks.map_process_ids_by_pid()
     own_pid_last = sorted(by_pid.items(), key=lambda ids: ids[0] == ids[1])
@@ -165,10 +166,10 @@ def build_process_rows(tracks: Tracks) -> list[dict[str, Any]]:
 
 
 def build_thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per thread and name, so that a thread that was renamed has several rows."""
+    """Return one row per thread and name. A thread that was renamed has several rows."""
     owners = tracks.list_process_ids()
     threads = (
-        tracks.get_recorded_names()
+        tracks.list_recorded_names()
         .filter((pl.col("what") == "thread_name") & pl.col("pid").is_in(owners))
         .drop_nulls("tid")
     )
@@ -196,8 +197,8 @@ def build_stream_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]
     return [{**r, "priority": 0} for r in used.to_dicts()]
 
 
-def build_table(name: str, rows: list[dict[str, Any]]) -> Any:
-    """Convert rows to a declared table. Columns that a row lacks are null."""
+def build_declared_table(name: str, rows: list[dict[str, Any]]) -> Any:
+    """Convert rows to a declared table. Values that a row lacks are null."""
     declared = schemas.table(name)
     frame = pl.DataFrame(
         {c: [r.get(c) for r in rows] for c in declared.names}, schema=schemas.polars_schema(declared), strict=False
@@ -251,7 +252,7 @@ def _parse_digits_or_none(value: object) -> int | None:
 def _convert_metadata_to_text(value: object) -> str | None:
     """Convert a string, integer or boolean to a string.
 
-    The result is None for values of other types, and for values whose string would be too long.
+    The result is None for values of other types, and for strings of more than 200 characters.
     """
     if isinstance(value, bool):
         return str(int(value))

@@ -1,4 +1,4 @@
-"""Escape quotes in the names of events, which PyTorch writes as they are."""
+"""Escape the quotes in the names of events. PyTorch writes these quotes without escapes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MAX_NAME_BYTES = 1 << 14
 
 
 def escape_quotes_in_names(json: bytes) -> tuple[bytes, int]:
-    """Escape the quotes in all names of a section of JSON.
+    """Escape the quotes in the names of the events in a section of JSON.
 
-    A name ends at the first quote after which another member of the event, or the end of the event, follows.
+    A name ends at the first quote that precedes another member or the end of the event.
 
     Returns:
-        The JSON, and the number of names that contained a quote.
+        The JSON with escaped quotes, and the number of names that were changed.
     """
     starts = np.fromiter((match.end() for match in _NAME_START.finditer(json)), np.int64)
     ends = np.fromiter((match.start() for match in _NAME_END.finditer(json)), np.int64)

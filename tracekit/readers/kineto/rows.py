@@ -1,4 +1,4 @@
-"""Build the declared columns of event tables on demand from the collected members."""
+"""Build the declared columns of event tables on demand from the collected JSON members."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class EventRows:
         self._order = _compute_order_by_id(members[ROW_IDS[name].name], self.count) if tracks.exported else None
         self._members = members
 
-    def column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
-        """Return the values of a declared column, or None if JSON traces do not contain the column."""
+    def build_column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
+        """Build a declared column, or return None if JSON traces do not contain the column."""
         builders = _COLUMN_BUILDERS[self.name]
         return builders[name](self) if name in builders else None
 
     def get_member_values(self, slot: Slot) -> pa.Array:
-        """Return the values of a JSON member of the events, in the order of the rows of the table."""
+        """Return the value of a JSON member in each event, in row order."""
         return self._sort_into_row_order(self._members[slot.name])
 
     def format_arguments_json(self) -> pa.Array | pa.ChunkedArray:
@@ -64,16 +64,16 @@ class EventRows:
     @functools.cached_property
     def track_columns(self) -> dict[str, pa.Array]:
         """The columns that identify the track of each event, such as process, thread, device, context and stream."""
-        return self._tracks.track_columns(self.name, self.get_member_values)
+        return self._tracks.build_track_columns(self.name, self.get_member_values)
 
-    def start_ns(self) -> pa.Array:
+    def compute_start_ns(self) -> pa.Array:
         """Return the start of each event in ns since the trace origin."""
         return pc.subtract(self.get_member_values(Slot.START), self._origin_ns)
 
-    def end_ns(self) -> pa.Array:
+    def compute_end_ns(self) -> pa.Array:
         """Return the end of each event in ns since the trace origin, null for ranges that were never closed."""
         duration = pc.coalesce(self.get_member_values(Slot.NEGATIVE), self.get_member_values(Slot.DURATION))
-        end = pc.add(self.start_ns(), duration)
+        end = pc.add(self.compute_start_ns(), duration)
         return (
             pc.if_else(self._compute_never_closed_mask(), pa.scalar(None, pa.int64()), end)
             if Slot.OPEN.name in self._members
@@ -81,10 +81,10 @@ class EventRows:
         )
 
     def compute_row_ids(self) -> pa.Array:
-        """Return the ids of the rows of the table.
+        """Return the id of each row.
 
-        If tracekit wrote the file and the recorded ids are valid, they are returned. Otherwise, rows are numbered from
-        1.
+        If tracekit wrote the file and all ids in the file are valid, these ids are used. Otherwise, rows are numbered
+        from 1.
         """
         ids = self.get_member_values(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
@@ -108,11 +108,11 @@ def _compute_order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Arra
     return pc.sort_indices(ids)
 
 
-def _create_member_column_reader(slot: Slot) -> Callable[[EventRows], pa.Array]:
+def _create_member_column_builder(slot: Slot) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.get_member_values(slot)
 
 
-def _create_int32_column(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
+def _create_int32_column_builder(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
     def build_column(rows: EventRows) -> pa.Array:
         numbers = replace_beyond_int32_with_null(rows.get_member_values(slot))
         return numbers if default is None else numbers.fill_null(default)
@@ -120,15 +120,17 @@ def _create_int32_column(slot: Slot, default: int | None = None) -> Callable[[Ev
     return build_column
 
 
-def _create_zero_filled_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
+def _create_zero_filled_column_builder(slot: Slot) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.get_member_values(slot).fill_null(0)
 
 
-def _create_track_column(name: str) -> Callable[[EventRows], pa.Array]:
+def _create_track_column_builder(name: str) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.track_columns[name]
 
 
-def _create_parsed_name_column(slot: Slot, parse_name: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
+def _create_parsed_name_column_builder(
+    slot: Slot, parse_name: Callable[[str], str | None]
+) -> Callable[[EventRows], pa.Array]:
     """Return a function that builds a column from a JSON member, or from the names of events.
 
     The member is used if tracekit wrote the file. Otherwise, ``parse_name`` parses the names of the events.
@@ -144,7 +146,7 @@ def _create_parsed_name_column(slot: Slot, parse_name: Callable[[str], str | Non
     return build_column
 
 
-def _create_dim3_column(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
+def _create_dim3_column_builder(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
     return lambda rows: labels.map_to_integers(rows.get_member_values(slot), labels.create_dim3_parser(axis)).fill_null(
         0
     )
@@ -218,7 +220,7 @@ def _build_payload_type_column(rows: EventRows) -> pa.Array:
 
 
 def _select_payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
-    """Return the payloads that have one of the given types as strings, and null for all other payloads."""
+    """Return the payloads of the given types as strings. All other payloads are null."""
     fits = pc.equal(labels.map_to_integers(_build_payload_type_column(rows), lambda t: int(t in types)).fill_null(0), 1)
     payload = rows.get_member_values(Slot.PAYLOAD)
     return pa.DictionaryArray.from_arrays(
@@ -263,27 +265,30 @@ def _build_sync_type_column(rows: EventRows) -> pa.Array:
 
 
 _PAYLOAD_TYPES = (*_INTEGER_TYPES, *_FLOAT_TYPES, "json", "binary")
-_TIMES = {"start_ns": EventRows.start_ns, "end_ns": EventRows.end_ns}
-_THREAD = {"process_id": _create_track_column("process_id"), "thread_id": _create_track_column("thread_id")}
-_STREAM = {n: _create_track_column(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
-_ACTIVITY = {**_TIMES, **_STREAM, "correlation_id": _create_member_column_reader(Slot.CORRELATION)}
-_NODE = {"graph_node_id": _create_member_column_reader(Slot.GRAPH_NODE)}
+_TIMES = {"start_ns": EventRows.compute_start_ns, "end_ns": EventRows.compute_end_ns}
+_THREAD = {
+    "process_id": _create_track_column_builder("process_id"),
+    "thread_id": _create_track_column_builder("thread_id"),
+}
+_STREAM = {n: _create_track_column_builder(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
+_ACTIVITY = {**_TIMES, **_STREAM, "correlation_id": _create_member_column_builder(Slot.CORRELATION)}
+_NODE = {"graph_node_id": _create_member_column_builder(Slot.GRAPH_NODE)}
 _NVTX = {
-    "process_id": _create_track_column("process_id"),
+    "process_id": _create_track_column_builder("process_id"),
     "domain_id": _build_domain_id_column,
     "domain": _build_domain_column,
-    "category_id": _create_member_column_reader(Slot.CATEGORY_ID),
-    "category": _create_member_column_reader(Slot.CATEGORY_NAME),
+    "category_id": _create_member_column_builder(Slot.CATEGORY_ID),
+    "category": _create_member_column_builder(Slot.CATEGORY_NAME),
     "color": _build_color_column,
-    "name": _create_member_column_reader(Slot.NAME),
+    "name": _create_member_column_builder(Slot.NAME),
     "payload_type": _build_payload_type_column,
     "payload_int": _build_payload_int_column,
     "payload_float": _build_payload_float_column,
     "payload_text": _build_payload_text_column,
 }
 _EVENT = {
-    "event_id": _create_zero_filled_column(Slot.EVENT),
-    "event_sync_id": _create_member_column_reader(Slot.EVENT_SYNC),
+    "event_id": _create_zero_filled_column_builder(Slot.EVENT),
+    "event_sync_id": _create_member_column_builder(Slot.EVENT_SYNC),
 }
 _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.ChunkedArray]]] = {
     "kernels": {
@@ -291,57 +296,57 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         **_ACTIVITY,
         "name": _build_full_name_column,
         "short_name": _build_short_name_column,
-        **{f"grid_{axis}": _create_dim3_column(Slot.GRID, i) for i, axis in enumerate("xyz")},
-        **{f"block_{axis}": _create_dim3_column(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
-        "registers_per_thread": _create_int32_column(Slot.REGISTERS, default=0),
-        "static_shared_memory_bytes": _create_int32_column(Slot.STATIC, default=0),
+        **{f"grid_{axis}": _create_dim3_column_builder(Slot.GRID, i) for i, axis in enumerate("xyz")},
+        **{f"block_{axis}": _create_dim3_column_builder(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
+        "registers_per_thread": _create_int32_column_builder(Slot.REGISTERS, default=0),
+        "static_shared_memory_bytes": _create_int32_column_builder(Slot.STATIC, default=0),
         "dynamic_shared_memory_bytes": _build_dynamic_shared_memory_column,
         **_NODE,
-        "graph_id": _create_member_column_reader(Slot.GRAPH),
+        "graph_id": _create_member_column_builder(Slot.GRAPH),
     },
     "memcpys": {
         "memcpy_id": EventRows.compute_row_ids,
         **_ACTIVITY,
-        "bytes": _create_zero_filled_column(Slot.BYTES),
-        "copy_kind": _create_parsed_name_column(Slot.COPY_KIND, labels.parse_copy_kind),
-        "src_memory_kind": _create_parsed_name_column(Slot.SOURCE, labels.parse_source_memory_kind),
-        "dst_memory_kind": _create_parsed_name_column(Slot.TARGET, labels.parse_target_memory_kind),
-        "migration_cause": _create_member_column_reader(Slot.CAUSE),
+        "bytes": _create_zero_filled_column_builder(Slot.BYTES),
+        "copy_kind": _create_parsed_name_column_builder(Slot.COPY_KIND, labels.parse_copy_kind),
+        "src_memory_kind": _create_parsed_name_column_builder(Slot.SOURCE, labels.parse_source_memory_kind),
+        "dst_memory_kind": _create_parsed_name_column_builder(Slot.TARGET, labels.parse_target_memory_kind),
+        "migration_cause": _create_member_column_builder(Slot.CAUSE),
         **_NODE,
     },
     "memsets": {
         "memset_id": EventRows.compute_row_ids,
         **_ACTIVITY,
-        "bytes": _create_zero_filled_column(Slot.BYTES),
-        "value": _create_zero_filled_column(Slot.VALUE),
-        "memory_kind": _create_parsed_name_column(Slot.MEMORY, labels.parse_memset_memory_kind),
+        "bytes": _create_zero_filled_column_builder(Slot.BYTES),
+        "value": _create_zero_filled_column_builder(Slot.VALUE),
+        "memory_kind": _create_parsed_name_column_builder(Slot.MEMORY, labels.parse_memset_memory_kind),
         **_NODE,
     },
     "graph_launches": {
         "graph_launch_id": EventRows.compute_row_ids,
         **_ACTIVITY,
-        "graph_id": _create_zero_filled_column(Slot.GRAPH),
-        "graph_exec_id": _create_zero_filled_column(Slot.GRAPH_EXEC),
+        "graph_id": _create_zero_filled_column_builder(Slot.GRAPH),
+        "graph_exec_id": _create_zero_filled_column_builder(Slot.GRAPH_EXEC),
     },
     "syncs": {"sync_id": EventRows.compute_row_ids, **_ACTIVITY, "sync_type": _build_sync_type_column, **_EVENT},
     "api_calls": {
         "api_call_id": EventRows.compute_row_ids,
         **_TIMES,
         **_THREAD,
-        "correlation_id": _create_member_column_reader(Slot.CORRELATION),
+        "correlation_id": _create_member_column_builder(Slot.CORRELATION),
         "api": _build_api_column,
-        "name": _create_member_column_reader(Slot.NAME),
+        "name": _create_member_column_builder(Slot.NAME),
         "name_id": _build_name_id_column,
-        "return_value": _create_zero_filled_column(Slot.RETURNED),
+        "return_value": _create_zero_filled_column_builder(Slot.RETURNED),
     },
     "osrt_calls": {
         "osrt_call_id": EventRows.compute_row_ids,
         **_TIMES,
         **_THREAD,
         "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL_CLASS)),
-        "name": _create_member_column_reader(Slot.NAME),
+        "name": _create_member_column_builder(Slot.NAME),
         "name_id": _build_name_id_column,
-        "return_value": _create_zero_filled_column(Slot.RETURNED),
+        "return_value": _create_zero_filled_column_builder(Slot.RETURNED),
     },
     "nvtx_ranges": {
         "range_id": EventRows.compute_row_ids,
@@ -349,19 +354,19 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "kind": _build_range_kind_column,
         **_NVTX,
         "thread_id": _build_thread_id_column,
-        "end_thread_id": _create_member_column_reader(Slot.END_THREAD),
+        "end_thread_id": _create_member_column_builder(Slot.END_THREAD),
     },
     "nvtx_marks": {
         "mark_id": EventRows.compute_row_ids,
-        "timestamp_ns": EventRows.start_ns,
+        "timestamp_ns": EventRows.compute_start_ns,
         **_NVTX,
-        "thread_id": _create_track_column("thread_id"),
+        "thread_id": _create_track_column_builder("thread_id"),
     },
     "cuda_events": {
         "cuda_event_id": EventRows.compute_row_ids,
-        "timestamp_ns": EventRows.start_ns,
+        "timestamp_ns": EventRows.compute_start_ns,
         **_STREAM,
-        "correlation_id": _create_member_column_reader(Slot.CORRELATION),
+        "correlation_id": _create_member_column_builder(Slot.CORRELATION),
         **_EVENT,
     },
 }

@@ -85,7 +85,7 @@ class Stream:
         return b"".join(blocks)
 
     def _decompress_next_bytes(self, max_bytes: int) -> bytes | None:
-        """Decompress the next bytes, or return None at the end of the data or where the data is damaged.
+        """Return the next decompressed bytes, or None at the end of the data or where the data is damaged.
 
         A file may consist of several gzip members, which are decompressed one after another.
         """
@@ -115,7 +115,7 @@ class Stream:
         self._decompressed_bytes += size
         if self._decompressed_bytes > max(UNCHECKED_BYTES, MAX_COMPRESSION_RATIO * self._compressed_bytes):
             raise CorruptTraceError(
-                f"the decompressed file exceeds {MAX_COMPRESSION_RATIO} times its compressed size, tracekit's limit",
+                f"the decompressed size exceeds tracekit's limit of {MAX_COMPRESSION_RATIO} times the compressed size",
                 path=self._file.path,
                 hint="if you trust the file, decompress it with gunzip and read the result",
             )

@@ -55,8 +55,8 @@ class Tracks:
         self.track_names = track_names
         self.members = self._drop_projections(members) if exported else members
 
-    def track_columns(self, table: str, read_member: ReadMember) -> dict[str, pa.Array]:
-        """Return the columns of a table that identify the tracks of its events, such as ``stream_id``."""
+    def build_track_columns(self, table: str, read_member: ReadMember) -> dict[str, pa.Array]:
+        """Build the columns that identify the track of each event in a table, such as ``stream_id``."""
         if self.exported:
             return self._build_track_columns_of_export(read_member)
         pid, tid = read_member(Slot.PID), read_member(Slot.TID)
@@ -66,7 +66,7 @@ class Tracks:
         stream = pc.coalesce(read_member(Slot.STREAM), tid).fill_null(0)
         stream = pc.if_else(pc.less(stream, 0), NO_STREAM, stream)
         context = read_member(Slot.CONTEXT).fill_null(0)
-        owner = self._find_process_of_activities(read_member(Slot.CORRELATION))
+        owner = self._find_process_ids_of_activities(read_member(Slot.CORRELATION))
         return {"process_id": owner, "device_id": device, "context_id": context, "stream_id": stream}
 
     def list_process_ids(self) -> list[int]:
@@ -79,9 +79,10 @@ class Tracks:
         return list(processes)
 
     def map_process_ids_by_pid(self) -> dict[int, int]:
-        """Return the process id of each pid with CPU events.
+        """Return the process id that belongs to each ``pid`` with CPU events.
 
-        They differ in files that tracekit wrote if viewers cannot show a process id, or if another process has it.
+        In files that tracekit wrote, the ``pid`` differs from the process id if viewers cannot show the process id, or
+        if another process has the same id.
         """
         pids = self.list_process_ids()
         if not self.exported:
@@ -91,25 +92,25 @@ class Tracks:
         return {pid: owners.get(pid, pid) for pid in pids}
 
     def _drop_projections(self, members: Mapping[str, Members]) -> Mapping[str, Members]:
-        """Drop the projections of NVTX ranges.
+        """Return the collected values without the projections of NVTX ranges.
 
         A projection is a copy of a range on a GPU track, which tracekit exports in addition to the range itself.
         """
         ranges = members.get("nvtx_ranges")
         if ranges is None:
             return members
-        keep = pa.array(self._find_track_of_events(ranges)["kind"].ne_missing(PROJECTION).to_arrow())
+        keep = pa.array(self._find_tracks_of_events(ranges)["kind"].ne_missing(PROJECTION).to_arrow())
         return {
             **members,
             "nvtx_ranges": {name: col.concatenate_chunks(column).filter(keep) for name, column in ranges.items()},
         }
 
-    def _find_process_of_activities(self, correlation: pa.Array) -> pa.Array:
+    def _find_process_ids_of_activities(self, correlation: pa.Array) -> pa.Array:
         """Return the process id of each GPU activity, given its correlation id.
 
         If the file has a single process, all activities belong to it. Otherwise, an activity belongs to the process
-        with an API call that has the same correlation id. The result is null if no process or several processes have
-        such a call.
+        with an API call that has the same correlation id. If no process or several processes have such an API call,
+        the process id is null.
         """
         processes = self.list_process_ids()
         if len(processes) <= 1 or "api_calls" not in self.members:
@@ -128,7 +129,7 @@ class Tracks:
         return activities.join(owners, "correlation", how="left", maintain_order="left")["process"].to_arrow()
 
     def _build_track_columns_of_export(self, read_member: ReadMember) -> dict[str, pa.Array]:
-        tracks = self._find_track_of_events({s.name: read_member(s) for s in (Slot.PID, Slot.TID)})
+        tracks = self._find_tracks_of_events({s.name: read_member(s) for s in (Slot.PID, Slot.TID)})
         columns = {name: tracks[name].to_arrow() for name in _TRACK if name != "kind"}
         columns["device_id"] = replace_beyond_int32_with_null(columns["device_id"])
         for name in STREAM_SLOTS:
@@ -138,9 +139,11 @@ class Tracks:
         )
         return columns
 
-    def _find_track_of_events(self, members: Members) -> pl.DataFrame:
-        """Return, for each event, the row of ``list_thread_tracks`` with the same pid and tid, or a row of nulls."""
-        keys = pl.DataFrame({"pid": _to_series(members[Slot.PID.name]), "tid": _to_series(members[Slot.TID.name])})
+    def _find_tracks_of_events(self, members: Members) -> pl.DataFrame:
+        """Return the row of ``list_thread_tracks`` with the pid and tid of each event, or a row of nulls."""
+        keys = pl.DataFrame(
+            {"pid": _convert_to_series(members[Slot.PID.name]), "tid": _convert_to_series(members[Slot.TID.name])}
+        )
         return keys.join(self.list_thread_tracks(), ["pid", "tid"], how="left", maintain_order="left")
 
     def list_thread_tracks(self) -> pl.DataFrame:
@@ -157,11 +160,11 @@ class Tracks:
         if not self.track_names:
             types = {n: pl.String if n in ("kind", "label") else pl.Int64 for n in columns}
             return pl.DataFrame(schema=types)
-        data = {n: _to_series(self.track_names[s.name]) for n, s in columns.items()}
+        data = {n: _convert_to_series(self.track_names[s.name]) for n, s in columns.items()}
         frame = pl.DataFrame(data).filter(pl.col("label") == "thread_name")
         return frame.unique(["pid", "tid"], keep="first", maintain_order=True)
 
-    def get_recorded_names(self) -> pl.DataFrame:
+    def list_recorded_names(self) -> pl.DataFrame:
         """Return the names that the file gives to processes and threads.
 
         Returns:
@@ -171,7 +174,7 @@ class Tracks:
         columns = {"what": Slot.NAME, "pid": Slot.PID, "tid": Slot.TID, "name": Slot.FULL_NAME, "labels": Slot.LABELS}
         if not self.track_names:
             return pl.DataFrame(schema={n: pl.Int64 if n in ("pid", "tid") else pl.String for n in columns})
-        return pl.DataFrame({n: _to_series(self.track_names[s.name]) for n, s in columns.items()})
+        return pl.DataFrame({n: _convert_to_series(self.track_names[s.name]) for n, s in columns.items()})
 
 
 def replace_beyond_int32_with_null(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -181,6 +184,6 @@ def replace_beyond_int32_with_null(numbers: pa.Array | pa.ChunkedArray) -> pa.Ar
     return pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))
 
 
-def _to_series(column: pa.Array | pa.ChunkedArray) -> pl.Series:
+def _convert_to_series(column: pa.Array | pa.ChunkedArray) -> pl.Series:
     array = col.concatenate_chunks(column)
     return pl.Series(array.cast(pa.string()) if pa.types.is_dictionary(array.type) else array)

@@ -1,1 +1,1 @@
-"""Convert the source tables of any Nsight Systems format to declared tables."""
+"""Convert the source tables of an Nsight Systems file in any format to the declared tables of tracekit."""

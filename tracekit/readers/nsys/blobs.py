@@ -1,9 +1,14 @@
 """Format the extended NVTX payloads in exports as strings. Only ``nsys export --include-blobs`` exports them.
 
-A blob begins with the number of its payloads (8 bytes). The schema id, the size and the offset of each payload follow
-(8 bytes each), and then the bytes of the payloads. A payload is formatted as its schema id, a colon and its bytes in
-hexadecimal, and the payloads of a blob are separated by commas: ``7:0a00,7:0b00``. The reader of reports formats
-payloads in the same way. A blob with another layout is formatted as the hexadecimal digits of all its bytes.
+A blob consists of:
+
+1. the number of payloads (8 bytes),
+2. the schema id, the size and the offset of each payload (8 bytes each),
+3. the bytes of the payloads.
+
+A payload is formatted as its schema id, a colon and its bytes in hexadecimal. Commas separate the payloads of a blob:
+``7:0a00,7:0b00``. The reader of reports formats payloads in the same way. A blob with another layout is formatted as
+the hexadecimal digits of all its bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +55,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
 
 
 def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> pa.Array:
-    """Format each of several consecutive blobs in a buffer as a string, as ``format_blobs`` does."""
+    """Return the string of each blob in a buffer of consecutive blobs, formatted as by ``format_blobs``."""
     owners, schemas, payload_starts, payload_stops = _locate_payloads(data, starts, stops)
     others = np.setdiff1d(np.arange(len(starts)), owners)
     order = np.argsort(np.concatenate([owners, others]), kind="stable")
@@ -69,9 +74,9 @@ def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> p
 def _locate_payloads(
     data: Bytes, starts: Offsets, stops: Offsets
 ) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
-    """Return four arrays: the blob index, schema id, start offset and end offset of each payload in all blobs.
+    """Return four arrays with the blob index, schema id, start offset and end offset of each payload.
 
-    Blobs that do not have the layout of payloads are skipped.
+    Blobs with another layout than that of payloads are skipped.
     """
     counts = _read_payload_counts(data, starts, stops)
     owners = np.repeat(np.arange(len(starts)), counts)

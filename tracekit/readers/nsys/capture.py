@@ -52,7 +52,7 @@ _WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, python_stacks.TABLE})
 
 
 class NsysCapture(Lookups, Capture):
-    """An open Nsight Systems file whose declared tables are read on demand and by column."""
+    """An open Nsight Systems file. Its declared tables are read on demand, column by column."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
@@ -61,7 +61,7 @@ class NsysCapture(Lookups, Capture):
         self._python_samples: dict[str, pa.Array] = {}
 
     def launch(self) -> Launch:
-        """Return the host name, and the environment variables that launchers set to number processes (``RANK``)."""
+        """Return the host name, and the variables with which launchers number processes, such as ``RANK``."""
         return read_launch_environment(self)
 
     def names(self) -> list[str]:
@@ -149,8 +149,10 @@ class NsysCapture(Lookups, Capture):
             if name in machine.TABLES
         }
         if call_stacks is not None and stacks.TABLE in columns:
-            data = call_stacks.columns(self, columns[stacks.TABLE])
-            tables[stacks.TABLE] = self.cast_to_declared_types(stacks.TABLE, data, find_source_table(stacks.TABLE))
+            data = call_stacks.build_columns(self, columns[stacks.TABLE])
+            tables[stacks.TABLE] = self.cast_to_declared_types(
+                stacks.TABLE, data, get_first_source_table_name(stacks.TABLE)
+            )
         if python_stacks.TABLE in columns:
             tables[python_stacks.TABLE] = self._read_python_samples_columns(columns[python_stacks.TABLE], call_stacks)
         self.warn_about_unknown_strings()
@@ -169,9 +171,9 @@ class NsysCapture(Lookups, Capture):
 
     @functools.cached_property
     def python_domains(self) -> python_stacks.Domains:
-        """The NVTX domains that contain Python samples, by process id and domain id.
+        """The kind of the Python samples in each NVTX domain that contains them, by process id and domain id.
 
-        The value is the kind of the samples, as an index of ``python_stacks.KINDS``.
+        A kind is an index of ``python_stacks.KINDS``.
         """
         return python_stacks.find_python_domains(self)
 
@@ -182,7 +184,7 @@ class NsysCapture(Lookups, Capture):
         return self._python_samples
 
     def _read_python_samples_columns(self, columns: Sequence[str], call_stacks: stacks.Stacks | None) -> pa.Table:
-        """Return columns of the declared table ``python_samples``."""
+        """Return the requested columns of the declared table ``python_samples``."""
         data = dict(self.read_python_samples())
         if call_stacks is not None:
             data["stack_id"] = call_stacks.look_up_stack_ids(python_stacks.TABLE, data["python_sample_id"])
@@ -203,23 +205,23 @@ class NsysCapture(Lookups, Capture):
 
         return Request(
             source_table,
-            list_source_types(schema, source_table, columns),
+            find_source_column_types(schema, source_table, columns),
             self._create_row_filter(table_name, source_table),
             convert,
         )
 
     def read_machine_table(self, table_name: str) -> pa.Table:
-        """Return a declared table about the machine. The first call reads the whole table."""
+        """Return a declared table about the capture or its machine, such as ``devices``. The first call reads it."""
         if table_name not in self._machine_tables:
             self._machine_tables[table_name] = self.cast_to_declared_types(
-                table_name, machine.read_machine_columns(self, table_name), find_source_table(table_name)
+                table_name, machine.read_machine_columns(self, table_name), get_first_source_table_name(table_name)
             )
         return self._machine_tables[table_name]
 
     def _resolve_column(
         self, table_name: str, source_table: str, column: str, source_rows: pa.Table
     ) -> pa.ChunkedArray | pa.Array:
-        """Return a declared column that is computed from columns of a source table and has the same rows."""
+        """Compute a declared column from rows of a source table. The column has one value per source row."""
         resolver = find_column_resolvers(table_name).get(column)
         if resolver is None:
             return self.resolve_by_declaration(table_name, source_table, column, source_rows)
@@ -242,14 +244,14 @@ class NsysCapture(Lookups, Capture):
                 source_rows[source]
             )
         if declared.type == "dictionary" and f"{source_table}.{source}" not in INLINE_NAMES:
-            enum = find_column_enum(source_table, source)
+            enum = find_enum_name(source_table, source)
             return self.look_up_strings(
                 table_name, column, source_rows[source], self.strings if enum is None else self.read_enum_labels(enum)
             )
         return source_rows[source]
 
     def _replace_keys_with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        """Return columns of a table in which the keys of NVTX domains and categories are replaced with names.
+        """Replace the keys of NVTX domains and categories in the columns of a table with names.
 
         This is a separate step because the events that define the names may come after the events that use them.
         """
@@ -276,7 +278,7 @@ class NsysCapture(Lookups, Capture):
         where = {**nvtx.FILTERS, **machine.FILTERS}.get(table_name)
         if where and source_table in self.tables.columns and where.column not in self.tables.columns[source_table]:
             raise CorruptTraceError(
-                f"it has no column {where.column}", path=self.path, table=source_table, hint=self.tables.hint
+                f"the table has no column {where.column}", path=self.path, table=source_table, hint=self.tables.hint
             )
         return where
 
@@ -288,8 +290,8 @@ class NsysCapture(Lookups, Capture):
         Args:
             table_name: Name of the declared table.
             source_table: Name of the source table.
-            converted: The columns, converted but not cast to their declared types.
-            default_message: Message of the error if no such value is found.
+            converted: The converted columns before they are cast to their declared types.
+            default_message: Message of the error if every value fits.
         """
         columns = self.tables.columns
         column, message, index = find_first_invalid_value(table_name, converted)
@@ -303,7 +305,7 @@ class NsysCapture(Lookups, Capture):
             and from_column.isidentifier()
             and from_column not in (*columns[source_table], ROWID)
         ):
-            message, index = f"it has no column {from_column}", None
+            message, index = f"the table has no column {from_column}", None
         row = (
             None
             if index is None or source_table not in columns
@@ -318,7 +320,7 @@ def join_source_tables(table_name: str, columns: Sequence[str], source_tables: l
     """Concatenate the rows of all source tables of a declared table.
 
     The row numbers of a declared table with several source tables (a union) are counted from 1 across all of them. The
-    list ``source_tables`` is emptied, so that each column of the source tables is freed once it is joined.
+    list ``source_tables`` is emptied in order to free each column of the source tables once it is joined.
     """
     schema = schemas.table(table_name)
     if not source_tables:
@@ -337,20 +339,20 @@ def join_source_tables(table_name: str, columns: Sequence[str], source_tables: l
     return pa.table(joined, schema=declared)
 
 
-def list_source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
-    """Return the columns of a source table that are needed to compute declared columns, with their Arrow types.
+def find_source_column_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
+    """Return the Arrow types of the source columns from which declared columns are computed, by column name.
 
     The result has at least one column, because a batch without columns has no number of rows.
     """
     resolvers = find_column_resolvers(schema.name)
     names = {c: find_source_column_name(table, schema, c) for c in columns if c not in resolvers}
-    plain = {n: find_source_type(schema[c], n) for c, n in names.items() if n is not None and n != LABEL}
+    plain = {n: find_source_column_type(schema[c], n) for c, n in names.items() if n is not None and n != LABEL}
     needed = {n for c in columns if c in resolvers for n in resolvers[c][0]}
     types = plain | {n: find_arrow_type(table, n) for n in sorted(needed)}
     return types or {ROWID: pa.int64()}
 
 
-def find_source_type(column: schemas.Column, source_column: str) -> pa.DataType:
+def find_source_column_type(column: schemas.Column, source_column: str) -> pa.DataType:
     """Return the Arrow type with which the source column of a declared column is read."""
     if column.source in INLINE_NAMES:
         return col.DICTIONARY
@@ -360,13 +362,13 @@ def find_source_type(column: schemas.Column, source_column: str) -> pa.DataType:
     return pa.int32() if narrow else pa.int64()
 
 
-def find_source_table(table_name: str) -> str:
+def get_first_source_table_name(table_name: str) -> str:
     """Return the name of the first source table of a declared table."""
     return schemas.table(table_name).source_tables[0]
 
 
 def find_source_column_name(table: str, schema: schemas.TableSchema, column: str) -> str | None:
-    """Return the name of the column of a source table from which a declared column is computed.
+    """Return the name of the source column from which a declared column is computed.
 
     The result is ``LABEL`` if the declared column holds the label of the source table. It is None if the declared
     column is computed from another source table.
@@ -377,7 +379,7 @@ def find_source_column_name(table: str, schema: schemas.TableSchema, column: str
     return name if source == table or not schema.sources else None
 
 
-def find_column_enum(table: str, column: str) -> str | None:
+def find_enum_name(table: str, column: str) -> str | None:
     """Return the name of the enum whose values a source column holds, or None if the column holds string ids."""
     return ENUM_OF_COLUMN.get(f"{table}.{column}") or ENUM_OF_COLUMN.get(column)
 
@@ -404,7 +406,7 @@ def find_column_resolvers(table_name: str) -> dict[str, Resolver]:
 def find_first_invalid_value(table_name: str, converted: pa.Table) -> tuple[str | None, str | None, int | None]:
     """Return the column, error message and row index of the first value that does not fit its declared type.
 
-    All of them are None if every value fits.
+    All three values are None if every value fits.
     """
     for field in schemas.arrow_schema(schemas.table(table_name), converted.column_names):
         values = converted[field.name]

@@ -119,12 +119,12 @@ def resolve_metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -
 
 
 def resolve_metric_units(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return the unit of the number of events in each row of ``performance_counters``."""
+    """Return the unit of the event count in each row of ``performance_counters``."""
     return _look_up_names(source_rows["eventId"], *_read_columns_as_lists(capture, METRICS, "id", "unit"))
 
 
 def _read_columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> list[list[int | None]]:
-    """Return columns of a small source table, each as a list. The lists are empty if the file lacks the table."""
+    """Return one list per column of a small source table. The lists are empty if the file lacks the table."""
     if table_name not in capture.tables.columns:
         return [[] for _ in columns]
     return [column.to_pylist() for column in capture.fetch(table_name, columns).columns]
@@ -133,7 +133,7 @@ def _read_columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> 
 def _map_names_by_key(
     capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray
 ) -> pa.DictionaryArray:
-    """Return the name of each key, given the string ids of the names. The name of an unknown key is null.
+    """Return the name of each key from a mapping of keys to string ids. The name of an unknown key is null.
 
     Args:
         capture: The capture, in whose string table the names are looked up.
@@ -145,7 +145,7 @@ def _map_names_by_key(
 
 
 def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
-    """Return the name of each key, given the names themselves. The name of an unknown key is null.
+    """Return the name of each key from a list of keys and a list of names. The name of an unknown key is null.
 
     Args:
         keys: The keys to look up.
@@ -158,7 +158,7 @@ def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: l
 
 
 def _look_up_strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array:
-    """Return the strings with given ids. Empty strings are replaced with null."""
+    """Return the strings with the given ids. Empty strings are replaced with null."""
     names, _ = capture.strings.look_up_strings_of_ids(pa.chunked_array([pa.array(string_ids, pa.int64())]))
     decoded = names.cast(pa.string())
     decoded = decoded.combine_chunks() if isinstance(decoded, pa.ChunkedArray) else decoded

@@ -20,25 +20,25 @@ _NO_RECORDS = ("ENUM_", "sqlite_")
 
 
 class Export(NsysCapture):
-    """An open Nsight Systems export whose declared tables are read on demand and by column."""
+    """An open Nsight Systems export. Its declared tables are read on demand, column by column."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._warn_if_too_new()
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of rows of each source table from which no declared table is read.
+        """Return the number of rows of each source table that tracekit does not decode, by table name.
 
-        Tables without rows are not listed.
+        Tables without rows are omitted.
         """
         return self.undecoded
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of rows of each source table from which no declared table is read, by table name.
+        """Number of rows of each source table that tracekit does not decode, by table name.
 
-        Tables without rows, the ``ENUM_*`` tables, which hold labels, and SQLite's own tables are not listed. Tables
-        whose rows cannot be counted are reported in one warning.
+        Tables without rows, tables of enum labels (``ENUM_*``) and SQLite's own tables are omitted. One warning reports
+        all tables whose rows cannot be counted.
         """
         decoded, counts, errors = list_decoded_tables(), {}, []
         for table in self.tables.columns:
@@ -62,7 +62,7 @@ class Export(NsysCapture):
         if numbers > NEWEST_SCHEMA:
             newest = ".".join(map(str, NEWEST_SCHEMA))
             message = (
-                f"its schema version {version} is newer than {newest}, the newest that tracekit supports: "
+                f"the schema version {version} is newer than {newest}, the newest that tracekit supports: "
                 "new tables and columns are ignored"
             )
             warn(message, path=self.path)

@@ -9,11 +9,11 @@ ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
 
 
-def extract_process_ids(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def extract_process_ids(global_ids: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return the process id in each global id of a process or thread."""
-    return pc.bit_wise_and(pc.shift_right(column, ID_BITS), ID_MASK)
+    return pc.bit_wise_and(pc.shift_right(global_ids, ID_BITS), ID_MASK)
 
 
-def extract_thread_ids(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def extract_thread_ids(global_ids: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return the thread id in each global id of a thread."""
-    return pc.bit_wise_and(column, ID_MASK)
+    return pc.bit_wise_and(global_ids, ID_MASK)

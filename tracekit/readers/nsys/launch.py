@@ -1,4 +1,4 @@
-"""Read the environment variables with which launchers number processes, and the host name.
+"""Read the host name, and the environment variables with which launchers number processes.
 
 Environments are private. Of all variables, only those in ``RANK_VARIABLES`` are used, and only if they are numbers.
 """
@@ -25,10 +25,10 @@ _LAUNCHED = rf'^(?:{_NAMES})="?[0-9]{{1,9}}"?$'
 _VARIABLE = re.compile(rf'({_NAMES})="?([0-9]{{1,9}})"?')
 
 
-def list_rank_variables(*environments: str) -> dict[str, int]:
-    """Return the values of rank variables, with which launchers number processes, by name.
+def parse_rank_variables(*environments: str) -> dict[str, int]:
+    """Return the numbers of the rank variables, such as ``RANK``, in some environments, by variable name.
 
-    A variable is omitted if the environments have different values for it.
+    Launchers number processes with these variables. A variable with different values in the environments is omitted.
 
     Args:
         environments: Environments with entries ``NAME=VALUE``. Reports separate the entries with NUL bytes, and
@@ -48,7 +48,7 @@ def read_launch_environment(capture: Lookups) -> Launch:
     If the environments of the program and of the profiler set the same variable, the value of the program is used.
     """
     properties = _read_property_values(capture)
-    variables = list_rank_variables(*properties.get(_ENVIRONMENT, ())) | _read_variables_of_launched_processes(capture)
+    variables = parse_rank_variables(*properties.get(_ENVIRONMENT, ())) | _read_variables_of_launched_processes(capture)
     hosts = {host for host in properties.get(_HOST, ()) if 0 < len(host) <= _MAX_HOST}
     return Launch(variables, next(iter(hosts)) if len(hosts) == 1 else None)
 
@@ -61,11 +61,11 @@ def _read_variables_of_launched_processes(capture: Lookups) -> dict[str, int]:
     is_variable = pc.match_substring_regex(raw["name"], _PROCESS_VARIABLE)
     is_number = pc.match_substring_regex(raw["value"], _LAUNCHED)
     values = raw["value"].filter(pc.and_(is_variable, is_number)).unique()
-    return list_rank_variables(*values.to_pylist())
+    return parse_rank_variables(*values.to_pylist())
 
 
 def _read_property_values(capture: Lookups) -> dict[int, list[str]]:
-    """Return the machine properties that hold environments or host names: the distinct values by property number."""
+    """Return the distinct values of the machine properties for environments and host names, by property number."""
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_PROPERTIES, ())):
         return {}
     rows = capture.fetch(_PROPERTIES, ["nameEnum", "value"], Where("nameEnum", (_ENVIRONMENT, _HOST)))

@@ -100,7 +100,7 @@ class Lookups:
             self._string_budget.reserve(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of strings")
 
     def create_memory_budget(self) -> Budget:
-        """Return a new memory budget, whose limit depends on the file size, for data that is computed from the file."""
+        """Return a new memory budget for data that is computed from the file. Its limit depends on the file size."""
         return Budget(_compute_total_file_size(self.path))
 
     def fetch(self, table: str, columns: Sequence[str], where: Where | None = None) -> pa.Table:
@@ -113,15 +113,13 @@ class Lookups:
         builders: Sequence[Builder | None] = (),
         collectors: Sequence[Collector] = (),
     ) -> list[dict[str, pa.Array]]:
-        """Read several requests in one pass, and return the resulting columns of each request.
-
-        The requests of the collectors are read in the same pass, and their results are appended to the collectors.
+        """Read the columns of several requests together, and return the resulting columns of each request.
 
         Args:
             requests: Columns of source tables to read.
-            builders: Builders that join the results of the batches, in the order of the requests. If a builder is
-                missing or None, a suitable one is created.
-            collectors: Collectors whose requests are also read.
+            builders: Builders that join the batches of each request, in the order of the requests. A builder that is
+                missing or None is created.
+            collectors: Collectors whose requests are also read. Their batches are appended to them.
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         rows = [self.tables.max_rows(r.table) for r in requests]
@@ -154,7 +152,7 @@ class Lookups:
 
     @functools.cached_property
     def strings(self) -> col.StringTable:
-        """The string table of the file. If several strings have the same id, the first string is used."""
+        """The string table of the file. If several strings have the same id, the first one is used."""
         if "StringIds" not in self.tables.columns:
             return col.StringTable.from_mapping({})
         raw = self.fetch("StringIds", ["id", "value"])
@@ -171,7 +169,7 @@ class Lookups:
 
     @functools.cached_property
     def generic_events(self) -> GenericEvents:
-        """The generic events of an export, in which the times and threads of counter values are looked up."""
+        """The generic events of an export. They contain the times and threads of counter values."""
         columns, table = GenericEvents.COLUMNS, GenericEvents.TABLE
         if table in self.tables.columns:
             return GenericEvents.from_table(self.fetch(table, columns))

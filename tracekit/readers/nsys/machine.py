@@ -104,7 +104,7 @@ _VERSIONS: dict[str, Callable[[str], str]] = {
 
 
 def build_capture_info_columns(capture: Lookups) -> Columns:
-    """Return the columns of ``capture_info``, which holds names and values, such as the tool and its version."""
+    """Return the columns ``name`` and ``value`` of ``capture_info``."""
     values = collect_capture_info_values(capture)
     return {"name": pa.array(values.keys(), pa.string()), "value": pa.array(values.values(), pa.string())}
 
@@ -144,7 +144,7 @@ def build_context_columns(capture: Lookups) -> Columns:
 
 
 def build_stream_columns(capture: Lookups) -> Columns:
-    """Return the columns of ``streams``, including the names that the program gave to streams through NVTX."""
+    """Return the columns of ``streams``, including the names that the program assigned to streams through NVTX."""
     table = "TARGET_INFO_CUDA_STREAM"
     if table not in capture.tables.columns:
         return {}
@@ -164,7 +164,7 @@ def resolve_process_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -
 
 
 def resolve_process_names(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return the name of each process, without folders, because the names of folders may be private.
+    """Return the name of each process without folders, because folders may be private.
 
     A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
     """
@@ -172,7 +172,7 @@ def resolve_process_names(_capture: Lookups, _table: str, source_rows: pa.Table)
 
 
 def read_machine_columns(capture: Lookups, table_name: str) -> Columns:
-    """Read all columns of a declared table. All values of a column are null if the file lacks its source columns."""
+    """Read a declared table about the capture or its machine. Columns that the file lacks are null."""
     read = TABLES[table_name](capture)
     kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
     absent = {
@@ -199,10 +199,9 @@ def _count_rows(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
 
 
 def _read_named_values(capture: Lookups, source_table: str) -> dict[str, str | None]:
-    """Return the values of ``capture_info`` that a source table with the columns ``name`` and ``value`` holds, by name.
+    """Return the values of ``capture_info`` in a source table with the columns ``name`` and ``value``, by name.
 
-    The values are in the order in which their names first occur. If a name occurs several times, its last value is
-    used.
+    Names are in the order in which they first occur. If a name occurs several times, its last value is used.
     """
     if source_table not in capture.tables.columns:
         return {}
@@ -214,7 +213,7 @@ def _read_named_values(capture: Lookups, source_table: str) -> dict[str, str | N
 
 
 def _read_first_row(capture: Lookups, source_table: str, *columns: str) -> dict[str, Any]:
-    """Return the first row of a source table as a mapping from some of its columns to Python objects.
+    """Return the requested columns of the first row of a source table as Python objects, by column name.
 
     The mapping is empty if the table is missing or has no rows. The value of a missing column is None.
     """
@@ -225,7 +224,7 @@ def _read_first_row(capture: Lookups, source_table: str, *columns: str) -> dict[
 
 
 def _read_declared_columns(capture: Lookups, source_table: SourceTable) -> Columns:
-    """Return the declared columns that one source table provides.
+    """Return the declared columns that are read from one source table.
 
     If a declared column has several source columns, the first value that is not null is used.
     """
@@ -243,9 +242,9 @@ def _fill_nulls(rows: Columns, fallback: Columns, key: str | None) -> Columns:
     For each row, the values come from the first row of the other table with the same key.
 
     Args:
-        rows: The columns to complete.
+        rows: The columns whose nulls are replaced.
         fallback: The columns of the other table.
-        key: Name of the column by which rows are matched, or None to change nothing.
+        key: Name of the column by which rows are matched, or None to replace no nulls.
 
     Raises:
         ValueError: The strings in a resulting column exceed the limit for a column of this many rows.
@@ -262,7 +261,7 @@ def _fill_nulls(rows: Columns, fallback: Columns, key: str | None) -> Columns:
 
 
 def _select_values_at(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Return the values at some row indices. A null index yields null."""
+    """Return the values at the given row indices. A null index yields null."""
     if pa.types.is_string(values.type):
         return col.decode_dictionary(pa.DictionaryArray.from_arrays(indices, values))
     return values.take(indices)

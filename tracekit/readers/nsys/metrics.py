@@ -22,7 +22,7 @@ def resolve_device_ids(_capture: Lookups, _table: str, source_rows: pa.Table) ->
 
 
 def resolve_metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return the metric name of each GPU metric sample, looked up by its type id and metric id."""
+    """Return the metric name of each GPU metric sample, given its type id and metric id."""
     names: dict[tuple[int | None, ...], str] = {}
     if METRICS in capture.tables.columns:
         types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))

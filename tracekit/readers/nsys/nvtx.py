@@ -76,7 +76,7 @@ def compute_category_keys(_capture: Lookups, _table: str, source_rows: pa.Table)
 def resolve_payload_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the payload type of each event, such as ``int64`` or ``json``, or null for an event without payload.
 
-    It is the type of the first payload column of the event that is not null.
+    The type is that of the first payload column that is not null.
     """
     sources = [(name, c) for name, c in _SOURCES if not col.is_all_null(source_rows[c])]
     codes = [pc.if_else(source_rows[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
@@ -85,12 +85,12 @@ def resolve_payload_types(_capture: Lookups, _table: str, source_rows: pa.Table)
 
 
 def resolve_payload_ints(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return the integer payload of each event, or null for an event without one."""
+    """Return the integer payload of each event, or null for an event without integer payload."""
     return col.coalesce(*(source_rows[c] for c in _INTS.values()))
 
 
 def resolve_payload_floats(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return the floating-point payload of each event, or null for an event without one."""
+    """Return the floating-point payload of each event, or null for an event without floating-point payload."""
     return col.coalesce(*(source_rows[c] for c in _FLOATS.values()))
 
 
@@ -121,7 +121,7 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 class NameDefinition(NamedTuple):
-    """A description of the NVTX events that define the names of domains, or the names of categories.
+    """A kind of name definitions: the NVTX events that name domains, or those that name categories.
 
     Attributes:
         column: Declared column that holds the defined names: ``domain`` or ``category``.
@@ -153,7 +153,7 @@ DEFINITIONS = (
 def list_unread_name_definitions(
     capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]
 ) -> list[NameDefinition]:
-    """Return the definitions of domain and category names that columns need, except those that were read before.
+    """Return the name definitions that the requested columns need and that have not been read yet.
 
     Args:
         capture: The open file.
@@ -164,7 +164,7 @@ def list_unread_name_definitions(
 
 
 def store_defined_names(capture: Lookups, definition: NameDefinition, source_rows: pa.Table) -> None:
-    """Store the names that events define in ``capture.defined_names``.
+    """Add the names that NVTX events define to ``capture.defined_names``.
 
     If several events name the same domain or category, the name of the earliest event is used.
     """
@@ -197,7 +197,7 @@ def _look_up_names_of_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str,
 
 
 def _format_key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
-    """Return a key for each row: its process id, its domain id and the numbers in ``rest``, joined by slashes.
+    """Return a key for each row, which joins its process id, its domain id and the numbers in ``rest`` with slashes.
 
     The key is null if the thread or a number in ``rest`` is null. A null domain counts as the default domain 0.
     """

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def resolve_overhead_types(capture: Lookups, name: str, source_rows: pa.Table) -> pa.Array:
     """Return the kind of each profiler overhead.
 
-    Exports up to schema version 3.23 store it in the column ``returnValue``, and later ones in ``overheadType``.
+    Exports up to schema version 3.23 store the kind in the column ``returnValue``, and later exports in
+    ``overheadType``.
     """
     numbers = col.coalesce(source_rows["overheadType"], source_rows["returnValue"])
     return capture.look_up_strings(name, "overhead_type", numbers, capture.read_enum_labels("ENUM_CUPTI_OVERHEAD_TYPE"))

@@ -1,4 +1,4 @@
-"""Remove the folders, whose names may be private, from paths in columns of Nsight Systems captures."""
+"""Remove folders, which may be private, from the paths in columns of Nsight Systems captures."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def extract_file_names(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunk
 
 
 def remove_folders(texts: pa.Array) -> pa.Array:
-    """Return texts in which each path is replaced with its file name.
+    """Replace each path in the texts with its file name, and return the texts.
 
-    Addresses of web pages and paths of kernel files, such as ``/proc/sys/kernel/perf_event_paranoid``, are unchanged.
+    Addresses of web pages are unchanged, and so are paths of files of the Linux kernel, such as
+    ``/proc/sys/kernel/perf_event_paranoid``.
     """
     for pattern, replacement in ((_PATH_WITH_SPACES, r"\1\2\3"), (_QUOTED_PATH, r"\1"), (_FOLDERS, r"\1\2")):
         texts = pc.replace_substring_regex(texts, pattern, replacement)
@@ -65,7 +66,7 @@ def _create_resolver(
 
 
 def _map_strings(array: pa.DictionaryArray, transform: Callable[[pa.Array], pa.Array]) -> pa.DictionaryArray:
-    """Apply a function to the strings of a dictionary array."""
+    """Apply a function to the distinct strings of a dictionary array, and return the new array."""
     changed = transform(array.dictionary).dictionary_encode()
     return pa.DictionaryArray.from_arrays(changed.indices.take(array.indices), changed.dictionary)
 

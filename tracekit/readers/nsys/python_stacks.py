@@ -1,9 +1,13 @@
-"""Read samples of Python threads, which nsys stores as NVTX marks in two NVTX domains of its own.
+"""Read samples of Python threads, which nsys stores as NVTX marks in two NVTX domains.
 
-The payload of a mark holds the call stack of the sample. It consists of the number of the thread in the interpreter (8
-bytes), the state of the thread and the number of frames (4 bytes each), and the frames from the innermost one to the
-outermost one. A frame consists of the string ids of its function and of its file (8 bytes each), its line (4 bytes),
-and 4 unused bytes.
+The payload of a mark holds the call stack of the sample:
+
+1. the number of the thread in the interpreter (8 bytes),
+2. the state of the thread, and the number of frames (4 bytes each),
+3. the frames from the innermost one to the outermost one (24 bytes each).
+
+A frame consists of the string ids of its function and of its file (8 bytes each), its line (4 bytes), and 4 unused
+bytes.
 """
 
 from __future__ import annotations
@@ -63,10 +67,10 @@ class PythonFrames(NamedTuple):
 
 
 def find_python_domains(capture: Lookups) -> Domains:
-    """Return the NVTX domains that contain Python samples, by process id and domain id.
+    """Return the kind of the Python samples in each NVTX domain that contains them, by process id and domain id.
 
-    The value is the kind of the samples, as an index of ``KINDS``. If no payload schema of the file has the name of
-    such a domain, no events are read, and the result is empty.
+    A kind is an index of ``KINDS``. If no payload schema of the file has the name of a domain in ``KINDS``, no events
+    are read, and the result is empty.
     """
     if "name" not in capture.tables.columns.get(SCHEMAS, ()):
         return {}

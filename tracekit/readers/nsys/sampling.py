@@ -1,4 +1,4 @@
-"""Compute the columns of CPU scheduling that are not copied from their source columns."""
+"""Compute the column ``is_scheduled_in`` of ``cpu_scheduling``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 
-def is_scheduled_in(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return whether each context switch schedules a thread in rather than out.
+def resolve_scheduled_in_flags(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+    """Return whether each context switch schedules a thread in (True) or out (False).
 
     nsys exports a nonzero number for a switch that schedules a thread in.
     """
@@ -20,5 +20,5 @@ def is_scheduled_in(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
-    "cpu_scheduling": {"is_scheduled_in": (("isSchedIn",), is_scheduled_in)},
+    "cpu_scheduling": {"is_scheduled_in": (("isSchedIn",), resolve_scheduled_in_flags)},
 }

@@ -62,7 +62,7 @@ _LINE_BIT = 31
 
 
 def create_chain_id_resolver(column: str) -> Resolver:
-    """Return the source column with the numbers of call chains, and a function that copies them to ``stack_id``.
+    """Return a resolver that copies the call chain numbers in a source column to the column ``stack_id``.
 
     ``resolve_stacks`` later replaces the numbers with stack ids.
     """
@@ -95,7 +95,7 @@ class Stacks:
     Attributes:
         parents: Id of the parent of each stack, in the order of the stack ids, or 0 for a stack of one frame.
         depths: Number of frames of each stack.
-        frames: Row of ``frame_columns``, counted from 0, with the innermost frame of each stack.
+        frames: Row number in ``frame_columns``, counted from 0, of the innermost frame of each stack.
         frame_columns: Columns of integers with one row per distinct frame.
         chains: Numbers and stack ids of the call chains, by source table.
     """
@@ -109,22 +109,22 @@ class Stacks:
     def __len__(self) -> int:
         return len(self.parents)
 
-    def columns(self, capture: Lookups, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return the named columns of the declared table ``stacks``."""
+    def build_columns(self, capture: Lookups, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Build the requested columns of the declared table ``stacks``."""
         return {name: _COLUMNS[name](self, capture) for name in names}
 
-    def look_up_stack_ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Return the ids of call stacks in the declared table ``stacks``.
+    def look_up_stack_ids(self, table: str, chain_ids: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return the call stack ids of rows that refer to call chains. The ids refer to the declared table ``stacks``.
 
         Args:
-            table: Declared table whose rows refer to call chains.
-            chains: Number of the call chain of each row, as recorded in the file.
+            table: Declared table that contains the rows.
+            chain_ids: Number of the call chain of each row, as recorded in the file.
 
         Returns:
             One id per row, or null if the file does not contain the call chain.
         """
         known = self.chains.get(_CHAIN_TABLE_OF[table])
-        numbers = col.concatenate_chunks(chains)
+        numbers = col.concatenate_chunks(chain_ids)
         if known is None or not len(known.ids):
             return pa.nulls(len(numbers), pa.int64())
         values = np.asarray(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), np.int64)
@@ -266,7 +266,7 @@ def _split_values_and_validity(column: pa.Array) -> tuple[Int64Array, npt.NDArra
 
 
 class _StackCollector:
-    """A collector of call chains from a source table of a report, in which each row is a whole stack."""
+    """A collector of call chains from a source table whose rows are whole stacks, as in reports."""
 
     def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
         self.table = table
@@ -312,7 +312,7 @@ class _StackCollector:
             )
 
     def _cache_nodes_of_stacks(self, encoded_stacks: pa.BinaryArray, nodes: UInt32Array) -> None:
-        """Cache encoded stacks and their nodes, so that equal stacks of later batches are not decoded."""
+        """Cache the nodes of encoded stacks. Equal stacks in later batches are not decoded again."""
         if self._known.nbytes + encoded_stacks.nbytes <= MAX_KNOWN_BYTES:
             self._known = pa.concat_arrays([self._known, encoded_stacks])
             self._known_nodes = np.concatenate((self._known_nodes[: len(self._known) - len(encoded_stacks)], nodes))
@@ -323,7 +323,7 @@ class _StackCollector:
 
 
 class _FrameRowCollector:
-    """A collector of call chains from a source table of an export, in which each row is one frame."""
+    """A collector of call chains from a source table whose rows are single frames, as in exports."""
 
     def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
         self.table = table
@@ -412,7 +412,7 @@ def _resolve_module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
 
 
 def _create_flag_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
-    """Return a function that takes all stacks and returns whether a flag of each innermost frame is set."""
+    """Return a function that computes whether a flag is set in the innermost frame of each stack."""
 
     def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
         return pc.not_equal(col.concatenate_chunks(stacks.frame_columns[frame_column]), 0).take(
@@ -423,7 +423,7 @@ def _create_flag_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.A
 
 
 def _create_number_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
-    """Return a function that takes all stacks and returns a frame column for the innermost frame of each stack."""
+    """Return a function that computes the value of a frame column in the innermost frame of each stack."""
 
     def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
         return col.concatenate_chunks(stacks.frame_columns[frame_column]).take(col.build_number_array(stacks.frames))
@@ -431,7 +431,7 @@ def _create_number_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa
     return resolve
 
 
-def _unwind_method_names(stacks: Stacks, capture: Lookups) -> pa.Array:
+def _resolve_unwind_method_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     labels = capture.read_enum_labels("ENUM_STACK_UNWIND_METHOD")
     return _find_innermost_frame_names(
         stacks, capture.look_up_strings(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels)
@@ -453,6 +453,6 @@ _COLUMNS: dict[str, Callable[[Stacks, Lookups], pa.Array]] = {
     "unresolved": _create_flag_resolver("unresolved"),
     "special_entry": _create_flag_resolver("specialEntry"),
     "original_ip": _create_number_resolver(_ADDRESS),
-    "unwind_method": _unwind_method_names,
+    "unwind_method": _resolve_unwind_method_names,
     "line": _create_number_resolver(_LINE),
 }

@@ -1,4 +1,4 @@
-"""The interface between the readers of the file formats of Nsight Systems and the declared tables of tracekit.
+"""The interface between the Nsight Systems file formats and the declared tables of tracekit.
 
 Each file format provides source tables. The tables and their columns have the names that nsys uses in exports.
 """
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 class Where(NamedTuple):
     """A filter that keeps the rows in which a column has one of several values.
 
-    If no values are given, it keeps the rows in which the column is not null.
+    If no values are given, the filter keeps the rows in which the column is not null.
     """
 
     column: str
@@ -71,13 +71,13 @@ class Tables(Protocol):
     columns: Mapping[str, tuple[str, ...]]
 
     def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table."""
+        """Return the number of matching rows for each pair of a table and a filter, or 0 for a missing table."""
         ...
 
     def find_rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the row number of the row with a given index, counted from 0, among the rows that match a filter.
+        """Return the row number of the row at position ``index``, counted from 0, among the rows that match a filter.
 
-        Return None if fewer rows match.
+        Return None if at most ``index`` rows match.
         """
         ...
 
@@ -94,7 +94,7 @@ class Tables(Protocol):
         ...
 
     def max_rows(self, table: str) -> int:
-        """Return an upper limit for the number of rows of a table, for reserving memory."""
+        """Return an upper limit for the number of rows of a table. The limit is used to reserve memory."""
         ...
 
     def close(self) -> None:
@@ -109,9 +109,8 @@ class StackTables(Tables, Protocol):
         """Decode stacks from the column ``FRAMES`` of a source table.
 
         Returns:
-            The list of the frames of each stack, from the innermost one to the outermost one. Frames are
-            dictionary-encoded. A frame is a struct of 64-bit integers, whose fields have the names of the columns of
-            exports.
+            One list of frames per stack, from the innermost frame to the outermost one. Frames are
+            dictionary-encoded. A frame is a struct of 64-bit integers. Its fields have the column names of exports.
 
         Raises:
             Damage: A stack is invalid, or the frames take more memory than tracekit allows for the file size.

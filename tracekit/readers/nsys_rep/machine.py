@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tracekit.readers.common.protobuf.wire import Message
-from tracekit.readers.nsys.launch import list_rank_variables
+from tracekit.readers.nsys.launch import parse_rank_variables
 from tracekit.readers.nsys_rep import clocks
 from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS
 from tracekit.readers.nsys_rep.fields import convert_to_snake_case, find_field_path, load_fields
@@ -113,7 +113,7 @@ def read_property_rows(report: MachineReport) -> Iterable[Row]:
     for message in _read_property_messages(report, *PUBLIC, ENVIRONMENT, HOST):
         number, value = message.int_value(field.id), message.text(field.value)
         if number == ENVIRONMENT:
-            value = "\0".join(f"{name}={rank}" for name, rank in list_rank_variables(value or "").items())
+            value = "\0".join(f"{name}={rank}" for name, rank in parse_rank_variables(value or "").items())
         yield {"nameEnum": number, "value": value}
 
 
@@ -123,7 +123,7 @@ def read_launch_rows(report: MachineReport) -> Iterable[Row]:
     field = load_fields("Variable")
     for variable in options.messages(load_fields("LaunchOptions").variables):
         text = f"{variable.text(field.name) or ''}={variable.text(field.value) or ''}"
-        for name, rank in list_rank_variables(text).items():
+        for name, rank in parse_rank_variables(text).items():
             yield {"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": f'{name}="{rank}"'}
 
 

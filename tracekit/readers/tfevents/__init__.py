@@ -1,9 +1,16 @@
-"""Read TensorFlow and TensorBoard event files, which are single files or folders of runs.
+"""Read a TensorFlow or TensorBoard event file, or all event files in a folder of runs.
 
-``folders`` finds the files. ``records`` reads their records, which ``records.wat`` and ``record_sandbox`` locate and
-check. ``events`` decodes the events, ``values`` and ``tensors`` decode the values in summaries, and ``step_stats``
-decodes traced runs. ``runs`` combines the files of a run, ``exported`` decodes traced runs that are stored as summary
-values, ``graphs`` decodes graphs, and ``capture`` builds the tables.
+Modules, in the order in which they process files:
+
+- ``folders`` finds the files.
+- ``records`` reads the records of a file. ``records.wat`` and ``record_sandbox`` locate and check them.
+- ``events`` decodes the events in the records.
+- ``values`` and ``tensors`` decode the values in summaries.
+- ``step_stats`` decodes traced runs.
+- ``runs`` combines the files of a run.
+- ``exported`` decodes traced runs that are stored as summary values.
+- ``graphs`` decodes graphs.
+- ``capture`` builds the tables.
 
 Sources: the messages of TensorFlow (``event.proto``, ``summary.proto``, ``step_stats.proto``), and the TFRecord format.
 """

@@ -1,4 +1,4 @@
-"""Build declared tables from event files. Opening a folder reads all its files, and columns are built on demand."""
+"""Build declared tables from event files. All files are read when they are opened. Columns are built on demand."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def read_event_files(source: Source) -> EventsCapture:
             raise result.error_type(result.message, path=path, hint=result.hint)
         else:
             warn(f"the file was skipped: {result.message}", path=file)
-    runs = [exported.read_exported_runs(Run(run, files)) for run, files in by_run.items() if files]
+    runs = [exported.add_exported_run_metadata(Run(run, files)) for run, files in by_run.items() if files]
     _require_events(path, runs, [file for _, file in jobs])
     return EventsCapture(path, runs)
 
 
 class SkippedFile(NamedTuple):
-    """The reason why a file is not an event file: the type, the message and the hint of the error that reports it."""
+    """The reason why a file is not an event file, as the type, message and hint of an error."""
 
     error_type: type[CorruptTraceError | UnknownFormatError]
     message: str
@@ -124,7 +124,7 @@ def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> N
     has_contents = any(f.points or f.executions or f.graphs or f.counts for run in runs for f in run.files)
     if not has_contents and all(file.name.endswith(folders.PROFILE_SUFFIX) for file in files):
         raise MissingTableError(
-            "there are no events, only the marker of a TensorFlow profile in plugins/profile, which is not supported",
+            "there are no events, only the marker of a TensorFlow profile in plugins/profile, which tracekit cannot read",
             path=path,
             hint="read an event file with scalars, graphs or run metadata, or the trace of another profiler",
         )
@@ -174,7 +174,7 @@ class EventsCapture(Capture):
         """Number of events and summary values that belong to no table, by kind."""
         counts: Counter[str] = Counter()
         for run in self.runs:
-            counts.update(run.undecoded())
+            counts.update(run.count_undecoded())
         return dict(counts)
 
     @functools.cached_property
@@ -191,7 +191,7 @@ class EventsCapture(Capture):
         return [len(run.scalars if name == SCALARS else run.texts) for run in self.runs]
 
     def _build_event_table(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Build an event table from the rows of all runs. Its row ids are numbered consecutively across all runs."""
+        """Build an event table from the rows of all runs. Row ids are numbered from 1 across all runs."""
         counts = self._count_rows_of_runs(name)
         schema = schemas.arrow_schema(schemas.table(name), columns)
         file_columns = [c for c in columns if c not in ("run", _IDS[name])]

@@ -1,4 +1,4 @@
-"""Decode the summary values, traced runs and locations of graphs in the events of one file, batch by batch."""
+"""Decode the events of one file in batches: summary values, traced runs, and the locations of graphs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBER_FIELDS = {WALL_TIME, STEP}
 
 
 class NotAnEventFile(Exception):  # noqa: N818 - never leaves the reader
-    """The records of a file are valid, but they are not events."""
+    """An error that is raised if the records of a file are valid but are not events."""
 
 
 class SummaryPoints(NamedTuple):
@@ -65,7 +65,7 @@ class GraphSpans(NamedTuple):
         starts: Offset in the file at which each graph starts.
         sizes: Size of each graph in bytes.
         checksums: CRC-32 of the bytes of each graph.
-        meta: Whether all these graphs are meta graphs. Otherwise, none of them is.
+        meta: True if all graphs are meta graphs, or False if none of them is a meta graph.
     """
 
     steps: Int64Array
@@ -87,7 +87,7 @@ class FileEvents:
         end: Offset of the end of the last record that was read.
         damage: Why the record at the offset ``end`` is invalid, or None if no record is invalid.
         points: Batches of summary values.
-        executions: Batches of executions of nodes.
+        executions: Batches of executions of graph nodes.
         graphs: Locations of graphs.
         counts: Number of events that belong to no table, by kind.
         version: Version of the file format, as recorded in the file, or None if it is missing.
@@ -133,7 +133,7 @@ def read_events(path: Path, pool: BufferPool) -> FileEvents:
     return events
 
 
-def to_nanoseconds(seconds: Float64Array) -> Int64Array:
+def convert_to_nanoseconds(seconds: Float64Array) -> Int64Array:
     """Convert seconds since 1970 to integer nanoseconds. NaN and times outside 1678 to 2261 become ``NO_TIME``."""
     with np.errstate(invalid="ignore"):
         is_valid = np.abs(seconds) < _MAX_SECONDS
@@ -156,9 +156,9 @@ def _add_events(events: FileEvents, batch: BufferedRecords) -> None:
         _check_first_record(batch)
     events.records += n
     fields = decode(batch.buffer, batch.starts, batch.stops, range(WALL_TIME, WRITER + 1))
-    if not _have_expected_types(fields):
+    if not _have_expected_wire_types(fields):
         raise Damage("a field of an event has an unexpected wire type")
-    times = to_nanoseconds(_decode_int64_values(fields.get(WALL_TIME), n).view(np.float64))
+    times = convert_to_nanoseconds(_decode_int64_values(fields.get(WALL_TIME), n).view(np.float64))
     steps = _decode_int64_values(fields.get(STEP), n)
     _add_file_metadata(events, batch.buffer, fields, times)
     _add_summary_points(events, batch, fields.get(SUMMARY), steps, times)
@@ -188,11 +188,11 @@ def _check_first_record(batch: BufferedRecords) -> None:
         fields = decode(batch.buffer, starts, stops, range(WALL_TIME, WRITER + 1))
     except Damage as e:
         raise NotAnEventFile from e
-    if not _have_expected_types(fields) or (not fields and stops[0] > starts[0]):
+    if not _have_expected_wire_types(fields) or (not fields and stops[0] > starts[0]):
         raise NotAnEventFile
 
 
-def _have_expected_types(fields: dict[int, Field]) -> bool:
+def _have_expected_wire_types(fields: dict[int, Field]) -> bool:
     return all((field.stops is None) == (number in _NUMBER_FIELDS) for number, field in fields.items())
 
 

@@ -1,4 +1,4 @@
-"""Decode the run metadata that ``tf.summary.trace_export`` of TensorFlow 2 writes as summary values with strings."""
+"""Decode the run metadata that ``tf.summary.trace_export`` of TensorFlow 2 writes as strings in summary values."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _RUN_FIELDS = {number: name for number, name in step_stats.GRAPH_FIELDS.items() 
 _FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a function"}
 
 
-def read_exported_runs(run: Run) -> Run:
-    """Add the executions, graphs and counts that the summary values of a run contain to its files, and return the run.
+def add_exported_run_metadata(run: Run) -> Run:
+    """Decode the run metadata in the summary values of a run, and return the run with the decoded contents.
 
-    They are decoded from the run metadata messages in the values. The run is modified in place.
+    The executions, graphs and counts in the run metadata are added to the files of the run, which is modified in place.
 
     Raises:
         CorruptTraceError: A run metadata message is damaged.
@@ -37,7 +37,7 @@ def read_exported_runs(run: Run) -> Run:
             rows = first + np.flatnonzero(run.metadata[first : first + len(points.steps)])
             if len(rows):
                 with convert_damage(file.path):
-                    _add_run_metadata(file, points, rows - first, run.tags(rows), run.has_functions[rows])
+                    _add_run_metadata(file, points, rows - first, run.take_tags(rows), run.has_functions[rows])
             first += len(points.steps)
     return run
 
@@ -60,7 +60,7 @@ def _add_run_metadata(
         _add_function_graphs(
             file,
             buffer,
-            _select_runs(traced_runs, function_rows),
+            _select_traced_runs(traced_runs, function_rows),
             points.times[rows[function_rows]],
             offsets[function_rows],
         )
@@ -71,7 +71,7 @@ def _add_run_metadata(
 def _concat_messages(encoded: pa.BinaryArray) -> tuple[Buffer, Int64Array]:
     """Copy encoded messages into one buffer, and return the buffer and the offset at which each message starts.
 
-    The end of the last message is appended to the offsets.
+    The last offset is the end of the last message.
     """
     edges = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][: len(encoded) + 1].astype(np.int64)
     data = memoryview(encoded.buffers()[2] or b"")[edges[0] : edges[-1]]
@@ -104,7 +104,7 @@ def _add_function_graphs(
         )
 
 
-def _select_runs(traced_runs: step_stats.TracedRuns, rows: Int64Array) -> step_stats.TracedRuns:
+def _select_traced_runs(traced_runs: step_stats.TracedRuns, rows: Int64Array) -> step_stats.TracedRuns:
     return step_stats.TracedRuns(
         traced_runs.starts[rows],
         traced_runs.stops[rows],

@@ -37,7 +37,7 @@ def list_files_by_run(path: Path) -> dict[str, list[Path]]:
     """Return the event files in a folder, by name of the run. Runs and files are sorted by path.
 
     Args:
-        path: A folder or an event file. An event file belongs to the run ".".
+        path: A folder, or an event file, which belongs to the run ".".
 
     Raises:
         TracekitError: The folder contains too many files and folders.
@@ -59,18 +59,20 @@ def _find_event_files(
         entry_count += len(folders) + len(files)
         if entry_count > max_entries:
             raise TracekitError(
-                f"contains more than {max_entries} files and folders", path=folder, hint="read one of its subfolders"
+                f"the folder contains more than {max_entries} files and folders",
+                path=folder,
+                hint="read one of its subfolders",
             )
         if len(Path(parent).relative_to(folder).parts) >= MAX_DEPTH:
             folders.clear()
         for path in (Path(parent, name) for name in files if NAME_PART in name):
-            if _is_inside(path, root):
+            if _is_file_inside(path, root):
                 yield path
             elif on_error is not None:
                 _warn_about_special_file(path)
 
 
-def _is_inside(file: Path, root: Path) -> bool:
+def _is_file_inside(file: Path, root: Path) -> bool:
     return file.is_file() and (not file.is_symlink() or file.resolve().is_relative_to(root))
 
 
@@ -78,7 +80,7 @@ def _warn_about_special_file(path: Path) -> None:
     """Warn about a pipe, socket or device that has the name of an event file."""
     kind = None if path.is_symlink() or not path.exists() else find_special_file_kind(path.stat().st_mode)
     if kind is not None:
-        warn(f"is {kind}, not a regular file, and was skipped", path=path)
+        warn(f"this is {kind}, not a regular file, and was skipped", path=path)
 
 
 def _warn_about_unreadable_folder(error: OSError) -> None:

@@ -40,7 +40,7 @@ class GraphLocation(NamedTuple):
 
 
 def read_graphs(runs: Sequence[Run]) -> graph.Graph:
-    """Decode the graphs of runs, and concatenate them.
+    """Decode the graphs of all runs, and concatenate them into one graph.
 
     Raises:
         CorruptTraceError: A graph is damaged.
@@ -88,7 +88,7 @@ def _list_graph_locations(run: Run) -> Iterator[GraphLocation]:
 
 
 def _compute_graph_digest(data: bytes, location: GraphLocation) -> bytes:
-    """Return a digest of the bytes of a graph. The digest of a meta graph is that of the graph in it."""
+    """Return the SHA-256 digest of a graph. For a meta graph, return the digest of the graph that it contains."""
     graph_bytes: bytes | memoryview = data
     if location.meta:
         with convert_damage(location.path, graph.NODES):

@@ -1,4 +1,4 @@
-"""Locate the records of a TFRecord file in a sandbox, which runs the WebAssembly program ``records.wat``."""
+"""Locate the records of a TFRecord file in a sandbox that runs the WebAssembly program ``records.wat``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class RecordBounds(NamedTuple):
 
     Attributes:
         result: ``NEED_MORE`` if the next record is incomplete, ``FULL`` if the maximum number of records was located,
-            ``BAD_SIZE`` if the checksum of the size of a record is wrong, or ``BAD_DATA`` if that of its data is wrong.
+            ``BAD_SIZE`` if the checksum of the size of a record is wrong, or ``BAD_DATA`` if the checksum of its data
+            is wrong.
         offset: Offset at which the search ended, which is the end of the last located record.
         starts: Offset at which the data of each record starts.
         stops: Offset at which the data of each record ends.
@@ -76,7 +77,7 @@ class RecordSandbox(Sandbox):
         self.data: Bytes = self.bytes(_BUFFER, size)
 
     def find_records(self, offset: int, end: int) -> RecordBounds:
-        """Locate up to ``MAX_RECORDS`` complete records between two offsets of the section."""
+        """Locate up to ``MAX_RECORDS`` complete records between two offsets in the section of the file."""
         result = self.call("records", offset=_BUFFER + offset, end=_BUFFER + end, capacity=MAX_RECORDS)
         count = self.parameter("records", "count")
         starts, sizes = (self.array(array, count, np.uint32).astype(np.int64) for array in (_STARTS, _SIZES))

@@ -71,7 +71,7 @@ class BufferPool:
 
     @contextmanager
     def borrow_buffers(self) -> Iterator[ReadBuffers]:
-        """Provide buffers that no other thread uses until the context ends."""
+        """Return a context manager that yields buffers. No other thread uses them until the context ends."""
         with self._lock:
             buffers = self._free.pop() if self._free else None
         buffers = buffers or ReadBuffers(WINDOW_BYTES)
@@ -132,7 +132,7 @@ class RecordReader:
         return self._read - self._filled
 
     def _append_next_bytes(self) -> bool:
-        """Append the next bytes of the file to the bytes in the buffers that have not been consumed.
+        """Append the next bytes of the file to the unprocessed bytes in the buffers.
 
         Return False at the end of the file.
         """
@@ -147,7 +147,10 @@ class RecordReader:
         return missing > 0
 
     def _ensure_space_for_record(self) -> bool:
-        """Enlarge the buffers if the next record does not fit. Return False if it is incomplete or too large."""
+        """Enlarge the buffers if the next record does not fit.
+
+        Return False if the record is incomplete or too large.
+        """
         remaining = self._filled - self._consumed
         if remaining < HEADER_BYTES:
             return True

@@ -92,7 +92,7 @@ class Run:
                 columns[name] = self._build_common_column(name, rows)
         return {name: column for name, column in columns.items() if column is not None}
 
-    def undecoded(self) -> Counter[str]:
+    def count_undecoded(self) -> Counter[str]:
         """Return the number of events and summary values that belong to no table, by kind."""
         counts: Counter[str] = Counter()
         for file in self.files:
@@ -110,17 +110,17 @@ class Run:
             counts[name if name in counts or len(counts) < MAX_NAMES else "other"] += count
         return counts
 
-    def tags(self, rows: Int64Array) -> pa.DictionaryArray:
+    def take_tags(self, rows: Int64Array) -> pa.DictionaryArray:
         """Return the tags of the values with the given row numbers."""
         return compact_dictionary(pa.array(self._codes[rows]), self._tags.dictionary)
 
     def _build_common_column(self, name: str, rows: Int64Array) -> pa.Array | None:
-        """Return one of the columns ``tag``, ``step`` and ``wall_time_ns`` for the values with the given row numbers.
+        """Return the column ``tag``, ``step`` or ``wall_time_ns`` of the values with the given row numbers.
 
-        The result is None for all other columns, which scalars and texts do not have in common.
+        Return None for any other column.
         """
         if name == "tag":
-            return self.tags(rows)
+            return self.take_tags(rows)
         if name == "step":
             return pa.array(self._concat_attribute("steps")[rows])
         if name == "wall_time_ns":
@@ -136,7 +136,7 @@ class Run:
     def _collect_tag_metadata(self, batches: Sequence[TagMetadata]) -> tuple[pa.Array, Mask]:
         """Return the TensorBoard plug-in of each tag, and a mask of the tags whose tensors are scalars.
 
-        If several values contain metadata of the same tag, the first metadata is used.
+        If several values contain metadata of the same tag, the metadata of the first value is used.
         """
         names = self._tags.dictionary
         described = pa.chunked_array([m.tags for m in batches], pa.string())

@@ -62,7 +62,7 @@ class Executions(NamedTuple):
     """A batch of executions of graph nodes.
 
     Attributes:
-        columns: Columns of ``step_stats`` by name. Omitted columns are null. Times are those of the file, in ns.
+        columns: Columns of ``step_stats`` by name. Omitted columns are null. Times are in ns since 1970.
         rows: Number of executions.
     """
 
@@ -89,7 +89,7 @@ def find_traced_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, step
 
 
 def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executions]:
-    """Yield, in batches, the executions of graph nodes that ``RunMetadata`` messages record.
+    """Yield batches of the executions of graph nodes that are recorded in run metadata messages.
 
     Raises:
         Damage: A message is invalid, or a time or size is out of range.
@@ -121,21 +121,23 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
 
 
 def count_fields(
-    buffer: Buffer, starts: Int64Array, stops: Int64Array, names: Mapping[int, str] = GRAPH_FIELDS
+    buffer: Buffer, starts: Int64Array, stops: Int64Array, field_names: Mapping[int, str] = GRAPH_FIELDS
 ) -> dict[str, int]:
-    """Return how often each of the given fields occurs in all messages together, by the name of the field.
+    """Return how often each of the given fields occurs in all messages together, by field name.
 
     Fields that do not occur are omitted.
 
     Raises:
         Damage: A message is invalid.
     """
-    occurrences_by_name = zip(names.values(), find_occurrences(buffer, starts, stops, tuple(names)), strict=True)
+    occurrences_by_name = zip(
+        field_names.values(), find_occurrences(buffer, starts, stops, tuple(field_names)), strict=True
+    )
     return {name: len(occurrences) for name, occurrences in occurrences_by_name if len(occurrences)}
 
 
 def find_submessages(
-    buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array, number: int
+    buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array, field_number: int
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the row number, start offset and end offset of a submessage in each message.
 
@@ -146,16 +148,16 @@ def find_submessages(
         rows: Row number of each message.
         starts: Offset at which each message starts.
         stops: Offset at which each message ends.
-        number: Field number of the submessage.
+        field_number: Field number of the submessage.
 
     Raises:
         Damage: A message is invalid.
     """
-    return _find_value_rows_and_spans(decode(buffer, starts, stops, {number}).get(number), rows)
+    return _find_value_rows_and_spans(decode(buffer, starts, stops, {field_number}).get(field_number), rows)
 
 
 def _find_value_rows_and_spans(field: Field | None, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the row number, start offset and end offset of each value of a field of bytes.
+    """Return the row number, start offset and end offset of each value of a length-delimited field.
 
     Messages without the field are skipped.
     """
@@ -191,9 +193,9 @@ def _decode_node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Arr
 def _compute_time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
     """Return the times of executions in ns by column name.
 
-    Where the file contains a time only in µs, it is converted to ns. Relative times are added to the start.
+    Times that the file contains only in µs are converted to ns. The start time is added to relative times.
     """
-    times = {name: _prefer_nanoseconds(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
+    times = {name: _compute_times_in_ns(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
     start = times["start_ns"]
     columns = {}
     for name, column in times.items():
@@ -204,7 +206,7 @@ def _compute_time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
     return columns
 
 
-def _prefer_nanoseconds(us_field: Field | None, ns_field: Field | None, name: str) -> MaskedColumn | None:
+def _compute_times_in_ns(us_field: Field | None, ns_field: Field | None, name: str) -> MaskedColumn | None:
     microseconds, nanoseconds = _convert_to_signed_integers(us_field), _convert_to_signed_integers(ns_field)
     if microseconds is not None:
         _check_magnitude(microseconds, _MAX_MAGNITUDE // _THOUSAND, name, "µs")
@@ -219,7 +221,7 @@ def _prefer_nanoseconds(us_field: Field | None, ns_field: Field | None, name: st
 
 
 def _sum_allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
-    """Return columns with the sums of the bytes that the allocators of each execution recorded."""
+    """Return the requested, peak and live bytes of each execution by column name, summed over its allocators."""
     (allocators,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
     allocator_fields = decode(buffer, allocators.starts, allocators.stops, _ALLOCATOR_FIELDS.values())
     return {
@@ -229,9 +231,9 @@ def _sum_allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.A
 
 
 def _sum_output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
-    """Return the number of outputs of each execution, and the sum of their sizes in bytes.
+    """Return the number of outputs of each execution and their total size in bytes, by column name.
 
-    The column of sizes is omitted if the file contains no sizes.
+    The column of total sizes is omitted if the file contains no sizes.
     """
     n = len(nodes.rows)
     (outputs,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
@@ -247,13 +249,13 @@ def _sum_output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Arra
 
 
 def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, row_count: int, name: str) -> pa.Array:
-    """Return the sum of the numbers of each row. It is null for rows without numbers.
+    """Return the sum of the numbers of each row. The sum is null for rows without numbers.
 
     Args:
         column: The numbers, or None if all of them are missing and count as 0.
         rows: Row that each number belongs to.
         row_count: Number of rows of the result.
-        name: Name of the column in errors.
+        name: Name of the column, for error messages.
     """
     total, has_values = np.zeros(row_count, np.int64), np.zeros(row_count, np.bool_)
     has_values[rows] = True
@@ -285,7 +287,7 @@ def _check_magnitude(column: MaskedColumn, limit: int, name: str, unit: str) -> 
     largest = max(int(column[0].min()), int(column[0].max()), key=abs) if len(column[0]) else 0
     if abs(largest) >= limit:
         raise Damage(
-            f"{name} of an execution contains {largest} {unit}, but its absolute value must be less than {limit} {unit}"
+            f"{name} of an execution is {largest} {unit}, but its absolute value must be less than {limit} {unit}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Decode tensors of a single number in event files, and detect tensors of strings."""
+"""Decode tensors that consist of a single number, and detect tensors of strings, in event files."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def read_tensors(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Tenso
         rows = np.flatnonzero(has_one_element & (types == number))
         if len(rows):
             words, is_valid = _decode_first_elements(buffer, fields, encoding, rows)
-            numbers[rows[is_valid]] = _to_floats(words[is_valid], number, encoding)
+            numbers[rows[is_valid]] = _convert_to_floats(words[is_valid], number, encoding)
             is_number[rows[is_valid]] = True
     return TensorContents(numbers, is_number, types == STRING)
 
@@ -136,11 +136,11 @@ def _locate_field_bytes(field: Field, rows: Int64Array) -> tuple[Int64Array, Int
     return starts, np.zeros(len(rows), np.int64) if stops is None else stops[rows] - starts
 
 
-def _to_floats(words: UInt64Array, number: int, encoding: ElementEncoding) -> Float64Array:
+def _convert_to_floats(words: UInt64Array, type_number: int, encoding: ElementEncoding) -> Float64Array:
     """Convert elements of one type to floats. Each element occupies the low bits of a 64-bit word."""
     data = np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1, 8)
     element = np.dtype(encoding.element)
-    if number == _BFLOAT16:
+    if type_number == _BFLOAT16:
         data, element = np.pad(data[:, :2], ((0, 0), (2, 0))), np.dtype("<f4")
     if encoding.element == "?":
         data, element = (data[:, :1] != 0).astype(np.uint8), np.dtype("u1")

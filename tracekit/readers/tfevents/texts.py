@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
-    """Return ranges of a buffer, which must be in ascending order, as strings. Invalid UTF-8 is replaced."""
+    """Return the strings in ranges of a buffer. The ranges must be in ascending order. Invalid UTF-8 is replaced."""
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = starts, stops
     strings: pa.Array = convert_to_strings(extract_strings(buffer.data, edges))[0]
     return strings
 
 
-def build_dictionary_column(buffer: Buffer, field: Field | None, rows: int) -> pa.DictionaryArray:
+def build_dictionary_column(buffer: Buffer, field: Field | None, row_count: int) -> pa.DictionaryArray:
     """Return a field of each message as a dictionary-encoded string, null where the field is missing."""
     if field is None or field.stops is None:
-        return pa.nulls(rows, pa.dictionary(pa.int32(), pa.string()))
+        return pa.nulls(row_count, pa.dictionary(pa.int32(), pa.string()))
     strings = slice_strings(buffer, *field.spans()).dictionary_encode()
     if field.valid is None:
         return strings
-    codes = np.zeros(rows, np.int32)
+    codes = np.zeros(row_count, np.int32)
     codes[field.valid] = strings.indices.to_numpy()
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=~field.valid), strings.dictionary)

@@ -70,7 +70,7 @@ class SummaryValues(NamedTuple):
         kinds: Kind of each value.
         numbers: Number that each value contains, or 0 for values without a number.
         owners: For each string, the row number of the value that contains it.
-        elements: For each string, its position in its tensor.
+        elements: For each string, its position in the tensor.
         texts: The strings as bytes.
         starts: Offset in the buffer at which each string starts.
         metadata: Metadata of the tags, at most once per tag.
@@ -119,7 +119,7 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
 
 
 def _find_rows_with_field(field: Field | None, row_count: int) -> Int64Array:
-    """Return the row numbers of the messages in which a field of bytes is present."""
+    """Return the row numbers of the messages that contain a length-delimited field."""
     if field is None or field.stops is None:
         return np.zeros(0, np.int64)
     return np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)
