@@ -1,6 +1,6 @@
 """Read traces of the PyTorch profiler (Kineto) and Chrome traces that tracekit wrote, as plain or gzipped JSON.
 
-Modules, in the order in which they process a file:
+Modules, from the file to the tables:
 
 - ``stream`` decompresses the file.
 - ``document`` locates the events in the JSON document.

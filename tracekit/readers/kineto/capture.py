@@ -94,7 +94,7 @@ def read_leading_info(source: Source) -> dict[str, str]:
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
     """Raise an error if the file contains no event that belongs to a table.
 
-    A trace of the PyTorch profiler that is not truncated may lack these events.
+    A trace of the PyTorch profiler that is not truncated may lack such events.
     """
     if not document.has_events:
         raise CorruptTraceError(
@@ -123,7 +123,7 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
 def _warn_about_skipped_data(
     path: Path, document: Document, stream: Stream, collector: EventCollector, repairs: Mapping[str, int]
 ) -> None:
-    """Warn about events and other members of the document that were skipped, and about strings that were repaired."""
+    """Warn about skipped events, skipped members of the JSON document, and repaired strings."""
     if document.truncated:
         reason = stream.damage or "its JSON is incomplete"
         warn(f"the file is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
@@ -150,7 +150,7 @@ def _warn_about_skipped_data(
 
 
 class KinetoCapture(Capture):
-    """A trace of the PyTorch profiler, or a Chrome trace that tracekit wrote, after it has been read.
+    """The tables of a trace that the PyTorch profiler or tracekit wrote.
 
     Attributes:
         undecoded: Number of events that belong to no table, by category.
@@ -205,7 +205,7 @@ def _build_capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     ends = [
         pc.max(rows.compute_end_ns()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members
     ]
-    metadata = machine.build_capture_info(
+    metadata = machine.collect_capture_info_values(
         capture.metadata, capture.origin_ns, max((e for e in ends if e is not None), default=None)
     )
     return [{"name": n, "value": v} for n, v in metadata.items()]

@@ -52,7 +52,7 @@ class EventCells:
         return self._types[slot, : self.rows]
 
     def has_member(self, slot: Slot) -> bool:
-        """Return whether at least one event of the batch has a JSON member."""
+        """Return whether at least one event of the batch has the given JSON member."""
         return bool(self.get_member_types(slot).any())
 
     def get_string_codes(self, slot: Slot) -> Int64Array:
@@ -121,7 +121,7 @@ class EventCells:
         strings = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():
             return strings
-        return pa.array([self._unescape(s) if "\\" in s else s for s in strings.to_pylist()], pa.string())
+        return pa.array([self._decode_json_escapes(s) if "\\" in s else s for s in strings.to_pylist()], pa.string())
 
     def _decode_strings(self, data: Bytes, ends: np.ndarray) -> pa.Array:
         offsets = np.concatenate([np.zeros(1, np.int32), ends])
@@ -130,7 +130,7 @@ class EventCells:
         self._repairs["UTF-8"] += invalid
         return strings
 
-    def _unescape(self, text: str) -> str:
+    def _decode_json_escapes(self, text: str) -> str:
         valid = _ESCAPE.sub(lambda m: m[1] or "\\\\", text)
         self._repairs["escapes"] += valid != text
         try:

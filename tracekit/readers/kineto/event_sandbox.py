@@ -132,7 +132,7 @@ class EventSandbox(Sandbox):
         self.data[self.end : self.end + _SLACK] = 0
 
     def replace_json(self, json: bytes) -> bool:
-        """Replace the bytes that have not been parsed yet. Return False if the sandbox lacks the space.
+        """Replace the bytes that have not been parsed yet. Return False if the new bytes do not fit.
 
         The sandbox must not contain rows.
         """
@@ -175,8 +175,8 @@ class EventSandbox(Sandbox):
             in_string: Whether the current offset is inside a string.
 
         Returns:
-            Whether the value is incomplete, the number of brackets that are open at the end of the JSON, and whether
-            the JSON ends inside a string.
+            Whether the value is incomplete, the number of brackets that are still open, and whether the value ends
+            inside a string.
         """
         bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
         unfinished = bool(self.call("skip", depth=depth, in_string=int(in_string), **bounds))

@@ -44,13 +44,13 @@ class TableMembers(NamedTuple):
     any_types: tuple[Slot, ...] = ()
 
 
-def _list_interval_members(
+def _create_interval_members(
     integers: tuple[Slot, ...], strings: tuple[Slot, ...] = (), any_types: tuple[Slot, ...] = ()
 ) -> TableMembers:
     return TableMembers(is_interval=True, integers=integers, strings=strings, any_types=any_types)
 
 
-def _list_instant_members(
+def _create_instant_members(
     integers: tuple[Slot, ...], strings: tuple[Slot, ...] = (), any_types: tuple[Slot, ...] = ()
 ) -> TableMembers:
     return TableMembers(is_interval=False, integers=integers, strings=strings, any_types=any_types)
@@ -63,39 +63,39 @@ _ON_GPU = (*_TIMES, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.NEGATIVE)
 _NVTX_TEXTS = (Slot.NAME, Slot.CATEGORY, Slot.DOMAIN, Slot.CATEGORY_NAME, Slot.COLOR, Slot.PAYLOAD_TYPE)
 _SIZES = (Slot.REGISTERS, Slot.SHARED, Slot.STATIC, Slot.DYNAMIC)
 TABLE_MEMBERS = {
-    "kernels": _list_interval_members(
+    "kernels": _create_interval_members(
         (*_ON_GPU, *_SIZES, Slot.GRAPH_NODE, Slot.GRAPH, Slot.KERNEL_ID),
         (Slot.NAME, Slot.FULL_NAME),
         (Slot.GRID, Slot.BLOCK),
     ),
-    "memcpys": _list_interval_members(
+    "memcpys": _create_interval_members(
         (*_ON_GPU, Slot.BYTES, Slot.GRAPH_NODE, Slot.MEMCPY_ID),
         (Slot.NAME, Slot.COPY_KIND, Slot.SOURCE, Slot.TARGET, Slot.CAUSE),
     ),
-    "memsets": _list_interval_members(
+    "memsets": _create_interval_members(
         (*_ON_GPU, Slot.BYTES, Slot.VALUE, Slot.GRAPH_NODE, Slot.MEMSET_ID),
         (Slot.NAME, Slot.MEMORY),
     ),
-    "graph_launches": _list_interval_members((*_ON_GPU, Slot.GRAPH, Slot.GRAPH_EXEC, Slot.GRAPH_LAUNCH_ID)),
-    "syncs": _list_interval_members((*_ON_GPU, Slot.EVENT, Slot.EVENT_SYNC, Slot.SYNC_ID), (Slot.NAME, Slot.SYNC)),
-    "api_calls": _list_interval_members(
+    "graph_launches": _create_interval_members((*_ON_GPU, Slot.GRAPH, Slot.GRAPH_EXEC, Slot.GRAPH_LAUNCH_ID)),
+    "syncs": _create_interval_members((*_ON_GPU, Slot.EVENT, Slot.EVENT_SYNC, Slot.SYNC_ID), (Slot.NAME, Slot.SYNC)),
+    "api_calls": _create_interval_members(
         (*_TIMES, *_TRACK, Slot.CORRELATION, Slot.RETURNED, Slot.NEGATIVE, Slot.CALL_ID),
         (Slot.NAME, Slot.CATEGORY),
     ),
-    "osrt_calls": _list_interval_members(
+    "osrt_calls": _create_interval_members(
         (*_TIMES, *_TRACK, Slot.RETURNED, Slot.NEGATIVE, Slot.OSRT_CALL_ID), (Slot.NAME,)
     ),
-    "nvtx_ranges": _list_interval_members(
+    "nvtx_ranges": _create_interval_members(
         (*_TIMES, *_TRACK, Slot.CATEGORY_ID, Slot.THREAD, Slot.END_THREAD, Slot.NEGATIVE, Slot.RANGE_ID),
         _NVTX_TEXTS,
         (Slot.PAYLOAD, Slot.OPEN),
     ),
-    "nvtx_marks": _list_instant_members(
+    "nvtx_marks": _create_instant_members(
         (Slot.START, *_TRACK, Slot.CATEGORY_ID, Slot.MARK_ID),
         _NVTX_TEXTS,
         (Slot.PAYLOAD,),
     ),
-    "cuda_events": _list_instant_members(
+    "cuda_events": _create_instant_members(
         (Slot.START, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.EVENT, Slot.EVENT_SYNC, Slot.CUDA_EVENT_ID),
     ),
 }
@@ -199,7 +199,7 @@ class EventCollector:
         tables = _CATEGORY_TABLE_INDEXES[categories]
         phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
         tables = np.where((phases == phase) & (tables >= 0), tables, -1)
-        self._count_undecoded(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
+        self._add_undecoded_counts(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
         return tables
 
     def _find_tables_of_exported_events(self, cells: EventCells) -> Int64Array:
@@ -213,7 +213,7 @@ class EventCollector:
                 tables[cells.get_member_types(slot) > 0] = _TABLES.index(name)
         return tables
 
-    def _count_undecoded(self, cells: EventCells, rows: Int64Array, phases: Int64Array) -> None:
+    def _add_undecoded_counts(self, cells: EventCells, rows: Int64Array, phases: Int64Array) -> None:
         if not len(rows):
             return
         flows = phases[rows] >= _FLOW

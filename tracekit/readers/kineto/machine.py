@@ -65,7 +65,7 @@ def read_export_shift_ns(metadata: Metadata) -> int:
     return _parse_digits_or_none(_get_mapping_or_empty(metadata.get("otherData")).get("shift_ns")) or 0
 
 
-def build_capture_info(metadata: Metadata, origin_ns: int, end_ns: int | None) -> dict[str, str]:
+def collect_capture_info_values(metadata: Metadata, origin_ns: int, end_ns: int | None) -> dict[str, str]:
     """Return the values of ``capture_info`` by name, except values that may identify a host, user or folder."""
     if is_tracekit_export(metadata):
         other = _get_mapping_or_empty(metadata.get("otherData"))

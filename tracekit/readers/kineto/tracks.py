@@ -140,7 +140,10 @@ class Tracks:
         return columns
 
     def _find_tracks_of_events(self, members: Members) -> pl.DataFrame:
-        """Return the row of ``list_thread_tracks`` with the pid and tid of each event, or a row of nulls."""
+        """Return the track of each event as a row of ``list_thread_tracks``.
+
+        The row contains nulls if no track has the pid and tid of the event.
+        """
         keys = pl.DataFrame(
             {"pid": _convert_to_series(members[Slot.PID.name]), "tid": _convert_to_series(members[Slot.TID.name])}
         )
@@ -165,7 +168,7 @@ class Tracks:
         return frame.unique(["pid", "tid"], keep="first", maintain_order=True)
 
     def list_recorded_names(self) -> pl.DataFrame:
-        """Return the names that the file gives to processes and threads.
+        """Return the names that the file assigns to processes and threads.
 
         Returns:
             One row per event that assigns a name. The column ``what`` is the kind of the event, such as

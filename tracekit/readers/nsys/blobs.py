@@ -76,7 +76,7 @@ def _locate_payloads(
 ) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
     """Return four arrays with the blob index, schema id, start offset and end offset of each payload.
 
-    Blobs with another layout than that of payloads are skipped.
+    Blobs with another layout are skipped.
     """
     counts = _read_payload_counts(data, starts, stops)
     owners = np.repeat(np.arange(len(starts)), counts)

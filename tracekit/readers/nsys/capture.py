@@ -129,7 +129,7 @@ class NsysCapture(Lookups, Capture):
         ]
         definitions = nvtx.list_unread_name_definitions(self, {n: columns[n] for n, _ in sources})
         requests = [self._create_conversion_request(n, table, columns[n]) for n, table in sources] + [
-            d.request() for d in definitions
+            d.create_request() for d in definitions
         ]
         builders = [ChunkBuilder() if schemas.table(n).sources else None for n, _ in sources]
         with_stacks = any(n == stacks.TABLE or "stack_id" in columns[n] for n in columns)
@@ -211,7 +211,10 @@ class NsysCapture(Lookups, Capture):
         )
 
     def read_machine_table(self, table_name: str) -> pa.Table:
-        """Return a declared table about the capture or its machine, such as ``devices``. The first call reads it."""
+        """Return a declared table about the capture or its machine, such as ``devices``.
+
+        The first call reads the table. Later calls return the same table.
+        """
         if table_name not in self._machine_tables:
             self._machine_tables[table_name] = self.cast_to_declared_types(
                 table_name, machine.read_machine_columns(self, table_name), get_first_source_table_name(table_name)

@@ -55,7 +55,7 @@ def resolve_thread_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> 
 def resolve_counter_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the counter, or of the counter group, of each counter value. Empty names become null."""
     types = _read_columns_as_lists(capture, TYPES, "typeId", "nameId")
-    return _map_names_by_key(
+    return _look_up_names_by_string_id(
         capture, dict(zip(*types, strict=True)), _read_event_column(capture, "typeId", source_rows)
     )
 
@@ -65,7 +65,7 @@ def resolve_source_names(capture: Lookups, _table: str, source_rows: pa.Table) -
     sources = dict(zip(*_read_columns_as_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
     types, owners = _read_columns_as_lists(capture, TYPES, "typeId", "sourceId")
     names = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
-    return _map_names_by_key(capture, names, _read_event_column(capture, "typeId", source_rows))
+    return _look_up_names_by_string_id(capture, names, _read_event_column(capture, "typeId", source_rows))
 
 
 def resolve_field_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
@@ -130,10 +130,10 @@ def _read_columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> 
     return [column.to_pylist() for column in capture.fetch(table_name, columns).columns]
 
 
-def _map_names_by_key(
+def _look_up_names_by_string_id(
     capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray
 ) -> pa.DictionaryArray:
-    """Return the name of each key from a mapping of keys to string ids. The name of an unknown key is null.
+    """Return the name of each key, given the string ids of known names. The name of an unknown key is null.
 
     Args:
         capture: The capture, in whose string table the names are looked up.
@@ -145,7 +145,7 @@ def _map_names_by_key(
 
 
 def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
-    """Return the name of each key from a list of keys and a list of names. The name of an unknown key is null.
+    """Return the name of each key, given all known keys and their names. The name of an unknown key is null.
 
     Args:
         keys: The keys to look up.

@@ -26,7 +26,7 @@ _VARIABLE = re.compile(rf'({_NAMES})="?([0-9]{{1,9}})"?')
 
 
 def parse_rank_variables(*environments: str) -> dict[str, int]:
-    """Return the numbers of the rank variables, such as ``RANK``, in some environments, by variable name.
+    """Return the values of rank variables, such as ``RANK``, in one or more environments, by variable name.
 
     Launchers number processes with these variables. A variable with different values in the environments is omitted.
 

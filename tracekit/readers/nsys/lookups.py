@@ -169,7 +169,7 @@ class Lookups:
 
     @functools.cached_property
     def generic_events(self) -> GenericEvents:
-        """The generic events of an export. They contain the times and threads of counter values."""
+        """The generic events of an export. These events contain the times and threads of counter values."""
         columns, table = GenericEvents.COLUMNS, GenericEvents.TABLE
         if table in self.tables.columns:
             return GenericEvents.from_table(self.fetch(table, columns))

@@ -121,7 +121,7 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 class NameDefinition(NamedTuple):
-    """A kind of name definitions: the NVTX events that name domains, or those that name categories.
+    """A description of the NVTX events that define the names of either domains or categories.
 
     Attributes:
         column: Declared column that holds the defined names: ``domain`` or ``category``.
@@ -133,8 +133,8 @@ class NameDefinition(NamedTuple):
     types: tuple[int, ...]
     keys: tuple[str, ...]
 
-    def request(self) -> Request[dict[str, pa.Array]]:
-        """Return the request that reads the events that define names.
+    def create_request(self) -> Request[dict[str, pa.Array]]:
+        """Create the request that reads the events that define names.
 
         The request reserves memory for the Python objects that are created from each event.
         """

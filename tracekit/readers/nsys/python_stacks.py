@@ -77,7 +77,7 @@ def find_python_domains(capture: Lookups) -> Domains:
     if not set(KINDS).intersection(capture.fetch(SCHEMAS, ["name"])["name"].to_pylist()):
         return {}
     for definition in nvtx.list_unread_name_definitions(capture, {"nvtx_marks": ["domain"]}):
-        nvtx.store_defined_names(capture, definition, pa.table(capture.read_requests([definition.request()])[0]))
+        nvtx.store_defined_names(capture, definition, pa.table(capture.read_requests([definition.create_request()])[0]))
     kinds = list(KINDS)
     defined = ((key.split("/"), name) for key, name in capture.defined_names["domain"].items())
     return {(int(process), int(domain)): kinds.index(name) for (process, domain), name in defined if name in KINDS}

@@ -114,10 +114,10 @@ class Stacks:
         return {name: _COLUMNS[name](self, capture) for name in names}
 
     def look_up_stack_ids(self, table: str, chain_ids: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Return the call stack ids of rows that refer to call chains. The ids refer to the declared table ``stacks``.
+        """Return the id in the declared table ``stacks`` for the number of each call chain.
 
         Args:
-            table: Declared table that contains the rows.
+            table: Declared table whose rows refer to the call chains.
             chain_ids: Number of the call chain of each row, as recorded in the file.
 
         Returns:

@@ -1,6 +1,6 @@
 """Tables, columns and labels of Nsight Systems exports, and the differences between their versions.
 
-Readers do not check the version of a file. They use the tables and columns listed here that exist in the file.
+Readers do not check the version of a file. They use the tables and columns of this module that the file contains.
 Exports have had a schema version since nsys 2021.5, which wrote 2.7.0. The newest supported schema version is that of
 nsys 2026.2.
 """
@@ -25,8 +25,8 @@ class SourceTable(NamedTuple):
         table: Name of the source table.
         columns: Source columns by declared column. If there are several, the first value that is not null is used.
         schemas: Schema versions in which the table was observed.
-        fill_key: Declared column by which rows are matched with those of an earlier source table, in order to replace
-            nulls there. None if the table does not replace nulls.
+        fill_key: Declared column by which rows are matched with rows of an earlier source table to replace the nulls of
+            the earlier table. None if the table does not replace nulls.
     """
 
     table: str

@@ -1,6 +1,6 @@
 """Read a TensorFlow or TensorBoard event file, or all event files in a folder of runs.
 
-Modules, in the order in which they process files:
+Modules, from the files to the tables:
 
 - ``folders`` finds the files.
 - ``records`` reads the records of a file. ``records.wat`` and ``record_sandbox`` locate and check them.

@@ -34,10 +34,10 @@ def has_event_files(folder: Path) -> bool:
 
 
 def list_files_by_run(path: Path) -> dict[str, list[Path]]:
-    """Return the event files in a folder, by name of the run. Runs and files are sorted by path.
+    """Return the event files in a folder, by run name. Runs and files are sorted by path.
 
     Args:
-        path: A folder, or an event file, which belongs to the run ".".
+        path: A folder, or a single event file. A single file belongs to the run ".".
 
     Raises:
         TracekitError: The folder contains too many files and folders.

@@ -145,8 +145,8 @@ class Run:
         rows = np.full(len(names), -1)
         rows[described_tags] = first
         indices = pa.array(rows, mask=rows < 0)
-        plugins = _take_array(pa.chunked_array([m.plugins for m in batches], pa.string()), indices).fill_null("")
-        scalar = _take_array(pa.chunked_array([m.scalar for m in batches], pa.bool_()), indices).fill_null(
+        plugins = _take_as_array(pa.chunked_array([m.plugins for m in batches], pa.string()), indices).fill_null("")
+        scalar = _take_as_array(pa.chunked_array([m.scalar for m in batches], pa.bool_()), indices).fill_null(
             pa.scalar(value=False)
         )
         either = pc.or_(scalar, pc.is_in(plugins, pa.array([_SCALARS, ""])))
@@ -157,7 +157,7 @@ class Run:
         return mask
 
 
-def _take_array(column: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
+def _take_as_array(column: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
     return pa.concat_arrays(column.take(indices).chunks) if len(indices) else column.slice(0, 0).combine_chunks()
 
 
