@@ -44,7 +44,10 @@ _GRAPHS = "CUDA graphs, "
 
 
 def format_launch_advice(activity: IterationActivity) -> str:
-    """Return advice on how to launch fewer activities. It mentions CUDA graphs unless the program already uses them."""
+    """Return advice on how to launch fewer GPU activities.
+
+    The advice mentions CUDA graphs unless the program already uses them.
+    """
     return f"{'' if activity.has_cuda_graphs else _GRAPHS}torch.compile, larger batches, fewer and fused ops"
 
 
@@ -83,13 +86,19 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
-    """Report the idle time of each device, and how it is divided among the causes on the CPU."""
+    """Report the idle time of each device, divided by what the CPU does in this time."""
     for row in activity.time_by_part.iter_rows(named=True):
         yield from _report_idle(activity, row["device_id"], {c: row[c] for c in _CAUSES})
 
 
 def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> Iterator[Finding]:
-    """Report the idle time of one device. ``causes`` maps each cause, a key of ``_CAUSES``, to a duration in ns."""
+    """Report the idle time of one device.
+
+    Args:
+        activity: The GPU activities and ops of the aggregated iterations.
+        device: Device id.
+        causes: Idle time in ns for each cause in ``_CAUSES``.
+    """
     busy = activity.busy_times_by_device.filter(pl.col("device_id") == device)
     gaps = activity.find_uncovered_times(busy)
     time = sum_durations(gaps)
@@ -124,8 +133,8 @@ def format_cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -
     """Return advice for a GPU that is idle while ops run on the CPU.
 
     Args:
-        activity: The activity of the aggregated iterations.
-        cpu_ns: Time in which ops run on the CPU while the GPU is idle.
+        activity: The GPU activities and ops of the aggregated iterations.
+        cpu_ns: Time in ns in which ops run on the CPU while the GPU is idle.
         launches: Number of launches on the GPU.
     """
     if cpu_ns <= MAX_LAUNCHING_NS * launches:
@@ -134,7 +143,7 @@ def format_cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -
 
 
 def late_launches(activity: IterationActivity) -> Iterator[Finding]:
-    """Report gaps in which a device had finished all activities while the CPU was still launching the next one."""
+    """Report gaps in which a device is idle while the CPU is still launching the next activity."""
     previous_end = intervals.latest_end_before_expr("device_id")
     ordered = activity.gpu_activities.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)

@@ -27,9 +27,9 @@ _BORDERS = (("start_ns", -1), ("end_ns", 0))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a rule.
+    """A performance problem that a rule of ``advise`` reports.
 
-    The attributes are columns of the result of ``advise``. In this result, ``figures`` is a JSON object.
+    Each attribute becomes a column of the result of ``advise``, where ``figures`` is serialized as a JSON object.
     """
 
     rule: str
@@ -78,10 +78,12 @@ class IterationActivity:
     def gpu_activities(self) -> pl.DataFrame:
         """The GPU activities in order of start, clipped to the time windows of the aggregated iterations.
 
-        Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``, ``activity``,
-        ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph contains the
-        activity). ``activity``, ``op``, ``instance`` and ``call`` are row numbers in the table of the
-        activity, the ops, the op instances and ``api_calls``.
+        Columns:
+        - ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``
+        - ``activity``: row number in the table of this kind of activity
+        - ``op``, ``instance``, ``call``: row numbers in the ops, the op instances and ``api_calls``
+        - ``api_start_ns``, ``api_end_ns``: start and end of the API call
+        - ``graph``: whether the activity belongs to a CUDA graph
         """
         measures = self.rollup.measures
         on_gpu = measures.select_calls("kind").to_series().is_in(ON_GPU).arg_true()
@@ -106,9 +108,9 @@ class IterationActivity:
 
     @functools.cached_property
     def launches(self) -> pl.DataFrame:
-        """The first activity of each API call on each device, with the columns of ``gpu_activities``.
+        """The first GPU activity of each API call on each device, with the columns of ``gpu_activities``.
 
-        Later activities of the same call are omitted, because a CUDA graph is launched as a whole.
+        Later activities of the same call are omitted, because a single call launches all activities of a CUDA graph.
         """
         return self.gpu_activities.unique(["call", "device_id"], keep="first", maintain_order=True)
 
@@ -136,7 +138,7 @@ class IterationActivity:
     def time_by_part(self) -> pl.DataFrame:
         """The time of the aggregated iterations on each used device, divided into parts such as memory operations.
 
-        The columns are ``device_id`` and one column of ns for each part in ``breakdown.PARTS``.
+        The columns are ``device_id`` and, in ns, one column for each part in ``breakdown.PARTS``.
         """
         rollup, aggregated = self.rollup, self.rollup.iterations.aggregated
         if self.duration_ns == sum_durations(aggregated):
@@ -148,7 +150,7 @@ class IterationActivity:
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 
     def find_uncovered_times(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the times within the windows that no interval of ``rows`` covers: ``start_ns``, ``end_ns``."""
+        """Return the times within the aggregated iterations that no interval covers: ``start_ns``, ``end_ns``."""
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
         # With intervals of 1 ns before and after all windows, the times before and after all rows are gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
@@ -156,7 +158,7 @@ class IterationActivity:
         return intervals.intersect_unions(gaps, self.windows, by=[])
 
     def clip_to_windows(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Clip intervals to the time windows of the aggregated iterations.
+        """Return the parts of intervals that lie within the time windows of the aggregated iterations.
 
         An interval that overlaps several windows becomes one row per window.
         """
@@ -176,7 +178,7 @@ class IterationActivity:
         return 100 * time_ns / self.duration_ns
 
     def format_op_name(self, op: int) -> str:
-        """Return the name of an op. The beginning of a long name is replaced with an ellipsis."""
+        """Return the name of an op, shortened to at most 80 characters."""
         return shorten_name(str(self.rollup.ops["op_name"][op]))
 
     def describe_largest_ops(self, rows: pl.DataFrame, weight: pl.Expr, count: int = 3) -> str:
@@ -193,7 +195,7 @@ class IterationActivity:
 
 
 def shorten_name(name: str) -> str:
-    """Replace the beginning of a long name with an ellipsis."""
+    """Shorten a name to at most 80 characters by replacing its beginning with an ellipsis."""
     return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
@@ -203,13 +205,13 @@ def sum_durations(rows: pl.DataFrame) -> int:
 
 
 def find_longest_interval(rows: pl.DataFrame) -> tuple[int, int]:
-    """Return the start and end of the longest interval. If several are equally long, the first one is returned."""
+    """Return the start and end of the longest interval, or of the first one if several are equally long."""
     row = rows.select(DURATION.arg_max()).item()
     return int(rows["start_ns"][row]), int(rows["end_ns"][row])
 
 
 def format_duration(time_ns: float) -> str:
-    """Format a duration with three significant digits and a unit: ``1.25 ms``."""
+    """Format a duration in ns with three significant digits and a suitable unit, such as ``1.25 ms``."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if time_ns >= size:
             return f"{time_ns / size:.3g} {unit}"

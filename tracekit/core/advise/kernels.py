@@ -54,7 +54,7 @@ def small_kernels(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def precision(activity: IterationActivity) -> Iterator[Finding]:
-    """Report kernels for matrix products that run without Tensor Cores although their op is eligible for them."""
+    """Report kernels for matrix products that do not use Tensor Cores although their ops could use them."""
     kernels = activity.kernels
     names = kernels["name"].cast(pl.String)
     uses = kernels["uses_tc"].fill_null(value=False)

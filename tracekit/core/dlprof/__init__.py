@@ -1,9 +1,14 @@
 """Build the tables of a DLProf 1.8.0 database from a roll-up.
 
-``recorded`` builds the tables that do not depend on the chosen iterations, and ``aggregated`` the tables that do.
-``frames`` computes the intermediate frames of both, ``strings`` the dictionary of all strings, ``metrics`` the table of
-distinct metrics, ``model`` the statistics of the whole model, and ``advice`` the findings of the expert systems. Times
-are those of the capture. Rows and ids are in the order in which DLProf writes them.
+- ``recorded``: the tables that do not depend on the aggregated iterations
+- ``aggregated``: the tables that depend on the aggregated iterations
+- ``frames``: intermediate frames from which tables are built
+- ``strings``: the dictionary of all strings
+- ``metrics``: the table of distinct metrics
+- ``model``: statistics of the whole model
+- ``advice``: the findings of the expert systems
+
+Times are those of the capture. Rows and ids are in the order in which DLProf writes them.
 """
 
 from __future__ import annotations
@@ -54,33 +59,33 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "cpu_scheduling": ("timestamp_ns", "process_id", "thread_id", "is_scheduled_in", "thread_state"),
     "cpu_samples": ("timestamp_ns", "process_id", "thread_id"),
 }
-"""The columns of events that the database is computed from, keyed by table. They include those of the roll-up."""
+"""The columns from which the database is computed, keyed by table. They include the columns of the roll-up."""
 
 
 def build_tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
-    """Build every table of the database.
+    """Build all tables of a DLProf database.
 
     Returns:
-        The tables, keyed by name, in the order in which DLProf writes the first row of each. Empty tables are last. The
+        The tables, keyed by name, in the order in which DLProf writes their first rows. Empty tables are last. The
         tables have no id column, because the id of a row is its row number plus 1.
     """
     return dict(sorted(build_tables_in_background(rollup).items(), key=lambda table: table[1].is_empty()))
 
 
 def build_tables_in_background(rollup: Rollup) -> Mapping[str, pl.DataFrame]:
-    """Build every table of the database. The findings are computed in a separate thread.
+    """Build all tables of a DLProf database, with the findings computed in a separate thread.
 
     Returns:
-        The tables, keyed by name, in the order of ``DlprofDatabase.table_names``. Accessing the findings waits until
-        they are computed.
+        The tables, keyed by name, in the order of ``DlprofDatabase.list_table_names``. The lookup of the table
+        ``expert_systems_feedback`` blocks until the findings are computed.
     """
     return _TablesInBackground(DlprofDatabase(rollup))
 
 
 class _TablesInBackground(Mapping[str, pl.DataFrame]):
-    """The tables of a DLProf database by name. The findings are computed in a separate thread.
+    """The tables of a DLProf database, keyed by name.
 
-    The findings take longer than all other tables.
+    The table of findings takes longer than all other tables. It is computed in a separate thread.
     """
 
     def __init__(self, database: DlprofDatabase) -> None:
@@ -102,20 +107,20 @@ class _TablesInBackground(Mapping[str, pl.DataFrame]):
 
 
 class DlprofDatabase(AggregatedTables):
-    """The tables of a DLProf database. Each table is an attribute that is computed on first access.
+    """The tables of a DLProf database. Each table is an attribute, computed on access.
 
     Attributes:
         rollup: The roll-up from which the tables are computed.
     """
 
     def list_table_names(self) -> list[str]:
-        """Return the names of the tables in the order in which DLProf writes their first rows, if they have any."""
+        """Return the names of all tables, in the order in which DLProf writes their first rows."""
         return [*_TABLES_BEFORE_OPS, *self._list_op_table_names(), *_TABLES_AFTER_OPS]
 
     def compute_shared_frames(self) -> None:
-        """Compute the cached frames that both the findings and other tables need.
+        """Compute and cache the frames from which both the findings and other tables are built.
 
-        Two threads that access a cached property at the same time would both compute it.
+        Without this call, two threads that access such a frame at the same time would both compute it.
         """
         _ = self.rollup.ops, self.rollup.breakdown
 

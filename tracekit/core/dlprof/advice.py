@@ -1,7 +1,7 @@
 """Find the problems that DLProf's expert systems report, with DLProf's rules and thresholds.
 
-The wording of the findings is not DLProf's. Except in DLProf's mode, the rules also use information that DLProf did not
-have, and the findings of ``advise`` are added.
+The wording of the findings differs from DLProf's. Unless the mode is ``dlprof``, the rules also use information that
+DLProf does not have, and the findings of ``advise`` are added.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DALI = "NVIDIA DALI loads and augments data on the GPU: https://developer.nvidi
 
 
 class ExpertFinding(NamedTuple):
-    """One finding of an expert system, which is one row of the table ``expert_systems_feedback``."""
+    """A problem that one of DLProf's expert systems reports: one row of the table ``expert_systems_feedback``."""
 
     system: str
     problem: str
@@ -61,33 +61,35 @@ class ExpertFinding(NamedTuple):
 def compute_findings(model: ModelSummary) -> list[ExpertFinding]:
     """Return the findings of DLProf's detectors, in the order in which DLProf reports them.
 
-    Except in DLProf's mode, the findings of ``advise`` follow.
+    Unless the mode is ``dlprof``, they are followed by the findings of ``advise``.
     """
     rows = [f for detect in _DETECTORS for f in detect(model)]
     if _is_dlprof_mode(model):
         return rows
-    return [*rows, *_advise_findings(model, {f.system for f in rows if f.problem != NO_DALI})]
+    return [*rows, *_iterate_advise_findings(model, {f.system for f in rows if f.problem != NO_DALI})]
 
 
 def _is_dlprof_mode(model: ModelSummary) -> bool:
     return model.rollup.measures.mode == "dlprof"
 
 
-def _advise_findings(model: ModelSummary, reporting: set[str]) -> Iterator[ExpertFinding]:
+def _iterate_advise_findings(model: ModelSummary, reporting_detectors: set[str]) -> Iterator[ExpertFinding]:
     """Yield the findings of ``advise`` about problems that no detector has reported.
 
-    ``reporting`` contains the names of the detectors that have reported a problem.
+    Args:
+        model: Statistics of the whole model.
+        reporting_detectors: Names of the detectors that have reported a problem.
     """
     rows = advise(model.rollup).select("rule", "problem", "evidence", "advice").iter_rows()
     for rule, problem, evidence, recommendation in rows:
-        if _DETECTOR_OF_RULE.get(rule) not in reporting:
+        if _DETECTOR_OF_RULE.get(rule) not in reporting_detectors:
             yield ExpertFinding(rule, problem, f"{evidence}. {recommendation}")
 
 
 def read_integer_setting(settings: Mapping[str, Any], name: str) -> int:
     """Return a setting of the profiled program as an integer.
 
-    The result is 0 if the setting is missing, is not a number, or is too large.
+    The result is 0 if the setting is missing, is not a number, or does not fit into 32 bits.
     """
     value = settings.get(name, 0)
     return int(value) if isinstance(value, int | float) and abs(value) < 1 << 31 else 0
@@ -158,9 +160,9 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _format_cpu_time_advice(model: ModelSummary) -> str:
-    """Return the advice for time spent on the CPU.
+    """Return the advice for programs that spend much time on the CPU.
 
-    It differs from DLProf's advice to move ops to the GPU, because few programs have ops that could be moved.
+    DLProf advises to move ops from the CPU to the GPU, but few programs have ops that could be moved.
     """
     activity = IterationActivity(model.rollup)
     cpu_ns = activity.time_by_part["cpu"].max()
@@ -191,7 +193,7 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _compute_exposed_loading_time(loading: pl.DataFrame, model: ModelSummary) -> int:
-    """Return the time in ns in which data was loaded while no op instance in an aggregated iteration used a GPU."""
+    """Return the time in ns in which data was loaded but no op instance of the aggregated iterations used a GPU."""
     rollup = model.rollup
     activities = rollup.measures.gpu_activities
     active = rollup.iteration.gather(activities["instance"]).is_not_null()
@@ -224,10 +226,13 @@ def _compute_coefficient_of_variation(durations: list[int]) -> float:
 
 
 def _find_longest_steady_sequence(durations: list[int]) -> tuple[int, int]:
-    """Return the first index and the index after the last one of the longest sequence of iterations without outliers.
+    """Find the longest sequence of consecutive iterations without outliers.
 
-    An outlier is more than 1.5 interquartile ranges below the first or above the third quartile of the durations. If
-    several sequences are equally long, the first one is returned.
+    An outlier is more than 1.5 interquartile ranges below the first or above the third quartile of the durations.
+
+    Returns:
+        The index of the first iteration of the sequence, and the index after its last iteration. If several sequences
+        are equally long, the first one is returned.
     """
     ordered = sorted(durations)
     low, high = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]

@@ -25,17 +25,16 @@ _KERNEL_COUNTS = {
 
 
 class AggregatedTables(RecordedTables):
-    """The tables of a DLProf database. Those that depend on the aggregated iterations are defined here.
+    """The tables of a DLProf database, including the tables that depend on the aggregated iterations.
 
-    Each table is an attribute with its name.
+    Each table is an attribute with the name of the table.
     """
 
     @property
     def aggregations(self) -> pl.DataFrame:
-        """One row that describes the aggregation of iterations. Other tables refer to it by ``aggr_id`` 1.
+        """One row that describes the aggregation of iterations. Other tables refer to this row with ``aggr_id`` 1.
 
-        The names of the user and the host are "", and the times are "" and 0, because they are private. Exporters fill
-        them in on request.
+        User name, host name and times are blank ("" or 0), because they are private. Exporters fill them in on request.
         """
         blank = {"server_user_name": "", "server_host_name": "", "start_timestamp": "", "end_timestamp": 0}
         return pl.DataFrame([blank])
@@ -50,7 +49,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def iteration_key(self) -> pl.DataFrame:
-        """The op that delimits iterations, in one row."""
+        """One row with the string id of the key op, which delimits iterations."""
         return pl.DataFrame({"aggr_id": [1], "key_node_id": [self._key_op_name_id]})
 
     @property
@@ -77,7 +76,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def model_summary(self) -> pl.DataFrame:
-        """Statistics of the whole model, in one row."""
+        """One row with the utilization, times, iterations and categories of the whole model."""
         model, its = self.model, self.rollup.iterations
         mean, deviation = model.iteration_ns
         rates = {"gpu_utilization": model.gpu_utilization, "tc_utilization": model.tc_utilization}
@@ -92,7 +91,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def device_gpu_utilizations(self) -> pl.DataFrame:
-        """One row per listed GPU, with the percentage of the aggregated iterations' time in which it ran kernels."""
+        """One row per listed GPU, with the percentage of time in the aggregated iterations in which it ran kernels."""
         ids = {d: i for i, d in enumerate(self.read_only_gpu_infos["device_id"].to_list(), 1)}
         rows = [(1, 1, ids[d], round(v, 6)) for d, v in self.model.device_utilization.items()]
         names = {"aggr_id": pl.Int64, "domain_id": pl.Int64, "gpu_info_id": pl.Int64, "gpu_utilization": pl.Float64}
@@ -105,10 +104,9 @@ class AggregatedTables(RecordedTables):
 
     @property
     def node_time_metrics(self) -> pl.DataFrame:
-        """The metric ids of the ops, the groups, the ops again, and the op types, in this order.
+        """The metric ids of ops, groups, leaves of the group tree, and op types, in this order.
 
-        DLProf writes the metric ids of ops twice: once for the ops themselves, and once for the leaves of the group
-        tree.
+        The leaves of the group tree are the ops, so DLProf writes the metric ids of ops twice.
         """
         frames = (self._ops_by_id, self._groups, self._ops_by_id, self._op_types)
         names = ("cpu_time", "gpu_time", "api_time", "cpu_overhead_time", "gpu_idle_time")
@@ -122,7 +120,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_time_metrics(self) -> pl.DataFrame:
-        """One row per op in order of ``op_id``, with the ids of the API time and GPU time metrics of its kernels."""
+        """One row per op in order of ``op_id``: the metric ids of the API time and GPU time of its kernels."""
         ids = {m: self.metrics.look_up_metric_ids(self._ops_by_id, m) for m in KERNEL_METRICS}
         return pl.DataFrame({"api_time_metric_id": ids["kernel_api"], "gpu_time_metric_id": ids["kernel_gpu"]})
 
@@ -199,19 +197,19 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_summary_metrics(self) -> pl.DataFrame:
-        """The ids of the rows of ``category_summary`` that describe kernels."""
+        """One row with the ids of the rows of ``category_summary`` that describe kernels."""
         return pl.DataFrame(
             [{"aggr_id": 1, "domain_id": 1, "kernels_total_id": 5, "kernels_using_tc_id": 6, "kernels_non_tc_id": 7}]
         )
 
     @property
     def memory_summary_metrics(self) -> pl.DataFrame:
-        """The id of the row of ``category_summary`` that describes memory operations."""
+        """One row with the id of the row of ``category_summary`` that describes memory operations."""
         return pl.DataFrame([{"aggr_id": 1, "domain_id": 1, "memory_time_id": 8}])
 
     @property
     def op_type_metrics(self) -> pl.DataFrame:
-        """One row per op type that has instances: its numbers of ops and instances, and the id of its metrics."""
+        """One row per op type that has instances: number of ops, number of instances, and id of the metrics."""
         preceding = 2 * self._ops_by_id.height + self._groups.height
         return self._op_types.select(
             _AGGREGATION_IDS,

@@ -39,12 +39,12 @@ class DatabaseFrames:
 
     @functools.cached_property
     def model(self) -> ModelSummary:
-        """Statistics of the whole model."""
+        """Statistics of the whole model over the aggregated iterations."""
         return ModelSummary(self.rollup)
 
     @functools.cached_property
     def strings(self) -> StringDictionary:
-        """The dictionary of the database: the distinct strings of all tables, with ids."""
+        """The dictionary of the DLProf database: the distinct strings of all tables, with ids."""
         key, ops = pl.Series([self.rollup.iterations.key]), self._ops_by_id
         names = ops.select(pl.concat_list(pl.col("op_id"), pl.col("op_name").cast(pl.String)).alias("string"))
         last = [key, self._groups["path"], names.explode("string")["string"]]
@@ -90,7 +90,7 @@ class DatabaseFrames:
 
     @functools.cached_property
     def _instances(self) -> pl.DataFrame:
-        """The op instances in order of op and index. Strings are JSON with a final line break, as in DLProf."""
+        """The op instances in order of op and index. Strings are JSON with a trailing line break, as in DLProf."""
         rows = self.rollup.measures.instances.with_columns(output_shapes=self.rollup.measures.formats["output_shapes"])
         names = pl.when(pl.col("output_shapes").is_not_null()).then(pl.lit('[""]', pl.Categorical))
         rows = rows.with_columns(output_names=names).sort("op", "index")
@@ -98,14 +98,14 @@ class DatabaseFrames:
 
     @functools.cached_property
     def _calls(self) -> pl.DataFrame:
-        """The API calls of ops in the order in which DLProf writes them, with ``name_id``."""
+        """The API calls of ops in the order in which DLProf writes them, with ``name_id`` (string id of the name)."""
         rows = self.rollup.calls.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
         ids = self.strings.look_up_string_ids(rows["name"]) if rows.height else pl.lit(0)
         return rows.with_columns(name_id=ids)
 
     @functools.cached_property
     def _kernels(self) -> pl.DataFrame:
-        """The kernels of ops in the order in which DLProf writes them, with grid, block and ``long_name_id``."""
+        """The kernels of ops in the order in which DLProf writes them, with grid size, block size and name ids."""
         rows, sizes = self._select_calls_of_kind(
             "kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES]
         )
@@ -114,9 +114,15 @@ class DatabaseFrames:
         )
 
     def _select_calls_of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the API calls of one kind, and columns of the activity that each of them launched.
+        """Return the API calls of one kind, and the activities that they launched.
 
-        Both frames have one row per call, in the same order.
+        Args:
+            kind: Kind of the activities, such as ``kernel``.
+            table: Table of these activities, such as ``kernels``.
+            columns: Columns of the table to return.
+
+        Returns:
+            Two frames with one row per call, in the same order: the calls, and the columns of the activities.
         """
         rows = self._calls.filter(pl.col("kind") == kind)
         activities = self.rollup.measures.ops.frames(table).select(columns).collect()
@@ -127,7 +133,7 @@ class DatabaseFrames:
         return int(self.strings.look_up_string_ids(pl.Series([self.rollup.iterations.key]))[0])
 
     def _iterate_string_uses(self) -> Iterator[pl.DataFrame]:
-        """Yield the distinct strings of ops, op instances and API calls, with the position of their first use."""
+        """Yield frames with the distinct strings of ops, op instances and API calls, and where each is first used."""
         for slot, c in enumerate(OP_STRINGS):
             yield find_first_use_positions(self._ops[c], self._ops["op"], 0, slot)
         for slot, c in enumerate(INSTANCE_STRINGS):
@@ -141,7 +147,7 @@ class DatabaseFrames:
 
 
 def _append_line_breaks(values: pl.Series) -> pl.Series:
-    """Append a line break to each JSON string, as DLProf does. A null becomes the JSON value ``null``."""
+    """Append a line break to each JSON string, as DLProf does. A null becomes the JSON value ``null`` first."""
     distinct = values.unique().to_frame("value")
     lines = distinct.with_columns(line=(pl.col("value").cast(pl.String).fill_null("null") + "\n").cast(pl.Categorical))
     joined = values.to_frame("value").join(lines, on="value", how="left", maintain_order="left", nulls_equal=True)
@@ -149,7 +155,7 @@ def _append_line_breaks(values: pl.Series) -> pl.Series:
 
 
 def _replace_nulls_with_empty_strings(values: pl.Series) -> pl.Series:
-    """Replace nulls in a column with empty strings. The result is Categorical."""
+    """Replace each null in a Categorical column with an empty string."""
     return values.to_frame("v").select(pl.col("v").fill_null(pl.lit("", pl.Categorical))).to_series()
 
 

@@ -1,4 +1,4 @@
-"""Compute statistics of the whole model: utilization, DLProf's categories, how the time is divided, and iterations."""
+"""Compute statistics of the whole model: utilization, categories of ops, parts of the time, and iterations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ModelSummary:
 
     @functools.cached_property
     def wall_ns(self) -> int:
-        """Time covered by the aggregated iterations, in ns. Time that several iterations share counts once."""
+        """Wall-clock time of the aggregated iterations, in ns. Time in which iterations overlap counts once."""
         duration = pl.col("end_ns") - pl.col("start_ns")
         return int(self.rollup.iterations.merged_times.select(duration.sum()).item())
 
@@ -38,7 +38,7 @@ class ModelSummary:
     def part_times(self) -> pl.DataFrame:
         """Time of each aggregated iteration, divided into parts such as Tensor Core kernels.
 
-        The columns are ``iteration`` and one column of ns per part, named as in ``rollup.breakdown``. Times are
+        The columns are ``iteration`` and, in ns, one column per part, named as in ``rollup.breakdown``. Times are
         averaged over the used GPUs.
         """
         chosen = self.rollup.iterations.aggregated["iteration"].implode()
@@ -47,12 +47,15 @@ class ModelSummary:
 
     @functools.cached_property
     def percentages(self) -> dict[str, float]:
-        """Total time of each part of ``part_times``, as a percentage of the time of the aggregated iterations."""
+        """Percentage of the time of the aggregated iterations that each part takes, keyed by part.
+
+        The parts are those of ``part_times``.
+        """
         return {p: self.compute_percentage_of_iteration_time(sum(self.part_times[p].to_list())) for p in PARTS}
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:
-        """Percentage of the time of the aggregated iterations in which each GPU ran kernels, keyed by device id."""
+        """Percentage of the time in the aggregated iterations in which each GPU ran kernels, keyed by device id."""
         listed = self.rollup.devices.filter(pl.lit("name" in self.rollup.devices.columns))["device_id"]
         chosen = self.rollup.iterations.aggregated["iteration"].implode()
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()
@@ -94,10 +97,19 @@ class ModelSummary:
     def categories(self) -> pl.DataFrame:
         """Counts and times of DLProf's eight categories of ops, kernels and memory operations.
 
-        There is one row per category, with the columns ``CATEGORY_COLUMNS``, in this order: all ops, ops that are
-        eligible for Tensor Cores but did not use them, ops that used them, all other ops, all kernels, kernels that
-        used Tensor Cores, all other kernels, memory copies and sets. As in DLProf, ``count`` is the number of ops with
-        instances, and for kernels and memory operations the number of distinct names.
+        There is one row per category, with the columns ``CATEGORY_COLUMNS``, in this order:
+
+        1. all ops
+        2. ops that are eligible for Tensor Cores but did not use them
+        3. ops that used Tensor Cores
+        4. all other ops
+        5. all kernels
+        6. kernels that used Tensor Cores
+        7. all other kernels
+        8. memory copies and memory sets
+
+        For ops, ``count`` is the number of ops with instances. For kernels and memory operations, ``count`` is the
+        number of distinct names, as in DLProf.
         """
         eligible, used = pl.col("eligible"), pl.col("uses_tc")
         ops = [self._sum_op_category(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
@@ -108,21 +120,21 @@ class ModelSummary:
         return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY_COLUMNS, pl.Int64), orient="row")
 
     def compute_percentage_of_iteration_time(self, ns: float) -> float:
-        """Return a time as a percentage of the summed durations of the aggregated iterations, as DLProf does.
+        """Return a time in ns as a percentage of the summed durations of the aggregated iterations, as DLProf does.
 
-        The sum is larger than the wall time if iterations overlap.
+        If iterations overlap, the sum is larger than the wall-clock time.
         """
         total = sum(self.iteration_durations)
         return 100 * ns / total if total else 0.0
 
     def _sum_op_category(self, condition: pl.Expr) -> tuple[int, ...]:
-        """Return the row of ``categories`` for the ops that satisfy a condition."""
+        """Return the times and the count of the ops that satisfy a condition, as one row of ``categories``."""
         sums = [pl.col(f"{m}_sum").sum() for m in ("cpu", "gpu", "overhead", "idle")]
         row = self.rollup.ops.filter(condition).select(*sums, (pl.col("count") > 0).sum().cast(pl.Int64))
         return tuple(row.row(0))
 
 
 def _sum_activity_category(calls: pl.DataFrame) -> tuple[int, ...]:
-    """Return the row of ``categories`` for the kernels or memory operations that the given calls launched."""
+    """Return the times and the count of kernels or memory operations, as one row of ``ModelSummary.categories``."""
     names = calls["name"].cast(pl.String).n_unique() if calls.height else 0
     return int(calls["kernel_api"].sum()), int(calls["kernel_gpu"].sum()), 0, 0, names

@@ -1,4 +1,4 @@
-"""Build the database tables of recorded data: the machine, ops, op instances and API calls.
+"""Build the tables of a DLProf database that contain recorded data: the machine, ops, op instances and API calls.
 
 These tables do not depend on the aggregated iterations.
 """
@@ -52,22 +52,22 @@ _DEVICE_AND_THREAD = {"device_id": pl.col("device_id"), **_THREAD}
 class RecordedTables(DatabaseFrames):
     """The tables of a DLProf database that do not depend on the aggregated iterations.
 
-    Each table is an attribute with its name.
+    Each table is an attribute with the name of the table.
     """
 
     @functools.cached_property
     def dictionary(self) -> pl.DataFrame:
-        """The table of the distinct strings of the database, in the order of their ids."""
+        """The distinct strings of the DLProf database, in the order of their ids."""
         return self.strings.strings.to_frame("string")
 
     @property
     def read_only_domains(self) -> pl.DataFrame:
-        """The only domain, ``default-domain``, to which all ops belong."""
+        """One row for the only domain, ``default-domain``, to which all ops belong."""
         return pl.DataFrame({"domain_name_id": [1]})
 
     @functools.cached_property
     def read_only_gpu_infos(self) -> pl.DataFrame:
-        """The GPUs: those in the table ``devices`` in order of ``device_id``, then any other GPU with activities."""
+        """One row per GPU: first the GPUs in the table ``devices``, then other GPUs with activities."""
         defaults = {"name": UNKNOWN, "compute_major": 0, "compute_minor": 0, "sm_count": 0}
         listed = self.rollup.devices if "name" in self.rollup.devices.columns else _NO_DEVICES
         seen = self._calls["device_id"].drop_nulls().unique().sort().to_frame()
@@ -90,7 +90,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_system_config(self) -> pl.DataFrame:
-        """The machine on which the capture was recorded, in one row. Unknown properties are ``UNKNOWN``."""
+        """One row for the machine on which the capture was recorded. Unknown properties are ``UNKNOWN``."""
         number, mode = DIALECT_MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
         metadata = self._read_machine_metadata()
         valid = any(metadata.get(s) is not None for s in SYSTEM_METADATA)
@@ -102,7 +102,7 @@ class RecordedTables(DatabaseFrames):
         return pl.DataFrame([{**row, **rest, "mode_string": mode, "original_command": UNKNOWN}])
 
     def _read_machine_metadata(self) -> dict[str, str]:
-        """Return metadata of the machine by name. That in ``capture_info`` takes precedence over derived metadata."""
+        """Return metadata of the machine, keyed by name. Values in ``capture_info`` override derived values."""
         metadata = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
         if "nsys_version" in metadata or "tool_version" not in metadata:
             return metadata
@@ -113,12 +113,12 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def db_version(self) -> pl.DataFrame:
-        """The version of the database format."""
+        """One row with the version of the DLProf database format."""
         return pl.DataFrame({"current_version": ["1.8.0"], "original_version": ["1.8.0"]})
 
     @property
     def read_only_model_config(self) -> pl.DataFrame:
-        """The settings of the profiled program that the capture recorded, in one row."""
+        """One row with the recorded settings of the profiled program."""
         settings = self.rollup.measures.ops.timeline.config
         row = {"num_workers": advice.read_integer_setting(settings, "num_workers")}
         row["pin_memory"] = int(bool(settings.get("pin_memory", True)))
@@ -131,7 +131,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_ops(self) -> pl.DataFrame:
-        """The table of this name in DLProf's databases: one row per op, in order of name and id."""
+        """One row per op, in order of name and id."""
         ids = {f"{c}_id": self.strings.look_up_string_ids(self._ops[c]) for c in OP_STRINGS}
         return self._ops.select(
             pl.lit(1).alias("domain_id"),
@@ -148,7 +148,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_op_instances(self) -> pl.DataFrame:
-        """The table of this name in DLProf's databases: one row per instance of an op, in order of op and index."""
+        """One row per op instance, in order of op and index."""
         return self._instances.select(
             pl.col("op").alias("read_only_ops_id") + 1,
             cpu_start="start_ns",
@@ -164,7 +164,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_grid_block(self) -> pl.DataFrame:
-        """The distinct pairs of grid size and block size, in the order of their first use."""
+        """The distinct sizes of grids and blocks (``x``, ``y``, ``z``), in the order of their first use."""
         row = pl.int_range(pl.len())
         stacked = [
             self._kernels.select(*(pl.col(f"{w}_{c}").alias(c) for c in AXES), position=row * 2 + i)
@@ -174,7 +174,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_kernels(self) -> pl.DataFrame:
-        """DLProf's table of this name: one row per kernel of an op, in order of op, name and start of the call."""
+        """One row per kernel that an op launched, in order of op, name and start of the API call."""
         sizes = self.read_only_grid_block.with_row_index("id", offset=1)
         ids = {
             f"{w}_id": self._kernels.select(pl.col(f"{w}_{c}").alias(c) for c in AXES).join(
@@ -195,7 +195,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_memsets(self) -> pl.DataFrame:
-        """DLProf's table of this name: one row per memory set, in order of op, name and start of the call."""
+        """One row per memory set that an op launched, in order of op, name and start of the API call."""
         rows, activities = self._select_calls_of_kind("memset", "memsets", ["bytes"])
         return rows.select(
             *_INSTANCE, "name_id", **_API_TIMES, **_GPU_TIMES, num_bytes=activities["bytes"], **_DEVICE_AND_THREAD
@@ -203,7 +203,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_memcpys(self) -> pl.DataFrame:
-        """DLProf's table of this name: one row per memory copy, in order of op, name and start of the call."""
+        """One row per memory copy that an op launched, in order of op, name and start of the API call."""
         rows, activities = self._select_calls_of_kind("memcpy", "memcpys", ["bytes", "copy_kind"])
         kind = activities["copy_kind"].cast(pl.String).replace_strict(_COPY_KINDS, range(len(_COPY_KINDS)), default=0)
         return rows.select(
@@ -218,7 +218,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_cuda_syncs(self) -> pl.DataFrame:
-        """DLProf's table of this name: one row per synchronization, in order of op, name and start of the call."""
+        """One row per synchronization of an op, in order of op, name and start of the API call."""
         rows, activities = self._select_calls_of_kind("sync", "syncs", ["sync_type", "event_id"])
         kind = activities["sync_type"].cast(pl.String).replace_strict(_SYNC_TYPES, range(len(_SYNC_TYPES)), default=0)
         no_gpu_times = {"gpu_start": pl.lit(0, pl.Int64), "gpu_stop": pl.lit(0, pl.Int64)}
@@ -229,9 +229,9 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_cuda_calls(self) -> pl.DataFrame:
-        """DLProf's table of this name: one row per API call of an op, except calls in other tables.
+        """One row per API call of an op that is not in another table, including launches of whole CUDA graphs.
 
-        Launches of whole CUDA graphs are included.
+        The rows are in order of op, name and start of the call.
         """
         rows = self._calls.filter(pl.col("kind").is_in(["call", "graph"]))
         return rows.select(*_INSTANCE, "name_id", **_API_TIMES, **_THREAD)

@@ -1,7 +1,7 @@
-"""Compute the reports of DLProf, with the same columns, order and numbers, and with byte-for-byte equal CSV.
+"""Compute the reports of DLProf, and write them as CSV that equals DLProf's CSV byte for byte.
 
-A report is declared by its title, its printed columns, and a function that computes its rows from a ``ModelSummary``.
-DLProf's CSV has the title above the header, quotes strings, and prints averages and percentages with one decimal.
+Each report has a title, printed columns, and a function that computes its rows from a ``ModelSummary``. In DLProf's
+CSV, the title is above the header, strings are quoted, and averages and percentages have one decimal.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class PrintedColumn(NamedTuple):
 
     Attributes:
         title: Title in the header.
-        source: The column of the rows that is printed.
-        style: How values are printed. ``quoted`` prints strings in quotes, ``plain`` prints strings and numbers as they
-            are, ``tenths`` prints one decimal, ``yes`` prints Booleans as yes or no.
+        source: Name of the column in ``DlprofReport.data``.
+        style: Style of the values: ``quoted`` (strings in quotes), ``plain`` (strings and numbers as they are),
+            ``tenths`` (numbers with one decimal), ``yes`` (Booleans as yes or no).
     """
 
     title: str
@@ -50,7 +50,7 @@ class DlprofReport:
         name: Name of the report, such as ``op-type``.
         title: First line of the CSV.
         columns: The printed columns, in order.
-        data: The rows, with the source columns of all printed columns and possibly further columns.
+        data: The rows. They contain the source columns of all printed columns, and may contain further columns.
     """
 
     name: str
@@ -60,11 +60,11 @@ class DlprofReport:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows of the report."""
         return self.data.height
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows with DLProf's column titles. Averages are not rounded, unlike in the CSV."""
+        """Return the printed columns under DLProf's titles. Unlike in the CSV, averages are not rounded."""
         return self.data.select(pl.col(c.source).alias(c.title) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
@@ -85,7 +85,7 @@ class DlprofReport:
 
 
 def run_report(rollup: Rollup, name: str) -> DlprofReport:
-    """Compute the report with the given name. ``REPORTS`` lists all names."""
+    """Compute one of DLProf's reports. ``name`` is a key of ``REPORTS``, such as ``op-type``."""
     title, columns, build_rows = REPORTS[name]
     return DlprofReport(name, title, columns, build_rows(ModelSummary(rollup)))
 
@@ -123,7 +123,7 @@ def _declare_statistic_columns(titles: Mapping[str, str], average: str = "Avg.")
 
 
 def _add_averages(rows: pl.DataFrame, metrics: tuple[str, ...]) -> pl.DataFrame:
-    """Add a column with the average of each metric. The average is 0 if there are no values."""
+    """Add a column ``{metric}_avg`` for the average of each metric, which is 0 if the metric has no values."""
     count = {m: pl.col(f"{m}_count") for m in metrics}
     averages = {m: pl.when(count[m] > 0).then(pl.col(f"{m}_sum") / count[m]).otherwise(0.0) for m in metrics}
     return rows.with_columns(average.alias(f"{m}_avg") for m, average in averages.items())

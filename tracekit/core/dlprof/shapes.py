@@ -10,11 +10,12 @@ import polars as pl
 def format_shapes(formats: pl.Series, shapes: pl.Series) -> pl.Series:
     """Format the tensor shapes of each row with the names of their dimensions.
 
-    The result is an empty string if the shapes are missing or invalid.
-
     Args:
-        formats: Names of the dimensions of each tensor, such as ``N,C,H,W;K,C,R,S``.
-        shapes: Shapes of the tensors as JSON lists.
+        formats: For each row, the names of the dimensions of its tensors, such as ``N,C,H,W;K,C,R,S``.
+        shapes: For each row, the shapes of its tensors as a JSON list of lists.
+
+    Returns:
+        One string per row. The string is empty if the shapes are missing or invalid.
     """
     rows = pl.DataFrame({"format": formats, "shapes": shapes})
     distinct = rows.unique(maintain_order=True)

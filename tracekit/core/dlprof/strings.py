@@ -14,7 +14,7 @@ _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
 def find_first_use_positions(values: pl.Series, op: pl.Series, section: int, index_in_row: int) -> pl.DataFrame:
-    """Return the position of each distinct string's first use in the order in which DLProf writes strings.
+    """Return the position of the first use of each distinct string, in the order in which DLProf writes strings.
 
     Args:
         values: One string per row, in the order in which DLProf writes them.
@@ -23,8 +23,8 @@ def find_first_use_positions(values: pl.Series, op: pl.Series, section: int, ind
         index_in_row: Index of the string within its row, from 0 to 7.
 
     Returns:
-        One row per distinct string, in no particular order: ``string`` (String), ``position`` (an integer, smaller for
-        a string that is written earlier).
+        One row per distinct string, in no particular order: ``string`` (String), ``position`` (an integer that
+        increases in the order in which DLProf writes strings).
     """
     row = pl.int_range(pl.len())
     position = pl.col("op") * (1 << _OP_BITS) + (section << _SLOT_BITS) + row * (1 << _ROW_BITS) + index_in_row
@@ -34,7 +34,7 @@ def find_first_use_positions(values: pl.Series, op: pl.Series, section: int, ind
 
 @dataclass(frozen=True)
 class StringDictionary:
-    """The distinct strings of a database, in the order of their ids.
+    """The distinct strings of a DLProf database, in the order of their ids.
 
     Attributes:
         strings: The distinct strings. The id of a string is its row number plus 1.
@@ -44,13 +44,13 @@ class StringDictionary:
 
     @classmethod
     def build(cls, first: str, uses: Iterable[pl.DataFrame], last: Iterable[pl.Series]) -> StringDictionary:
-        """Collect distinct strings, and number them in the order of their first use.
+        """Collect the distinct strings of a DLProf database in the order of their first use.
 
         Args:
             first: The string with id 1.
-            uses: Strings with the positions of their first uses, as returned by ``find_first_use_positions``. They
-                follow ``first``.
-            last: Strings that follow the strings of ``uses``, in order.
+            uses: Strings after ``first``, with the positions of their first uses, as returned by
+                ``find_first_use_positions``.
+            last: Strings after those of ``uses``, in order.
         """
         by_position = pl.concat(list(uses)).sort("position")["string"].drop_nulls()
         rest = [s.cast(pl.String) for s in last]
@@ -58,10 +58,7 @@ class StringDictionary:
         return cls(pl.concat([start, by_position, *rest]).unique(maintain_order=True).alias("string"))
 
     def look_up_string_ids(self, values: pl.Series) -> pl.Series:
-        """Return the id, in the table ``dictionary`` of the database, of each string in a column.
-
-        The id of a null is null.
-        """
+        """Return the id of each string in the table ``dictionary``. The id of a null is null."""
         entries = pl.DataFrame({"string": self.strings, "id": pl.int_range(1, len(self.strings) + 1, eager=True)})
         distinct = values.unique().to_frame("value").with_columns(string=pl.col("value").cast(pl.String))
         ids = distinct.join(entries, on="string", how="left").select("value", "id")

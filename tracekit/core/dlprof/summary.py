@@ -32,11 +32,11 @@ _PARTS = ("Tensor Core Kernel", "Non-Tensor Core Kernel", "Memory", "Dataloader"
 
 
 def build_summary_rows(model: ModelSummary) -> pl.DataFrame:
-    """Return the rows of the summary report.
+    """Return the rows of DLProf's summary report.
 
     Returns:
-        One row per value or table cell, in the order in which they are printed: ``section``, ``name``, ``label`` and
-        ``value``. The label of a table cell is its name followed by the title of its column.
+        One row per value or table cell, in the order of the report: ``section``, ``name``, ``label`` and ``value``
+        (all String). The label of a table cell is its name followed by the title of its column.
     """
     sections = {
         "System Config": _build_system_values(model),

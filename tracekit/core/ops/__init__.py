@@ -1,8 +1,10 @@
 """Find the ops of a capture. An op is an operation that a framework executed, with its API calls and GPU activities.
 
-``dialect`` defines what a dialect is, and each dialect is a module. ``calls`` pairs API calls with GPU activities,
-``attach`` attributes API calls to op instances, ``identity`` groups the instances that form one op and numbers the ops,
-and ``shapes`` derives the shapes of results.
+- ``dialect``: definition of a dialect, which parses the ranges of one framework in a module of its own
+- ``calls``: pairs of API calls and GPU activities
+- ``attach``: attribution of API calls to op instances
+- ``identity``: grouping of op instances into ops, and ids of ops
+- ``shapes``: shapes of results
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def find_dialect(name: str) -> Dialect:
     """Return the dialect with a given name.
 
     Raises:
-        UnknownFormatError: No dialect has the name.
+        UnknownFormatError: No dialect has this name.
     """
     try:
         return DIALECTS[name]
@@ -61,7 +63,7 @@ class Ops:
     def capture(self) -> Capture:
         """The input of the dialects: the tables of the capture, and data that is derived from them.
 
-        It is not cached, because its data is only needed to find the op instances.
+        This property is not cached, because its data is only needed to find the op instances.
         """
         return Capture(self.frames)
 
@@ -72,9 +74,9 @@ class Ops:
 
     @property
     def timeline(self) -> Timeline:
-        """The settings of the profiled program and the tree of op names, which were parsed from the NVTX ranges.
+        """The settings of the profiled program and the tree of op names, parsed from the NVTX ranges.
 
-        It has no op instances. They are in ``instances``.
+        This timeline is without op instances. They are in ``instances``.
         """
         return self._tables.timeline
 
@@ -82,13 +84,13 @@ class Ops:
     def calls(self) -> pl.DataFrame:
         """The API calls that are attributed to an op instance.
 
-        The columns are those of ``calls.pair_calls_with_activities``, and ``instance``, the row number of the op
-        instance. They are not cached. If only some of them are needed, call ``select_calls``.
+        The columns are those of ``calls.pair_calls_with_activities``, and ``instance`` (row number of the op instance).
+        All columns are computed on each access. To compute only some columns, call ``select_calls``.
         """
         return self.select_calls(*COLUMNS, "instance")
 
     def select_calls(self, *columns: str, rows: pl.Series | None = None) -> pl.DataFrame:
-        """Return columns of ``calls``.
+        """Return selected columns and rows of ``calls``.
 
         Args:
             columns: Names of the columns.
@@ -98,11 +100,13 @@ class Ops:
 
     @property
     def instances(self) -> pl.DataFrame:
-        """All op instances. Those that represent API calls outside of all ops are last.
+        """All op instances. The last ones are unassociated: they represent API calls outside of all ops.
 
-        The columns are those of ``INSTANCE``, ``associated`` (false for the instances that represent API calls outside
-        of all ops), ``op`` (row number in ``ops``) and ``index``, which numbers the instances of an op from 0 in order
-        of start. ``op_type`` is the type of the op.
+        The columns are those of ``INSTANCE``, and:
+
+        - ``associated``: false for unassociated instances
+        - ``op``: row number in ``ops``
+        - ``index``: number of the instance within its op, from 0 in order of start
         """
         return self._tables.instances
 
@@ -117,15 +121,15 @@ class Ops:
 
     @functools.cached_property
     def _tables(self) -> _Tables:
-        """The ops, their instances and their calls. The data from which they are derived is freed."""
-        dialect, timeline = self._find_instances()
+        """The dialect, timeline, op instances, ops and API calls. Other data is freed after they are computed."""
+        dialect, timeline = self._build_timeline()
         instances, calls = _attribute_calls_to_instances(pair_calls_with_activities(self.frames), timeline.instances)
         instances, ops = _assign_instances_to_ops(instances, timeline.folding)
         stored = AttributedCalls.from_rows(self.frames, calls)
         return _Tables(dialect, replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
 
-    def _find_instances(self) -> tuple[Dialect, Timeline]:
-        """Return the dialect of the capture, and its op instances."""
+    def _build_timeline(self) -> tuple[Dialect, Timeline]:
+        """Return the dialect of the capture, and the timeline with the op instances."""
         capture = self.capture
         if self.name is not None:
             dialect = find_dialect(self.name)
@@ -135,7 +139,7 @@ class Ops:
 
 
 class _Tables(NamedTuple):
-    """The timeline, op instances, ops and API calls of a capture, which are computed together and cached by ``Ops``."""
+    """The dialect, timeline, op instances, ops and API calls of a capture, which ``Ops`` computes together."""
 
     dialect: Dialect
     timeline: Timeline
@@ -145,13 +149,15 @@ class _Tables(NamedTuple):
 
 
 def _attribute_calls_to_instances(calls: pl.DataFrame, timeline: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Attribute API calls to op instances. Return all op instances, and the calls with the row of their op instance.
-
-    The instances that represent API calls outside of all ops are last.
+    """Attribute API calls to op instances.
 
     Args:
         calls: The API calls, as ``pair_calls_with_activities`` returns them.
         timeline: The op instances of the timeline.
+
+    Returns:
+        Two frames: all op instances, with those that represent API calls outside of all ops at the end, and the
+        attributed calls, with the row number of their op instance in ``instance``.
     """
     api_calls = calls.unique("call", keep="first", maintain_order=True)
     has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
@@ -168,7 +174,11 @@ def _attribute_calls_to_instances(calls: pl.DataFrame, timeline: pl.DataFrame) -
 
 
 def _assign_instances_to_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Group op instances into ops. Return the instances with the row number of their op, and the ops."""
+    """Group op instances into ops.
+
+    Returns:
+        Two frames: the instances, with the row number of their op in ``op``, and the ops.
+    """
     rows = instances.hstack(identity.group_instances(instances, folding)).with_row_index("row")
     by_start = rows.sort("start_ns", maintain_order=True)
     texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
@@ -186,7 +196,7 @@ def _assign_instances_to_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.
 
 
 def _build_unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:
-    """Return one op instance, with the columns ``INSTANCE``, for each root call: an API call outside of all ops."""
+    """Return one op instance, with the columns ``INSTANCE``, for each root call (an API call outside of all ops)."""
     name = pl.col("name").cast(pl.String).fill_null("")
     values = {
         "op_name": UNASSOCIATED + name,

@@ -1,9 +1,14 @@
 """Attribute API calls to op instances.
 
-A call is attributed to the op instance of its thread that contains it, bounds included. If several instances contain
-it, the one that started last is used. If no instance of its thread contains it, instances of all threads of its process
-are considered, because calls of the autograd thread belong to the backward op. If no instance contains a call that
-launches activities or waits for them, the call becomes the root of a new instance, which is *unassociated*.
+A call is attributed to the op instance that contains the call, bounds included:
+
+1. Instances of the same thread are considered first.
+2. If none of them contains the call, instances of all threads of the process are considered, because calls of the
+   autograd thread belong to the backward op.
+3. If none of them contains the call, and the call launches activities or waits for them, it becomes the root of a new
+   instance. This instance is *unassociated*.
+
+If several instances contain the call, the one that started last is used.
 """
 
 from __future__ import annotations
@@ -20,15 +25,15 @@ if TYPE_CHECKING:
 
 
 def find_last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
-    """Return, for each item, the last interval in the order of rows that contains it, bounds included.
+    """Return the last of the intervals that contain each item, bounds included.
 
     Args:
         items: Columns ``by``, ``start_ns``, ``end_ns``. An item that ends before it starts is contained in no interval.
-        intervals: The same columns. The intervals may overlap in any way.
-        by: Columns that identify the track of an interval, such as its thread or its GPU.
+        intervals: The same columns. The intervals may overlap in any way. Their row order determines the last interval.
+        by: Columns whose values an interval and the items in it share, such as ``process_id`` and ``thread_id``.
 
     Returns:
-        One row number of ``intervals`` per item (Int64). It is null if no interval contains the item.
+        One row number of ``intervals`` per item (Int64), or null if no interval contains the item.
     """
     containers = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
     if not items.height or not intervals.height:
@@ -44,7 +49,7 @@ def find_last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame,
 
 
 def _replace_backward_ends_with_null(items: pl.DataFrame) -> pl.DataFrame:
-    """Replace each end that is earlier than its start with null."""
+    """Replace ``end_ns`` with null where it is earlier than ``start_ns``."""
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
 
@@ -85,12 +90,13 @@ def find_instances_of_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.
 
 
 def _find_latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
-    """Return, for each API call, the root call that contains it and started last, among those with a larger id.
+    """Return the root call that contains each API call. Only root calls with a larger call id are considered.
 
     Calls are attributed from the last to the first, so all roots that exist when a call is attributed have larger ids.
+    If several of them contain the call, the one that started last is returned.
 
     Returns:
-        One row number of ``roots`` per call (Int64). It is null if no such root contains the call.
+        One row number of ``roots`` per call (Int64), or null if no root with a larger id contains the call.
     """
     best = pl.DataFrame({"start": pl.repeat(None, calls.height, dtype=pl.Int64, eager=True)})
     best = best.with_columns(id=pl.col("start"), root=pl.col("start"))
@@ -117,9 +123,10 @@ def _find_latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -
 
 
 def _find_enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each interval, the slice of a chain whose intervals contain it, bounds included.
+    """Find the intervals of a chain that contain each given interval, bounds included.
 
-    The columns are ``first`` and ``stop``.
+    Returns:
+        One slice of the chain per given interval: ``first`` and ``stop`` (the row after the last one).
     """
     first = chain["end"].search_sorted(positions["end"], side="left").cast(pl.Int64)
     stop = chain["start"].search_sorted(positions["start"], side="right").cast(pl.Int64)
@@ -127,10 +134,10 @@ def _find_enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.D
 
 
 def _find_last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
-    """Return the last row in each slice with a value above the limit of the slice, or null if there is no such row.
+    """Return the last row of each slice whose value is above the limit of the slice, or null if no value is.
 
-    The search starts at the end of the slice. In each step, it skips a block of rows if no value in the block is larger
-    than the limit. The size of the blocks is halved after each step.
+    The search starts at the end of the slice. Each step skips a block of rows if no value in the block is above the
+    limit. The size of the blocks is halved after each step.
     """
     maxima = [values]
     while (width := 1 << len(maxima)) <= len(values):
@@ -146,9 +153,9 @@ def _find_last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits:
 
 
 def _replace_if_later(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Replace each row with its candidate if the candidate started later.
+    """Replace rows with candidates that started later.
 
-    A candidate that started at the same time replaces the row if its id is smaller.
+    A candidate with the same start replaces a row if its id is smaller. A row of nulls is always replaced.
 
     Args:
         best: The rows to replace: ``start``, ``id`` and other columns.

@@ -29,12 +29,12 @@ _OF_ACTIVITIES = {"gpu_start_ns": pl.Int64, "gpu_end_ns": pl.Int64, "device_id":
 class AttributedCalls(NamedTuple):
     """The API calls that are attributed to an op instance, with the activities that they launched.
 
-    To save memory, only row numbers, kinds and names are stored. Other columns are gathered from the tables whenever
-    they are selected.
+    To save memory, only row numbers, kinds and names are stored. ``select`` gathers other columns from the tables.
 
     Attributes:
         frames: Function that returns the declared table with a given name.
-        stored: ``call``, ``kind``, ``activity``, ``name``, ``instance``. Row numbers have 32 bits.
+        stored: One row per pair of a call and an activity: ``call``, ``kind``, ``activity``, ``name``, ``instance``.
+            Row numbers are UInt32.
     """
 
     frames: Frames
@@ -42,14 +42,14 @@ class AttributedCalls(NamedTuple):
 
     @classmethod
     def from_rows(cls, frames: Frames, calls: pl.DataFrame) -> Self:
-        """Store the rows of ``pair_calls_with_activities``, which have the additional column ``instance``."""
+        """Create from the rows of ``pair_calls_with_activities``, with the additional column ``instance``."""
         return cls(frames, calls.select(pl.col(_ROW_NUMBERS).cast(pl.UInt32), "kind", "name"))
 
     def select(self, columns: Sequence[str], rows: pl.Series | None = None) -> pl.DataFrame:
-        """Return columns of ``pair_calls_with_activities``, or the column ``instance``.
+        """Return selected columns and rows of the attributed calls.
 
         Args:
-            columns: Names of the columns.
+            columns: Names of columns of ``pair_calls_with_activities``, or ``instance``.
             rows: Numbers of the rows to return, or None for all rows.
         """
         of_calls = [c for c in columns if c in _OF_CALLS]
@@ -63,12 +63,12 @@ class AttributedCalls(NamedTuple):
         return pl.concat(parts, how="horizontal").select(columns)
 
     def _gather_call_columns(self, call: pl.Series, columns: Sequence[str]) -> pl.DataFrame:
-        """Return columns of API calls, whose row numbers are given."""
+        """Return columns of the API calls with the given row numbers."""
         api_calls = self.frames("api_calls").select(**{c: _OF_CALLS[c] for c in columns}).collect()
         return api_calls.select(pl.all().gather(call))
 
     def _gather_activity_columns(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-        """Return columns of activities, whose kinds and row numbers are given."""
+        """Return columns of the activities in ``stored``, which has their kinds and row numbers."""
         used = stored["kind"].unique().to_list()
         kinds = [kind for kind in TABLES if kind in used]
         empty = pl.DataFrame(schema={c: _OF_ACTIVITIES[c] for c in columns})
@@ -88,11 +88,15 @@ def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
     per recorded activity of the graph.
 
     Returns:
-        One row per pair, in the order of calls and, within a call, of kinds and row numbers: ``call`` (row number in
-        ``api_calls``), ``kind``, ``activity`` (row number in the table of this kind), ``call_id``, ``start_ns``,
-        ``end_ns``, ``process_id``, ``thread_id``, ``name`` (Categorical: the short name of a kernel, otherwise the name
-        of the API function), ``gpu_start_ns``, ``gpu_end_ns``, ``device_id``. ``activity`` and ``device_id`` are null
-        for the kind ``call``.
+        One row per pair, in the order of calls and, within a call, of kinds and row numbers:
+
+        - ``call``: row number in ``api_calls``
+        - ``kind``, ``activity``: kind of the activity, and row number in the table of this kind
+        - ``call_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``: columns of the call
+        - ``name`` (Categorical): short name of a kernel, otherwise name of the API function
+        - ``gpu_start_ns``, ``gpu_end_ns``, ``device_id``: columns of the activity
+
+        The columns of the activity are null for the kind ``call``.
     """
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
     api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
@@ -122,6 +126,6 @@ def _read_activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> 
 
 
 def _read_activities(frames: Frames, kind: str) -> pl.LazyFrame:
-    """Return the activities of one kind, with their times on the GPU. Synchronizations have no times on the GPU."""
+    """Return the activities of one kind, with their times on the GPU, which are null for synchronizations."""
     time = pl.col if kind in ON_GPU else lambda _: pl.lit(None, pl.Int64)
     return frames(TABLES[kind]).with_columns(gpu_start_ns=time("start_ns"), gpu_end_ns=time("end_ns"))

@@ -74,8 +74,8 @@ class Timeline:
         has_arguments: Whether ``input_shapes`` and ``parameters`` are the arguments of the op in order, so that the
             shape of its result can be derived.
         config: The settings of the profiled program that were recorded in its ranges, keyed by name.
-        tree: The tree of op names, if instances have a ``node``. A "/" in the name of a range does not start a new
-            level of this tree.
+        tree: The tree of op names, or None if instances have no ``node``. A "/" in the name of a range does not start
+            a new level of this tree.
     """
 
     instances: pl.DataFrame
@@ -99,8 +99,8 @@ class Capture:
     def ranges(self) -> pl.DataFrame:
         """The push/pop ranges in file order.
 
-        The columns are the first ones of ``INSTANCE``, up to and including ``range_id``, and ``domain`` and ``text``.
-        ``text`` is the name of the range. The end of a range that was not closed is set to ``last_ns``.
+        The columns are ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id``, ``domain`` and ``text``
+        (name of the range). The end of a range that was not closed is ``last_ns``.
         """
         columns = ["start_ns", "end_ns", *THREAD, "range_id", "domain", pl.col("name").alias("text")]
         ranges = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select(columns).collect()
@@ -113,12 +113,12 @@ class Capture:
 
     @functools.cached_property
     def nested_ranges(self) -> Ranges:
-        """The nesting of the push/pop ranges, with one row per row of ``Capture.ranges``, in the same order."""
+        """The nesting of the push/pop ranges, with the same rows as ``Capture.ranges``."""
         return Ranges(self.frames)
 
     @functools.cached_property
     def last_ns(self) -> int:
-        """Time in ns of the last start or end of a range or API call."""
+        """The latest start or end of an NVTX range or API call, in ns."""
         ends = [self.frames(t).select(pl.max_horizontal(pl.col("start_ns", "end_ns").max())) for t in _TIMED]
         last = pl.concat([e.collect().to_series().alias("end") for e in ends]).max()
         return last if isinstance(last, int) else 0
@@ -137,12 +137,12 @@ class Dialect(NamedTuple):
 
     Attributes:
         name: Kebab-case name, as in ``--dialect``.
-        doc: Description of the ranges in one line.
-        matches: Function that returns whether the given distinct names of ranges (``Capture.texts``) follow this
-            dialect.
-        timeline: Function that returns the op instances of a capture.
-        key_op: How the default key op is chosen. ``backward``: the op of the backward pass, which ends iterations.
-            ``repeats``: a range that repeats, which begins iterations.
+        doc: One-line description of the ranges.
+        matches: Function that takes the distinct names of ranges (``Capture.texts``), and returns whether they follow
+            this dialect.
+        timeline: Function that takes a capture, and returns its op instances as a ``Timeline``.
+        key_op: Default key op, which delimits iterations: ``backward`` (the op of the backward pass, which ends
+            iterations) or ``repeats`` (a range that repeats, which begins iterations).
     """
 
     name: str
@@ -177,7 +177,7 @@ def build_timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
-    """Add to each range the columns that were parsed from its name. The order of the ranges does not change.
+    """Return the ranges, in the same order, with the columns that were parsed from their names.
 
     Args:
         ranges: The ranges, with the column ``text`` (Categorical).
@@ -192,7 +192,7 @@ _STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
 
 
 def build_op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
-    """Return the op names of nested ranges, where all steps of a loop have the same name.
+    """Return the op names of nested ranges. All steps of a loop have the same op name.
 
     An outermost range whose name ends in a number, such as ``Batch 7``, is a step. A range inside a step is also a step
     if its name ends in a number after the word step, iter, iteration, batch or epoch. If steps differ only in their
@@ -203,8 +203,11 @@ def build_op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.
         names: Name of each range.
 
     Returns:
-        The tree of labels, and one row per range: ``label`` (String; its name, in which ``*`` may replace the number of
-        a step), ``path`` (Categorical; the labels from the outermost range down to it), ``node`` (in the tree).
+        The tree of labels, and a frame with one row per range:
+
+        - ``label`` (String): name of the range, in which ``*`` may replace the number of a step
+        - ``path`` (Categorical): labels from the outermost range down to the range
+        - ``node``: node of the range in the tree
     """
     distinct = names.unique().to_frame("text").drop_nulls()
     step = pl.col("text").cast(pl.String).str.extract(_NUMBERED)

@@ -1,8 +1,8 @@
 """Build the timelines of frameworks that write their ops into their own NVTX domain, inside the ranges of the program.
 
 The *scopes* around an op are the enclosing ranges that are not ops: ranges of the program, and ranges of the framework
-that contain ops. They form the first parts of its path. Enclosing ops are not part of the path, because the name of an
-op already contains its position within the framework.
+that contain ops. The path of an op starts with its scopes. Enclosing ops are not in the path, because the name of an op
+already contains its position within the framework.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def build_domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *
     """Return a timeline with one op instance per push/pop range.
 
     Args:
-        capture: The capture.
+        capture: The capture that contains the ranges.
         domain: NVTX domain of the ops.
         parsed: One row per name in the domain: ``text`` (the name), ``label`` (path of an op, or null if the range
             contains ops), ``scope`` (name of a range that contains ops, or null to use ``text``), ``type``, and
-            optionally further columns of ``INSTANCE``.
-        rooted: Whether ops are placed below the scopes around them. If not, their labels are complete paths.
+            optionally ``direction``, ``parameters``, ``input_shapes`` and ``data_type``.
+        rooted: Whether to put the scopes around an op before its label. If false, the label is the complete path.
     """
     parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")

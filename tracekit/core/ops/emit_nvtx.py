@@ -5,9 +5,8 @@ or is a node of the backward pass. Before PyTorch 1.8, names were not qualified.
 such as a range of ``record_function`` or of the framework (``Optimizer.step#SGD.step``). Scopes form the path of the
 ops inside them. They are also ops themselves, to which activities outside the ops of the framework are attributed.
 
-A backward op belongs to the last forward op of the process that has the same sequence number. The two may be on
-different threads. The backward op is named after its forward op. Ops that an optimizer runs are neither forward nor
-backward.
+A backward op belongs to the last forward op of the process that has the same sequence number, possibly on another
+thread. The backward op is named after its forward op. Ops that an optimizer runs are neither forward nor backward.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _KEY = ["process_id", "sequence_number"]
 
 
 def _has_ranges_of_emit_nvtx(ranges: pl.DataFrame) -> bool:
-    """Return whether the names of ranges show that PyTorch's ``emit_nvtx`` created some of them."""
+    """Return whether PyTorch's ``emit_nvtx`` created some of the ranges, judging by their names."""
     is_emitted = pl.col("text").str.contains(r"^aten::\w+|, seq = \d+|Backward\d*, op_id = ")
     return bool(ranges.select((pl.col("domain").is_null() & is_emitted).any()).item())
 
@@ -75,9 +74,14 @@ def _parse_names(texts: pl.Series) -> pl.DataFrame:
         texts: The distinct names (Categorical).
 
     Returns:
-        One row per name: ``text``, ``has_op_name`` (whether the name is certainly that of an op), ``may_have_op_name``
-        (whether it may be the name of an op, depending on the enclosing ranges), ``label`` (Categorical), ``type``,
-        ``sequence_number``, ``input_shapes`` (Categorical), ``backward``.
+        One row per name:
+
+        - ``text``: the name
+        - ``has_op_name``: whether the name is certainly the name of an op
+        - ``may_have_op_name``: whether the name may be the name of an op, depending on the enclosing ranges
+        - ``label`` (Categorical), ``type``: name without arguments, and op type
+        - ``sequence_number``, ``input_shapes`` (Categorical): arguments of the op
+        - ``backward``: whether the op belongs to the backward pass
     """
     text = pl.col("string")
     frame = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)})
@@ -98,7 +102,9 @@ def _parse_names(texts: pl.Series) -> pl.DataFrame:
 
 
 def _parse_names_without_arguments(names: pl.DataFrame) -> pl.DataFrame:
-    """Parse the names of ranges without the arguments of ops. Names of a capture differ mostly in their arguments.
+    """Parse names of ranges from which the arguments of ops were removed.
+
+    Most names of a capture differ only in their arguments, so that few names have to be parsed.
 
     Args:
         names: Distinct pairs of ``name`` (Categorical) and ``has_arguments`` (whether the range looks like an op).
@@ -128,9 +134,10 @@ def _name_without_arguments_expr(range_name: pl.Expr) -> pl.Expr:
 
 
 def _input_shapes_expr(range_name: pl.Expr) -> pl.Expr:
-    """Return an expression for the shapes of the inputs of an op as JSON (Categorical). It is null if there are none.
+    """Return an expression for the input shapes in the name of a range, as JSON (Categorical).
 
-    The shapes are cut out of the name first, because they have fewer distinct values than the name.
+    The result is null if the name contains no shapes. The shapes are cut out of the name before they are parsed,
+    because they have fewer distinct values than the name.
     """
     name = range_name.cast(pl.Binary)
     start, stop = (range_name.str.find(c, literal=True).cast(pl.Int64) for c in (_SIZES, _INPUT_IDS))
@@ -142,21 +149,22 @@ def _input_shapes_expr(range_name: pl.Expr) -> pl.Expr:
 def _are_framework_ops(parent: pl.Series, has_op_name: pl.Series, may_have_op_name: pl.Series) -> pl.Series:
     """Return whether each range is an op of the framework.
 
+    A name is ambiguous if it may be, but is not certainly, the name of an op, such as ``detach`` inside
+    ``aten::detach``. A range with an ambiguous name is an op if its nearest ancestor with an unambiguous name is an op.
+
     Args:
         parent: Row number of the parent of each range, or null.
-        has_op_name: Whether the name of each range is certainly that of an op.
-        may_have_op_name: Whether the name of each range is possibly that of an op. A name for which this is true and
-            ``has_op_name`` is false is ambiguous, such as ``detach`` in a range inside ``aten::detach``. A range with
-            an ambiguous name is an op if its nearest ancestor with an unambiguous name is an op.
+        has_op_name: Whether the name of each range is certainly the name of an op.
+        may_have_op_name: Whether the name of each range may be the name of an op.
     """
     return has_op_name.gather(find_roots(replace_with_null_unless(may_have_op_name & ~has_op_name, parent)))
 
 
 def _find_outermost_framework_ops(parent: pl.Series, is_framework_op: pl.Series) -> pl.Series:
-    """Return the op of each range.
+    """Return the row number of the op to which each range belongs.
 
-    The op of a range that is an op of the framework is the outermost enclosing op of the framework that is separated
-    from it only by such ops, or the range itself if its parent is none. Every other range is its own op.
+    If ops of the framework are directly nested, all of them belong to the outermost one. Every other range is its own
+    op.
 
     Args:
         parent: Row number of the parent of each range, or null.
@@ -166,9 +174,9 @@ def _find_outermost_framework_ops(parent: pl.Series, is_framework_op: pl.Series)
 
 
 def _find_forward_op_rows(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
-    """Return the forward op of each backward op as a row number of ``ranges``, found by sequence number.
+    """Return the row number in ``ranges`` of the forward op of each op, or null if the op is not a backward op.
 
-    The row number is null for all other ops.
+    A backward op and its forward op have the same sequence number.
     """
     numbered = ranges.drop_nulls("sequence_number").sort("start_ns", maintain_order=True)
     is_backward = ranges["backward"].gather(numbered["op"]).fill_null(False)  # noqa: FBT003
@@ -179,7 +187,7 @@ def _find_forward_op_rows(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
 
 
 def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
-    """Name each backward op after its forward op, and add the direction of each op of the framework."""
+    """Return the ops with their directions. Each backward op has the name and type of its forward op."""
     own = ops.select(pl.col("op_name", "type").cast(pl.String))
     forward = own.select(pl.all().gather(ops["forward"]))
     node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("forward_node"), "node")

@@ -35,7 +35,7 @@ def group_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
 
 
 def _assign_forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
-    """Assign each instance to an op, except instances that are the backward pass of another instance.
+    """Assign each instance to an op. The instances must not include backward passes.
 
     Returns:
         One row per assigned instance: ``row`` (row number of the instance), ``op`` (number of the op) and ``op_id``.
@@ -54,9 +54,9 @@ def _assign_forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
 
 
 def _add_occurrence_numbers(by_start: pl.DataFrame) -> pl.DataFrame:
-    """Add the column ``occurrence``, which numbers equal op instances in each iteration from 0.
+    """Add the column ``occurrence``, which numbers the occurrences of an op in each iteration from 0.
 
-    Instances are equal if they have the same name and stack trace. The number is null for ops that end an iteration.
+    Occurrences have the same name and stack trace. The number is null for ops that end an iteration.
     """
     iteration = pl.col("ends_iteration").cast(pl.Int64).cum_sum().alias("_iteration")
     counted = pl.int_range(pl.len()).over("_iteration", "ends_iteration", "op_name", "stack_trace")
@@ -64,7 +64,11 @@ def _add_occurrence_numbers(by_start: pl.DataFrame) -> pl.DataFrame:
 
 
 def _group_backward_ops(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
-    """Group the backward passes of each forward op into one op: ``row``, ``op``, ``op_id``."""
+    """Group the backward passes of each forward op into one op.
+
+    Returns:
+        One row per backward pass: ``row`` (row number of the instance), ``op`` (number of the op) and ``op_id``.
+    """
     pairs = rows.select("row", pl.col("forward").cast(pl.UInt32)).join(
         forward.rename({"row": "forward"}), on="forward", maintain_order="left"
     )

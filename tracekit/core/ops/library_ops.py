@@ -34,13 +34,13 @@ def read_library_ops(capture: Capture) -> pl.DataFrame:
 
 
 def _select_ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
-    """Return the push/pop ranges of one domain. Their ``op_type`` is the name of the domain."""
+    """Return the push/pop ranges of one domain, with the name of the domain as ``op_type``."""
     ranges = capture.ranges.filter(pl.col("domain") == domain)
     return ranges.with_columns(pl.col("text").cast(pl.String), op_type=pl.lit(domain))
 
 
 def _read_file_access_calls(capture: Capture) -> pl.DataFrame:
-    """Return the operating system calls that read or write files."""
+    """Return the calls of ``fread`` and ``fwrite`` as ops."""
     columns = ["start_ns", "end_ns", "process_id", "thread_id"]
     calls = capture.frames("osrt_calls").filter(pl.col("name").cast(pl.String).is_in(_IO))
     named = calls.select(

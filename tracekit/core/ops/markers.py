@@ -75,7 +75,7 @@ def merge_configs(texts: pl.Series) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    """Serialize a value as JSON without spaces, with sorted keys and floats with 17 digits."""
+    """Serialize a value as JSON without spaces. Keys are sorted, and floats have 17 significant digits."""
     if isinstance(value, float):
         return f"{value:.17g}"
     if isinstance(value, dict):
@@ -88,7 +88,7 @@ def to_json(value: Any) -> str:
 def _parse_markers(
     texts: pl.Series, schema: dict[str, Any], parse: Callable[[Any], dict[str, str | None]]
 ) -> pl.DataFrame:
-    """Parse markers one by one, and warn about the markers that cannot be parsed."""
+    """Parse the names of markers into one row each, and warn about the names that cannot be parsed."""
     rows, failed = [], 0
     for text in texts.to_list():
         try:
@@ -121,7 +121,7 @@ def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
     """Return the module, op, inputs and parameters of the call that an op marker of PyProf describes.
 
     Args:
-        literal: The value of the Python dict that is the name of the marker.
+        literal: The dict that was parsed from the name of the marker.
 
     Returns:
         The values of the columns ``_CALL``, keyed by column.
@@ -149,12 +149,12 @@ def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _is_last_argument(value: object) -> bool:
-    """Return whether the arguments after this value are ignored, as DLProf does after None, True and False."""
+    """Return whether the arguments after a value are ignored. As in DLProf, None, True and False end the arguments."""
     return value is None or isinstance(value, bool)
 
 
 def _convert_parameter_to_object(argument: dict[str, Any]) -> dict[str, Any]:
-    """Return an argument that is not a tensor as a JSON object. A value without a data type becomes a string."""
+    """Convert an argument that is not a tensor to a JSON object. A value without a data type becomes a string."""
     value, data_type = argument.get("value"), str(argument.get("dtype", ""))
     parameter = {"data_type": data_type, "name": str(argument.get("name", "")), "value": None}
     if _is_last_argument(value):

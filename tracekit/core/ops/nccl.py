@@ -1,7 +1,7 @@
 """Turn the ranges of NCCL (domain ``NCCL``) into ops.
 
-Each range is one call that moves data between GPUs, and becomes one op. The payload of the range (message size,
-reduction, root, ...) becomes the op's parameters. The ranges that enclose it become the op's ancestors.
+Each range is a call that moves data between GPUs, and becomes one op. The payload of the range, such as message size,
+reduction and root, becomes the parameters of the op. The enclosing ranges become the ancestors of the op.
 """
 
 from __future__ import annotations

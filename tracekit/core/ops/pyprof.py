@@ -1,9 +1,9 @@
 """Parse the ranges of PyTorch programs annotated by PyProf or DLProf, which enclose each call of an op in a marker.
 
-A marker is a Python dict. If markers are nested, the outermost one is the op. The name of the op is the function stack
-in the trace marker around it, which may be on another thread. If the op contains a range of ``emit_nvtx`` with a
-sequence number, such as ``…, seq = 7``, its backward pass is the last range that has the same number and is outside
-all ops.
+A marker is a range whose name is a Python dict. If markers are nested, the outermost one is the op. The name of the op
+is the function stack in the enclosing trace marker, which may be on another thread. If the op contains a range of
+``emit_nvtx`` with a sequence number, such as ``…, seq = 7``, its backward pass is the last range that has the same
+number and is outside all ops.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _build_timeline(capture: Capture) -> Timeline:
 
 
 def _read_marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
-    """Return the op markers in order of time, with the columns ``_TIMES`` and the columns parsed from their names."""
+    """Return the op markers in order of start, with the columns ``_TIMES`` and the columns parsed from their names."""
     calls = markers.parse_calls(texts.filter(texts.str.contains(_OP)))
     ops = add_parsed_names(capture.select_ranges_by_name(calls["text"]), calls)
     return _add_locations(capture, texts, ops).select(
@@ -74,10 +74,7 @@ def _read_library_ops(capture: Capture) -> pl.DataFrame:
 
 
 def _keep_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
-    """Remove ops that are inside another op of their thread, and sort the remaining ops by start.
-
-    The direction of each op is added.
-    """
+    """Return the ops that are not inside another op of their thread, in order of start, with their direction."""
     ordered = ops.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     outer_end = latest_end_before_expr(THREAD)
     outermost = ordered.filter(outer_end.is_null() | (pl.col("end_ns") > outer_end))
@@ -87,8 +84,8 @@ def _keep_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
 def _find_backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
     """Return the backward passes of ops.
 
-    A backward pass has its own times and thread, and otherwise the properties of its forward op. The column ``forward``
-    is the row number of the forward op in ``ops``.
+    A backward pass has its own times and thread. All other properties are those of its forward op. The column
+    ``forward`` is the row number of the forward op in ``ops``.
     """
     numbered = pl.DataFrame({"text": texts}).with_columns(
         sequence_number=pl.col("text").str.extract(_SEQUENCE).cast(pl.Int64)

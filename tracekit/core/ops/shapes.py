@@ -1,4 +1,4 @@
-"""Derive the data formats of operands and the shapes of results of ops whose arguments were recorded.
+"""Derive the data formats and result shapes of ops whose arguments were recorded.
 
 A format names the dimensions of each tensor, such as ``N,C,H,W;K,C,R,S`` for the image and the filter of a convolution.
 The shape of a result is derived from the shapes of the operands and, for a convolution, from stride, padding and
@@ -49,10 +49,10 @@ Each dimension of the result is given by the number of an operand and the number
 
 
 def infer_formats_and_output_shapes(instances: pl.DataFrame) -> pl.DataFrame:
-    """Infer the formats and the shape of the result of each op instance.
+    """Infer the data formats and the result shape of each op instance.
 
     Args:
-        instances: ``op_type``, ``input_shapes``, ``parameters`` (Categorical).
+        instances: The columns ``op_type``, ``input_shapes`` and ``parameters`` (Categorical).
 
     Returns:
         One row per instance, in the same order: the three columns of ``instances``, and ``data_format``,
@@ -68,14 +68,14 @@ def infer_formats_and_output_shapes(instances: pl.DataFrame) -> pl.DataFrame:
 
 
 def _infer_op_from_json(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
-    """Infer the three formats of an op and the shapes of its results. The arguments and the shapes are JSON."""
+    """Infer the data formats of operands, result and parameters of an op, and the result shapes as JSON."""
     operands = [s if isinstance(s, list) else [] for s in _parse_json_list(shapes)]
     formats, result = infer_formats_and_output_shape(op_type, operands, _parse_json_list(parameters))
     return (*formats, to_json([result]) if result else None)
 
 
 def _parse_json_list(text: str | None) -> list[Any]:
-    """Parse a JSON list. The result is empty if the string is missing, invalid or not a list."""
+    """Parse a JSON list. Return an empty list if the string is missing, invalid or not a list."""
     try:
         value = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -86,7 +86,7 @@ def _parse_json_list(text: str | None) -> list[Any]:
 def infer_formats_and_output_shape(
     op_type: str, operands: list[Shape], parameters: Sequence[Any]
 ) -> tuple[Formats, Shape | None]:
-    """Infer the formats of an op, and the shape of its result, which is None if it cannot be inferred.
+    """Infer the data formats and the result shape of an op. The shape is None if it cannot be inferred.
 
     Args:
         op_type: Type of the op, such as ``conv2d``.
@@ -109,9 +109,9 @@ def infer_formats_and_output_shape(
 
 
 def _list_parameter_values(parameters: Sequence[Any]) -> list[list[Any]]:
-    """Return the values of the parameters, in order.
+    """Return the list of values of each parameter, in order.
 
-    The result has an empty list for each parameter that has no recorded data type, because its value is not a number.
+    The list is empty if the parameter has no recorded data type, because its value is then not a number.
     """
     objects = [p if isinstance(p, dict) else {} for p in parameters]
     return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in objects]

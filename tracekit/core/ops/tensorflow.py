@@ -1,7 +1,8 @@
 """Parse the ranges of TensorFlow in NVIDIA's builds (domain ``tensorflow-core``), such as ``Conv2D: conv1/Conv2D``.
 
-A name consists of op type and op name. The op name is a path in TensorFlow's graph and identifies the op, so the ranges
-around the op are ignored. A range without an op type was written by the user. Its type is ``CustomNVTX``, as in DLProf.
+The name of a range consists of op type and op name. The op name is a path in TensorFlow's graph and identifies the op,
+so enclosing ranges are ignored. A range without an op type was written by the user. Its op type is ``CustomNVTX``, as
+in DLProf.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _build_timeline(capture: Capture) -> Timeline:
     timeline = domains.build_domain_timeline(
         capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)), rooted=False
     )
-    start_end = _start_end_ops(capture)
+    start_end = _read_start_end_ops(capture)
     if not start_end.height:
         return timeline
     rows = pl.concat([timeline.instances, build_timeline_instances(start_end)])
@@ -32,7 +33,7 @@ def _build_timeline(capture: Capture) -> Timeline:
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse the name, scope and type of an op from each range name, as ``build_domain_timeline`` requires them."""
+    """Parse range names into the columns that ``build_domain_timeline`` requires, such as ``label`` and ``type``."""
     text = pl.col("text")
     return texts.select(
         "text",
@@ -42,10 +43,10 @@ def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _start_end_ops(capture: Capture) -> pl.DataFrame:
+def _read_start_end_ops(capture: Capture) -> pl.DataFrame:
     """Return the ops that were written as start/end ranges.
 
-    They have no parent, because a start/end range may end on another thread.
+    These ops have no parent, because a start/end range may end on another thread.
     """
     is_op = (pl.col("kind") == "start_end") & (pl.col("domain") == DOMAIN)
     columns = [

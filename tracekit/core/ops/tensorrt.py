@@ -1,7 +1,7 @@
 """Parse the ranges of TensorRT (domain ``TensorRT``): layers inside the range of an execution context.
 
-Layers are named after the network: ``/layer1/conv1/Conv``. The name of a fused layer lists all original layers,
-``/layer1/conv1/Conv + /layer1/relu/Relu``, and its path is the path of the first one.
+Layers are named after the network, such as ``/layer1/conv1/Conv``. The name of a fused layer lists all original layers,
+such as ``/layer1/conv1/Conv + /layer1/relu/Relu``. The path of a fused layer is the path of the first original layer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _build_timeline(capture: Capture) -> Timeline:
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse the name, scope and type of an op from each range name, as ``build_domain_timeline`` requires them."""
+    """Parse range names into the columns that ``build_domain_timeline`` requires, such as ``label`` and ``type``."""
     text = pl.col("text")
     parts = text.str.replace_all("...", " ... ", literal=True)
     folder = parts.str.extract(_FOLDER).str.strip_chars("/")

@@ -1,9 +1,9 @@
 """Parse the ranges of XLA (domain ``TSL``), which JAX and TensorFlow use.
 
-A name is ``Thunk:#name=jit(step)/encoder/dot_general,hlo_op=fusion.2#``. A thunk runs one operation of the compiled
-program. The path of its op consists of the program (``hlo_module``), the scopes of the source (``jax.named_scope``) and
-the operation. Transformations that JAX writes around scopes, such as ``transpose(jvp(encoder))``, determine the
-direction and are not part of the path.
+A thunk runs one operation of the compiled program. Its range has a name such as
+``Thunk:#name=jit(step)/encoder/dot_general,hlo_op=fusion.2#``. The path of its op consists of the program
+(``hlo_module``), the scopes of the source (``jax.named_scope``) and the operation. Transformations that JAX writes
+around scopes, such as ``transpose(jvp(encoder))``, determine the direction and are not part of the path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _build_timeline(capture: Capture) -> Timeline:
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse the name, scope and type of an op from each range name, as ``build_domain_timeline`` requires them."""
+    """Parse range names into the columns that ``build_domain_timeline`` requires, such as ``label`` and ``type``."""
     text = pl.col("text")
     name, op = text.str.extract(_NAME).fill_null(""), text.str.extract(r"[#,]hlo_op=([^,#]+)")
     scope = name.str.replace(_ROOT, "")

@@ -1,7 +1,7 @@
 """Compute recipes over many ranks: the recipes of ``nsys recipe``, with the same tables, columns and numbers.
 
-A recipe computes small tables for each rank, and combines those of all ranks. Values over all ranks are exact, whereas
-nsys approximates quartiles and deviations.
+A recipe computes small tables for each rank, and combines the tables of all ranks. Quartiles and standard deviations
+over all ranks are exact, whereas nsys approximates them.
 
 To add a recipe, write a function decorated with ``@recipe`` in the module of its subject, and add its name to
 ``RECIPES``.
@@ -77,7 +77,7 @@ def find_recipe(name: str) -> Recipe:
     """Return the recipe with the given name.
 
     Raises:
-        UnknownFormatError: There is no such recipe.
+        UnknownFormatError: No recipe has this name.
     """
     if name not in RECIPES:
         raise UnknownFormatError(f"unknown recipe {name!r}", hint=create_choices_hint("recipes", RECIPES, name))
@@ -85,10 +85,12 @@ def find_recipe(name: str) -> Recipe:
 
 
 def resolve_option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the values of all options of a recipe: the given settings, which are checked, and default values.
+    """Check the settings of a recipe, and return the values of all its options.
+
+    The value of an option that is not set is its default.
 
     Raises:
-        UnknownFormatError: The recipe has no such option, a value is not allowed, or a required option is missing.
+        UnknownFormatError: An option is unknown, a value is not allowed, or a required option is missing.
     """
     for name, value in settings.items():
         if name not in recipe.options:

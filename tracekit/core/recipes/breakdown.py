@@ -58,7 +58,7 @@ def _combine_breakdown(tables: Tables, _option_values: Mapping[str, Value]) -> T
 
 
 def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sum the times in which each combination of kinds of activity ran at once."""
+    """Sum the time of each combination of kinds of activity that ran at once."""
     return rows.group_by("kinds").agg(pl.col("time_ns").sum()).sort("kinds")
 
 
@@ -125,7 +125,10 @@ def _find_stream_idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.Data
 
 
 def _percent_expr(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
-    """Return an expression for a percentage with two decimals, which is null if the whole is not positive."""
+    """Return an expression for a part as a percentage of a whole, with two decimals.
+
+    The percentage is null if the whole is not positive.
+    """
     return pl.when(whole > 0).then(part * 100.0 / whole).round(2)
 
 
@@ -136,7 +139,8 @@ def _move_rank_to_start(rows: pl.DataFrame) -> pl.DataFrame:
 def _read_activities(request: RankRequest) -> pl.DataFrame:
     """Return all GPU activities of a rank, including CUDA graphs that were recorded as one activity.
 
-    The columns are those that identify the stream and the API call, ``start_ns``, ``end_ns``, ``name`` and ``kind``.
+    The columns are ``process_id``, ``device_id``, ``context_id``, ``stream_id``, ``correlation_id``, ``start_ns``,
+    ``end_ns``, ``name`` and ``kind``.
     """
     columns = (*_STREAM, "correlation_id", *_TIMES)
     is_nccl = match_categories_expr(pl.col("name"), lambda names: names.str.contains(_NCCL))
@@ -168,7 +172,7 @@ def _select_activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.
 
 
 def _compute_launch_deadline(frames: Frames, steps: str) -> int | None:
-    """Return the time in ns before which activities must have been launched to be counted, or None if all are counted.
+    """Return the time in ns before which counted activities are launched, or None if all activities are counted.
 
     If the capture has at most one step, all activities are counted.
     """
@@ -183,7 +187,7 @@ def _compute_launch_deadline(frames: Frames, steps: str) -> int | None:
 
 
 def _sum_combination_times(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return how long each combination of kinds of activity runs on each device.
+    """Return how long each combination of kinds of activity runs at once on each device.
 
     Returns:
         One row per device and combination: ``device_id``, ``kinds`` (the sum of the bits of the running kinds) and
@@ -201,7 +205,7 @@ def _sum_combination_times(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_by_name(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the total durations of activities by name, the longest total of each kind first."""
+    """Return statistics of the durations of activities by kind and name, the longest total of each kind first."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     sums = rows.group_by("kind", "name").agg(
         count=pl.len().cast(pl.Int64),

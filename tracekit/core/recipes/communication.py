@@ -23,7 +23,7 @@ def _declare_analysis_recipe(name: str, doc: str, read_tables: Callable[..., Tab
     Args:
         name: Name of the recipe.
         doc: Description of the recipe.
-        read_tables: Function that returns the tables of one trace that the analysis needs.
+        read_tables: Function that returns the tables of one rank that the analysis needs.
         outputs: Names of the returned tables, which are attributes of ``Communication``.
     """
 

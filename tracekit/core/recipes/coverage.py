@@ -1,4 +1,4 @@
-"""Compute how much of the time before given points in time is covered by intervals."""
+"""Compute how long intervals cover the time before a timestamp or between two timestamps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CoveredTime:
         self._until = np.concatenate([[0], np.cumsum(elapsed * self._is_covered)])
 
     def compute_covered_time_before(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the total covered time before each of the given times, in ns."""
+        """Return the total covered time in ns before each of the given times, which are in ns."""
         if not len(self._times):
             return np.zeros(len(times), np.int64)
         row = np.searchsorted(self._times, times, side="right") - 1
@@ -39,5 +39,5 @@ class CoveredTime:
         return np.where(row < 0, 0, self._until[known] + running)
 
     def compute_covered_time_between(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the total covered time within each interval, given the starts and ends of the intervals."""
+        """Return the covered time in ns between each start and the corresponding end."""
         return self.compute_covered_time_before(ends) - self.compute_covered_time_before(starts)

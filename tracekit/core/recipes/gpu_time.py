@@ -43,10 +43,10 @@ def gpu_time_sum(request: RankRequest) -> Tables:
 
 
 def _compute_gpu_time_parts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the times in which each GPU is busy, runs kernels, runs NCCL kernels or is idle, with one row per GPU.
+    """Return how long each GPU computes, communicates, copies memory and is idle, with one row per GPU.
 
     Args:
-        rows: Activities: ``device_id``, ``start_ns``, ``end_ns``, ``is_kernel`` and ``is_nccl``.
+        rows: One row per activity: ``device_id``, ``start_ns``, ``end_ns``, ``is_kernel`` and ``is_nccl``.
     """
     kernels, nccl = rows.filter("is_kernel"), rows.filter("is_nccl")
     hidden = intersect_unions(nccl, kernels.filter(~pl.col("is_nccl")), by=[_DEVICE])

@@ -50,14 +50,14 @@ def concatenate_heat_maps(tables: Tables, _option_values: Mapping[str, Value]) -
 
 
 def _build_heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split_group: Split) -> Tables:
-    """Return the heat map of one rank, with the percentages of busy time in each bin for each group.
+    """Return the heat map of one rank: the percentages of busy time, with one row per group and bin.
 
     Args:
         request: The input of the recipe.
-        rows: The columns ``keys``, ``start_ns``, ``end_ns`` and those that ``split_group`` needs.
+        rows: The columns ``keys``, ``start_ns``, ``end_ns`` and the columns that ``split_group`` needs.
         keys: Columns that identify a group: a process, or a process and a device.
-        split_group: Function that returns the intervals in which each column of the map counts as busy, given the
-            rows of a group.
+        split_group: Function that takes the rows of a group, and returns the intervals in which each column of the map
+            counts as busy.
     """
     bins = Bins.from_request(request)
     groups = rows.sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
@@ -67,7 +67,7 @@ def _build_heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], s
 
 
 def _build_heat_map_of_group(bins: Bins, group: pl.DataFrame, keys: list[str], split_group: Split) -> pl.DataFrame:
-    """Return the heat map of one group: the percentages of busy time, with one row per bin."""
+    """Return the heat map of one process or device: the percentages of busy time, with one row per bin."""
     shares = {title: bins.compute_busy_percentages(intervals) for title, intervals in split_group(group).items()}
     keyed = [pl.lit(group[key].first(), pl.Int64).alias(_TITLES[key]) for key in keys]
     return pl.DataFrame({"Duration": bins.starts, **shares}).with_columns(keyed)
@@ -77,7 +77,7 @@ class Bins:
     """Bins of equal duration on the common time axis of all ranks.
 
     Attributes:
-        starts: Start of each bin on the common axis in ns.
+        starts: Start of each bin on the common time axis, in ns.
     """
 
     def __init__(self, count: int, clock: Clock) -> None:
@@ -92,22 +92,25 @@ class Bins:
 
     @classmethod
     def from_request(cls, request: RankRequest) -> Bins:
-        """Return the bins of a rank. The option ``bins`` of the recipe determines the number of bins."""
+        """Return the bins for one rank. The option ``bins`` of the recipe determines their number."""
         return cls(request.get_integer_option("bins"), request.clock)
 
     def compute_busy_percentages(self, intervals: pl.DataFrame) -> pl.Series:
         """Return the percentage of each bin in which at least one interval runs, with one decimal.
 
-        Only the recorded part of a bin counts, from the start to the end of the capture. The percentage is null if no
-        part of the bin was recorded. As in nsys, the whole first bin counts if the common axis begins with the capture
-        and the capture ends in the first bin.
+        Only the part of a bin between the start and the end of the capture counts. The percentage is null if the
+        capture covers no part of the bin. As in nsys, there is one exception: if the first bin contains the whole
+        capture, and the common time axis begins with this capture, the whole first bin counts.
         """
         covered = np.diff(CoveredTime(intervals).compute_covered_time_before(self._edges))
         shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)
         return shares.set(pl.Series(self._recorded == 0), None)
 
     def bin_index_expr(self, times: pl.Expr) -> pl.Expr:
-        """Return an expression for the index of the bin that contains each time."""
+        """Return an expression for the index of the bin that contains each time.
+
+        The times are in ns from the start of the capture.
+        """
         return (times + self._offset_ns) // self._size
 
 
@@ -146,7 +149,7 @@ def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
 
 
 def _build_heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
-    """Return the heat map of kernels and of the calls in a table, which is empty if a rank has no such calls."""
+    """Return the heat map of kernels and of the calls in a table. The heat map is empty if the table is empty."""
     columns = ("process_id", *_TIMES)
     sides = {
         t: request.frames(name).select(*columns, side=pl.lit(t)) for t, name in (("Kernel", "kernels"), (title, table))

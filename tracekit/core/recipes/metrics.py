@@ -1,7 +1,7 @@
 """Declare recipes on sampled metrics of GPUs and network devices, for each rank and over all ranks.
 
-``network_sum`` could not be compared with nsys, which printed no rows for any available capture. Its tables have the
-same columns as those of the other sums.
+``network_sum`` could not be compared with nsys, because nsys printed no rows for any available capture. Its tables have
+the columns of the other recipes that sum by device.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def nvlink_sum(request: RankRequest) -> Tables:
 
 
 def _read_gpu_labels(frames: Frames) -> pl.LazyFrame:
-    """Read the bus location and the name of each GPU, as nsys prints them: ``device_id`` and ``GPU``."""
+    """Read the label of each GPU, as nsys prints it: ``device_id`` and ``GPU`` (bus location and name)."""
     parts = (pl.col(c).cast(pl.String) for c in ("bus_location", "name"))
     label = pl.concat_str(*parts, separator=" - ", ignore_nulls=True).replace("", None).alias(_GPU_LABEL)
     return frames("devices").select("device_id", label).unique("device_id", keep="first")
@@ -119,7 +119,7 @@ def network_sum(request: RankRequest) -> Tables:
 def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
     """Concatenate the heat maps of all ranks.
 
-    The metric ``SM Active`` has two names. Its column has the name that the first rank recorded.
+    Captures name the metric either ``SM Active`` or ``SMs Active``. The column has the name that is recorded first.
     """
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
     return concatenate_heat_maps({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)

@@ -55,8 +55,8 @@ def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str,
     Args:
         request: The input of the recipe. Its option ``name`` selects the kernel or range.
         rows: The columns ``name``, ``start_ns`` and ``end_ns``.
-        name_title: Title of the column of names.
-        time_dtype: Type of durations and ends. As in nsys, it is Float64 if ranges can be open.
+        name_title: Title of the column with the names.
+        time_dtype: Data type of durations and ends. As in nsys, it is Float64 for NVTX ranges, which may be open.
     """
     selected = rows.filter(pl.col("name").cast(pl.String) == request.get_text_option("name")).with_columns(
         pl.col("name").cast(pl.String).alias(name_title), pl.col("end_ns").cast(time_dtype)
@@ -78,7 +78,7 @@ def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str,
 
 
 def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
-    """Combine the ranks into tables with one row per occurrence and one column per rank."""
+    """Return the tables of the recipe over all ranks: statistics, and one table per pace with one column per rank."""
     occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
     ranks = tables[_RANKS][RANK].to_list()
     key = values.columns[0]
@@ -107,7 +107,7 @@ def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl
 
 
 def _compute_time_delta_statistics(occurrences: pl.DataFrame) -> pl.DataFrame:
-    """Return statistics over all ranks of the time since the previous occurrence, with one row per occurrence."""
+    """Return statistics of the time since the previous occurrence over all ranks, with one row per occurrence."""
     x = pl.col("delta").cast(pl.Float64)
     grouped = (
         occurrences.sort(_NTH, RANK)

@@ -1,11 +1,11 @@
-"""Project NVTX ranges onto the GPU as the recipes of nsys do, which differs from the reports of ``nsys stats``.
+"""Project NVTX ranges onto the GPU like the recipes of nsys, whose projections differ from those of ``nsys stats``.
 
-The activities of a CUDA graph are attributed to the ranges in which the graph was launched, and also to those in which
-it was created and instantiated. For graphs that are recorded by node, a range in which a node was created, usually by
-capturing a stream, has one projection per activity of the node if the range contains no other range.
+The activities of a CUDA graph are attributed to the ranges in which the graph was launched, created and instantiated.
+Some graphs are recorded node by node. If a range contains no other range, it has one projection per activity of a node
+that was created in the range, usually by capturing a stream.
 
-A projection is nested in the shortest projection of its thread that contains it. A projection that is a single activity
-contains only projections with the same bounds, because other activities in this time run concurrently.
+Each projection is nested in the shortest projection of the same thread that contains it. A projection that is a single
+activity contains only projections with the same bounds, because other activities in this time run concurrently.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
 
     Returns:
         One row per projection: the columns of the range, ``gpu_start_ns``, ``gpu_first_end_ns`` (first end of an
-        activity), ``gpu_end_ns``, ``row`` (number of the range) and ``activity`` (number of the activity of a node,
-        null for the projection of the whole range).
+        activity), ``gpu_end_ns``, ``row`` (row number of the range) and ``activity`` (number of the activity of a node,
+        or null for the projection of the whole range).
     """
     ranges = read_attributable_ranges(frames).collect()
     nodes = _read_node_creations(frames)
@@ -70,7 +70,7 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
 
 
 def _read_launching_calls(frames: Frames) -> pl.DataFrame:
-    """Return the API calls that launched activities, with the extent of these activities."""
+    """Return the API calls that launched activities, with the first start, first end and last end of the activities."""
     times = (
         frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in (*_NODE_TABLES, _GRAPHS)
     )
@@ -80,9 +80,9 @@ def _read_launching_calls(frames: Frames) -> pl.DataFrame:
 
 
 def _read_graph_creations(frames: Frames) -> pl.DataFrame:
-    """Return the launches of whole CUDA graphs with the times at which the graphs were created and instantiated.
+    """Return the launches of whole CUDA graphs, with the times at which the graphs were created and instantiated.
 
-    A launch has one row for the creation of its graph and one row for the instantiation.
+    Each launch has one row for the creation of its graph and one row for the instantiation.
     """
     events = frames("cuda_graph_events").select(*THREAD, *_BOUNDS, "graph_id", "graph_exec_id")
     launches = frames(_GRAPHS).select(
@@ -119,8 +119,8 @@ def _project_nodes(ranges: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFr
     """Pair the activities of graph nodes with the ranges in which the nodes were created.
 
     Returns:
-        Two frames with one row per activity and range. The first has the ranges that contain no other range. Each of
-        its rows is one projection. The second has the other ranges.
+        Two frames with one row per activity and range. Each row of the first frame is one projection of a range that
+        contains no other range. The second frame has the other ranges.
     """
     pairs = pair_ranges_with_launches(ranges, nodes)
     times = nodes.select(_TIMES)[pairs["member"]]
@@ -132,7 +132,7 @@ def _project_nodes(ranges: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFr
 
 
 def _contains_no_range(ranges: pl.DataFrame) -> pl.Series:
-    """Return for each range whether it contains no other range of its thread.
+    """Return a mask of the ranges that contain no other range of their thread.
 
     Of several ranges with equal bounds, each one contains the next one.
     """
@@ -144,13 +144,13 @@ def _contains_no_range(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _read_node_creations(frames: Frames, *, original: bool = True) -> pl.DataFrame:
-    """Return the activities of nodes of CUDA graphs with the times at which the nodes were created.
+    """Return the activities of nodes of CUDA graphs, with the times at which the nodes were created.
 
     A node of an executable graph is a copy of the node that the program created.
 
     Args:
         frames: Function that returns the declared table with a given name.
-        original: Whether to return the creation of the original node instead of that of the copy.
+        original: Whether to return the creation times of the original nodes instead of those of the copies.
     """
     columns = (*_NODE_KEY, "thread_id", *_BOUNDS, "original_graph_node_id")
     events = frames("cuda_graph_node_events").select(columns).collect()
@@ -171,9 +171,9 @@ def _read_node_creations(frames: Frames, *, original: bool = True) -> pl.DataFra
 
 
 def _find_original_nodes(events: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each graph node, the node from which it was copied: ``_NODE_KEY`` and ``original``.
+    """Return the original of each graph node: the first node in its chain of copies.
 
-    The result is the first node of a chain of copies. A node that is not a copy is its own original.
+    The columns are ``_NODE_KEY`` and ``original`` (id of the original). A node that is not a copy is its own original.
     """
     original = pl.col("original_graph_node_id").drop_nulls().first().fill_null(pl.col("graph_node_id").first())
     nodes = events.group_by(_NODE_KEY).agg(original.alias("original"))
@@ -188,8 +188,8 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
     """Sort projections by thread and start, and determine their nesting within each thread.
 
     Returns:
-        The rows, with ``range_id`` (number of the row), ``parent_id``, ``level``, ``children`` and ``stack`` (the
-        numbers of the ancestors and of the row itself).
+        The sorted rows, with ``range_id`` (row number), ``parent_id`` (``range_id`` of the parent), ``level`` (from 0),
+        ``children`` (number of children) and ``stack`` (``range_id`` of all ancestors and of the row itself).
     """
     order = [*THREAD, *_GPU_BOUNDS, *_BOUNDS, "range_id"]
     rows = rows.sort(order, descending=[c in ("gpu_end_ns", "end_ns") for c in order]).with_row_index("number")
@@ -208,7 +208,7 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_shortest_containing_projections(rows: pl.DataFrame) -> pl.Series:
-    """Return, for each projection, the row number of the shortest projection that contains it, or null.
+    """Return the row number of the shortest projection that contains each projection, or null if there is none.
 
     Of several projections with equal bounds, each one contains the next one.
     """

@@ -1,7 +1,6 @@
-"""Define recipes. A recipe has options, a computation for one rank, and a function that combines the results of ranks.
+"""Define recipes. A recipe has options, a function for one rank, and a function that combines the results of all ranks.
 
-The rows of a rank can be combined with those of other ranks in any grouping, so the results of many ranks can be
-combined in several steps.
+The results of many ranks can be merged in several steps, because their rows can be merged in any grouping.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ class Option:
     """An option of a recipe. Its value is an integer if the default is an integer, and a string otherwise.
 
     Attributes:
-        default: Value of the option if it is not set, or None if it must be set.
+        default: Default value, or None if the option is required.
         doc: Description of the option.
         minimum: Smallest allowed integer.
         maximum: Largest allowed integer.
-        choices: Allowed strings. All strings are allowed if it is empty.
+        choices: Allowed strings. If there are none, all strings are allowed.
     """
 
     default: Value
@@ -47,7 +46,12 @@ class Option:
     choices: tuple[str, ...] = ()
 
     def check_value(self, recipe: str, name: str, value: Value) -> None:
-        """Raise an error if a value of the option is not allowed.
+        """Check that a value of the option is allowed.
+
+        Args:
+            recipe: Name of the recipe, for the error message.
+            name: Name of the option, for the error message.
+            value: The value to check.
 
         Raises:
             UnknownFormatError: The value is not allowed.
@@ -81,8 +85,8 @@ class Output:
 
     Attributes:
         name: Name of the table and of its file, as in nsys.
-        index: Columns that nsys declares as the index of the table. They are the last columns. The index
-            ``UNNAMED_INDEX`` is omitted if all rows belong to one rank.
+        index: Columns that nsys declares as the index of the table. They are the last columns. ``UNNAMED_INDEX`` is
+            omitted if all rows belong to one rank.
     """
 
     name: str
@@ -94,9 +98,9 @@ class Clock:
     """The position of a capture on the common time axis of all ranks, which begins with the first capture.
 
     Attributes:
-        offset_ns: Start of the capture on the common axis.
-        duration_ns: Duration of the capture.
-        end_ns: End of the last capture on the common axis.
+        offset_ns: Start of the capture on the common time axis, in ns.
+        duration_ns: Duration of the capture, in ns.
+        end_ns: End of the last capture on the common time axis, in ns.
     """
 
     offset_ns: int = 0
@@ -110,7 +114,7 @@ class RankRequest:
 
     Attributes:
         frames: Function that returns the declared table with a given name.
-        values: The values of the options of the recipe.
+        values: The values of the options of the recipe, keyed by name.
         clock: The position of the capture on the common time axis.
     """
 
@@ -119,16 +123,16 @@ class RankRequest:
     clock: Clock = Clock()
 
     def get_integer_option(self, option: str) -> int:
-        """Return the value of the option with a given name, which must be an integer."""
+        """Return the value of an option whose values are integers."""
         return cast("int", self.values[option])
 
     def get_text_option(self, option: str) -> str:
-        """Return the value of the option with a given name, which must be a string."""
+        """Return the value of an option whose values are strings."""
         return cast("str", self.values[option])
 
     @property
     def report_request(self) -> Request:
-        """The input for computing reports of this rank, with the option that selects the names of kernels."""
+        """The input for reports of this rank. It includes the option that selects the names of kernels."""
         kinds = {"short": ("base",), "mangled": ("mangled",)}
         return Request(self.frames, kinds.get(str(self.values.get("kernel_name")), ()))
 
@@ -144,13 +148,15 @@ class Recipe:
 
     Attributes:
         name: Name of the recipe, as in nsys.
-        doc: Description of the recipe in one line.
+        doc: One-line description of the recipe.
         outputs: The returned tables. The first one is the main table.
         per_rank: Function that computes the tables of one rank.
-        combine: Function that computes the returned tables from those of all ranks, which have the column ``rank``.
-        options: The options of the recipe, by name.
-        reductions: Functions that aggregate the rows of several ranks, by table. These tables have no column ``rank``.
-        aligned: Whether the computation for one rank uses the position of its capture on the common time axis.
+        combine: Function that computes the returned tables from the merged tables of all ranks, which have the column
+            ``rank``.
+        options: The options of the recipe, keyed by name.
+        reductions: Functions that aggregate the rows of several ranks, keyed by table. These tables have no column
+            ``rank``.
+        aligned: Whether ``per_rank`` uses the position of the capture on the common time axis.
     """
 
     name: str
@@ -163,12 +169,12 @@ class Recipe:
     aligned: bool = False
 
     def add_rank_column(self, tables: Tables, rank: int) -> Tables:
-        """Return the tables of one rank with the column ``rank``, except those that are aggregated over ranks."""
+        """Return the tables of one rank. Tables that are not aggregated over ranks get the column ``rank``."""
         number = pl.lit(rank, pl.Int64).alias(RANK)
         return {n: t if n in self.reductions else t.with_columns(number) for n, t in tables.items()}
 
     def merge_ranks(self, results: Iterable[Tables]) -> Tables:
-        """Merge the tables of several ranks, in the given order, into one table per name."""
+        """Merge the tables of several ranks into one table per name. The rows are in the order of the ranks."""
         listed: Sequence[Tables] = list(results)
         merged = {name: pl.concat([r[name] for r in listed], how="vertical_relaxed") for name in listed[0]}
         return {n: self.reductions[n](rows) if n in self.reductions else rows for n, rows in merged.items()}
@@ -183,8 +189,8 @@ def recipe(
 ) -> Callable[[PerRank], Recipe]:
     """Return a decorator that turns a function into a recipe.
 
-    The function computes the tables of one rank. Its name is the name of the recipe, and the first line of its
-    docstring is the description.
+    The decorated function computes the tables of one rank. Its name becomes the name of the recipe, and the first line
+    of its docstring becomes the description. The arguments are the other attributes of ``Recipe``.
     """
 
     def declare_recipe(per_rank: PerRank) -> Recipe:
@@ -195,7 +201,7 @@ def recipe(
 
 
 def move_rank_to_end(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
-    """Move the rank, whose column is renamed to ``Rank``, and the index columns after all other columns.
+    """Rename the column ``rank`` to ``Rank``, and move it and the index columns after all other columns.
 
     The index ``UNNAMED_INDEX`` numbers the rows of each rank. As in nsys, it is omitted if all rows belong to one rank.
     """

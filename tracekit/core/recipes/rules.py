@@ -1,4 +1,4 @@
-"""Declare the recipes that list the rows that a rule of ``tracekit analyze`` finds in each rank."""
+"""Declare the recipes that apply a rule of ``tracekit analyze`` to each rank, and list the matching rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GREEN_CONTEXT = "Green Context ID"
 
 
 def _declare_rule_recipe(name: str) -> Recipe:
-    """Return the recipe that lists all rows that a rule finds in each rank. Its options are those of the rule."""
+    """Return the recipe that lists all rows that match a rule in each rank. The recipe has the options of the rule."""
     rule = analyze.find_rule(name)
     options = {**{n: _convert_to_recipe_option(o) for n, o in rule.options.items()}, "rows": _ROWS}
 
@@ -41,7 +41,7 @@ def _convert_to_recipe_option(option: analyze.Option) -> Option:
 
 
 def _value_expr(column: ReportColumn) -> pl.Expr:
-    """Return an expression for the values of a printed column, in the unit in which they were recorded."""
+    """Return an expression for the values of a printed column, without conversion to the printed unit."""
     x = pl.col(column.source)
     match column.style:
         case ColumnStyle.TEXT:

@@ -1,4 +1,4 @@
-"""Read the rows on which several recipes are based, with names as in the recipes of nsys."""
+"""Read the kernels, memory operations and ranges for several recipes, with names as in the recipes of nsys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COPY_KINDS = {
 
 
 def read_kernels(request: RankRequest, *columns: str) -> pl.LazyFrame:
-    """Read the given columns of kernels, and the ``name`` that the option ``kernel_name`` selects, in file order."""
+    """Read kernels in file order, with the given columns and the ``name`` that the option ``kernel_name`` selects."""
     return report_sources.read_kernels(request.report_request, *columns)
 
 
@@ -64,5 +64,5 @@ def read_ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
 
 
 def is_nccl_kernel_expr() -> pl.Expr:
-    """Return an expression for whether the Categorical column ``name`` is the name of a kernel of NCCL."""
+    """Return an expression for whether the Categorical column ``name`` contains the name of an NCCL kernel."""
     return match_categories_expr(pl.col("name"), lambda names: names.str.starts_with("nccl"))

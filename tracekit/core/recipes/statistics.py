@@ -1,8 +1,8 @@
-"""Compute the statistics of recipes from counts of values, which are exact for any number of ranks.
+"""Compute the statistics of recipes from counts of values. The statistics are exact for any number of ranks.
 
-Each rank provides the number of occurrences of each distinct value. These counts are summed over ranks, and quartiles
-and deviations are computed from the sums, whereas nsys approximates them from the quartiles and deviations of the
-ranks.
+Each rank provides the number of occurrences of each distinct value. These counts are summed over all ranks, and
+quartiles and standard deviations are computed from the sums. nsys, in contrast, approximates quartiles and deviations
+from those of the ranks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def count_values(rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Count the occurrences of each value in each group.
 
     Args:
-        rows: The columns ``keys`` and ``value``. Rows that have a null in one of them are ignored.
+        rows: The columns ``keys`` and ``value``. Rows with a null in any of these columns are ignored.
         keys: Columns that identify a group.
 
     Returns:
-        ``keys``, ``value`` and ``count``, in no particular order.
+        One row per group and distinct value, in no particular order: ``keys``, ``value`` and ``count``.
     """
     names = list(keys)
     counted = rows.drop_nulls([*names, VALUE]).group_by(*names, VALUE).agg(pl.len().cast(pl.Int64).alias(COUNT))
@@ -39,7 +39,7 @@ def count_values(rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def sum_counts(counts: pl.DataFrame) -> pl.DataFrame:
-    """Sum the counts of each value in each group. The result is in no particular order."""
+    """Sum the counts of equal values in each group. The rows of the result are in no particular order."""
     return counts.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
 
 
@@ -74,7 +74,7 @@ def compute_statistics_from_counts(counts: pl.DataFrame, keys: Sequence[str]) ->
 
 
 def _sort_by_keys(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Sort counts by their keys, in which strings are ordered by code points, and then by value."""
+    """Sort counts by keys and then by value. Strings are sorted by code points."""
     # Sorting the values of each group takes a third of the time of sorting all rows by several columns.
     lists = counts.group_by(list(keys)).agg(pl.col(VALUE, COUNT).sort_by(VALUE))
     texts = pl.col(pl.Categorical).cast(pl.String)
@@ -87,11 +87,11 @@ def quartile_exprs(values: pl.Expr) -> list[pl.Expr]:
 
 
 def _interpolate_quartiles(sorted_counts: pl.DataFrame, sizes: pl.Series) -> dict[str, pl.Series]:
-    """Return the quartiles of each group by name, with linear interpolation.
+    """Return the quartiles of each group, keyed by name, with linear interpolation.
 
     Args:
-        sorted_counts: Counts, sorted by group and value. There are no nulls.
-        sizes: Number of values of each group.
+        sorted_counts: Counts without nulls, sorted by group and value.
+        sizes: Number of values in each group.
     """
     last, size = sorted_counts[COUNT].to_numpy().cumsum(), sizes.to_numpy()
     values, first = sorted_counts[VALUE].to_numpy(), size.cumsum() - size

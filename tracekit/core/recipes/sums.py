@@ -35,7 +35,10 @@ OUTPUTS_BY_DEVICE = (*_declare_sum_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVI
 
 
 def combine_sums(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
-    """Compute the statistics over all ranks, and move the columns of the rank and the keys after all other columns."""
+    """Compute the statistics over all ranks, and return them with the statistics of each rank.
+
+    In all tables, the rank and the keys are the last columns.
+    """
     values = tables.pop(_VALUES)
     key = values.columns[0]
     all_ranks = compute_statistics_from_counts(values, [key])
@@ -46,18 +49,18 @@ def combine_sums(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
 
 
 def _compute_rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
-    """Return the statistics of one rank by ``key``.
+    """Return the statistics of one rank by key, and the counts of values.
 
-    The counts of values are also returned. The statistics of all ranks are computed from them.
+    The statistics over all ranks are computed from the counts.
     """
     values = count_values(rows, [key])
     return {_RANK: compute_statistics_from_counts(values, [key]), _VALUES: values}
 
 
 def sum_by_device(rows: pl.LazyFrame) -> Tables:
-    """Return the statistics of one rank by name, and by name and device.
+    """Return the statistics of one rank by name, the statistics by name and device, and the counts of values.
 
-    The counts of values are also returned. The statistics of all ranks are computed from them.
+    The statistics over all ranks are computed from the counts.
     """
     values = count_values(rows, [NAME, DEVICE_ID])
     by_device = compute_statistics_from_counts(values, [NAME, DEVICE_ID])
@@ -124,7 +127,7 @@ def _sum_ranges(rows: pl.LazyFrame) -> Tables:
 
 
 def _sum_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
-    """Sum the durations of ranges by name."""
+    """Sum the CPU times of NVTX ranges by name."""
     return times.group_by(_TEXT).agg(pl.col(_CPU_SUM).sum()).sort(_TEXT)
 
 

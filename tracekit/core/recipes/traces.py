@@ -67,7 +67,7 @@ def _combine_overlaps(tables: Tables, _option_values: Mapping[str, Value]) -> Ta
 
 
 def _percentage_exprs() -> list[pl.Expr]:
-    """Return expressions for each overlap as a percentage of ``duration_ns``, with one decimal."""
+    """Return expressions that convert each overlap to a percentage of ``duration_ns``, with one decimal."""
     duration = pl.col("duration_ns")
     return [pl.when(duration > 0).then(pl.col(s) * 100.0 / duration).otherwise(0.0).round(1).alias(s) for s in _SIDES]
 
@@ -105,9 +105,12 @@ def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
 
 
 def _add_overlap_columns(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns ``_SIDES``: the time in ns in which each kernel overlaps with other kernels on the device.
+    """Add columns for the time in ns in which each kernel overlaps with NCCL kernels and with other kernels.
 
     The overlap of a kernel with kernels of its own kind is the time in which at least two of them run.
+
+    Args:
+        rows: The kernels of one device.
     """
     times = [rows[c].to_numpy() for c in ("start_ns", "end_ns")]
     overlaps = {}

@@ -1,9 +1,12 @@
 """Compute reports from declared tables: the reports of ``nsys stats``, with byte-for-byte equal CSV, and other reports.
 
-To add a report, write a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``,
-``memory``, ``ncu``), and add its name to ``REPORTS`` below, or to ``EXTRA_REPORTS`` if nsys does not have the report.
-``sources`` reads the rows that several reports start from, ``summary`` computes statistics, ``table`` declares and
-prints columns, and ``numbers`` rounds.
+To add a report, write a function decorated with ``@report`` in the module of its subject, such as ``gpu`` or ``nvtx``.
+Add its name to ``REPORTS``, or to ``EXTRA_REPORTS`` if nsys does not have the report. These modules help:
+
+- ``sources`` reads the kernels, memory operations, API calls and NVTX ranges on which several reports are based.
+- ``summary`` computes statistics.
+- ``table`` declares and prints columns.
+- ``numbers`` rounds numbers.
 
 Unlike in nsys, no report fails if an export lacks the tables of enum labels or thread names.
 """
@@ -41,7 +44,7 @@ _MAX_DIGITS = 9
 
 
 class _LazyReports(Mapping[str, Report]):
-    """A mapping of reports by name. The module of a report is imported on first access."""
+    """A mapping from names to reports. The module of a report is imported when the report is first looked up."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules
@@ -166,24 +169,24 @@ def compute_report(
     recorded: Frames | None = None,
     launches: Frames | None = None,
 ) -> ReportTable:
-    """Compute one report.
+    """Compute the report with a given name and options.
 
     Args:
         frames: Function that returns the declared table with a given name, such as ``Trace.frame``.
         name: Name or old name of the report, optionally followed by options after colons, as in nsys:
             ``cuda_gpu_kern_sum:base``.
-        prefetch: Function that is called with the computation before the computation runs. The function may read all
-            data that the computation needs in one pass over the file.
+        prefetch: Function that is called before the computation, with the computation as its argument. It may read
+            all required data in one pass over the file.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
         unlimited: Function that returns the declared tables without the limits of the window, for reports that depend
-            on earlier events. If it is None, the tables of ``frames`` are not limited.
-        recorded: Function that returns the declared tables with all rows of the capture, or None if ``frames`` does.
-        launches: Function that returns the API calls and NVTX ranges from which the ranges of kernels are determined,
-            or None if ``frames`` does.
+            on earlier events. If None, ``frames`` is used.
+        recorded: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is used.
+        launches: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
+            determined. If None, ``frames`` is used.
 
     Returns:
-        The computed report. It has no rows if the capture has no data for it.
+        The computed report. It has no rows if the capture has no data for the report.
 
     Raises:
         UnknownFormatError: The report or one of the options is unknown, or two options are mutually exclusive.
@@ -212,9 +215,10 @@ def compute_report(
 
 
 def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
-    """Parse the value of an option of a report, which must be an integer of at most nine digits.
+    """Parse the integer value of an option of a report.
 
-    The value of the option ``rows`` must be positive, and other values must be at least 0.
+    Raises:
+        UnknownFormatError: The value is not an integer of at most nine digits, or is 0 for the option ``rows``.
     """
     minimum, maximum = 1 if parameter == "rows" else 0, 10**_MAX_DIGITS - 1
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS and int(text) >= minimum):
@@ -227,7 +231,7 @@ def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
 
 
 def is_known_report(name: str) -> bool:
-    """Return whether a report has the given name or old name. Options after colons are ignored."""
+    """Return whether a report with the given name or old name exists. Options after colons are ignored."""
     return _find_current_name(name) in {*REPORTS, *EXTRA_REPORTS}
 
 
@@ -247,7 +251,7 @@ def create_unknown_report_error(name: str, others: Iterable[str] = ()) -> Unknow
 
     Args:
         name: The unknown name.
-        others: Further names of reports, which other modules compute. They are also listed in the hint.
+        others: Further names of reports to list in the hint.
     """
     hint = create_choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
     return UnknownFormatError(f"unknown report {name!r}", hint=hint)

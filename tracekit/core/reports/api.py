@@ -123,7 +123,7 @@ def _sum_durations_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _read_kernel_executions(request: Request, *columns: str) -> pl.LazyFrame:
-    """Join kernels to the API calls that launched them, with one row per pair in the order of kernels.
+    """Return one row per pair of a kernel and the API call that launched it, in the order of kernels.
 
     Kernels without a call are omitted. The queue time of a kernel is the time from the end of the call to the start of
     the kernel. It is null if the kernel started before the call ended.

@@ -153,9 +153,10 @@ def _read_memsets(request: Request) -> pl.LazyFrame:
 
 
 def _throughput_expr() -> pl.Expr:
-    """Return an expression for the throughput in bytes per second, as nsys computes it. It is null for a duration of 0.
+    """Return an expression for the throughput in bytes per second, with the rounding of nsys.
 
-    nsys first divides one second by the duration, rounds down, and then multiplies by the size, which is imprecise.
+    nsys divides one second by the duration, rounds down, and then multiplies by the number of bytes. The result is
+    imprecise. It is null if the duration is 0.
     """
     duration = pl.col("duration_ns")
     divisor = pl.when(duration != 0).then(duration)
@@ -163,16 +164,17 @@ def _throughput_expr() -> pl.Expr:
 
 
 def _read_gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
-    """Return the kernels and the memory operations with ``name``, ``duration_ns`` and ``category``."""
+    """Return two frames, the kernels and the memory operations: ``name``, ``duration_ns`` and ``category``."""
     activities = read_kernels(request, "start_ns", "end_ns").select("name", DURATION, category=pl.lit("CUDA_KERNEL"))
     memory = read_memory_ops(request.frames).select("name", "duration_ns", category=pl.lit("MEMORY_OPER"))
     return activities, memory
 
 
 def _sum_durations_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
-    """Sum the durations of rows by name, even if rows with one name are in two categories, as nsys does.
+    """Summarize the durations of calls, kernels and memory operations by name.
 
-    The category of the longest row is printed. If several rows are equally long, it is the category of the first table.
+    As in nsys, rows with the same name form one group even if their categories differ. The category of the group is
+    that of its longest row, or of the first one if several rows are equally long.
     """
     rows = pl.concat(tables)
     longest = pl.col("category").get(pl.col("duration_ns").arg_max())

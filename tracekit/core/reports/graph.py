@@ -1,4 +1,5 @@
-"""Declare the report on a graph that was joined to a capture: which nodes ran, and which took GPU time."""
+"""Declare the report on a graph that was joined to a capture. It shows which nodes ran and how much GPU time they took.
+"""
 
 from __future__ import annotations
 

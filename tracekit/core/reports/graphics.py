@@ -1,7 +1,7 @@
 """Declare reports on OpenACC and on graphics and video APIs: calls, and debug ranges on the CPU and on the GPU.
 
-Only exports contain these events. No capture with such events was available, so the reports were compared with nsys on
-exports with random rows.
+tracekit reads these events only from exports of nsys. No capture with such events was available, so the reports were
+compared with nsys on exports with random rows.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def _read_calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
 
 
 def _sum_marked_ranges(request: Request, kind: str) -> pl.LazyFrame:
-    """Summarize by text the ranges that one call begins and another call ends.
+    """Summarize, by text, the durations of ranges that one call begins and another call ends.
 
-    The call that ends a range has no text. It has the thread and the correlation id of the call that begins the range.
+    The call that ends a range has no text. Its thread and correlation id are those of the call that begins the range.
     A range lasts from the end of the first call to the start of the second call.
     """
     calls = _read_calls_of_kinds(request, kind).select(
@@ -139,16 +139,16 @@ def _sum_marked_ranges(request: Request, kind: str) -> pl.LazyFrame:
 
 
 def _sum_workloads(request: Request, kind: str) -> pl.LazyFrame:
-    """Summarize the GPU workloads of an API by text. Workloads without a text are omitted."""
+    """Summarize the durations of the GPU workloads of an API by text. Workloads without a text are omitted."""
     rows = request.frames("graphics_workloads").filter(kind=kind)
     return _sum_by_text(rows.filter(pl.col("text_id").is_not_null()).select("text_id", "text", DURATION), "text_id")
 
 
 def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
-    """Summarize the OpenGL debug ranges of a class, grouped by text, or by ``debug_id`` if they have no text.
+    """Summarize the durations of the OpenGL debug ranges of a class by text, or by ``debug_id`` if they have no text.
 
-    Open ranges end at the latest start or end of any OpenGL debug event. If no event has an end, there are no rows, as
-    in nsys.
+    Open ranges end at the latest start or end of any OpenGL debug event. As in nsys, the result is empty if no event
+    has an end.
     """
     rows = set_open_range_ends(request.frames("khr_debug_events")).filter(pl.col("event_class") == event_class)
     number = pl.when(pl.col("text_id").is_null()).then("debug_id").alias("number")
@@ -158,10 +158,13 @@ def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
 
 
 def _sum_by_text(rows: pl.LazyFrame, *ids: str) -> pl.LazyFrame:
-    """Summarize durations by text. Groups whose total is not positive are omitted, but count in the share, as in nsys.
+    """Summarize durations by text.
+
+    As in nsys, groups whose total is not positive are omitted, but are included in the sum from which shares are
+    computed.
 
     Args:
-        rows: The durations: ``text``, ``duration_ns`` and the columns ``ids``.
+        rows: One row per range: ``text``, ``duration_ns`` and the columns ``ids``.
         ids: Columns that identify a text. Groups with equal totals are sorted by these columns.
     """
     groups = summarize_groups(rows, [*ids, "text"]).filter(pl.col("total") > 0)

@@ -169,7 +169,7 @@ def um_cpu_page_faults_sum(request: Request) -> pl.LazyFrame:
 def _read_allocations(request: Request) -> pl.DataFrame:
     """Return the allocations of the whole capture.
 
-    They are not limited to the time window, because memory that was allocated before the window may still be in use.
+    The time window does not limit them, because memory that was allocated before the window may still be in use.
     """
     columns = ("memory_event_id", "timestamp_ns", "process_id", "device_id", "correlation_id", "operation")
     more = ("memory_kind", "address", "bytes", "name")
@@ -178,18 +178,21 @@ def _read_allocations(request: Request) -> pl.DataFrame:
 
 
 def _select_memory_changes_in_window(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the changes of the memory in use within the time window, and the last changes before the window."""
+    """Return the changes in memory usage within the time window, and the last changes before the window."""
     return memory.select_memory_changes_in_window(memory.compute_memory_usage(rows), request.window)
 
 
 def _read_allocations_and_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the allocations of a capture, and the peak of each kind of memory on each device in the time window."""
+    """Return the allocations of a capture, and the peak of each kind of memory on each device in the time window.
+
+    Two frames are returned, with one row per allocation and one row per peak.
+    """
     rows = _read_allocations(request)
     return rows, memory.find_memory_peaks(_select_memory_changes_in_window(request, rows))
 
 
 def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add the name of the API call of each allocation, the name of its innermost NVTX range, and its call stack."""
+    """Add the API function, the innermost NVTX range and the call stack of each allocation."""
     calls = read_api_calls(frames, "name").rename({"name": "function"}).unique(CALL_KEY, keep="first").collect()
     launches = rows.select("memory_event_id", *CALL_KEY).join(calls, on=CALL_KEY, how="inner")
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
@@ -204,14 +207,14 @@ def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
 
 
 def _sum_or_null_expr(column: str) -> pl.Expr:
-    """Return an expression for the sum of a column. It is null if there are no rows."""
+    """Return an expression for the sum of a column, which is null if there are no rows."""
     return pl.when(pl.len() > 0).then(pl.col(column).sum())
 
 
 def _read_unified_memory_events(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.LazyFrame]:
-    """Return the migrations, page faults on CPUs and page faults on GPUs.
+    """Return three frames: the migrations, the page faults on CPUs and the page faults on GPUs.
 
-    As in nsys, all of them are empty if the capture has no copies, or no page faults on CPUs or on GPUs.
+    As in nsys, all frames are empty if the capture lacks memory copies, page faults on CPUs or page faults on GPUs.
     """
     frames = request.frames
     copies = frames("memcpys").select(pl.col("copy_kind").cast(pl.String), "virtual_address", "bytes", DURATION)
@@ -227,7 +230,7 @@ def _read_unified_memory_events(request: Request) -> tuple[pl.LazyFrame, pl.Lazy
 
 
 def _migrated_bytes_exprs() -> list[pl.Expr]:
-    """Return expressions for the number of bytes that migrated in each direction. They are null if nothing migrated."""
+    """Return expressions for the number of bytes that migrated in each direction, or null if none migrated."""
     names = {"to_device_bytes": _TO_DEVICE, "to_host_bytes": _TO_HOST}
     sizes = {name: pl.col("bytes").filter(pl.col("copy_kind") == kind) for name, kind in names.items()}
     return [pl.when(s.len() > 0).then(s.sum()).alias(name) for name, s in sizes.items()]

@@ -12,7 +12,7 @@ _DIGITS = 16
 
 
 def strip_api_version_expr(name: pl.Expr) -> pl.Expr:
-    """Return an expression that removes versions with four digits from API names, as in ``cudaLaunchKernel_v7000``."""
+    """Return an expression that removes the version from API names such as ``cudaLaunchKernel_v7000``."""
     has_version = name.str.tail(_SUFFIX_LENGTH).str.starts_with("_v") & (name.str.len_chars() >= _SUFFIX_LENGTH)
     return pl.when(has_version).then(name.str.head(-_SUFFIX_LENGTH)).otherwise(name)
 
@@ -31,13 +31,16 @@ def memset_label_expr() -> pl.Expr:
 
 
 def range_tag_expr() -> pl.Expr:
-    """Return an expression for nsys's label of an NVTX range, ``domain:name``, as a String column named ``tag``."""
+    """Return an expression for nsys's label of an NVTX range, ``domain:name``, as the String column ``tag``."""
     domain, name = (pl.col(c).cast(pl.String).fill_null("") for c in ("domain", "name"))
     return pl.concat_str(domain, pl.lit(":"), name).alias("tag")
 
 
 def format_dimensions_expr(prefix: str) -> pl.Expr:
-    """Return an expression for the columns ``prefix_x``, ``prefix_y`` and ``prefix_z`` as one string, with padding."""
+    """Return an expression that joins the sizes of a grid or block to one string, each padded to four characters.
+
+    ``prefix`` is ``grid`` or ``block``. The sizes are in the columns ``{prefix}_x``, ``{prefix}_y`` and ``{prefix}_z``.
+    """
     sizes = (pl.col(f"{prefix}_{axis}").cast(pl.String).str.pad_start(4) for axis in "xyz")
     return pl.concat_str(*sizes, separator=" ").alias(prefix)
 

@@ -75,7 +75,7 @@ def ncu_limiter(request: Request) -> pl.LazyFrame:
 
 
 def _compute_roofline(request: Request) -> pl.LazyFrame:
-    """Return the roofline per kernel, launch or NVTX range, in the units in which it is printed.
+    """Return one roofline per kernel, launch or NVTX range, in the printed units.
 
     Rates are in 10**9 per second, shares are percentages, and counts are integers.
     """

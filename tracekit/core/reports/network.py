@@ -1,6 +1,6 @@
 """Declare the report on congested network devices.
 
-Its rows were compared with those of nsys on synthetic exports, because no available capture has network metrics.
+The report was compared with nsys only on synthetic exports, because no available capture has network metrics.
 """
 
 from __future__ import annotations
@@ -45,14 +45,17 @@ def network_congestion(request: Request) -> pl.LazyFrame:
 
 
 def _lacks_network_cards(request: Request) -> bool:
-    """Return whether there are metrics of network cards, but no list of the cards."""
+    """Return whether the capture has metrics of network cards, but does not list the cards."""
     samples = request.frames("network_metrics").filter(pl.col("kind").cast(pl.String) == "nic")
     listed = all(has_rows(request.frames, name) for name in ("network_cards", "network_card_devices"))
     return not listed and not samples.select("kind").head(1).collect().is_empty()
 
 
 def _read_network_cards(request: Request) -> pl.LazyFrame:
-    """Return the cards of a known type: ``network_device_id``, ``card`` (row of the card), ``guid``, ``card_type``."""
+    """Return the network cards of a known type.
+
+    The columns are ``network_device_id``, ``card`` (row number of the card), ``guid`` and ``card_type``.
+    """
     cards = request.frames("network_cards").with_row_index("card").filter(pl.col("card_type").is_not_null())
     devices = request.frames("network_card_devices").select("nic_id", "network_device_id")
     return devices.join(cards.select("nic_id", "card", "guid", "card_type"), on="nic_id", how="inner")

@@ -1,8 +1,10 @@
-"""Round doubles to a number of decimals as SQLite and C do, which use the exact binary value of a double.
+"""Round and divide doubles exactly like SQLite and C, so that printed numbers have the digits of nsys.
 
-The method ``round`` of polars can give other digits, because it multiplies and divides by a power of ten. polars also
-divides by a literal by multiplying by its reciprocal, which is wrong by one unit in the last place for a third of all
-numbers. The functions below are exact or correctly rounded, so that the printed digits are those of nsys.
+polars differs in two ways:
+
+- Its method ``round`` multiplies and divides by a power of ten, instead of using the exact binary value of a double.
+- It divides by a literal by multiplying by the reciprocal. For a third of all numbers, the result is wrong by one unit
+  in the last place.
 """
 
 from __future__ import annotations
@@ -15,18 +17,18 @@ _HALF = 0.5
 
 
 def round_to_tenths_expr(values: pl.Expr, *, legacy_rounding: bool = False) -> pl.Expr:
-    """Return an expression that rounds doubles to an integer number of tenths, with ties away from zero.
+    """Return an expression that rounds doubles to integer tenths, with ties away from zero. 1.25 becomes 13.
 
     Args:
         values: Doubles with absolute values less than 2**53 / 10.
-        legacy_rounding: Whether to round as SQLite before 3.43, which first adds 3e-16 times the value. Values
+        legacy_rounding: Whether to round like SQLite before 3.43, which first adds 3e-16 times the value. Values
             just below a tie are therefore rounded away from zero.
     """
     return _round_expr(values + values * _OLD_SQLITE_FUDGE if legacy_rounding else values, 10, ties_to_even=False)
 
 
 def round_to_thousandths_expr(values: pl.Expr) -> pl.Expr:
-    """Return an expression that rounds doubles to an integer number of thousandths, with ties to even, as ``%.3f``."""
+    """Return an expression that rounds doubles to integer thousandths, with ties to even, like ``%.3f`` of C."""
     return _round_expr(values, 1000, ties_to_even=True)
 
 
@@ -37,7 +39,7 @@ def quotient_expr(dividend: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
 
 
 def percent_of_sum_expr(part: pl.Expr) -> pl.Expr:
-    """Return an expression for each integer as a percentage of the sum of all integers, null if the sum is 0."""
+    """Return an expression for each integer as a percentage of the sum of all integers, or null if the sum is 0."""
     total = part.sum()
     return pl.when(total != 0).then(quotient_expr(part * 100.0, total.cast(pl.Float64)))
 
@@ -63,7 +65,7 @@ def _round_column(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Se
 
 
 def _multiply_exactly(value: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
-    """Return the rounded product and its rounding error, computed with Dekker's algorithm."""
+    """Return the rounded products of values and a factor, and their rounding errors, with Dekker's algorithm."""
     product = value * factor
     x_high = value * _SPLITTER - (value * _SPLITTER - value)
     factor_high = factor * _SPLITTER - (factor * _SPLITTER - factor)

@@ -1,11 +1,10 @@
 """Declare reports on NVTX ranges: their durations, the kernels launched inside them, and their projection onto the GPU.
 
-An API call is attributed to all ranges of its thread that contain it, bounds included, not only to the innermost one.
-Ranges of different domains nest in each other. No report shows marks, categories or payloads.
+An API call is attributed to all ranges of its thread that contain the call, bounds included, not only to the innermost
+one. Ranges of different domains can be nested. No report shows marks, categories or payloads.
 
-These reports differ from nsys in one respect: if two threads of a process create domains with the same id, nsys counts
-the ranges of these domains twice in three summaries and fails in the other reports. These reports count each range
-once.
+These reports differ from nsys in one respect. If two threads of a process create domains with the same id, nsys counts
+the ranges of these domains twice in three summaries, and fails in the other reports. tracekit counts each range once.
 """
 
 from __future__ import annotations
@@ -187,15 +186,16 @@ def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
 
 
 def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read all ranges, including ranges that another thread ended. The end of open ranges is the last NVTX event."""
+    """Read all NVTX ranges, including ranges that another thread ended. Open ranges end at the last NVTX event."""
     last_mark = frames("nvtx_marks").select(pl.col("timestamp_ns").max()).collect().item()
     return set_open_range_ends(read_ranges(frames), last_mark).with_columns(DURATION, range_tag_expr())
 
 
 def _add_parents(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the row number, parent and level of each range: ``row``, ``parent`` (row number of the parent), ``level``.
+    """Add the row number, the parent and the level of each range.
 
-    The level is 0 for a root. It is null for ranges with equal bounds, and for all ranges inside them.
+    The columns are ``row``, ``parent`` (row number of the parent) and ``level`` (0 for a root). The level is null for
+    ranges with equal bounds, and for all ranges inside them.
     """
     parent = find_shortest_containers(rows, by=THREAD)
     level = compute_depths(parent).cast(pl.Int64) - 1
@@ -203,10 +203,9 @@ def _add_parents(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_range_stacks(tree: pl.DataFrame) -> pl.DataFrame:
-    """Add the id of the parent of each range, and the ids of its ancestors and itself.
+    """Add the id of the parent of each range, and the path of ids from the outermost range to the range itself.
 
-    The columns are ``parent_id`` and ``stack`` (``:id:id``, outermost first). Both are null for ranges without a
-    ``level``.
+    The columns are ``parent_id`` and ``stack`` (such as ``:1:4:7``). Both are null for ranges without a ``level``.
     """
     range_ids = tree.select(pl.concat_str(pl.lit(":"), pl.col("range_id").cast(pl.String))).to_series()
     parent_id = tree["range_id"].gather(tree["parent"]).alias("parent_id")
@@ -218,7 +217,7 @@ def add_range_stacks(tree: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_child_aggregates(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
-    """Add one column per aggregate of the direct children of each row. It is 0 for a row without children.
+    """Add aggregates of the children of each node, which are 0 for a node without children.
 
     Args:
         tree: One row per node: ``row``, ``parent`` (``row`` of the parent, null for a root), and any further columns.
@@ -231,14 +230,15 @@ def add_child_aggregates(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFra
 
 
 def _read_kernel_durations(request: Request) -> pl.LazyFrame:
-    """Read kernels: the columns of ``CALL_KEY``, ``name``, ``duration_ns``."""
+    """Read the columns ``CALL_KEY``, ``name`` and ``duration_ns`` of kernels."""
     return read_kernels(request, *CALL_KEY, "start_ns", "end_ns").select(*CALL_KEY, "name", DURATION)
 
 
 def _has_repeated_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> bool:
-    """Return whether the API calls repeat correlation ids so often that most pairs of a kernel and a call are repeated.
+    """Return whether a join of kernels to their API calls would consist mostly of repeated pairs.
 
-    This is the case if the events of a capture were copied. nsys joins each copy of a kernel to each copy of its call.
+    This is the case if the events of a capture were copied, so that many calls have the same correlation id. nsys joins
+    each copy of a kernel to each copy of its call.
     """
     counts = calls.group_by(CALL_KEY).len("calls").filter(pl.col("calls") > 1)
     pairs = kernels.select(CALL_KEY).join(counts, on=CALL_KEY, how="inner")["calls"].sum()
@@ -246,18 +246,20 @@ def _has_repeated_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> bool:
 
 
 def _join_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Join kernels to the API calls that launched them, with one row per pair and the columns of both.
+    """Return one row per pair of a kernel and the API call that launched it, with the columns of both frames.
 
-    A kernel without a call has one row with a null thread.
+    A kernel without a call has one row, in which the thread is null.
     """
     joined = kernels.join(calls.with_columns(pl.col("process_id").alias("caller")), on=CALL_KEY, how="left")
     return joined.drop("process_id", "correlation_id").rename({"caller": "process_id"})
 
 
 def _sum_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
-    """Sum the durations of kernels by name, separately for kernels inside and outside of ranges.
+    """Summarize the durations of kernels by name, separately for kernels inside and outside of NVTX ranges.
 
-    The first frame has the kernels in ranges by range, and the second frame the kernels outside all ranges by thread.
+    Returns:
+        Two frames: the kernels inside of ranges, by group of ranges and kernel name, and the kernels outside of all
+        ranges, by thread and kernel name.
     """
     launches = _join_calls(kernels.with_row_index("kernel"), calls)
     pairs = pair_ranges_with_launches(ranges, launches)
@@ -274,7 +276,7 @@ def _sum_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFram
 def _sum_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
     """Return the result of ``_sum_kernels`` for a capture with repeated events.
 
-    Equal ranges, kernels and calls are processed once, and weighted by their number.
+    Ranges, kernels and calls that occur several times are processed once, and weighted by the number of occurrences.
     """
     ranges = ranges.group_by("domain", "name", "kind", *THREAD, "start_ns", "end_ns").agg(range_copies=_COPIES)
     kernels = kernels.group_by(*CALL_KEY, "name", "duration_ns").agg(kernel_copies=_COPIES).with_row_index("kernel")
@@ -302,12 +304,12 @@ def _group_ranges(ranges: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, 
     """Group ranges by name, kind and thread.
 
     Args:
-        ranges: The ranges.
+        ranges: The NVTX ranges.
         rows: Row numbers of ranges, which may repeat.
 
     Returns:
         A frame with one row per group (``group``, ``tag``, ``kind``, the columns of the thread and ``tag_order``), and
-        a column ``group`` with the group of the range at each of the given row numbers.
+        a column with the number of the group for each row number in ``rows``.
     """
     used = rows.unique()
     tagged = ranges[used].select(range_tag_expr(), "kind", *THREAD, used.alias("range"))
@@ -320,7 +322,7 @@ def _group_ranges(ranges: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, 
 
 
 def pair_ranges_with_launches(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return every pair of a range and a launch that the range contains.
+    """Return all pairs of an NVTX range and a launch that the range contains.
 
     The columns are ``row`` (row number of the range) and ``member`` (row number of the launch).
     """
@@ -329,7 +331,10 @@ def pair_ranges_with_launches(ranges: pl.DataFrame, launches: pl.DataFrame) -> p
 
 
 def _pair_ranges_with_launches(range_positions: pl.DataFrame, launch_positions: pl.DataFrame) -> pl.DataFrame:
-    """Return every pair of a range and a launch that the range contains, given their positions on a common axis."""
+    """Return all pairs of an NVTX range and a launch that the range contains.
+
+    The arguments are the positions of ranges and launches that ``compute_axis_positions`` returns.
+    """
     return pl.concat(
         [
             list_contained_pairs(find_contained_slices(range_positions, chain), chain)
@@ -339,11 +344,16 @@ def _pair_ranges_with_launches(range_positions: pl.DataFrame, launch_positions: 
 
 
 def project_ranges(frames: Frames) -> pl.DataFrame:
-    """Return the ranges that launched GPU activities, with ``gpu_start_ns``, ``gpu_ns``, ``ops`` and ``children``.
+    """Return the NVTX ranges that launched GPU activities, and their projections onto the GPU.
 
-    ``ops`` is the number of distinct correlation ids, so that the launch of a whole CUDA graph counts once.
-    ``children`` is the number of child ranges that launched activities. These ranges form a tree, because a range that
-    contains one of them also contains its launches.
+    The ranges form a tree, because a range that contains another range also contains the launches of that range.
+
+    Returns:
+        One row per range, with the columns of the range, and:
+
+        - ``gpu_start_ns``, ``gpu_ns``: start and duration of the projection
+        - ``ops``: number of distinct correlation ids, which is 1 for the launch of a whole CUDA graph
+        - ``children``: number of child ranges that launched activities
     """
     ranges, launches = read_attributable_ranges(frames).collect(), read_gpu_launches(frames)
     range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
@@ -358,10 +368,10 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
 
 
 def read_gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.DataFrame:
-    """Read the API calls that launched GPU activities, with the first start and last end of the activities.
+    """Read the API calls that launched GPU activities, with the first start and the last end of the activities.
 
-    The columns ``activity``, ``gpu_start_ns`` and ``gpu_end_ns`` are added. Calls with the same correlation id have the
-    same ``activity``.
+    The columns ``activity``, ``gpu_start_ns`` and ``gpu_end_ns`` are added. ``activity`` numbers the distinct
+    correlation ids: calls of a process with the same correlation id have the same number.
     """
     times = (frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in tables)
     activities = pl.concat(times)
@@ -373,12 +383,12 @@ def compute_range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> p
     """Return the extent of the GPU activities that were launched in each range.
 
     Args:
-        ranges: Ranges, with the columns of the thread, ``start_ns`` and ``end_ns``.
-        launches: API calls with these columns, ``gpu_start_ns`` and ``gpu_end_ns``.
+        ranges: Ranges, with the columns ``process_id``, ``thread_id``, ``start_ns`` and ``end_ns``.
+        launches: API calls, with the columns of ``ranges``, and ``gpu_start_ns`` and ``gpu_end_ns`` of the activities.
 
     Returns:
-        One row per range that contains launches, in the order of the ranges: ``row`` (of the range), ``low`` (first
-        start), ``high`` (last end) and ``ops`` (number of launches).
+        One row per range that contains launches, in the order of the ranges: ``row`` (row number of the range), ``low``
+        (first start in ns), ``high`` (last end in ns) and ``ops`` (number of launches).
     """
     range_positions, launch_positions = compute_axis_positions(ranges, launches, by=THREAD)
     return _compute_range_gpu_extents(range_positions, launch_positions, launches).sort("row")
@@ -396,7 +406,7 @@ def _compute_range_gpu_extents(
 def _compute_gpu_extents_in_chain(
     range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return, for each range, the GPU extent and the number of those launches of a chain that the range contains."""
+    """Return the columns of ``compute_range_gpu_extents`` for the launches in one chain."""
     inside = find_contained_slices(range_positions, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
     low, high = compute_slice_minima(starts, inside), -compute_slice_minima(-ends, inside)
@@ -406,7 +416,7 @@ def _compute_gpu_extents_in_chain(
 def _count_distinct_launches(
     range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame
 ) -> pl.DataFrame:
-    """Count the distinct correlation ids of the launches in each range: ``row``, ``ops``."""
+    """Return the row number of each range, and the number of distinct correlation ids of its launches in ``ops``."""
     activity = launches["activity"].gather(launch_positions["row"]).alias("activity")
     distinct_launches = launch_positions.with_columns(activity).unique(["start", "end", "activity"])
     distinct_ranges = range_positions.unique(["start", "end"])

@@ -1,4 +1,4 @@
-"""Declare reports on parallel programming models of the CPU and of several processes: OpenMP and MPI."""
+"""Declare reports on OpenMP events and MPI calls."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ _IS_COLLECTIVE = pl.col("kind") == "collectives"
 
 
 def _read_message_sizes(calls: pl.LazyFrame, column: str, source: str) -> pl.LazyFrame:
-    """Return the sizes of MPI messages, which may be null: ``source``, ``name_id``, ``name`` and ``bytes``.
+    """Return the sizes of MPI messages: ``source``, ``name_id``, ``name`` and ``bytes`` (null if unknown).
 
     Args:
         calls: The MPI calls.
-        column: The column of ``calls`` that contains the sizes.
+        column: Name of the column of ``calls`` that contains the sizes.
         source: The value of the returned column ``source``.
     """
     return calls.select(pl.lit(source).alias("source"), "name_id", "name", pl.col(column).alias("bytes"))

@@ -1,4 +1,4 @@
-"""Declare reports. A report has a function that computes rows from the tables of a trace, and the printed columns."""
+"""Declare reports. A report has printed columns, and a function that computes rows from the tables of a trace."""
 
 from __future__ import annotations
 
@@ -37,18 +37,17 @@ class Request:
 
     Attributes:
         frames: Function that returns the declared table with a given name.
-        options: Options of nsys without a value, such as ``nvtx-name`` and ``base`` in
-            ``cuda_gpu_kern_sum:nvtx-name:base``.
+        options: Options without a value, such as ``nvtx-name`` and ``base`` in ``cuda_gpu_kern_sum:nvtx-name:base``.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
-        parameters: Values of the options that have a value, such as ``rows`` in ``um_sum:rows=5``.
+        parameters: Values of options with a value, such as ``rows`` in ``um_sum:rows=5``, keyed by option.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
         unlimited: Function that returns the declared tables without the limits of the window, or None if there is no
             window.
-        recorded: Function that returns the declared tables with all rows of the capture, or None if ``frames`` does.
-        launches: Function that returns the API calls and NVTX ranges from which the ranges of kernels are determined,
-            or None if ``frames`` does. They are not limited to the selected rows, because a kernel can be selected
-            without its launch.
+        recorded: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is used.
+        launches: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
+            determined. They include rows that are not selected, because a kernel can be selected without its launch.
+            If None, ``frames`` is used.
     """
 
     frames: Frames
@@ -61,7 +60,7 @@ class Request:
     launches: Frames | None = None
 
     def with_frames(self, frames: Frames) -> Request:
-        """Return this request with all tables from one function."""
+        """Return a copy of this request that reads all tables with one function."""
         return replace(self, frames=frames, unlimited=frames, recorded=frames, launches=frames)
 
 
@@ -70,17 +69,17 @@ RowsFunction = Callable[[Request], pl.LazyFrame]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report, with its printed columns and its options. Calling it with a request computes the report.
+    """The declaration of a report. It is callable with a request, and then returns the computed report.
 
     Attributes:
         name: Name of the report, as in nsys.
-        doc: Description of the report in one line.
+        doc: One-line description of the report.
         columns: The printed columns, in order.
-        options: The options of nsys that the report accepts.
-        needs: Tables that the report requires if there are kernels. If the capture has no rows of one of them, the
-            report is empty, as in nsys.
-        build_rows: Function that returns the rows, in the order in which they are printed.
-        parameters: Options with an integer as value, and their default values.
+        options: Options without a value that the report accepts.
+        needs: Tables that the report requires if the capture has kernels. As in nsys, the report is empty if the
+            capture has no rows of a required table.
+        build_rows: Function that takes a request, and returns the rows in printed order.
+        parameters: Default values of the options with an integer value, keyed by option.
     """
 
     name: str
@@ -92,7 +91,7 @@ class Report:
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, request: Request) -> ReportTable:
-        """Compute the report for a request. Parameters that the request does not set have their default values."""
+        """Compute the report for a request. A parameter that the request does not set has its default value."""
         request = replace(request, parameters={**self.parameters, **request.parameters})
         rows = self.build_rows(
             _create_request_with_empty_tables(request) if self._lacks_required_tables(request) else request
@@ -117,10 +116,10 @@ def report(
     needs: tuple[str, ...] = (),
     parameters: Mapping[str, int] | None = None,
 ) -> Callable[[RowsFunction], Report]:
-    """Return a decorator that declares a report.
+    """Return a decorator that turns a function into a report.
 
-    The decorated function computes the rows. Its name is the name of the report, and the first line of its docstring is
-    the description.
+    The decorated function computes the rows. Its name becomes the name of the report, and the first line of its
+    docstring becomes the description. The arguments are the other attributes of ``Report``.
     """
 
     def declare_report(build_rows: RowsFunction) -> Report:
@@ -131,7 +130,7 @@ def report(
 
 
 def has_rows(frames: Frames, table: str) -> bool:
-    """Return whether a table has rows."""
+    """Return whether the declared table with a given name has rows."""
     return not frames(table).select(pl.first()).head(1).collect().is_empty()
 
 
@@ -140,9 +139,9 @@ def _create_request_with_empty_tables(request: Request) -> Request:
 
 
 def has_legacy_rounding(frames: Frames) -> bool:
-    """Return whether averages must be rounded as in SQLite before 3.43.
+    """Return whether averages must be rounded like SQLite before 3.43.
 
-    This is true if the capture was written by nsys before 2024.5 or by an unknown version.
+    This is the case if nsys before 2024.5, or an unknown version, wrote the capture.
     """
     versions = frames("capture_info").filter(name="tool_version").select("value").collect()["value"]
     numbers = versions.str.extract_groups(r"^(\d+)\.(\d+)").struct.unnest().cast(pl.Int64).drop_nulls()

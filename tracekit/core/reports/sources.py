@@ -1,4 +1,4 @@
-"""Read the rows that several reports start from: kernels, memory operations, API calls and NVTX ranges."""
+"""Read the kernels, memory operations, API calls and NVTX ranges on which several reports are based."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TRACED_CALL = 27  # event class of traced calls; other rows are samples and blo
 
 
 def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
-    """Read kernels in file order: ``name`` and the given columns.
+    """Read the ``name`` and the given columns of kernels, in file order.
 
-    The options of the request determine whether ``name`` is the full, short or mangled name, and whether the name of an
-    NVTX range is prefixed to it.
+    The options of the request determine whether ``name`` is the full, short or mangled name, and whether the name of
+    the enclosing NVTX range precedes it.
     """
     if "nvtx-name" not in request.options:
         return _read_named_kernels(request).select("name", *columns)
@@ -41,7 +41,7 @@ def _read_named_kernels(request: Request) -> pl.LazyFrame:
 def read_memory_ops(frames: Frames) -> pl.LazyFrame:
     """Read memory copies, followed by memory sets: ``name``, ``duration_ns``, ``bytes``.
 
-    Copies of an unknown kind are omitted.
+    Copies whose kind is null are omitted.
     """
     copies = frames("memcpys").select(memcpy_label_expr(pl.col("copy_kind")).alias("name"), DURATION, "bytes")
     sets = frames("memsets").select(memset_label_expr().alias("name"), DURATION, "bytes")
@@ -49,19 +49,20 @@ def read_memory_ops(frames: Frames) -> pl.LazyFrame:
 
 
 def read_api_calls(frames: Frames, *columns: str) -> pl.LazyFrame:
-    """Read API calls: the columns of the thread, ``correlation_id``, ``start_ns``, ``end_ns`` and the given columns."""
+    """Read API calls, with the columns ``CALL_COLUMNS`` (thread, correlation id and times) and the given columns."""
     return frames("api_calls").select(*CALL_COLUMNS, *columns)
 
 
 def read_osrt_calls(frames: Frames) -> pl.LazyFrame:
-    """Read the operating system runtime calls that were traced, and not sampled."""
+    """Read the operating system runtime calls that were traced, without those that were sampled."""
     return frames("osrt_calls").filter(event_class=_TRACED_CALL)
 
 
 def join_thread_names(calls: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
     """Add the columns ``thread_name`` and ``priority`` to calls.
 
-    A call has one row per name of its thread, in the order of the ids of the names, and one row if there is no name.
+    A call is repeated for each name of its thread, in the order of the ids of the names. If the thread has no name, the
+    call has one row.
     """
     threads = frames("threads").sort("name_id", "priority", maintain_order=True)
     threads = threads.select(*THREAD, "priority", thread_name="name")
@@ -69,14 +70,14 @@ def join_thread_names(calls: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
 
 
 def read_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read all NVTX ranges with the columns ``RANGE_COLUMNS``: names, times, threads and kinds."""
+    """Read all NVTX ranges with the columns ``RANGE_COLUMNS``, such as name, domain, times, thread and kind."""
     return frames("nvtx_ranges").select(RANGE_COLUMNS)
 
 
 def set_open_range_ends(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.LazyFrame:
-    """Set the end of open ranges to the latest start or end of any range, or to ``latest_ns`` if it is later.
+    """Set the end of open ranges to the latest start or end of any range, or to ``latest_ns`` if that is later.
 
-    If all ranges are open, their end stays null, as in nsys.
+    If all ranges are open, their ends stay null, as in nsys.
     """
     start, end = pl.col("start_ns"), pl.col("end_ns")
     latest = pl.max_horizontal(start.max(), end.max(), pl.lit(latest_ns, pl.Int64))
@@ -84,17 +85,17 @@ def set_open_range_ends(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.
 
 
 def read_attributable_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read the ranges to which nsys attributes GPU activities: all except those that another thread ended.
+    """Read the NVTX ranges to which nsys attributes GPU activities: all ranges that no other thread ended.
 
-    The end of open ranges is the latest start or end of any range.
+    Open ranges end at the latest start or end of any range.
     """
     return set_open_range_ends(read_ranges(frames)).filter(pl.col("end_thread_id").is_null())
 
 
 def _add_range_name_prefixes(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
-    """Prefix the name of each kernel with the name of the NVTX range in which it was launched.
+    """Prefix the name of each kernel with the name of the NVTX range in which the kernel was launched.
 
-    If it was launched in several ranges, the one that started last is used.
+    If a kernel was launched in several ranges, the range that started last is used.
     """
     ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
@@ -106,11 +107,11 @@ def _add_range_name_prefixes(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame
 
 
 def find_last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame, key: str) -> pl.DataFrame:
-    """Return, for each launch, the range that contains it and is last in the order of ``ranges``.
+    """Return the last of the NVTX ranges that contain each launch, bounds included.
 
     Args:
-        ranges: The ranges: the columns of the thread, ``start_ns`` and ``end_ns``.
-        launches: The launches, with the same columns and the column ``key``.
+        ranges: Ranges in order of start: ``process_id``, ``thread_id``, ``start_ns`` and ``end_ns``.
+        launches: Launches, with the columns of ``ranges`` and the column ``key``.
         key: Name of a column that identifies launches.
 
     Returns:
@@ -135,7 +136,7 @@ def find_last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame, key: 
 def _prepend_range_name(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Prepend ``range_name`` and a slash to ``name`` where ``range_name`` is not null.
 
-    Each distinct pair of names is joined only once.
+    To save time, each distinct pair of names is joined only once.
     """
     keys = ["range_name", "name"]
     strings = (pl.col(k).cast(pl.String) for k in keys)

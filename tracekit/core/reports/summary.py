@@ -17,7 +17,7 @@ DURATION = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
 
 
 def statistics_exprs(value: str, prefix: str = "") -> list[pl.Expr]:
-    """Return expressions for statistics of a column of integers. Nulls are ignored.
+    """Return expressions for the statistics of a column of integers, without its nulls.
 
     The statistics are total, mean, median, minimum, maximum and sample standard deviation.
 
@@ -39,11 +39,13 @@ def statistics_exprs(value: str, prefix: str = "") -> list[pl.Expr]:
 
 
 def weighted_statistics_exprs(value: str, weight: str) -> list[pl.Expr]:
-    """Return expressions for the statistics of ``statistics_exprs``, where each row counts several times.
+    """Return expressions for the statistics of a column of integers in which each row counts several times.
+
+    The statistics are those of ``statistics_exprs``.
 
     Args:
-        value: Name of a column of integers, without nulls. It is in ascending order within each group.
-        weight: Name of the column with the number of times that each row counts.
+        value: Name of a column of integers without nulls, in ascending order within each group.
+        weight: Name of the column that contains how many times each row counts.
     """
     x, n = pl.col(value), pl.col(weight)
     count, total, passed = n.sum(), (x * n).sum(), n.cum_sum()
@@ -62,7 +64,17 @@ def weighted_statistics_exprs(value: str, weight: str) -> list[pl.Expr]:
 
 
 def summarize_groups(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
-    """Aggregate a column into one row per group, with ``count``, ``share`` and statistics, in no particular order."""
+    """Compute the statistics of a column for each group.
+
+    Args:
+        rows: The rows to group.
+        keys: Columns that identify a group.
+        value: Name of the column.
+
+    Returns:
+        One row per group, in no particular order: ``keys``, the statistics of ``statistics_exprs``, ``count`` (number
+        of rows) and ``share`` (percentage of the total of all groups).
+    """
     grouped = rows.group_by(*keys).agg(*statistics_exprs(value), pl.len().alias("count"))
     return grouped.with_columns(percent_of_sum_expr(pl.col("total")).alias("share"))
 
@@ -79,7 +91,10 @@ def sort_largest_total_first(groups: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
 
 
 def declare_duration_summary_columns(count_title: str) -> tuple[table.ReportColumn, ...]:
-    """Return the printed columns of a summary of durations. ``count_title`` is the title of the column of counts."""
+    """Return the printed columns of a summary of durations: share, total, count and statistics.
+
+    ``count_title`` is the title of the column with the counts.
+    """
     return (
         table.percent_column("Time", "share"),
         table.nanoseconds_column("Total Time", "total"),

@@ -1,4 +1,4 @@
-"""Define computed reports: their rows, and how each column is printed."""
+"""Define computed reports, and how each of their columns is printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _SPECIAL_CHARACTERS = [",", '"', "\n", "\r"]
 
 
 class ColumnStyle(Enum):
-    """How the values of a column are printed."""
+    """The printed form of the values of a report column.
+
+    The styles are text, integers, numbers with one decimal, numbers with three decimals, and numbers that are divided
+    by 10**6 and have three decimals.
+    """
 
     TEXT = auto()
     INTEGER = auto()
@@ -34,8 +38,8 @@ class ReportColumn(NamedTuple):
 
     Attributes:
         title: Title in the header.
-        style: How values are printed.
-        source: The column of the rows that is printed.
+        style: Printed form of the values.
+        source: Name of the column in ``ReportTable.data``.
     """
 
     title: str
@@ -61,7 +65,7 @@ class ReportColumn(NamedTuple):
         return value.alias(self.title)
 
     def csv_expr(self, dtype: pl.DataType, *, legacy_rounding: bool, standard_quotes: bool) -> pl.Expr:
-        """Return an expression for the values that polars writes as CSV with ``float_precision=3``."""
+        """Return an expression for the CSV cells of the column, which polars writes with ``float_precision=3``."""
         x = pl.col(self.source)
         match self.style:
             case ColumnStyle.TEXT:
@@ -80,14 +84,17 @@ class ReportColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """A computed report, available as a frame or as CSV. Reports of nsys equal ``nsys stats --format csv``.
+    """A computed report, available as a frame or as CSV.
+
+    The CSV of a report of nsys equals the output of ``nsys stats --format csv``.
 
     Attributes:
         name: Name of the report.
         columns: The printed columns, in order.
-        data: The rows before rounding, with the source columns of all printed columns and possibly further columns.
+        data: The rows before rounding. They contain the source columns of all printed columns, and may contain further
+            columns.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
-        standard_quotes: Whether strings in the CSV are quoted as in other CSV files, instead of as in nsys.
+        standard_quotes: Whether strings are quoted as in standard CSV, instead of as in nsys.
     """
 
     name: str
@@ -98,20 +105,20 @@ class ReportTable:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows of the report."""
         return self.data.height
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows with nsys's column titles and rounded numbers.
+        """Return the printed columns under their titles, with rounded numbers.
 
         Times and counts are Int64, and all other numbers are Float64.
         """
         return self.data.select(c.value_expr(legacy_rounding=self.legacy_rounding) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the report as CSV. Without ``standard_quotes``, it equals the CSV of nsys byte for byte.
+        """Write the report as CSV. Unless ``standard_quotes`` is set, the CSV of nsys is reproduced byte for byte.
 
-        As in nsys, an empty report has no header.
+        Nothing is written for a report without rows, not even a header, as in nsys.
         """
         if not self.rows:
             return
@@ -158,12 +165,12 @@ def percent_column(title: str, source: str) -> ReportColumn:
 
 
 def megabytes_column(title: str, source: str) -> ReportColumn:
-    """Declare a column of bytes, printed in units of 10**6 bytes."""
+    """Declare a column of sizes in bytes, which are printed in units of 10**6 bytes."""
     return ReportColumn(f"{title} (MB)", ColumnStyle.MEGA, source)
 
 
 def megabytes_per_second_column(title: str, source: str) -> ReportColumn:
-    """Declare a column of bytes per second, printed in units of 10**6 bytes per second."""
+    """Declare a column of rates in bytes per second, which are printed in units of 10**6 bytes per second."""
     return ReportColumn(f"{title} (MB/s)", ColumnStyle.MEGA, source)
 
 
@@ -181,14 +188,17 @@ def _format_tenths_expr(tenths: pl.Expr) -> pl.Expr:
 
 
 def _quote_special_values_expr(values: pl.Expr) -> pl.Expr:
-    """Return an expression that quotes strings that contain special characters of CSV, and doubles their quotes."""
+    """Return an expression that quotes strings for standard CSV.
+
+    Strings are quoted if they contain a comma, quote or line break. Quotes are doubled.
+    """
     plain = values.cast(pl.String)
     doubled = plain.str.replace_all('"', '""', literal=True)
     return _add_quotes_expr(doubled, plain.str.contains_any(_SPECIAL_CHARACTERS))
 
 
 def _quote_as_nsys_expr(values: pl.Expr) -> pl.Expr:
-    """Return an expression that quotes strings as nsys does: only those with a comma, without doubling quotes."""
+    """Return an expression that quotes strings like nsys: only strings with a comma, and without doubling quotes."""
     plain = values.cast(pl.String)
     return _add_quotes_expr(plain, plain.str.contains(",", literal=True))
 

@@ -1,6 +1,6 @@
 """Declare the report on the queues of the Windows display driver model (WDDM).
 
-Its rows were compared with those of nsys on synthetic exports, because no available capture was recorded on Windows.
+The report was compared with nsys only on synthetic exports, because no available capture was recorded on Windows.
 """
 
 from __future__ import annotations
@@ -69,9 +69,14 @@ def _find_packet_intervals(
 ) -> pl.LazyFrame:
     """Return the intervals from the start of each packet to each later stop of the packet, for one type of queue.
 
-    ``start_key`` and ``stop_key`` are the columns whose values are equal in the start and the stop of a packet.
-
     Starts without a process are omitted, as in nsys.
+
+    Args:
+        request: The input of the report.
+        queue_number: Type of the queue.
+        queue_name: Name of the type, such as ``dma``.
+        start_key: Column that identifies a packet in the event of its start.
+        stop_key: Column that identifies a packet in the event of its stop.
     """
     packets = request.frames("wddm_packets")
     kind = pl.col("kind").cast(pl.String)
