@@ -231,7 +231,7 @@ def test_what_cannot_be_joined_is_refused(tmp_path: Path) -> None:
         graph = tk.load(trace.export(tmp_path / "run", format="tfevents"))
         with pytest.raises(MissingTableError, match="there are no ops to join"):
             empty.join_graph(graph)
-        with pytest.raises(MissingTableError, match="graph_summary needs a joined graph"):
+        with pytest.raises(MissingTableError, match="report 'graph_summary' requires a joined graph"):
             trace.rollup().report("graph_summary")
         assert trace.graph_matches().is_empty()
 

@@ -136,11 +136,11 @@ class TraceView:
         if analyze.is_known_rule(name):
             return self.analyze(name)
         if not reports.is_known_report(name):
-            from tracekit.core.dlprof.reports import REPORTS, run_report
+            from tracekit.core.dlprof.reports import REPORTS, compute_dlprof_report
 
             if name not in REPORTS:
                 raise reports.create_unknown_report_error(name, REPORTS)
-            return run_report(get_rollup(self.plan), name)
+            return compute_dlprof_report(get_rollup(self.plan), name)
         return reports.compute_report(
             _create_report_frames(self._tables),
             name,

@@ -125,7 +125,7 @@ def test_a_loop_with_a_backward_op_folds() -> None:
 )
 def test_markers_are_never_evaluated(text: str) -> None:
     with pytest.warns(TracekitWarning, match="1 of 2 distinct op markers cannot be parsed"):
-        found = markers.parse_calls(pl.Series([text, CONVOLUTION]))
+        found = markers.parse_op_markers(pl.Series([text, CONVOLUTION]))
     assert found["op"].to_list() == ["conv2d"]
 
 

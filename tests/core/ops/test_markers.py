@@ -16,7 +16,7 @@ def test_settings_are_merged_and_damage_is_passed_over() -> None:
         '{"model_config": 7}',
         '{"model_config": {"b": 3}}',
     ]
-    assert markers.merge_configs(pl.Series(texts)) == {"a": 1, "b": 3}
+    assert markers.merge_program_settings(pl.Series(texts)) == {"a": 1, "b": 3}
 
 
 def test_numbers_with_a_point_have_17_digits() -> None:
@@ -26,12 +26,12 @@ def test_numbers_with_a_point_have_17_digits() -> None:
 def test_endless_markers_are_not_parsed() -> None:
     text = "{'mod': 'm', 'op': '" + "x" * markers.LONGEST_TEXT + "'}"
     with pytest.warns(TracekitWarning, match="1 of 1 distinct op markers cannot be parsed"):
-        assert markers.parse_calls(pl.Series([text])).height == 0
+        assert markers.parse_op_markers(pl.Series([text])).height == 0
 
 
 def test_arguments_end_at_a_value_that_json_lacks() -> None:
     given = "{'name': 'a', 'type': 'float', 'value': 0.5}, {'name': 'b', 'type': 'bool', 'value': True}, {'name': 'c'}"
-    found = markers.parse_calls(pl.Series([f"{{'mod': 'm', 'op': 'dropout', 'args': [{given}]}}"]))
+    found = markers.parse_op_markers(pl.Series([f"{{'mod': 'm', 'op': 'dropout', 'args': [{given}]}}"]))
     assert found["parameters"].to_list() == [
         '[{"data_type":"","name":"a","value":["0.5"]},{"data_type":"","name":"b","value":null}]'
     ]

@@ -39,19 +39,19 @@ def imbalance(activity: IterationActivity) -> Iterator[Finding]:
         return
     (least, low), (most, high) = busy.row(0), busy.row(-1)
     time = high - low
-    if activity.share(time) < MIN_IMBALANCE_PERCENT:
+    if activity.compute_percentage(time) < MIN_IMBALANCE_PERCENT:
         return
     listed = ", ".join(f"GPU {d} {format_duration(t)}" for d, t in busy.sort("device_id").iter_rows())
-    problem = (
-        f"GPU {most} computes for {activity.share(high):.0f} % of the time, GPU {least} for {activity.share(low):.0f} %"
-    )
+    problem = f"GPU {most} computes for {activity.compute_percentage(high):.0f} % of the time, GPU {least} for {activity.compute_percentage(low):.0f} %"
     advice = (
         "Give every rank the same amount of work: equal batches, sequences of similar length, layers divided evenly."
     )
     busiest = kernels.filter(pl.col("device_id") == most)
     start, end = busiest.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     figures = {f"gpu_{d}_ns": t for d, t in busy.sort("device_id").iter_rows()} | {"length_ns": activity.duration_ns}
-    yield Finding("imbalance", problem, listed, advice, time, activity.share(time), busy.height, start, end, figures)
+    yield Finding(
+        "imbalance", problem, listed, advice, time, activity.compute_percentage(time), busy.height, start, end, figures
+    )
 
 
 def communication(activity: IterationActivity) -> Iterator[Finding]:
@@ -84,7 +84,15 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
     figures |= {"devices": devices, "length_ns": activity.duration_ns}
     problem, where = "GPUs exchange data without computing at the same time", find_longest_interval(exchange)
     yield Finding(
-        "communication", problem, evidence, advice, time, activity.share(time), exchange.height, *where, figures
+        "communication",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        exchange.height,
+        *where,
+        figures,
     )
 
 
@@ -115,5 +123,13 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
     figures = {"iterations": rows.height, "slow_iterations": slow.height, "median_ns": int(typical)}
     figures |= {"slowest_ns": first["length"], "length_ns": activity.duration_ns}
     yield Finding(
-        "variation", problem, evidence + more, advice, time, activity.share(time), slow.height, *where, figures
+        "variation",
+        problem,
+        evidence + more,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        slow.height,
+        *where,
+        figures,
     )

@@ -62,7 +62,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
         return
     lost = intervals.intersect_unions(merged, activity.idle_times_of_all_devices, by=[])
     time = sum_durations(lost)
-    if activity.share(time) < MIN_LOADING:
+    if activity.compute_percentage(time) < MIN_LOADING:
         return
     count = activity.iteration_count
     iteration_ns = activity.duration_ns / count
@@ -82,7 +82,17 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
         "length_ns": activity.duration_ns,
     }
     problem, where = "The GPUs wait for data", find_longest_interval(lost)
-    yield Finding("data_loading", problem, evidence, advice, time, activity.share(time), loads.height, *where, figures)
+    yield Finding(
+        "data_loading",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        loads.height,
+        *where,
+        figures,
+    )
 
 
 def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
@@ -102,7 +112,7 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
     busy = activity.busy_times_by_device.filter(pl.col("device_id") == device)
     gaps = activity.find_uncovered_times(busy)
     time = sum_durations(gaps)
-    if activity.share(time) < MIN_IDLE or not busy.height:
+    if activity.compute_percentage(time) < MIN_IDLE or not busy.height:
         return
     launches = activity.launches.filter(
         (pl.col("device_id") == device) & pl.col("kind").is_in(breakdown.KERNEL_KINDS)
@@ -112,14 +122,24 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
     where = find_longest_interval(gaps)
     gaps_of_device = gaps.with_columns(device_id=pl.lit(device, pl.Int32))
     idle_times = idle.sum_idle_times(activity.rollup.measures.ops.frames, gaps_of_device)
-    problem = f"GPU {device} is idle for {activity.share(time):.0f} % of the time"
+    problem = f"GPU {device} is idle for {activity.compute_percentage(time):.0f} % of the time"
     longest = format_duration(where[1] - where[0])
     evidence = f"{parts}; {_describe_main_cause(idle_times)}; {launches} launches; the longest gap took {longest}"
     advice = _ADVICE.get(main) or format_cpu_advice(activity, causes["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
     figures |= {"length_ns": activity.duration_ns, **{f"{c}_ns": t for c, t in causes.items()}}
     figures |= {f"idle_{cause}_ns": time_ns for cause, time_ns in idle_times.totals.iter_rows()}
-    yield Finding("idle_by_cause", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
+    yield Finding(
+        "idle_by_cause",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        gaps.height,
+        *where,
+        figures,
+    )
 
 
 def _describe_main_cause(idle_times: idle.IdleTimeTotals) -> str:
@@ -151,7 +171,7 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
     gaps = activity.clip_to_windows(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
     devices = max(1, activity.busy_times_by_device["device_id"].n_unique())
     time = sum_durations(gaps) // devices
-    if activity.share(time) < MIN_LATE:
+    if activity.compute_percentage(time) < MIN_LATE:
         return
     evidence = (
         f"there are {gaps.height} gaps before {activity.describe_largest_ops(gaps, DURATION)}; "
@@ -166,7 +186,17 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
         "length_ns": activity.duration_ns,
     }
     where = find_longest_interval(gaps)
-    yield Finding("late_launches", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
+    yield Finding(
+        "late_launches",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        gaps.height,
+        *where,
+        figures,
+    )
 
 
 def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
@@ -175,7 +205,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
     waits = activity.clip_to_windows(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
     time = sum_durations(intervals.merge_intervals(waits, by=[]))
-    if not waits.height or activity.share(time) < MIN_WAITING:
+    if not waits.height or activity.compute_percentage(time) < MIN_WAITING:
         return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
@@ -191,7 +221,15 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
         "length_ns": activity.duration_ns,
     }
     yield Finding(
-        "synchronizations", problem, evidence, advice, time, activity.share(time), waits.height, *where, figures
+        "synchronizations",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        waits.height,
+        *where,
+        figures,
     )
 
 
@@ -203,7 +241,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
     loads = activity.clip_to_windows(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
     time = sum_durations(intervals.merge_intervals(loads, by=[]))
-    if not loads.height or activity.share(time) < MIN_MODULE_LOADING:
+    if not loads.height or activity.compute_percentage(time) < MIN_MODULE_LOADING:
         return
     by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
     named = ", ".join(f"{name} {format_duration(length)}" for name, length in by_name.iter_rows())
@@ -221,7 +259,15 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     }
     where = find_longest_interval(loads)
     yield Finding(
-        "module_loading", problem, evidence, advice, time, activity.share(time), loads.height, *where, figures
+        "module_loading",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        loads.height,
+        *where,
+        figures,
     )
 
 
@@ -258,7 +304,7 @@ def _report_copies_in_direction(
     time, moved = sum_durations(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())
     count = activity.iteration_count
     waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= count > 1
-    if activity.share(time) < MIN_COPYING and not (waits or unpinned):
+    if activity.compute_percentage(time) < MIN_COPYING and not (waits or unpinned):
         return
     evidence = (
         f"{rows.height} copies, {rows.height / count:.3g} per iteration with {moved / count:.4g} bytes in total, "
@@ -267,4 +313,6 @@ def _report_copies_in_direction(
     figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
     figures |= {"iterations": count, "length_ns": activity.duration_ns}
     where = find_longest_interval(rows)
-    yield Finding("copies", problem, evidence, advice, time, activity.share(time), rows.height, *where, figures)
+    yield Finding(
+        "copies", problem, evidence, advice, time, activity.compute_percentage(time), rows.height, *where, figures
+    )

@@ -173,13 +173,13 @@ class IterationActivity:
         )
         return clipped.select(rows.columns).filter(DURATION > 0)
 
-    def share(self, time_ns: int) -> float:
+    def compute_percentage(self, time_ns: int) -> float:
         """Return a duration as a percentage of the total duration of the aggregated iterations."""
         return 100 * time_ns / self.duration_ns
 
-    def format_op_name(self, op: int) -> str:
+    def format_op_name(self, op_row: int) -> str:
         """Return the name of an op, shortened to at most 80 characters."""
-        return shorten_name(str(self.rollup.ops["op_name"][op]))
+        return shorten_name(str(self.rollup.ops["op_name"][op_row]))
 
     def describe_largest_ops(self, rows: pl.DataFrame, weight: pl.Expr, count: int = 3) -> str:
         """Describe the ops with the largest total weight, for example ``conv1/conv2d (61 %), fc/linear (20 %)``."""

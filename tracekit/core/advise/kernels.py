@@ -50,7 +50,17 @@ def small_kernels(activity: IterationActivity) -> Iterator[Finding]:
     figures = {"small_kernels": small.height, "launched_kernels": kernels.height, "call_ns": time}
     figures |= {"graph_kernels": activity.kernels.height - kernels.height, "length_ns": activity.duration_ns}
     problem, where = "Most kernels are very short", find_longest_interval(small)
-    yield Finding("small_kernels", problem, evidence, advice, time, activity.share(time), small.height, *where, figures)
+    yield Finding(
+        "small_kernels",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        small.height,
+        *where,
+        figures,
+    )
 
 
 def precision(activity: IterationActivity) -> Iterator[Finding]:
@@ -86,4 +96,6 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
         "length_ns": activity.duration_ns,
     }
     problem, where = "Ops that are eligible for Tensor Cores run without them", find_longest_interval(without)
-    yield Finding("precision", problem, evidence, advice, time, activity.share(time), without.height, *where, figures)
+    yield Finding(
+        "precision", problem, evidence, advice, time, activity.compute_percentage(time), without.height, *where, figures
+    )

@@ -204,7 +204,7 @@ def _compute_exposed_loading_time(loading: pl.DataFrame, model: ModelSummary) ->
 
 
 def _detect_unsteady_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
-    mean, deviation = model.iteration_ns
+    mean, deviation = model.iteration_mean_and_std_ns
     durations = model.iteration_durations
     if len(durations) < 2 or not mean or deviation / mean <= _MAX_VARIATION:  # noqa: PLR2004 - one cannot vary
         return

@@ -78,7 +78,7 @@ class AggregatedTables(RecordedTables):
     def model_summary(self) -> pl.DataFrame:
         """One row with the utilization, times, iterations and categories of the whole model."""
         model, its = self.model, self.rollup.iterations
-        mean, deviation = model.iteration_ns
+        mean, deviation = model.iteration_mean_and_std_ns
         rates = {"gpu_utilization": model.gpu_utilization, "tc_utilization": model.tc_utilization}
         shares = {f"{n}_pct": model.percentages[p] for n, p in zip(_DURATIONS, PARTS, strict=True)}
         times = {"avg_iteration_time": mean, "iteration_time_std_dev": deviation}

@@ -79,7 +79,7 @@ class ModelSummary:
         return 100 * used / total if total else 0.0
 
     @functools.cached_property
-    def iteration_ns(self) -> tuple[float, float]:
+    def iteration_mean_and_std_ns(self) -> tuple[float, float]:
         """Mean and population standard deviation of the durations of the aggregated iterations, in ns."""
         durations = self.iteration_durations
         mean = sum(durations) / len(durations)
@@ -119,13 +119,13 @@ class ModelSummary:
         rows = [*ops, kernels, with_tc, without_tc, _sum_activity_category(self.rollup.memory)]
         return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY_COLUMNS, pl.Int64), orient="row")
 
-    def compute_percentage_of_iteration_time(self, ns: float) -> float:
+    def compute_percentage_of_iteration_time(self, time_ns: float) -> float:
         """Return a time in ns as a percentage of the summed durations of the aggregated iterations, as DLProf does.
 
         If iterations overlap, the sum is larger than the wall-clock time.
         """
         total = sum(self.iteration_durations)
-        return 100 * ns / total if total else 0.0
+        return 100 * time_ns / total if total else 0.0
 
     def _sum_op_category(self, condition: pl.Expr) -> tuple[int, ...]:
         """Return the times and the count of the ops that satisfy a condition, as one row of ``categories``."""

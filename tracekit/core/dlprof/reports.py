@@ -84,7 +84,7 @@ class DlprofReport:
             sink.write(("\n".join(lines.to_series().to_list()) + "\n").encode())
 
 
-def run_report(rollup: Rollup, name: str) -> DlprofReport:
+def compute_dlprof_report(rollup: Rollup, name: str) -> DlprofReport:
     """Compute one of DLProf's reports. ``name`` is a key of ``REPORTS``, such as ``op-type``."""
     title, columns, build_rows = REPORTS[name]
     return DlprofReport(name, title, columns, build_rows(ModelSummary(rollup)))

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
-def find_first_use_positions(values: pl.Series, op: pl.Series, section: int, index_in_row: int) -> pl.DataFrame:
+def find_first_use_positions(values: pl.Series, op_rows: pl.Series, section: int, index_in_row: int) -> pl.DataFrame:
     """Return the position of the first use of each distinct string, in the order in which DLProf writes strings.
 
     Args:
         values: One string per row, in the order in which DLProf writes them.
-        op: Row number of the op to which each string belongs.
+        op_rows: Row number of the op to which each string belongs.
         section: 0 for strings of ops, 1 for strings of op instances, 2 for strings of API calls.
         index_in_row: Index of the string within its row, from 0 to 7.
 
@@ -28,7 +28,7 @@ def find_first_use_positions(values: pl.Series, op: pl.Series, section: int, ind
     """
     row = pl.int_range(pl.len())
     position = pl.col("op") * (1 << _OP_BITS) + (section << _SLOT_BITS) + row * (1 << _ROW_BITS) + index_in_row
-    uses = pl.DataFrame({"string": values, "op": op.cast(pl.Int64)}).select("string", position=position)
+    uses = pl.DataFrame({"string": values, "op": op_rows.cast(pl.Int64)}).select("string", position=position)
     return uses.group_by("string").agg(pl.col("position").min()).with_columns(pl.col("string").cast(pl.String))
 
 
@@ -43,18 +43,20 @@ class StringDictionary:
     strings: pl.Series
 
     @classmethod
-    def build(cls, first: str, uses: Iterable[pl.DataFrame], last: Iterable[pl.Series]) -> StringDictionary:
+    def build(
+        cls, first_string: str, uses: Iterable[pl.DataFrame], last_strings: Iterable[pl.Series]
+    ) -> StringDictionary:
         """Collect the distinct strings of a DLProf database in the order of their first use.
 
         Args:
-            first: The string with id 1.
-            uses: Strings after ``first``, with the positions of their first uses, as returned by
+            first_string: The string with id 1.
+            uses: Strings after ``first_string``, with the positions of their first uses, as returned by
                 ``find_first_use_positions``.
-            last: Strings after those of ``uses``, in order.
+            last_strings: Strings after those of ``uses``, in order.
         """
         by_position = pl.concat(list(uses)).sort("position")["string"].drop_nulls()
-        rest = [s.cast(pl.String) for s in last]
-        start = pl.Series([first], dtype=pl.String)
+        rest = [s.cast(pl.String) for s in last_strings]
+        start = pl.Series([first_string], dtype=pl.String)
         return cls(pl.concat([start, by_position, *rest]).unique(maintain_order=True).alias("string"))
 
     def look_up_string_ids(self, values: pl.Series) -> pl.Series:

@@ -72,7 +72,7 @@ def _build_time_values(model: ModelSummary) -> list[tuple[str, str]]:
 
 def _build_iteration_values(model: ModelSummary) -> list[tuple[str, str]]:
     its = model.rollup.iterations
-    mean, deviation = model.iteration_ns
+    mean, deviation = model.iteration_mean_and_std_ns
     counts = {
         "Total Iterations": its.frame.height,
         "Aggregated Iterations": its.aggregated.height,

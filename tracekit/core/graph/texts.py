@@ -48,7 +48,7 @@ def _build_model_statistics(model: ModelSummary) -> pl.DataFrame:
         (name, *_format_count_and_share(ops.filter(condition).select(pl.len(), pl.col("gpu_sum").sum()).row(0), total))
         for name, condition in kinds.items()
     ]
-    mean, _ = model.iteration_ns
+    mean, _ = model.iteration_mean_and_std_ns
     rows += [
         ("Aggregated iterations", f"{its.aggregated.height} of {its.frame.height}", ""),
         ("Key op", f"`{_escape_code(its.key)}`" if its.has_key_op else "none", ""),

@@ -148,12 +148,14 @@ class _Tables(NamedTuple):
     calls: AttributedCalls
 
 
-def _attribute_calls_to_instances(calls: pl.DataFrame, timeline: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _attribute_calls_to_instances(
+    calls: pl.DataFrame, timeline_instances: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Attribute API calls to op instances.
 
     Args:
         calls: The API calls, as ``pair_calls_with_activities`` returns them.
-        timeline: The op instances of the timeline.
+        timeline_instances: The op instances of the timeline.
 
     Returns:
         Two frames: all op instances, with those that represent API calls outside of all ops at the end, and the
@@ -161,14 +163,14 @@ def _attribute_calls_to_instances(calls: pl.DataFrame, timeline: pl.DataFrame) -
     """
     api_calls = calls.unique("call", keep="first", maintain_order=True)
     has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
-    owner = find_instances_of_calls(has_work, timeline).with_columns(row=pl.int_range(pl.len()))
+    owner = find_instances_of_calls(has_work, timeline_instances).with_columns(row=pl.int_range(pl.len()))
     roots = api_calls.filter(owner["root_call"] == owner["row"]).sort("call_id", descending=True)
-    first = timeline.height
+    first = timeline_instances.height
     numbers = pl.repeat(None, api_calls.height, dtype=pl.Int64, eager=True)
     numbers = numbers.scatter(roots["call"], pl.int_range(roots.height, eager=True) + first)
     unassociated = numbers.gather(owner["root_call"]).alias("unassociated")
     instance = owner.select(pl.coalesce("instance", unassociated)).to_series()
-    instances = pl.concat([timeline, _build_unassociated_instances(roots)])
+    instances = pl.concat([timeline_instances, _build_unassociated_instances(roots)])
     with_instance = calls.with_columns(instance=instance.gather(calls["call"])).drop_nulls("instance")
     return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
 

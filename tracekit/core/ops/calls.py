@@ -62,10 +62,10 @@ class AttributedCalls(NamedTuple):
         parts += [self._gather_activity_columns(stored, of_activities)] if of_activities else []
         return pl.concat(parts, how="horizontal").select(columns)
 
-    def _gather_call_columns(self, call: pl.Series, columns: Sequence[str]) -> pl.DataFrame:
+    def _gather_call_columns(self, call_rows: pl.Series, columns: Sequence[str]) -> pl.DataFrame:
         """Return columns of the API calls with the given row numbers."""
         api_calls = self.frames("api_calls").select(**{c: _OF_CALLS[c] for c in columns}).collect()
-        return api_calls.select(pl.all().gather(call))
+        return api_calls.select(pl.all().gather(call_rows))
 
     def _gather_activity_columns(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         """Return columns of the activities in ``stored``, which has their kinds and row numbers."""

@@ -37,10 +37,10 @@ _UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach
 _KEY = ["process_id", "sequence_number"]
 
 
-def _has_ranges_of_emit_nvtx(ranges: pl.DataFrame) -> bool:
+def _has_emit_nvtx_ranges(texts: pl.DataFrame) -> bool:
     """Return whether PyTorch's ``emit_nvtx`` created some of the ranges, judging by their names."""
     is_emitted = pl.col("text").str.contains(r"^aten::\w+|, seq = \d+|Backward\d*, op_id = ")
-    return bool(ranges.select((pl.col("domain").is_null() & is_emitted).any()).item())
+    return bool(texts.select((pl.col("domain").is_null() & is_emitted).any()).item())
 
 
 def _build_timeline(capture: Capture) -> Timeline:
@@ -208,6 +208,6 @@ def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
 DIALECT = Dialect(
     "emit-nvtx",
     "PyTorch ops, recorded by emit_nvtx, inside ranges of the program.",
-    _has_ranges_of_emit_nvtx,
+    _has_emit_nvtx_ranges,
     _build_timeline,
 )

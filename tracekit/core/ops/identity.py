@@ -53,14 +53,14 @@ def _assign_forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
     return folded.select("row", "op", "op_id")
 
 
-def _add_occurrence_numbers(by_start: pl.DataFrame) -> pl.DataFrame:
+def _add_occurrence_numbers(instances: pl.DataFrame) -> pl.DataFrame:
     """Add the column ``occurrence``, which numbers the occurrences of an op in each iteration from 0.
 
     Occurrences have the same name and stack trace. The number is null for ops that end an iteration.
     """
     iteration = pl.col("ends_iteration").cast(pl.Int64).cum_sum().alias("_iteration")
     counted = pl.int_range(pl.len()).over("_iteration", "ends_iteration", "op_name", "stack_trace")
-    return by_start.with_columns(iteration).with_columns(occurrence=pl.when(~pl.col("ends_iteration")).then(counted))
+    return instances.with_columns(iteration).with_columns(occurrence=pl.when(~pl.col("ends_iteration")).then(counted))
 
 
 def _group_backward_ops(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:

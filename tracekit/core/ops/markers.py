@@ -32,7 +32,7 @@ _CALL = {
 _LOCATION = {"text": pl.String(), "path": pl.String(), "stack_trace": pl.String()}
 
 
-def parse_calls(texts: pl.Series) -> pl.DataFrame:
+def parse_op_markers(texts: pl.Series) -> pl.DataFrame:
     """Parse the op markers of PyProf.
 
     Args:
@@ -45,7 +45,7 @@ def parse_calls(texts: pl.Series) -> pl.DataFrame:
     return _parse_markers(texts, _CALL, _parse_call)
 
 
-def parse_locations(texts: pl.Series) -> pl.DataFrame:
+def parse_trace_markers(texts: pl.Series) -> pl.DataFrame:
     """Parse the trace markers of PyProf.
 
     Args:
@@ -58,7 +58,7 @@ def parse_locations(texts: pl.Series) -> pl.DataFrame:
     return _parse_markers(texts, _LOCATION, _parse_location)
 
 
-def merge_configs(texts: pl.Series) -> dict[str, Any]:
+def merge_program_settings(texts: pl.Series) -> dict[str, Any]:
     """Merge the program settings of markers such as ``{"model_config": {...}}``.
 
     If several markers have the same setting, the last value is used.

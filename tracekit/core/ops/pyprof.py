@@ -30,17 +30,17 @@ def _has_pyprof_markers(texts: pl.DataFrame) -> bool:
 
 def _build_timeline(capture: Capture) -> Timeline:
     texts = capture.texts["text"].drop_nulls().unique(maintain_order=True)
-    ops = _keep_outermost_ops(pl.concat([_read_marked_ops(capture, texts), _read_library_ops(capture)]))
+    ops = _select_outermost_ops(pl.concat([_read_marked_ops(capture, texts), _read_library_ops(capture)]))
     backward = _find_backward_passes(capture, texts, ops)
     rows = pl.concat([ops.with_columns(forward=pl.lit(None, pl.Int64)), backward], how="diagonal")
     settings = capture.select_ranges_by_name(texts.filter(texts.str.contains("model_config", literal=True)))
-    config = markers.merge_configs(settings["text"].unique(maintain_order=True).cast(pl.String))
+    config = markers.merge_program_settings(settings["text"].unique(maintain_order=True).cast(pl.String))
     return Timeline(build_timeline_instances(rows), "occurrence", has_arguments=True, config=config)
 
 
 def _read_marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
     """Return the op markers in order of start, with the columns ``_TIMES`` and the columns parsed from their names."""
-    calls = markers.parse_calls(texts.filter(texts.str.contains(_OP)))
+    calls = markers.parse_op_markers(texts.filter(texts.str.contains(_OP)))
     ops = add_parsed_names(capture.select_ranges_by_name(calls["text"]), calls)
     return _add_locations(capture, texts, ops).select(
         *_TIMES,
@@ -60,7 +60,7 @@ def _add_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.
 
     If several trace markers of the process contain the op, the one that started last is used.
     """
-    locations = markers.parse_locations(texts.filter(texts.str.contains("traceMarker", literal=True)))
+    locations = markers.parse_trace_markers(texts.filter(texts.str.contains("traceMarker", literal=True)))
     ranges = add_parsed_names(capture.select_ranges_by_name(locations["text"]), locations)
     ranges = ranges.sort("start_ns", "end_ns", pl.col("text").cast(pl.String))
     row = find_last_containing_intervals(ops, ranges, by=["process_id"])
@@ -73,7 +73,7 @@ def _read_library_ops(capture: Capture) -> pl.DataFrame:
     return read_library_ops(capture).with_columns(**constants)
 
 
-def _keep_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
+def _select_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
     """Return the ops that are not inside another op of their thread, in order of start, with their direction."""
     ordered = ops.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     outer_end = latest_end_before_expr(THREAD)

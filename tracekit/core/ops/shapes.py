@@ -117,14 +117,14 @@ def _list_parameter_values(parameters: Sequence[Any]) -> list[list[Any]]:
     return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in objects]
 
 
-def _infer_convolution_shape(operands: list[Shape], rank: int, geometry: list[list[Any]]) -> Shape | None:
+def _infer_convolution_shape(operands: list[Shape], rank: int, parameters: list[list[Any]]) -> Shape | None:
     """Return the shape of the result of a convolution. Missing dimensions count as 1."""
     if len(operands) < 2:  # noqa: PLR2004 - image and filter
         return None
     image, kernel = ((s + [1] * (rank + 2))[: rank + 2] for s in operands[:2])
 
     def find_parameter(index: int, dimension: int, default: int) -> int:
-        values = geometry[index] if index < len(geometry) else []
+        values = parameters[index] if index < len(parameters) else []
         value = values[dimension] if dimension < len(values) else default
         return value if isinstance(value, int) else default
 
@@ -153,13 +153,13 @@ def _infer_matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     left, right = [*operands, [0, 0], [0, 0]][:2]
     rank = max(len(left), len(right))
 
-    def infer_batch_dimensions(count: int) -> str:
-        return "*," * (count - 2)
+    def format_batch_dimensions(rank: int) -> str:
+        return "*," * (rank - 2)
 
     names = "N" if len(left) == 1 else "N,M", "P" if len(right) == 1 else "M,P"
-    result = "P" if rank == 1 else infer_batch_dimensions(rank) + "N,P"
+    result = "P" if rank == 1 else format_batch_dimensions(rank) + "N,P"
     formats = Formats(
-        f"{infer_batch_dimensions(len(left))}{names[0]};{infer_batch_dimensions(len(right))}{names[1]}", result
+        f"{format_batch_dimensions(len(left))}{names[0]};{format_batch_dimensions(len(right))}{names[1]}", result
     )
     if len(operands) < 2:  # noqa: PLR2004 - both factors
         return formats, None

@@ -28,7 +28,7 @@ from tracekit.core.recipes.sums import (
     OUTPUTS_BY_DEVICE,
     REDUCTIONS,
     combine_sums,
-    sum_by_device,
+    compute_statistics_by_device,
 )
 
 if TYPE_CHECKING:
@@ -113,16 +113,18 @@ def network_sum(request: RankRequest) -> Tables:
     names = request.frames("network_metric_names").select(*_METRIC_KEY, pl.col("name").alias(NAME)).unique(_METRIC_KEY)
     device = pl.col("network_device_id").alias(DEVICE_ID)
     values = request.frames("network_metrics").select(*_METRIC_KEY, device, "value")
-    return sum_by_device(values.join(names, on=_METRIC_KEY, how="inner").select(NAME, DEVICE_ID, "value"))
+    return compute_statistics_by_device(
+        values.join(names, on=_METRIC_KEY, how="inner").select(NAME, DEVICE_ID, "value")
+    )
 
 
-def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
+def _combine_utilization(tables: Tables, option_values: Mapping[str, Value]) -> Tables:
     """Concatenate the heat maps of all ranks.
 
     Captures name the metric either ``SM Active`` or ``SMs Active``. The column has the name that is recorded first.
     """
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
-    return concatenate_heat_maps({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
+    return concatenate_heat_maps({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, option_values)
 
 
 @recipe(OUTPUT, combine=_combine_utilization, options=OPTIONS, aligned=True)

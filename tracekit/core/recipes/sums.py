@@ -57,7 +57,7 @@ def _compute_rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
     return {_RANK: compute_statistics_from_counts(values, [key]), _VALUES: values}
 
 
-def sum_by_device(rows: pl.LazyFrame) -> Tables:
+def compute_statistics_by_device(rows: pl.LazyFrame) -> Tables:
     """Return the statistics of one rank by name, the statistics by name and device, and the counts of values.
 
     The statistics over all ranks are computed from the counts.
@@ -92,14 +92,14 @@ def mpi_sum(request: RankRequest) -> Tables:
 def cuda_gpu_kern_sum(request: RankRequest) -> Tables:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns", "device_id")
-    return sum_by_device(rows.select(_VALUE, DEVICE, Name="name"))
+    return compute_statistics_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
 def cuda_gpu_mem_time_sum(request: RankRequest) -> Tables:
     """Time of memory copies and sets by kind."""
     rows = read_memory_operations(request.frames, "start_ns", "end_ns", "device_id")
-    return sum_by_device(rows.select(_VALUE, DEVICE, Name="name"))
+    return compute_statistics_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
@@ -107,22 +107,22 @@ def cuda_gpu_mem_size_sum(request: RankRequest) -> Tables:
     """Size of memory copies and sets by kind."""
     rows = read_memory_operations(request.frames, "bytes", "device_id")
     size = pl.col("bytes").cast(pl.UInt64).alias("value")
-    return sum_by_device(rows.select(size, DEVICE, Name="name"))
+    return compute_statistics_by_device(rows.select(size, DEVICE, Name="name"))
 
 
 @recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nvtx_sum(request: RankRequest) -> Tables:
     """NVTX ranges by name, without their domain."""
-    return _sum_ranges(read_ranges(request.frames))
+    return _compute_range_statistics(read_ranges(request.frames))
 
 
 @recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nccl_sum(request: RankRequest) -> Tables:
     """NVTX ranges of NCCL by name."""
-    return _sum_ranges(read_ranges(request.frames, NCCL_DOMAIN))
+    return _compute_range_statistics(read_ranges(request.frames, NCCL_DOMAIN))
 
 
-def _sum_ranges(rows: pl.LazyFrame) -> Tables:
+def _compute_range_statistics(rows: pl.LazyFrame) -> Tables:
     return _compute_rank_statistics(rows.select(_VALUE.cast(pl.Float64), Text="name"), _TEXT)
 
 

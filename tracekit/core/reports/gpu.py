@@ -12,7 +12,7 @@ from tracekit.core.reports.names import (
     strip_api_version_expr,
 )
 from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
-from tracekit.core.reports.sources import read_kernels, read_memory_ops
+from tracekit.core.reports.sources import read_kernels, read_memory_operations
 from tracekit.core.reports.summary import (
     DURATION,
     declare_duration_summary_columns,
@@ -84,7 +84,7 @@ def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
 @report(*declare_duration_summary_columns("Count"), text_column("Operation", "name"))
 def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     """Time of memory copies and sets by kind."""
-    return sort_largest_total_first(summarize_groups(read_memory_ops(request.frames), ["name"]), "name")
+    return sort_largest_total_first(summarize_groups(read_memory_operations(request.frames), ["name"]), "name")
 
 
 @report(
@@ -99,7 +99,7 @@ def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     """Size of memory copies and sets by kind."""
-    return sort_largest_total_first(summarize_groups(read_memory_ops(request.frames), ["name"], "bytes"), "name")
+    return sort_largest_total_first(summarize_groups(read_memory_operations(request.frames), ["name"], "bytes"), "name")
 
 
 @report(
@@ -166,7 +166,7 @@ def _throughput_expr() -> pl.Expr:
 def _read_gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Return two frames, the kernels and the memory operations: ``name``, ``duration_ns`` and ``category``."""
     activities = read_kernels(request, "start_ns", "end_ns").select("name", DURATION, category=pl.lit("CUDA_KERNEL"))
-    memory = read_memory_ops(request.frames).select("name", "duration_ns", category=pl.lit("MEMORY_OPER"))
+    memory = read_memory_operations(request.frames).select("name", "duration_ns", category=pl.lit("MEMORY_OPER"))
     return activities, memory
 
 

@@ -1,5 +1,4 @@
-"""Declare the report on a graph that was joined to a capture. It shows which nodes ran and how much GPU time they took.
-"""
+"""Declare the report on a graph that was joined to a capture: executed nodes, GPU time and use of Tensor Cores."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def graph_summary(request: Request) -> pl.LazyFrame:
     nodes = request.frames("graph_nodes").select(join.NODE_COLUMNS).collect()
     if not nodes.height:
         raise MissingTableError(
-            "report graph_summary needs a joined graph", hint="join one with --graph FILE or Trace.join_graph"
+            "report 'graph_summary' requires a joined graph", hint="join a graph with --graph FILE or Trace.join_graph"
         )
     ops = request.frames("ops").select(join.OP_COLUMNS).collect()
     rows = join.summarize_scopes(ops, nodes)

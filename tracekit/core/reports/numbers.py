@@ -64,11 +64,11 @@ def _round_column(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Se
     return scaled * (1 - 2 * (values < 0).cast(pl.Int64))
 
 
-def _multiply_exactly(value: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
+def _multiply_exactly(values: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
     """Return the rounded products of values and a factor, and their rounding errors, with Dekker's algorithm."""
-    product = value * factor
-    x_high = value * _SPLITTER - (value * _SPLITTER - value)
+    product = values * factor
+    x_high = values * _SPLITTER - (values * _SPLITTER - values)
     factor_high = factor * _SPLITTER - (factor * _SPLITTER - factor)
-    x_low, factor_low = value - x_high, factor - factor_high
+    x_low, factor_low = values - x_high, factor - factor_high
     error = ((x_high * factor_high - product) + x_high * factor_low + x_low * factor_high) + x_low * factor_low
     return product, error

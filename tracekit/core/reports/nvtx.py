@@ -135,7 +135,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     """
     ranges = read_attributable_ranges(request.frames).collect()
     kernels, calls = pl.collect_all([_read_kernel_durations(request), read_api_calls(request.frames)])
-    sums = _sum_repeated_kernels if _has_repeated_calls(kernels, calls) else _sum_kernels
+    sums = _summarize_repeated_kernels if _has_repeated_calls(kernels, calls) else _summarize_kernels
     grouped = pl.concat(sums(ranges, kernels, calls), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
     order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), string_ranks_expr(pl.col("name"))]
@@ -245,7 +245,7 @@ def _has_repeated_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> bool:
     return bool(pairs > _MAX_PAIRS_PER_KERNEL * kernels.height)
 
 
-def _join_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _join_kernels_to_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return one row per pair of a kernel and the API call that launched it, with the columns of both frames.
 
     A kernel without a call has one row, in which the thread is null.
@@ -254,14 +254,14 @@ def _join_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return joined.drop("process_id", "correlation_id").rename({"caller": "process_id"})
 
 
-def _sum_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
+def _summarize_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
     """Summarize the durations of kernels by name, separately for kernels inside and outside of NVTX ranges.
 
     Returns:
         Two frames: the kernels inside of ranges, by group of ranges and kernel name, and the kernels outside of all
         ranges, by thread and kernel name.
     """
-    launches = _join_calls(kernels.with_row_index("kernel"), calls)
+    launches = _join_kernels_to_calls(kernels.with_row_index("kernel"), calls)
     pairs = pair_ranges_with_launches(ranges, launches)
     groups, group = _group_ranges(ranges, pairs["row"])
     owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
@@ -273,15 +273,15 @@ def _sum_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFram
     return [inside.join(groups, on="group", how="left").drop("group"), outside]
 
 
-def _sum_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return the result of ``_sum_kernels`` for a capture with repeated events.
+def _summarize_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the result of ``_summarize_kernels`` for a capture with repeated events.
 
     Ranges, kernels and calls that occur several times are processed once, and weighted by the number of occurrences.
     """
     ranges = ranges.group_by("domain", "name", "kind", *THREAD, "start_ns", "end_ns").agg(range_copies=_COPIES)
     kernels = kernels.group_by(*CALL_KEY, "name", "duration_ns").agg(kernel_copies=_COPIES).with_row_index("kernel")
     calls = calls.group_by(*CALL_KEY, "thread_id", "start_ns", "end_ns").agg(call_copies=_COPIES)
-    launches = _join_calls(kernels, calls)
+    launches = _join_kernels_to_calls(kernels, calls)
     launches = launches.with_columns(copies=pl.col("kernel_copies") * pl.col("call_copies").fill_null(1))
     launches = launches.sort("duration_ns")
     pairs = pair_ranges_with_launches(ranges, launches).sort("member")

@@ -38,7 +38,7 @@ def _read_named_kernels(request: Request) -> pl.LazyFrame:
     return rows
 
 
-def read_memory_ops(frames: Frames) -> pl.LazyFrame:
+def read_memory_operations(frames: Frames) -> pl.LazyFrame:
     """Read memory copies, followed by memory sets: ``name``, ``duration_ns``, ``bytes``.
 
     Copies whose kind is null are omitted.

@@ -79,14 +79,16 @@ def summarize_groups(rows: pl.LazyFrame, keys: Sequence[str], value: str = "dura
     return grouped.with_columns(percent_of_sum_expr(pl.col("total")).alias("share"))
 
 
-def sort_largest_total_first(groups: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
+def sort_largest_total_first(groups: pl.LazyFrame, *tie_columns: str) -> pl.LazyFrame:
     """Sort groups by descending total, with nulls last.
 
-    Groups with equal totals are sorted by the columns ``ties`` in ascending order, with nulls first.
+    Groups with equal totals are sorted by the columns ``tie_columns`` in ascending order, with nulls first.
     """
-    descending = [True] + [False] * len(ties)
+    descending = [True] + [False] * len(tie_columns)
     schema = groups.collect_schema()
-    keys = [string_ranks_expr(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in ties]
+    keys = [
+        string_ranks_expr(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in tie_columns
+    ]
     return groups.sort("total", *keys, descending=descending, nulls_last=descending)
 
 
