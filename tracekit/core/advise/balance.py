@@ -42,7 +42,8 @@ def imbalance(activity: IterationActivity) -> Iterator[Finding]:
     if activity.compute_percentage(time) < MIN_IMBALANCE_PERCENT:
         return
     listed = ", ".join(f"GPU {d} {format_duration(t)}" for d, t in busy.sort("device_id").iter_rows())
-    problem = f"GPU {most} computes for {activity.compute_percentage(high):.0f} % of the time, GPU {least} for {activity.compute_percentage(low):.0f} %"
+    high_percent, low_percent = activity.compute_percentage(high), activity.compute_percentage(low)
+    problem = f"GPU {most} computes for {high_percent:.0f} % of the time, GPU {least} for {low_percent:.0f} %"
     advice = (
         "Give every rank the same amount of work: equal batches, sequences of similar length, layers divided evenly."
     )
