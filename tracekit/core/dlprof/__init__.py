@@ -8,7 +8,7 @@
 - ``model``: statistics of the whole model
 - ``advice``: the findings of the expert systems
 
-Times are those of the capture. Rows and ids are in the order in which DLProf writes them.
+Times are unchanged from the capture. Rows and ids are in the order in which DLProf writes them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def build_tables_in_background(rollup: Rollup) -> Mapping[str, pl.DataFrame]:
 class _TablesInBackground(Mapping[str, pl.DataFrame]):
     """The tables of a DLProf database, keyed by name.
 
-    The table of findings takes longer than all other tables. It is computed in a separate thread.
+    A separate thread computes the findings, because they take longer than all other tables.
     """
 
     def __init__(self, database: DlprofDatabase) -> None:

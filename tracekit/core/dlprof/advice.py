@@ -61,7 +61,7 @@ class ExpertFinding(NamedTuple):
 def compute_findings(model: ModelSummary) -> list[ExpertFinding]:
     """Return the findings of DLProf's detectors, in the order in which DLProf reports them.
 
-    Unless the mode is ``dlprof``, they are followed by the findings of ``advise``.
+    Unless the mode is ``dlprof``, the findings of ``advise`` follow.
     """
     rows = [f for detect in _DETECTORS for f in detect(model)]
     if _is_dlprof_mode(model):

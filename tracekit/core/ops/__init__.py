@@ -76,7 +76,7 @@ class Ops:
     def timeline(self) -> Timeline:
         """The settings of the profiled program and the tree of op names, parsed from the NVTX ranges.
 
-        This timeline is without op instances. They are in ``instances``.
+        The attribute ``instances`` of this timeline is empty. The op instances are in ``Ops.instances``.
         """
         return self._tables.timeline
 
@@ -107,6 +107,8 @@ class Ops:
         - ``associated``: false for unassociated instances
         - ``op``: row number in ``ops``
         - ``index``: number of the instance within its op, from 0 in order of start
+
+        ``op_type`` is the type of the op.
         """
         return self._tables.instances
 
@@ -121,7 +123,7 @@ class Ops:
 
     @functools.cached_property
     def _tables(self) -> _Tables:
-        """The dialect, timeline, op instances, ops and API calls. Other data is freed after they are computed."""
+        """The dialect, timeline, op instances, ops and API calls. Intermediate data is freed."""
         dialect, timeline = self._build_timeline()
         instances, calls = _attribute_calls_to_instances(pair_calls_with_activities(self.frames), timeline.instances)
         instances, ops = _assign_instances_to_ops(instances, timeline.folding)

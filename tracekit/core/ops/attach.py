@@ -126,7 +126,7 @@ def _find_enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.D
     """Find the intervals of a chain that contain each given interval, bounds included.
 
     Returns:
-        One slice of the chain per given interval: ``first`` and ``stop`` (the row after the last one).
+        One slice of the chain per given interval: ``first`` (first row) and ``stop`` (row after the last row).
     """
     first = chain["end"].search_sorted(positions["end"], side="left").cast(pl.Int64)
     stop = chain["start"].search_sorted(positions["start"], side="right").cast(pl.Int64)

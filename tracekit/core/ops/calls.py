@@ -42,7 +42,7 @@ class AttributedCalls(NamedTuple):
 
     @classmethod
     def from_rows(cls, frames: Frames, calls: pl.DataFrame) -> Self:
-        """Create from the rows of ``pair_calls_with_activities``, with the additional column ``instance``."""
+        """Create attributed calls from rows of ``pair_calls_with_activities`` with the added column ``instance``."""
         return cls(frames, calls.select(pl.col(_ROW_NUMBERS).cast(pl.UInt32), "kind", "name"))
 
     def select(self, columns: Sequence[str], rows: pl.Series | None = None) -> pl.DataFrame:

@@ -38,7 +38,7 @@ def _assign_forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
     """Assign each instance to an op. The instances must not include backward passes.
 
     Returns:
-        One row per assigned instance: ``row`` (row number of the instance), ``op`` (number of the op) and ``op_id``.
+        One row per instance: ``row`` (row number of the instance), ``op`` (number of the op) and ``op_id``.
     """
     by_start = rows.sort("start_ns", maintain_order=True)
     identity = ["op_name"]

@@ -160,9 +160,10 @@ def _add_name_and_kind(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.LazyF
 
 
 def _select_activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
-    """Return the GPU activities of the steps of the PyTorch profiler that the option ``steps`` selects.
+    """Return the GPU activities that the option ``steps`` selects.
 
-    An activity is selected if the API call that launched it started before the end of these steps.
+    With ``recorded``, the API call that launched an activity must start before the end of the last step of the PyTorch
+    profiler. With ``complete``, the API call must start before the start of this step.
     """
     limit = _compute_launch_deadline(request.frames, request.get_text_option("steps"))
     if limit is None:
@@ -172,9 +173,9 @@ def _select_activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.
 
 
 def _compute_launch_deadline(frames: Frames, steps: str) -> int | None:
-    """Return the time in ns before which counted activities are launched, or None if all activities are counted.
+    """Return the deadline in ns for the launch of selected activities, or None if all activities are selected.
 
-    If the capture has at most one step, all activities are counted.
+    If the capture has at most one step of the PyTorch profiler, all activities are selected.
     """
     if steps == "all":
         return None

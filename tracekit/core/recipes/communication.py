@@ -1,4 +1,4 @@
-"""Declare the recipes for the communication of several ranks, which nsys does not have."""
+"""Declare the recipes on communication between ranks. nsys does not have these recipes."""
 
 from __future__ import annotations
 

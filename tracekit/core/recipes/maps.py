@@ -1,4 +1,4 @@
-"""Declare heat maps: the percentage of each bin of time in which kernels or communication run, for each rank.
+"""Declare recipes that compute heat maps: for how much of each time bin kernels or communication run in each rank.
 
 The time from the start of the first capture to the end of the last one is divided into equal bins.
 """

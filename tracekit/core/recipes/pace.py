@@ -50,7 +50,7 @@ def _declare_pace_outputs(key: str) -> tuple[Output, ...]:
 
 
 def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str, time_dtype: PolarsDataType) -> Tables:
-    """Return the occurrences of a kernel or NVTX range in one rank, in the order of the rows.
+    """Return the occurrences of a kernel or NVTX range in one rank, in row order, and the counts of their durations.
 
     Args:
         request: The input of the recipe. Its option ``name`` selects the kernel or range.

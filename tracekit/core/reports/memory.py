@@ -183,9 +183,9 @@ def _select_memory_changes_in_window(request: Request, rows: pl.DataFrame) -> pl
 
 
 def _read_allocations_and_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the allocations of a capture, and the peak of each kind of memory on each device in the time window.
+    """Return two frames: the allocations of a capture, and the peaks of memory usage in the time window.
 
-    Two frames are returned, with one row per allocation and one row per peak.
+    There is one peak per device and kind of memory.
     """
     rows = _read_allocations(request)
     return rows, memory.find_memory_peaks(_select_memory_changes_in_window(request, rows))

@@ -17,7 +17,9 @@ _HALF = 0.5
 
 
 def round_to_tenths_expr(values: pl.Expr, *, legacy_rounding: bool = False) -> pl.Expr:
-    """Return an expression that rounds doubles to integer tenths, with ties away from zero. 1.25 becomes 13.
+    """Return an expression that rounds doubles to an integer number of tenths. 1.25 becomes 13.
+
+    Ties are rounded away from zero.
 
     Args:
         values: Doubles with absolute values less than 2**53 / 10.
@@ -28,7 +30,10 @@ def round_to_tenths_expr(values: pl.Expr, *, legacy_rounding: bool = False) -> p
 
 
 def round_to_thousandths_expr(values: pl.Expr) -> pl.Expr:
-    """Return an expression that rounds doubles to integer thousandths, with ties to even, like ``%.3f`` of C."""
+    """Return an expression that rounds doubles to an integer number of thousandths. 1.5 becomes 1500.
+
+    Ties are rounded to even, like ``%.3f`` of C.
+    """
     return _round_expr(values, 1000, ties_to_even=True)
 
 
