@@ -38,9 +38,9 @@ def reads_of(name: str, columns: Sequence[str]) -> Reads:
     def compute(frames: Callable[[str], pl.LazyFrame]) -> None:
         correlation = Correlation(frames)
         if name == PROJECTIONS:
-            correlation.projections()
+            correlation.compute_projections()
         else:
-            correlation.columns(name, columns)
+            correlation.compute_columns(name, columns)
 
     reads = find_read_columns(compute, lambda table: schemas.example_frame(schemas.table(table)))
     return dict(sorted(reads.items()))  # polars reads the sides of a join in any order

@@ -139,7 +139,7 @@ def write_baseline(
     from tracekit.core.compare import baseline
 
     with targets.open_atomic_output(path, overwrite=overwrite, inputs=inputs) as new:
-        text = json.dumps(baseline.to_json(summary), separators=(",", ":"), ensure_ascii=True)
+        text = json.dumps(baseline.encode_summary(summary), separators=(",", ":"), ensure_ascii=True)
         new.write_text(text + "\n", "ascii")
     return Path(path)
 
@@ -159,7 +159,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Summary:
     if len(content) > MAX_BASELINE_BYTES:
         raise CorruptTraceError(f"the baseline exceeds the limit of {MAX_BASELINE_BYTES:,} bytes", path=path)
     try:
-        return baseline.from_json(json.loads(content))
+        return baseline.decode_summary(json.loads(content))
     except TracekitError as e:
         raise type(e)(e.message, path=path, hint=e.hint) from None
     except (ValueError, RecursionError):

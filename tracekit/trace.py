@@ -450,9 +450,11 @@ class Trace:
         from tracekit.core.ncu import join
 
         if "ncu_match" not in self.schema("kernels").names:
-            return join.match_counts(None, None)
+            return join.count_matches_by_kind(None, None)
         launches = self.frame("ncu_launches").select("launch_id").collect()
-        return join.match_counts(self.frame("kernels").select("ncu_launch_id", "ncu_match").collect(), launches)
+        return join.count_matches_by_kind(
+            self.frame("kernels").select("ncu_launch_id", "ncu_match").collect(), launches
+        )
 
     def join_graph(self, graph: Trace) -> Trace:
         """Join the nodes of a graph with the ops of this capture.
@@ -502,7 +504,9 @@ class Trace:
             self.frame(table).select(columns).collect()
             for table, columns in (("ops", join.OP_COLUMNS), ("graph_nodes", join.NODE_COLUMNS))
         )
-        return join.match_counts(ops, nodes) if nodes.height else join.match_counts(ops.clear(), nodes)
+        return (
+            join.count_matches_by_kind(ops, nodes) if nodes.height else join.count_matches_by_kind(ops.clear(), nodes)
+        )
 
     def select(
         self,
@@ -577,10 +581,10 @@ class Trace:
 
         The range is found even if an earlier selection excludes it.
         """
-        from tracekit.core.nvtx_instance import find_instance
+        from tracekit.core.nvtx_instance import find_range_instance
 
         recorded = TraceView(Plan(self._plan.source), self.path)
-        instance = find_instance(recorded.frame("nvtx_ranges"), nvtx, self.path)
+        instance = find_range_instance(recorded.frame("nvtx_ranges"), nvtx, self.path)
         return Selection(
             time=(instance.start_ns, instance.end_ns), process_id=instance.process_id, thread_id=instance.thread_id
         )

@@ -49,7 +49,9 @@ def innermost(path: str) -> tuple[float, int]:
         wanted = trace.frame("nvtx_ranges").filter(pl.col("kind") == "push_pop")
         ranges = wanted.select("process_id", "thread_id", "start_ns", "end_ns").collect()
     began = time.perf_counter()
-    found = intervals.NestingIndex.from_intervals(ranges, ["process_id", "thread_id"]).innermost(calls, "api_start_ns")
+    found = intervals.NestingIndex.from_intervals(ranges, ["process_id", "thread_id"]).find_innermost(
+        calls, "api_start_ns"
+    )
     return time.perf_counter() - began, len(found)
 
 

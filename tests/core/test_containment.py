@@ -69,7 +69,7 @@ def test_parents_are_the_shortest_containers(rows: list[Interval]) -> None:
 @given(st.lists(st.tuples(st.tuples(st.just(7), numbers, times, times | st.none()), st.booleans()), max_size=14))
 def test_parents_can_be_restricted_to_some_intervals(cases: list[tuple[Interval, bool]]) -> None:
     rows, allowed = [r for r, _ in cases], [a for _, a in cases]
-    found = find_shortest_containers(frame(rows), by=BY, among=pl.Series(allowed, dtype=pl.Boolean)).to_list()
+    found = find_shortest_containers(frame(rows), by=BY, is_candidate=pl.Series(allowed, dtype=pl.Boolean)).to_list()
     assert found == brute_parents(rows, allowed)
 
 
@@ -144,7 +144,7 @@ def test_latest_enclosing(rows: list[Interval], points: list[tuple[int, int | No
     ids = [100 - i for i in range(len(rows))]
     ranges = frame(rows).with_columns(pl.Series("range_id", ids, dtype=pl.Int64))
     asked = pl.DataFrame(points, schema=dict.fromkeys([*BY, "at_ns"], pl.Int64), orient="row")
-    got = find_latest_enclosing(asked.lazy(), ranges.lazy(), time="at_ns", by=BY).collect()
+    got = find_latest_enclosing(asked.lazy(), ranges.lazy(), time_column="at_ns", by=BY).collect()
     want = []
     for process, thread, t in points:
         around = [

@@ -109,7 +109,7 @@ def last(ranges: list[dict]) -> int | None:
 
 @given(captures())
 def test_kernels_get_their_call_and_the_ranges_around_it(tables) -> None:
-    linked = correlation(tables).columns("kernels", ADDED).to_dicts()
+    linked = correlation(tables).compute_columns("kernels", ADDED).to_dicts()
     calls, ranges = tables["api_calls"].to_dicts(), tables["nvtx_ranges"].to_dicts()
     assert len(linked) == tables["kernels"].height
     for kernel, link in zip(tables["kernels"].to_dicts(), linked, strict=True):
@@ -133,7 +133,7 @@ def test_kernels_get_their_call_and_the_ranges_around_it(tables) -> None:
 
 @given(captures())
 def test_ranges_are_projected_on_what_was_launched_inside_them(tables) -> None:
-    rows = correlation(tables).columns("nvtx_ranges", ADDED_TO_RANGES).to_dicts()
+    rows = correlation(tables).compute_columns("nvtx_ranges", ADDED_TO_RANGES).to_dicts()
     calls = tables["api_calls"].to_dicts()
     launched = [(k, call) for k in tables["kernels"].to_dicts() if (call := call_of(k, calls))]
     for r, row in zip(tables["nvtx_ranges"].to_dicts(), rows, strict=True):
@@ -170,7 +170,7 @@ def ranges_around(tables: dict[str, pl.DataFrame]) -> list[list[dict]]:
 @given(crossings(), st.sampled_from([1, 2, 3, MAX_PATH_LEVELS]))
 def test_projections_on_streams_count_what_was_launched_inside_the_outermost_ranges(tables, levels: int) -> None:
     with mock.patch.object(correlate, "MAX_PATH_LEVELS", levels):
-        projected = Correlation(declared(**tables)).projections()
+        projected = Correlation(declared(**tables)).compute_projections()
     inside = defaultdict(list)
     for kernel, around in zip(tables["kernels"].to_dicts(), ranges_around(tables), strict=True):
         for r in around[:levels]:
@@ -185,32 +185,32 @@ def test_projections_on_streams_count_what_was_launched_inside_the_outermost_ran
 def test_each_of_two_crossing_ranges_is_projected_on_a_launch_in_both() -> None:
     kernels = launches((1, 7, 8, 0))
     kernels["kernels"] = kernels["kernels"].with_columns(context_id=1, stream_id=7)
-    found = Correlation(declared(nvtx_ranges=nvtx(("a", 1, 0, 10), ("b", 1, 5, 15)), **kernels)).projections()
+    found = Correlation(declared(nvtx_ranges=nvtx(("a", 1, 0, 10), ("b", 1, 5, 15)), **kernels)).compute_projections()
     assert found.select("name", "gpu_op_count").cast({"name": pl.String}).rows() == [("a", 1), ("b", 1)]
 
 
 @given(captures())
 def test_columns_in_temporary_files_are_those_in_memory(tables) -> None:
     added = {"kernels": ADDED, "nvtx_ranges": ADDED_TO_RANGES}
-    kept = {name: correlation(tables).columns(name, columns) for name, columns in added.items()}
+    kept = {name: correlation(tables).compute_columns(name, columns) for name, columns in added.items()}
     with memory.limit_memory(0), mock.patch.object(correlate, "_PROJECTED_ROWS", 2):
         linked = correlation(tables)
         for name, columns in added.items():
-            assert linked.columns(name, columns).equals(kept[name])
+            assert linked.compute_columns(name, columns).equals(kept[name])
 
 
 def test_the_calls_of_a_table_are_found_once() -> None:
     linked = Correlation(declared(nvtx_ranges=nvtx(("a", 1, 0, 10)), **launches((1, 7, 8, 0))))
     with mock.patch.object(correlate, "find_first_rows", wraps=correlate.find_first_rows) as found:
-        linked.projections()
-        linked.columns("nvtx_ranges", ["gpu_op_count"])
-        linked.columns("kernels", ["range_path"])
+        linked.compute_projections()
+        linked.compute_columns("nvtx_ranges", ["gpu_op_count"])
+        linked.compute_columns("kernels", ["range_path"])
     assert found.call_count == len(ACTIVITIES)
 
 
 @given(captures())
 def test_a_path_is_that_of_the_parent_and_one_more_text(tables) -> None:
-    rows = correlation(tables).columns("nvtx_ranges", ADDED_TO_RANGES).to_dicts()
+    rows = correlation(tables).compute_columns("nvtx_ranges", ADDED_TO_RANGES).to_dicts()
     named = tables["nvtx_ranges"].to_dicts()
     by_id = {r["range_id"]: row for r, row in zip(named, rows, strict=True)}
     for r, row in zip(named, rows, strict=True):
@@ -310,7 +310,7 @@ def test_paths_of_crossing_ranges_have_the_limits_of_nested_ones(tables, levels:
         mock.patch.multiple(trees, MAX_LEVELS=levels, MAX_PATH_BYTES=size),
         mock.patch.object(correlate, "MAX_PATH_LEVELS", levels),
     ):
-        made = Correlation(declared(**tables)).columns("kernels", ["range_path", "range_depth"])
+        made = Correlation(declared(**tables)).compute_columns("kernels", ["range_path", "range_depth"])
         expected = []
         for around in ranges_around(tables):
             depth = pl.Series(range(1, len(around) + 1), dtype=pl.Int32)
@@ -324,12 +324,12 @@ def test_deep_and_long_paths_of_crossing_ranges_end_in_an_ellipsis() -> None:
     for count, name, levels in ((300, "x", MAX_PATH_LEVELS), (40, "y" * 999, trees.MAX_PATH_BYTES // 1000)):
         ranges = nvtx(*((name, 1, i, 1000 + i) for i in range(count)))
         found = Correlation(declared(nvtx_ranges=ranges, **launches((1, 900, 901, 0), (1, 950, 951, 0))))
-        made = found.columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
+        made = found.compute_columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
         assert made.rows() == [("/".join([*[name] * levels, "…"]), count)] * 2
 
 
 def test_the_path_of_crossing_ranges_holds_all_that_are_open() -> None:
     ranges = nvtx(("a", 1, 0, 100), ("b", 1, 10, 60), ("c", 1, 50, 90))
     found = Correlation(declared(nvtx_ranges=ranges, **launches(*((1, t, t + 1, 0) for t in (5, 20, 55, 70)))))
-    made = found.columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
+    made = found.compute_columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
     assert made.rows() == [("a", 1), ("a/b", 2), ("a/b/c", 3), ("a/c", 2)]

@@ -142,7 +142,7 @@ def test_overview_is_that_of_the_tables() -> None:
         kinds = dict(overview.sum_activity_times_by_kind(rolled).select("kind", "time_ns").iter_rows())
         assert kinds["tensor_core"] == table["tensor_core_kernel_time_ns"].sum()
         assert kinds["tensor_core"] + kinds["other_kernel"] == table["kernel_time_ns"].sum()
-        assert (kinds["graph"], overview.has_data(rolled)) == (0, True)
+        assert (kinds["graph"], overview.has_ops_or_gpu_activities(rolled)) == (0, True)
 
 
 def test_graphs_without_kernels_have_their_own_kind() -> None:
@@ -153,7 +153,7 @@ def test_graphs_without_kernels_have_their_own_kind() -> None:
 
 def test_a_capture_without_anything_has_no_utilization() -> None:
     rolled = Rollup.from_frames(declared())
-    assert not overview.has_data(rolled)
+    assert not overview.has_ops_or_gpu_activities(rolled)
     assert overview.compute_device_utilization(rolled).select("name", "busy_ns", "percent").rows() == [(None, 0, 0.0)]
 
 

@@ -143,7 +143,7 @@ def test_each_way_of_matching() -> None:
     made = join.compute_node_columns(ops, nodes_of(graph))
     assert made["op_id"].to_list() == ["A_1", "A_3", "A_2", "A_4"]
     assert made["gpu_time_ns"].to_list() == [0, 2 + 4, 1, 3]
-    assert join.match_counts(ops, nodes_of(graph)).select("match", "ops").rows() == [
+    assert join.count_matches_by_kind(ops, nodes_of(graph)).select("match", "ops").rows() == [
         ("name", 1), ("spelling", 1), ("suffix", 2), ("scope", 2), (None, 1),
     ]  # fmt: skip
 

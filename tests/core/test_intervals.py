@@ -89,7 +89,7 @@ def test_every_range_around_a_point_is_found_from_the_innermost_outwards(rows, p
     nest = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
     around = [enclosing_by_hand(rows, *p) for p in points]
     assert nest.count_enclosing(asked, "at").to_list() == [len(a) for a in around]
-    row, step = nest.innermost(asked, "at"), 1
+    row, step = nest.find_innermost(asked, "at"), 1
     while row.null_count() < len(row):
         assert row.to_list() == [a[-step] if len(a) >= step else None for a in around]
         asked, around = asked.filter(row.is_not_null()), [a for a in around if len(a) >= step]
@@ -107,7 +107,7 @@ def test_the_ranges_around_a_point_are_numbered_from_the_outermost_inwards(rows,
 @given(st.one_of(nested(), crossed(), tangled()), points_of)
 def test_innermost_is_the_enclosing_range_that_started_last(rows, points) -> None:
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
-    found = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).innermost(asked, "at")
+    found = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).find_innermost(asked, "at")
     assert found.to_list() == [innermost_by_hand(rows, *p) for p in points]
 
 
@@ -117,7 +117,7 @@ def test_times_too_far_apart_for_one_number_are_ranked(rows, points) -> None:
     points = [(track, min(t, 14) * FAR // 8) for track, t in points]
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
     nest = intervals.NestingIndex.from_intervals(frame(far), ["thread"])
-    assert nest.innermost(asked, "at").to_list() == [innermost_by_hand(far, *p) for p in points]
+    assert nest.find_innermost(asked, "at").to_list() == [innermost_by_hand(far, *p) for p in points]
 
 
 def parent_by_hand(rows, i) -> int | None:
@@ -230,7 +230,7 @@ def test_overlap_is_where_both_are_open(left, right) -> None:
 def test_no_points_and_no_ranges(count: int) -> None:
     nest = intervals.NestingIndex.from_intervals(frame([(0, 0, 0, 5)] * count), ["thread"])
     asked = pl.DataFrame(schema={"thread": pl.Int32, "at": pl.Int64})
-    assert nest.innermost(asked, "at").to_list() == []
+    assert nest.find_innermost(asked, "at").to_list() == []
     assert nest.find_parents().to_list() == [None] * count
 
 
@@ -244,5 +244,5 @@ def test_many_values_are_sought_in_parts() -> None:
 def test_an_ancestor_many_levels_up_is_found() -> None:
     rows = [(0, 0, 0, 1000), *((0, 0, i, 200 - i) for i in range(1, 60))]
     asked = pl.DataFrame({"thread": [0, 0], "at": [500, 150]}, schema={"thread": pl.Int32, "at": pl.Int64})
-    found = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).innermost(asked, "at").to_list()
+    found = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).find_innermost(asked, "at").to_list()
     assert found == [innermost_by_hand(rows, 0, 500), innermost_by_hand(rows, 0, 150)]

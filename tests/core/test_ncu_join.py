@@ -212,9 +212,9 @@ def test_what_is_counted() -> None:
     found = join.match_kernels(
         kernels([Launch(), Launch(), Launch("c")]), launches([Launch(), Launch("z"), Launch("z")])
     )
-    counted = join.match_counts(found, pl.DataFrame({"launch_id": [0, 1, 2]}))
+    counted = join.count_matches_by_kind(found, pl.DataFrame({"launch_id": [0, 1, 2]}))
     assert counted.rows() == [("order", 1, 1 / 3, 1), ("shape", 1, 1 / 3, 1), (None, 1, 1 / 3, 2)]
-    assert join.match_counts(None, None).height == 0
+    assert join.count_matches_by_kind(None, None).height == 0
 
 
 LAUNCHES = st.lists(

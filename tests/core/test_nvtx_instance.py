@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.test_report_reads import FIXTURES
 from tests.core.test_reports import Row, frames, nvtx
-from tracekit.core.nvtx_instance import Instance, RangeName, find_instance, parse_range_name
+from tracekit.core.nvtx_instance import Instance, RangeName, find_range_instance, parse_range_name
 from tracekit.errors import TracekitError
 
 ELSEWHERE = "Hint: choose one of the ranges with this name: "
@@ -26,7 +26,7 @@ RANGES = [
 
 
 def instance_of(text: str, rows: list[Row] = RANGES) -> Instance:
-    return find_instance(frames(nvtx_ranges=rows)("nvtx_ranges"), text)
+    return find_range_instance(frames(nvtx_ranges=rows)("nvtx_ranges"), text)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_names_may_be_categories_and_missing() -> None:
 
 
 def test_unknown_modes_are_refused() -> None:
-    with pytest.raises(ValueError, match="it must be 'extended' or 'dlprof'"):
+    with pytest.raises(ValueError, match="the mode must be 'extended' or 'dlprof'"):
         tensor_cores.uses_tensor_cores_expr(pl.col("name"), mode="exact")  # type: ignore[arg-type]
 
 

@@ -33,7 +33,7 @@ def test_ranges_of_the_same_names_below_the_same_names_are_one_node(drawn) -> No
     assert [nodes[a] == nodes[b] for a in range(len(ways)) for b in range(len(ways))] == [
         a == b for a in ways for b in ways
     ]
-    assert tree.paths().gather(nodes).to_list() == ["/".join(w) for w in ways]
+    assert tree.build_paths().gather(nodes).to_list() == ["/".join(w) for w in ways]
     assert tree.nodes["level"].gather(nodes).to_list() == [len(w) for w in ways]
     assert tree.nodes.height == len(set(ways)) + 1
 
@@ -57,7 +57,7 @@ def test_names_grow_below_nodes_that_are_there(drawn, added) -> None:
     base = pl.Series([nodes[row] for row, _ in added], dtype=pl.Int64)
     grown, found = tree.add_names(base, pl.Series([name for _, name in added], dtype=pl.String))
     ways = [(*way(parents, names, row), *(name or "").split("/")) for row, name in added]
-    assert grown.paths(nodes=found).gather(found).to_list() == ["/".join(w) for w in ways]
+    assert grown.build_paths(nodes=found).gather(found).to_list() == ["/".join(w) for w in ways]
     assert grown.nodes["level"].gather(found).to_list() == [len(w) for w in ways]
     assert grown.nodes.head(tree.nodes.height).equals(tree.nodes)
     assert grown.nodes.select("up", "part").is_unique().all()
@@ -72,11 +72,11 @@ def test_paths_are_neither_too_deep_nor_too_long() -> None:
         )
         assert tree.nodes["level"].gather(nodes).to_list() == [min(n, levels + 1) for n in range(1, count + 1)]
         assert nodes.slice(levels).n_unique() == 1
-        assert tree.paths()[nodes[-1]] == "/".join([*[name] * levels, trees.ELLIPSIS])
+        assert tree.build_paths()[nodes[-1]] == "/".join([*[name] * levels, trees.ELLIPSIS])
 
 
 def test_one_long_name_stays() -> None:
     name = "x" * 3 * trees.MAX_PATH_BYTES
     parents = pl.Series([None, 0], dtype=pl.Int64)
     tree, nodes = trees.build_range_tree(parents, compute_depths(parents), pl.Series([name, "a"], dtype=pl.Categorical))
-    assert tree.paths().gather(nodes).to_list() == [name, f"{name}/…"]
+    assert tree.build_paths().gather(nodes).to_list() == [name, f"{name}/…"]

@@ -1,1 +1,1 @@
-"""Analyze loaded traces: functions from polars frames to polars frames that neither read files nor know formats."""
+"""Analyze loaded traces. The functions take and return polars frames, and do not depend on file formats."""

@@ -67,16 +67,16 @@ class Correlation:
 
     frames: Frames
 
-    def columns(self, table: str, names: Sequence[str]) -> pl.DataFrame:
-        """Compute columns that correlation adds to a table.
+    def compute_columns(self, table: str, names: Sequence[str]) -> pl.DataFrame:
+        """Return columns that correlation adds to a table.
 
         Args:
             table: Name of a table that is declared in ``_correlation.toml``.
             names: Names of the columns, which ``_correlation.toml`` declares for this table.
 
         Returns:
-            A frame that contains the columns, with one row per row of the table, in the same order. It may contain
-            further columns that correlation adds to the table.
+            A frame with these columns, and possibly others that correlation adds to the table. It has one row per row
+            of the table, in the same order.
         """
         if table in WITH_STACKS:
             return stacks.build_stack_paths(
@@ -94,21 +94,22 @@ class Correlation:
             known |= self._memory_usage.to_dict()
         if table == "memory_events" and stacks.COLUMN in names:
             known[stacks.COLUMN] = self._memory_stack_paths
-        return pl.DataFrame([known[n] if n in known else correlated.column(n).alias(n) for n in names])
+        return pl.DataFrame([known[n] if n in known else correlated.compute_column(n).alias(n) for n in names])
 
-    def projections(self) -> pl.DataFrame:
-        """Project each NVTX range onto each stream on which it launched activities.
-
-        Returns:
-            The rows of the table ``nvtx_projections``.
-        """
+    def compute_projections(self) -> pl.DataFrame:
+        """Return the table ``nvtx_projections``: one row per NVTX range and stream with activities of the range."""
         launches = pl.concat([spill_frame(self.activities(t).read_launches_by_stream()) for t in ACTIVITIES])
         totals = pl.concat(
-            [self.ranges.push_pop_stream_totals(launches), self.ranges.start_end_stream_totals(launches)]
+            [
+                self.ranges.compute_push_pop_stream_totals(launches),
+                self.ranges.compute_start_end_stream_totals(launches),
+            ]
         )
         ordered = totals.sort("row", *STREAM)
         columns = ["range_id", "process_id", "kind", "thread_id", "domain_id", "domain", "name"]
-        described = self.frames("nvtx_ranges").select(columns).collect().with_columns(depth=self.ranges.column("depth"))
+        described = (
+            self.frames("nvtx_ranges").select(columns).collect().with_columns(depth=self.ranges.compute_column("depth"))
+        )
         return ordered.drop("row").hstack(described.select(pl.all().gather(ordered["row"])))
 
     @functools.cached_property
@@ -139,12 +140,12 @@ class Correlation:
         return Ranges(self.frames)
 
     def activities(self, table: str) -> Activities:
-        """Return the activities of a table such as ``kernels``, joined to their API calls and NVTX ranges."""
+        """Return the activities of a table, such as ``kernels``, with their API calls and NVTX ranges."""
         return self._activities.setdefault(table, Activities(self.frames, table, self.ranges))
 
     @functools.cached_property
     def _activities(self) -> dict[str, Activities]:
-        """The activities by table. Projections and the columns of the tables need the same calls and ranges."""
+        """The activities of each table, cached because projections and tables need the same calls and ranges."""
         return {}
 
 
@@ -158,11 +159,11 @@ class Ranges:
 
     frames: Frames
 
-    def column(self, name: str) -> pl.Series:
-        """Return one of the columns that correlation adds to ``nvtx_ranges``."""
-        return _scatter(self.push_pop_column(name), self.push_pop_ranges["row"], self.range_count)
+    def compute_column(self, name: str) -> pl.Series:
+        """Return the column with the given name that correlation adds to ``nvtx_ranges``."""
+        return _scatter(self.compute_push_pop_column(name), self.push_pop_ranges["row"], self.range_count)
 
-    def push_pop_column(self, name: str) -> pl.Series:
+    def compute_push_pop_column(self, name: str) -> pl.Series:
         """Return a computed column of the push/pop ranges, such as ``range_id``, ``depth`` or ``path``."""
         column: pl.Series = getattr(self, name)
         return column
@@ -211,7 +212,7 @@ class Ranges:
     def path(self) -> pl.Series:
         """Path of each push/pop range: the names from the outermost range down to it, joined by "/" (Categorical)."""
         tree, nodes = self.tree_and_nodes
-        return tree.paths().cast(pl.Categorical).gather(nodes)
+        return tree.build_paths().cast(pl.Categorical).gather(nodes)
 
     @functools.cached_property
     def tree_and_nodes(self) -> tuple[trees.Tree, pl.Series]:
@@ -225,7 +226,7 @@ class Ranges:
 
     @functools.cached_property
     def path_sizes(self) -> pl.Series:
-        """Number of bytes of the path of each push/pop range without limits, including a separator."""
+        """Number of bytes of the unlimited path of each push/pop range, including a separator."""
         return spill_series(forests.sum_over_ancestors(self.parent, self.part_sizes))
 
     @property
@@ -235,12 +236,12 @@ class Ranges:
         return names.collect()["name"]
 
     def add_crossed_call_paths(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
-        """Add to the tree the paths of API calls at which the innermost open range crosses another open range.
+        """Add the paths of API calls at which the innermost open range crosses another open range to a tree.
 
         The path of such a call differs from the path of its innermost range, because some open ranges are not ancestors
         of the innermost one. The open ranges are visited from the innermost one outwards, until all remaining ones are
         ancestors of the visited range. The ranges visited before are then added to the tree below that range. The
-        limits on paths are those of ``trees.range_tree``.
+        limits on paths are those of ``trees.build_range_tree``.
 
         Args:
             tree: The tree of range names.
@@ -263,7 +264,7 @@ class Ranges:
             outer = self.nesting.find_next_enclosing(pending, "api_start_ns", pending["row"])
             pending = pending.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
         for step in reversed(inner_ranges):
-            has_ended = trees.exceeds_limits(step["count"] - 1, sizes.gather(step["call"]))
+            has_ended = trees.paths_exceed_limits(step["count"] - 1, sizes.gather(step["call"]))
             inner = step.filter(~has_ended)
             size = sizes.gather(inner["call"]) + self.part_sizes.gather(inner["row"])
             sizes = sizes.scatter(inner["call"], size)
@@ -281,13 +282,13 @@ class Ranges:
             sizes: Number of bytes of each path, including a separator.
         """
         names = self.name.gather(paths["row"]).cast(pl.String).fill_null("")
-        return names.set(trees.exceeds_limits(paths["count"], sizes), trees.ELLIPSIS)
+        return names.set(trees.paths_exceed_limits(paths["count"], sizes), trees.ELLIPSIS)
 
     def project_onto_gpu(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Project all push/pop and start/end ranges onto the GPU.
 
         Args:
-            launches: The launches of all tables of activities, as ``Activities.launches`` returns them.
+            launches: The launches of all tables of activities, as ``Activities.read_launches`` returns them.
 
         Returns:
             The ``gpu_`` columns of ``nvtx_ranges``.
@@ -309,15 +310,15 @@ class Ranges:
             }
         )
 
-    def push_pop_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
+    def compute_push_pop_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the number and total duration of the activities that each push/pop range launched on each stream.
 
-        A launch counts for the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch, which are an innermost
-        one and its ancestors, unless they cross. Launches with the same innermost range and the same number of open
-        ranges have the same open ranges. Their totals are therefore rolled up together.
+        A launch counts for the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch. Unless ranges cross,
+        these are an innermost range and its ancestors. Launches with the same innermost range and the same number of
+        open ranges have the same open ranges. Their totals are therefore rolled up together.
 
         Args:
-            launches: The launches, as ``Activities.launches_by_stream`` returns them.
+            launches: The launches, as ``Activities.read_launches_by_stream`` returns them.
 
         Returns:
             One row per range and stream: ``row`` (row number in ``nvtx_ranges``), the columns of ``STREAM``,
@@ -370,10 +371,11 @@ class Ranges:
         return limited.with_columns(row=pl.coalesce("last", "row"), count=count).drop("last")
 
     def _find_outer_ranges(self, totals: pl.DataFrame) -> pl.Series:
-        """Return the next open range outwards from the range ``row``, which is the open range number ``level``.
+        """Return the row number of the next open range outside of each given range.
 
         Args:
-            totals: The columns ``row``, ``level`` and ``api_start_ns`` (time of an API call).
+            totals: The columns ``row`` (the range), ``level`` (number of the range among the open ranges, counted from
+                the outermost one) and ``api_start_ns`` (time of an API call).
         """
         outer = self.parent.gather(totals["row"])
         crossed = totals.with_row_index("total").filter(pl.col("level") != self.depth.gather(totals["row"]))
@@ -382,10 +384,11 @@ class Ranges:
         calls = self.push_pop_ranges.select(pl.col(THREAD).gather(crossed["row"])).hstack(crossed)
         return outer.scatter(crossed["total"], self.nesting.find_next_enclosing(calls, "api_start_ns", crossed["row"]))
 
-    def start_end_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
+    def compute_start_end_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the number and total duration of the activities launched during each start/end range, by stream.
 
-        Only launches of the process of the range are included. The columns are those of ``push_pop_stream_totals``.
+        Only launches of the process of the range are included. The columns are those of
+        ``compute_push_pop_stream_totals``.
         """
         if not self.start_end_ranges.height:
             launches = launches.clear()
@@ -422,17 +425,17 @@ class Activities:
     table: str
     ranges: Ranges
 
-    def column(self, name: str) -> pl.Series:
-        """Return the column with a given name, which must be one that correlation adds to the table."""
+    def compute_column(self, name: str) -> pl.Series:
+        """Return the column with the given name that correlation adds to the table."""
         if name in _API_CALL_COLUMNS:
             return self.copy_call_column(name)
         if name == "start_end_range_id":
-            return self.start_end_range_id()
+            return self.find_start_end_range_ids()
         if name == "range_path":
-            return self.range_path()
+            return self.build_range_path_column()
         if name == "range_depth" and self.ranges.nesting.has_crossings:
             return self.open_count.cast(pl.Int32)
-        column = self.ranges.push_pop_column(_RANGE_PROPERTIES[name]).gather(self.range_row)
+        column = self.ranges.compute_push_pop_column(_RANGE_PROPERTIES[name]).gather(self.range_row)
         return column.fill_null(0) if name == "range_depth" else column
 
     @functools.cached_property
@@ -443,7 +446,7 @@ class Activities:
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """The process, thread and time at which each activity was launched.
+        """Process, thread and time of the launch of each activity.
 
         The columns are ``process_id``, ``thread_id`` and ``api_start_ns``.
         """
@@ -461,14 +464,14 @@ class Activities:
     @functools.cached_property
     def range_row(self) -> pl.Series:
         """Row number of the innermost push/pop range that was open when each activity was launched, or null."""
-        return spill_series(self.ranges.nesting.innermost(self.calls, "api_start_ns"))
+        return spill_series(self.ranges.nesting.find_innermost(self.calls, "api_start_ns"))
 
     @functools.cached_property
     def open_count(self) -> pl.Series:
         """Number of push/pop ranges that were open when each activity was launched."""
         return self.ranges.nesting.count_enclosing(self.calls, "api_start_ns")
 
-    def range_path(self) -> pl.Series:
+    def build_range_path_column(self) -> pl.Series:
         """Return the path of all push/pop ranges that were open when each activity was launched (Categorical).
 
         The path contains all open ranges within the limits on paths, even if some of them cross. Paths of ranges that
@@ -478,10 +481,10 @@ class Activities:
         call_nodes = nodes.gather(self.range_row)
         if self.ranges.nesting.has_crossings:
             tree, call_nodes = self._add_crossed_paths(tree, call_nodes)
-        return tree.paths(nodes=call_nodes.drop_nulls()).cast(pl.Categorical).gather(call_nodes)
+        return tree.build_paths(nodes=call_nodes.drop_nulls()).cast(pl.Categorical).gather(call_nodes)
 
     def _add_crossed_paths(self, tree: trees.Tree, call_nodes: pl.Series) -> tuple[trees.Tree, pl.Series]:
-        """Add to the tree the paths of launches at which open ranges cross, and return it with the node of each launch.
+        """Return a tree extended by the paths of launches at which open ranges cross, and the node of each launch.
 
         Args:
             tree: The tree of range names.
@@ -499,15 +502,15 @@ class Activities:
         crossed_nodes = calls.join(known, on=_OPEN_RANGES, how="left", maintain_order="left")["node"]
         return tree, call_nodes.scatter(calls["row_of_call"], crossed_nodes)
 
-    def start_end_range_id(self) -> pl.Series:
+    def find_start_end_range_ids(self) -> pl.Series:
         """Return the id of the start/end range in which each activity was launched.
 
-        If several start/end ranges of the process are open at the launch, it is the one that started last.
+        If several start/end ranges of the process are open at the launch, the one that started last is used.
         """
         if not self.ranges.start_end_ranges.height:
             return pl.repeat(None, self.calls.height, dtype=pl.Int64, eager=True)
         points, ranges = self.calls.lazy(), self.ranges.start_end_ranges.lazy()
-        return find_latest_enclosing(points, ranges, time="api_start_ns", by=THREAD[:1]).collect()["range_id"]
+        return find_latest_enclosing(points, ranges, time_column="api_start_ns", by=THREAD[:1]).collect()["range_id"]
 
     def read_launches_by_stream(self) -> pl.DataFrame:
         """Return the rows of ``read_launches`` with the columns of the stream and ``range_row``.
@@ -518,7 +521,7 @@ class Activities:
         return self.read_launches().hstack(streams).with_columns(range_row=self.range_row)
 
     def read_launches(self) -> pl.DataFrame:
-        """Return the process, thread and time of each launch, and the time at which the launched activity ran.
+        """Return the process, thread and time of each launch, and the start and end of the launched activity.
 
         The columns are those of ``calls``, ``start_ns`` and ``end_ns``.
         """
@@ -527,7 +530,7 @@ class Activities:
 
 
 def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Look up the first row of a table for each pair of process id and correlation id.
+    """Return the number of the first row of a table with each pair of a process id and a correlation id.
 
     Args:
         table: The columns ``process_id`` and ``correlation_id`` of the table to search.
@@ -574,7 +577,7 @@ def build_range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> p
         One path per range (Categorical). A path of more than 256 levels or 16 KiB is shortened and ends in "/…".
     """
     tree, nodes = trees.build_range_tree(parent, depth, name)
-    return tree.paths().cast(pl.Categorical).gather(nodes)
+    return tree.build_paths().cast(pl.Categorical).gather(nodes)
 
 
 def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -654,7 +657,7 @@ def _compute_lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.S
     """Return the index of each pair of process and correlation id in a lookup array.
 
     For each process, the array has one element per correlation id from the smallest to the largest id of the process.
-    The index is null if the process is unknown or the id is not between these two.
+    The index is null if the process is unknown or the id is outside of this range.
 
     Args:
         keys: The columns ``process_id`` and ``correlation_id``.
@@ -709,5 +712,5 @@ def _scatter(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
 
 
 def _find_deepest_level(depth: pl.Series) -> int:
-    """Return the largest depth, limited to ``MAX_PATH_LEVELS``. It is 0 if there are no ranges."""
+    """Return the largest depth of ranges, limited to ``MAX_PATH_LEVELS``. It is 0 if there are no ranges."""
     return min(int(pl.Series([depth.max()], dtype=pl.Int64).fill_null(0).item()), MAX_PATH_LEVELS)

@@ -1,4 +1,4 @@
-"""Compute the depth, the root and combined values of the ancestors of every row of a forest.
+"""Compute the depth and the root of each row of a forest, and combine values of the row and its ancestors.
 
 A forest is represented by a column with the row number of each row's parent, which is null for a root. The functions
 use pointer jumping: in each round, every row refers to an ancestor twice as far up as in the previous round. A forest
@@ -48,7 +48,7 @@ def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) ->
 
 
 def _combine_numbers(parent: pl.Series, values: pl.Series, combine: Combine) -> pl.Series:
-    """Return the result of ``combine_ancestors`` for numbers. Blocks of rows are replaced in place.
+    """Return the result of ``combine_ancestors`` for numbers, replacing blocks of rows in place.
 
     The value and the reference of a row always belong together: the value combines the row with its ancestors below the
     row that it refers to. Rows may therefore use the results of the same round.
@@ -78,7 +78,7 @@ def compute_depths(parent: pl.Series) -> pl.Series:
 
 
 def sum_over_ancestors(parent: pl.Series, values: pl.Series) -> pl.Series:
-    """Return the sum of the values of each row of a forest and all its ancestors, null on and below a cycle."""
+    """Sum the values of each row of a forest and all its ancestors. Return null on and below a cycle."""
     return combine_ancestors(parent, values, lambda upper, lower: upper + lower)
 
 
@@ -109,7 +109,7 @@ def find_roots(parent: pl.Series) -> pl.Series:
 
 
 def find_nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
-    """Return the nearest row that matches, searching from each row itself upwards through its ancestors.
+    """Return the nearest matching row of each row of a forest: the row itself, or its nearest matching ancestor.
 
     Args:
         parent: Row number of the parent of each row, null for a root.
@@ -118,12 +118,12 @@ def find_nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
     Returns:
         One row number per row (Int64). It is null if neither the row nor any of its ancestors matches.
     """
-    nearest = find_roots(_keep_where(parent, ~matches))
-    return _keep_where(nearest, matches.gather(nearest))
+    nearest = find_roots(_replace_with_null_unless(parent, ~matches))
+    return _replace_with_null_unless(nearest, matches.gather(nearest))
 
 
-def _keep_where(rows: pl.Series, condition: pl.Series) -> pl.Series:
-    """Return row numbers that are null where a condition is not true."""
+def _replace_with_null_unless(rows: pl.Series, condition: pl.Series) -> pl.Series:
+    """Replace row numbers with null where a condition is not true."""
 
     def replace_rows_with_null(block: slice) -> npt.NDArray[np.int64]:
         here = rows[block].cast(pl.Int64).fill_null(-1)

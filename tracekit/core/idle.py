@@ -134,20 +134,20 @@ def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
         totals.append((part.cause, part.times.select(_DURATION.sum()).item()))
         return totals[-1][1]
 
-    main = max(_divide_by_cause(frames, idle, by_event=False), key=sum_part_times)
+    main = max(_divide_by_cause(frames, idle, divide_at_events=False), key=sum_part_times)
     rows = [(cause, time) for cause, time in totals if time]
     frame = pl.DataFrame(rows, schema={"cause": COLUMNS["cause"], "time_ns": pl.Int64}, orient="row")
     return IdleTimeTotals(frame.sort("time_ns", "cause", descending=[True, False]), main.find_longest_name())
 
 
 class _Part(NamedTuple):
-    """The part of the idle time that has the same cause.
+    """The idle time of GPUs that has one cause.
 
     Attributes:
         cause: The cause, a key of ``CAUSES``.
-        times: The disjoint intervals of this part, with the columns ``_TRACK``, ``start_ns`` and ``end_ns``.
-        events: The events of CPU threads that are the cause, with the same columns and ``name``. It has no rows if the
-            cause is not an event.
+        times: The disjoint idle intervals, with the columns ``_TRACK``, ``start_ns`` and ``end_ns``.
+        events: The events of CPU threads that are the cause, with the same columns and ``name``. The frame is empty if
+            the cause is not an event.
     """
 
     cause: str
@@ -155,12 +155,12 @@ class _Part(NamedTuple):
     events: pl.DataFrame
 
     def add_names_to_times(self) -> pl.DataFrame:
-        """Return the intervals with the column ``name``, the name of the innermost event or null."""
-        innermost = NestingIndex.from_intervals(self.events, _TRACK).innermost(self.times, "start_ns")
+        """Return the idle intervals with the column ``name``: the name of the innermost event, or null."""
+        innermost = NestingIndex.from_intervals(self.events, _TRACK).find_innermost(self.times, "start_ns")
         return self.times.with_columns(name=self.events["name"].gather(innermost))
 
     def find_longest_name(self) -> str | None:
-        """Return the name with the longest total time, or None if no event has a name.
+        """Return the event name with the longest total time, or None if no event has a name.
 
         If several names have the same time, the alphabetically first one is returned.
         """
@@ -177,13 +177,13 @@ class _Part(NamedTuple):
         return name
 
 
-def _divide_by_cause(frames: Frames, idle: pl.DataFrame, *, by_event: bool = True) -> Iterator[_Part]:
-    """Yield the parts of the idle intervals of GPUs with each cause, in the order of ``CAUSES``.
+def _divide_by_cause(frames: Frames, idle: pl.DataFrame, *, divide_at_events: bool = True) -> Iterator[_Part]:
+    """Yield the idle times of GPUs with each cause, in the order of ``CAUSES``.
 
     Args:
         frames: Function that returns the declared table with a given name.
         idle: Disjoint intervals in which GPUs are idle.
-        by_event: Whether intervals are divided where an event starts or ends.
+        divide_at_events: Whether intervals are divided where an event starts or ends.
     """
     waits = _add_launching_threads(idle, _read_gpu_launches(frames))
     rest = waits.select(*_TRACK, "start_ns", end_ns=pl.col("launched_ns"))
@@ -196,13 +196,15 @@ def _divide_by_cause(frames: Frames, idle: pl.DataFrame, *, by_event: bool = Tru
         relevant = events.join(tracks, on=_THREAD, how="inner")
         if relevant.is_empty():
             continue
-        covered, rest = _split_by_overlap(rest, relevant if by_event else _merge_events(relevant, rest["end_ns"].max()))
+        covered, rest = _split_by_overlap(
+            rest, relevant if divide_at_events else _merge_events(relevant, rest["end_ns"].max())
+        )
         yield _Part(cause, covered, relevant)
     yield _Part("other", pl.concat([without_thread, rest]), _NO_EVENTS)
 
 
 def _merge_events(events: pl.DataFrame, last_ns: object) -> pl.DataFrame:
-    """Merge the events of each track that overlap or touch. Events with a null end extend to ``last_ns``."""
+    """Merge the events of each device and thread that overlap or touch. A null end is replaced with ``last_ns``."""
     ends = pl.col("end_ns").fill_null(pl.lit(last_ns, pl.Int64))
     return intervals.merge_intervals(events.with_columns(ends), by=_TRACK)
 

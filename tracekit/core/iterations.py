@@ -62,12 +62,12 @@ class Iterations(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The first aggregated iteration, as its number in the capture, counted from 0."""
+        """Number of the first aggregated iteration. Iterations of the capture are numbered from 0."""
         return int(self.aggregated["iteration"][0])
 
     @property
     def last(self) -> int:
-        """The last aggregated iteration, as its number in the capture, counted from 0."""
+        """Number of the last aggregated iteration. Iterations of the capture are numbered from 0."""
         return int(self.aggregated["iteration"][-1])
 
     @property
@@ -197,7 +197,7 @@ def _choose_aggregated_iterations(span: Span | None, last_iteration: int, mode: 
     first, stop = low or 0, last_iteration if high is None else high
     if (first > stop and not (high is None and first > last_iteration)) or first < 0:
         raise TracekitError(
-            f"invalid range of iterations {first}:{stop}: it is negative or ends before it starts",
+            f"invalid range of iterations {first}:{stop}: the range is negative or ends before it starts",
             hint=f"pass A:B with 0 <= A <= B <= {last_iteration}",
         )
     if first > last_iteration and mode == "extended":

@@ -1,4 +1,4 @@
-"""Compute from allocations and deallocations how much memory is in use, and which allocations make up its peak."""
+"""Compute the memory in use from allocations and deallocations, and find its peaks and the allocations at a peak."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def compute_memory_usage(allocations: pl.DataFrame) -> pl.DataFrame:
 
 
 def select_memory_changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
-    """Return the changes of the memory in use within a time window, and the memory in use at its start.
+    """Return the changes of the memory in use within a time window, and the memory in use at the start of the window.
 
-    The memory in use at the start is given by the last earlier change of each kind of memory on each device. This row
-    is omitted if no memory is in use.
+    For each kind of memory on each device, the memory in use at the start is the last change before the window. This
+    row is omitted if no memory is in use.
 
     Args:
-        changes: Changes of the memory in use, as ``memory_usage`` returns them.
+        changes: Changes of the memory in use, as ``compute_memory_usage`` returns them.
         window: Start and end ``[a, b)`` in ns. Either may be None.
 
     Returns:
@@ -114,10 +114,10 @@ def select_memory_changes_in_window(changes: pl.DataFrame, window: tuple[int | N
 
 
 def find_memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
-    """Return when the memory in use was first at its maximum, for each kind of memory on each device.
+    """Return the first maximum of the memory in use for each kind of memory on each device.
 
     Args:
-        changes: Changes of the memory in use, as ``memory_usage`` returns them.
+        changes: Changes of the memory in use, as ``compute_memory_usage`` returns them.
 
     Returns:
         One row per device and kind of memory, sorted by both. The columns are ``device_id``, ``memory_kind``, the time
@@ -152,7 +152,7 @@ def select_allocations_at_peak(allocations: pl.DataFrame, peaks: pl.DataFrame) -
     return joined.filter(started, ~ended.fill_null(value=False))
 
 
-def _is_before_peak_expr(time: str, event: str) -> pl.Expr:
-    """Return an expression for whether an event precedes the event of the peak. Ids decide if times are equal."""
-    earlier = pl.col(time) < pl.col("peak_ns")
-    return earlier | ((pl.col(time) == pl.col("peak_ns")) & (pl.col(event) < pl.col("peak_event_id")))
+def _is_before_peak_expr(time_column: str, event_column: str) -> pl.Expr:
+    """Return an expression for whether an event precedes the event of the peak, in order of time and id."""
+    time, event = pl.col(time_column), pl.col(event_column)
+    return (time < pl.col("peak_ns")) | ((time == pl.col("peak_ns")) & (event < pl.col("peak_event_id")))

@@ -23,7 +23,7 @@ COLUMNS = ("start_ns", "end_ns", "kind", "process_id", "thread_id", "domain", "n
 
 
 class RangeName(NamedTuple):
-    """A parsed name of a range: ``RANGE[@DOMAIN][/INDEX]``.
+    """The parsed name of an NVTX range: ``RANGE[@DOMAIN][/INDEX]``.
 
     Attributes:
         name: Name of the range.
@@ -37,7 +37,7 @@ class RangeName(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """The time of one instance of a range, and the process and thread to which it belongs.
+    """The start, end, process and thread of one instance of an NVTX range.
 
     Attributes:
         start_ns: Start of the range.
@@ -54,7 +54,7 @@ class Instance(NamedTuple):
 
 
 def parse_range_name(text: str) -> RangeName:
-    """Parse the name of a range: ``RANGE[@DOMAIN][/INDEX]``.
+    """Parse the name of an NVTX range: ``RANGE[@DOMAIN][/INDEX]``.
 
     The characters ``@``, ``/`` and backslash are part of a name if a backslash precedes them. A slash separates an
     index only if nothing but digits follows it.
@@ -66,8 +66,8 @@ def parse_range_name(text: str) -> RangeName:
     return RangeName(name, domain, int(parts["number"] or 0))
 
 
-def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> Instance:
-    """Return the instance of a range that a string such as ``RANGE[@DOMAIN][/INDEX]`` specifies.
+def find_range_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> Instance:
+    """Return the instance of an NVTX range that a string of the form ``RANGE[@DOMAIN][/INDEX]`` specifies.
 
     Args:
         ranges: The table ``nvtx_ranges``.
@@ -107,11 +107,11 @@ def _format_domain(domain: str) -> str:
 
 
 def _create_missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
-    """Return a hint for a range that does not exist.
+    """Return a hint that lists alternatives to an NVTX range that does not exist.
 
-    The hint lists the domains that have a range with this name. If there are none, it lists the ranges of the requested
-    domain, and if there are none either, all domains. If names of ranges contain the requested name, only these are
-    listed, because frameworks add arguments to names.
+    The hint lists the domains that have a range with this name. If no domain has one, the hint lists the ranges of the
+    requested domain. If this domain has no ranges, all domains are listed. If names of ranges contain the requested
+    name, only these names are listed, because frameworks add arguments to names.
     """
     elsewhere = domains.filter(names == target.name).unique().sort().to_list()
     if elsewhere:

@@ -1,4 +1,4 @@
-"""Find the next context switch of the same thread after each context switch."""
+"""Find the context switch of the same thread that follows each context switch."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def create_nullable_series(
     values: npt.NDArray[Any], is_valid: Callable[[slice], npt.NDArray[np.bool_]] | None = None
 ) -> pl.Series:
-    """Convert a numpy array of integers to a polars column without a name that has nulls.
+    """Convert a numpy array of integers to an unnamed polars column with nulls.
 
     Args:
         values: The integers.
@@ -39,7 +39,7 @@ def create_nullable_series(
 
 
 def spill_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Write the columns of a large frame to temporary files and return them memory-mapped from there.
+    """Write a large frame to temporary files, and return a frame that is memory-mapped from these files.
 
     A small frame is returned unchanged. Otherwise, each column of the result has a single chunk, because polars would
     copy all columns of a frame whose columns have different chunks.
@@ -50,7 +50,7 @@ def spill_frame(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def spill_series(values: pl.Series) -> pl.Series:
-    """Write a column of numbers to a temporary file and return it memory-mapped from there, if it is large.
+    """Write a large column of numbers to a temporary file, and return a column that is memory-mapped from this file.
 
     A small column is returned unchanged.
     """
@@ -58,7 +58,7 @@ def spill_series(values: pl.Series) -> pl.Series:
 
 
 def _spill_column(values: pl.Series) -> pl.Series:
-    """Write a column to a temporary file and return it memory-mapped from there."""
+    """Write a column to a temporary file, and return a column that is memory-mapped from this file."""
     import pyarrow as pa
 
     (spilled,) = memory.spill_to_temporary_file(pa.table([values.rechunk().to_arrow()], [values.name])).columns

@@ -71,7 +71,7 @@ def read_stack_ids_of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.Lazy
 
 
 def _build_distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
-    """Return the path of each stack id.
+    """Return the paths of the call stacks with the given ids.
 
     The stacks are processed in batches with a limited number of frames, to limit memory use.
     """
@@ -92,13 +92,13 @@ def _build_distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedAr
 
 
 def _build_parent_ids(stacks: pl.DataFrame) -> Int64Array:
-    """Return an array of the parents of all stacks, in which the index is the id of the stack. 0 means no parent."""
+    """Return an array with the id of the parent of each call stack, indexed by stack id. 0 means no parent."""
     parent = stacks["parent_id"].fill_null(0).to_numpy().astype(np.int64)
     return np.concatenate(([0], np.where((parent < 0) | (parent > len(parent)), 0, parent)))
 
 
 def _compute_max_path_bytes(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
-    """Return the limit in bytes to which paths are shortened, so that their sum does not exceed ``MAX_TOTAL_BYTES``."""
+    """Return the limit in bytes for each path with which the sum of all paths is at most ``MAX_TOTAL_BYTES``."""
     rows = pl.Series(np.where(parents[1:] > 0, parents[1:] - 1, -1))
     up = pl.select(pl.when(rows >= 0).then(rows)).to_series()
     whole = sum_over_ancestors(up, pl.Series(sizes[1:])).fill_null(MAX_PATH_BYTES).to_numpy()[ids - 1]
@@ -111,7 +111,7 @@ def _compute_max_path_bytes(parents: Int64Array, sizes: Int64Array, ids: Int64Ar
 def _shorten_paths(
     edges: Int64Array, labels: Int64Array, sizes: Int64Array, limit: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Replace the outer frames of stacks whose paths exceed the limit with an ellipsis.
+    """Replace the outer frames of call stacks with an ellipsis if their paths exceed the limit.
 
     Args:
         edges: Index of the first frame of each stack, followed by the total number of frames.

@@ -38,7 +38,7 @@ def uses_tensor_cores_expr(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr
         ValueError: The mode is unknown.
     """
     if mode not in ("extended", "dlprof"):
-        raise ValueError(f"unknown mode {mode!r}: it must be 'extended' or 'dlprof'")
+        raise ValueError(f"unknown mode {mode!r}: the mode must be 'extended' or 'dlprof'")
     classify = _classify_by_extended_rules if mode == "extended" else _classify_by_dlprof_rules
     return name.map_batches(
         lambda names: _classify_distinct_names(names, classify), return_dtype=pl.Boolean, is_elementwise=True
@@ -46,7 +46,7 @@ def uses_tensor_cores_expr(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr
 
 
 def support_status_expr(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
-    """Return an expression for whether each op type can run on Tensor Cores, as the code that DLProf uses.
+    """Return an expression for DLProf's code that states whether an op type can run on Tensor Cores.
 
     Args:
         op_type: Op types such as ``conv2d``. Upper and lower case are equivalent.
@@ -147,9 +147,9 @@ def _expand_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _load_op_types_by_support(framework: str) -> Mapping[str, list[str]]:
-    """Return the op types of a framework by whether they can use Tensor Cores.
+    """Return the lists ``eligible`` and ``maybe`` of the op types of a framework.
 
-    The list ``eligible`` contains op types that can use them. The list ``maybe`` contains op types for which this
+    The list ``eligible`` contains op types that can use Tensor Cores. For the op types in the list ``maybe``, this
     depends on the ops that an op consists of.
     """
     types: Mapping[str, Mapping[str, list[str]]] = schemas.load_tensor_core_rules()["ops"]

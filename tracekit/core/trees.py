@@ -31,7 +31,7 @@ _NODE = {"up": pl.Int64(), "part": pl.String(), "level": pl.Int64()}
 
 
 class Tree(NamedTuple):
-    """A tree of names.
+    """A tree of names. The path of a node consists of the names from the outermost node to this node.
 
     Attributes:
         nodes: One row per node, parents before children: ``up`` (row number of the parent), ``part``, ``level`` (0 for
@@ -96,7 +96,7 @@ class Tree(NamedTuple):
             yield order.slice(start, size)
             start += size
 
-    def paths(self, *, nodes: pl.Series | None = None) -> pl.Series:
+    def build_paths(self, *, nodes: pl.Series | None = None) -> pl.Series:
         """Return the paths of nodes.
 
         Args:
@@ -105,7 +105,11 @@ class Tree(NamedTuple):
         Returns:
             One string per node of the tree.
         """
-        needed = self.is_on_path(nodes) if nodes is not None else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
+        needed = (
+            self.mark_nodes_and_ancestors(nodes)
+            if nodes is not None
+            else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
+        )
         index = pl.repeat(None, self.nodes.height, dtype=pl.Int64, eager=True)  # of each node in the paths so far
         by_level, count = [], 0
         upper = pl.Series([], dtype=pl.String)
@@ -121,7 +125,7 @@ class Tree(NamedTuple):
             count += len(paths)
         return pl.concat(by_level).gather(index).alias("path")
 
-    def is_on_path(self, nodes: pl.Series) -> pl.Series:
+    def mark_nodes_and_ancestors(self, nodes: pl.Series) -> pl.Series:
         """Return whether each node of the tree is in ``nodes`` or is an ancestor of a node in ``nodes``."""
         marked = pl.repeat(False, self.nodes.height, eager=True)  # noqa: FBT003
         marked = marked.scatter(nodes.unique(), True)  # noqa: FBT003
@@ -132,7 +136,7 @@ class Tree(NamedTuple):
 
 
 def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tree, pl.Series]:
-    """Build the tree of the names of nested ranges.
+    """Return the tree of the names of nested ranges, and the node of each range.
 
     A path has at most 256 levels and at most 16 KiB, except that the name of an outermost range may be longer. Ranges
     whose paths would exceed these limits share one node, "…", below their nearest ancestor within the limits.
@@ -145,7 +149,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
     Returns:
         The tree, and the node of each range.
     """
-    too_deep = _exceeds_limits(parent, depth, name)
+    too_deep = _range_paths_exceed_limits(parent, depth, name)
 
     def compute_levels(block: slice) -> npt.NDArray[np.int64]:
         return (
@@ -225,7 +229,7 @@ def _assign_numbers_to_pairs(
 
 
 def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes: npt.NDArray[np.int64]) -> Tree:
-    """Add a node "…" below the nodes of the nearest ancestors of some ranges, and set the nodes of these ranges."""
+    """Add a node "…" below the node of the nearest ancestor of each given range, and assign it to the range."""
 
     def find_ancestor_nodes(block: slice) -> npt.NDArray[np.int64]:
         ancestors: npt.NDArray[np.int64] = nodes[nearest.gather(create_series(rows[block])).to_numpy()]
@@ -254,25 +258,25 @@ def compute_part_sizes(name: pl.Series) -> pl.Series:
     return create_series(sorting.map_blocks(compute_sizes, len(name), np.int64))
 
 
-def exceeds_limits(level: pl.Series, size: pl.Series) -> pl.Series:
+def paths_exceed_limits(level: pl.Series, size: pl.Series) -> pl.Series:
     """Return whether paths have more than ``MAX_LEVELS`` levels, or several levels and too many bytes.
 
     Args:
         level: Number of levels of each path.
-        size: Sum of the ``compute_part_sizes`` of the names of each path, which must not exceed ``MAX_PATH_BYTES``.
+        size: Size of each path in bytes: the sum of the ``compute_part_sizes`` of its names.
     """
     return (level > MAX_LEVELS) | ((level > 1) & (size > MAX_PATH_BYTES))
 
 
-def _exceeds_limits(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
-    """Return whether the path of each range exceeds the limits."""
+def _range_paths_exceed_limits(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
+    """Return whether the path of each range exceeds the limits on paths."""
     sizes = compute_part_sizes(name)
     if _find_largest_number(depth) * _find_largest_number(sizes) <= MAX_PATH_BYTES:
         return depth > MAX_LEVELS
-    return exceeds_limits(depth, sum_over_ancestors(parent, sizes))
+    return paths_exceed_limits(depth, sum_over_ancestors(parent, sizes))
 
 
 def _find_largest_number(numbers: pl.Series) -> int:
-    """Return the largest of the integers, or 0 if there are none."""
+    """Return the largest of the given integers, or 0 if there are none."""
     largest = numbers.max()
     return largest if isinstance(largest, int) else 0

@@ -256,7 +256,7 @@ class FigureRows:
         from tracekit.core.figures import overview
 
         rollup = self.rollup()
-        if not overview.has_data(rollup):
+        if not overview.has_ops_or_gpu_activities(rollup):
             raise self.create_missing_data_error("ops or GPU activities", _CUDA_AND_NVTX)
         return rollup
 

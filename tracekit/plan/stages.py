@@ -167,9 +167,11 @@ class Correlated(Stage):
         """Compute the table ``nvtx_projections``, or the columns that correlation adds to another table."""
         if name == PROJECTIONS:
             has_ranges = self._base.count("nvtx_ranges") > 0
-            return self._correlation.projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
+            return (
+                self._correlation.compute_projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
+            )
         if self._base.count(name) and (name not in WITH_CALLS or self._base.count("api_calls")):
-            return self._correlation.columns(name, columns).to_arrow()
+            return self._correlation.compute_columns(name, columns).to_arrow()
         return self._compute_uncorrelated_columns(name, columns)
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:

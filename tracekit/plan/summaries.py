@@ -28,4 +28,4 @@ def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = Fals
     source = compare.Source(view.frame, rollup, exact_names)
     counts = {table: view.count(table) for tables in compare.RECORDED.values() for table in tables}
     facts = compare.collect_capture_facts(view.info, source, counts)
-    return compare.summarize(source, kinds=kinds, facts=facts)
+    return compare.summarize_trace(source, kinds=kinds, facts=facts)

@@ -23,23 +23,23 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=5,
 )
-VALID = baseline.to_json(summary_of([("a", 0, 1, 5), ("b", None, 2, 7)]))
+VALID = baseline.encode_summary(summary_of([("a", 0, 1, 5), ("b", None, 2, 7)]))
 
 
 def test_a_baseline_is_the_same_summary() -> None:
     summary = Summarizer(tuple(compare.KINDS)).summarize(made.run(1))
-    again = baseline.from_json(json.loads(json.dumps(baseline.to_json(summary))))
+    again = baseline.decode_summary(json.loads(json.dumps(baseline.encode_summary(summary))))
     assert again.samples.equals(summary.samples)
     assert again.samples.schema == summary.samples.schema
     assert (again.units, again.facts) == (summary.units, summary.facts)
-    assert len(json.dumps(baseline.to_json(summary))) < 100_000
+    assert len(json.dumps(baseline.encode_summary(summary))) < 100_000
 
 
 @settings(max_examples=examples(100))
 @given(st.lists(SAMPLE, max_size=8))
 def test_round_trip(samples: list[Any]) -> None:
     summary = summary_of(samples)
-    again = baseline.from_json(json.loads(json.dumps(baseline.to_json(summary))))
+    again = baseline.decode_summary(json.loads(json.dumps(baseline.encode_summary(summary))))
     assert again.samples.equals(summary.samples)
 
 
@@ -96,7 +96,11 @@ def test_round_trip(samples: list[Any]) -> None:
             'each value in "row" of the baseline must be an integer of at least 0 and below 1',
         ),
         ("names", [["kernels", "a"], ["kernels", "a"]], None),
-        ("row", [0, 0, 1], '"unit" in the baseline must be a list with one integer per row, as long as the list "row"'),
+        (
+            "row",
+            [0, 0, 1],
+            '"unit" in the baseline must be a list with one value per sample, as long as the list "row"',
+        ),
         ("row", [0, -1], 'each value in "row" of the baseline must be an integer of at least 0 and below 2'),
         ("row", [0, None], 'each value in "row" of the baseline must be an integer of at least 0 and below 2'),
         (
@@ -123,24 +127,24 @@ def test_round_trip(samples: list[Any]) -> None:
 def test_wrong_values(key: str, value: object, message: str | None) -> None:
     changed = {**VALID, key: value}
     if message is None:
-        assert baseline.from_json(changed).samples.height == 2
+        assert baseline.decode_summary(changed).samples.height == 2
         return
     with pytest.raises(CorruptTraceError) as raised:
-        baseline.from_json(changed)
+        baseline.decode_summary(changed)
     assert message in str(raised.value)
 
 
 def test_other_wrong_values() -> None:
     with pytest.raises(CorruptTraceError, match="not a tracekit baseline"):
-        baseline.from_json([1])
+        baseline.decode_summary([1])
     with pytest.raises(UnsupportedVersionError, match="version 3, but only version 2 is supported"):
-        baseline.from_json({**VALID, "version": 3})
+        baseline.decode_summary({**VALID, "version": 3})
     twice = {**VALID, "row": [0, 0], "unit": [0, 0]}
     with pytest.raises(CorruptTraceError, match='two entries of the baseline have the same "row"'):
-        baseline.from_json(twice)
+        baseline.decode_summary(twice)
     missing = {k: v for k, v in VALID.items() if k != "bytes"}
     with pytest.raises(CorruptTraceError, match='"bytes" in the baseline must be a list'):
-        baseline.from_json(missing)
+        baseline.decode_summary(missing)
 
 
 @settings(max_examples=examples(300))
@@ -153,7 +157,7 @@ def test_any_values_are_a_baseline_or_an_error(key: str, value: object, index: i
     else:
         changed[key] = value
     try:
-        summary = baseline.from_json(changed)
+        summary = baseline.decode_summary(changed)
     except TracekitError:
         return
     frame = compare.compare(summary, summary, ["kernels"]).frame("kernels")
@@ -163,12 +167,12 @@ def test_any_values_are_a_baseline_or_an_error(key: str, value: object, index: i
 def test_baselines_of_the_first_version_have_no_longest_event() -> None:
     first = {k: v for k, v in VALID.items() if k != "max_ns"}
     with pytest.raises(CorruptTraceError, match='"max_ns" in the baseline must be a list'):
-        baseline.from_json(first)
-    summary = baseline.from_json({**first, "version": 1})
+        baseline.decode_summary(first)
+    summary = baseline.decode_summary({**first, "version": 1})
     assert summary.samples["max_ns"].null_count() == summary.samples.height
-    assert summary.samples.drop("max_ns").equals(baseline.from_json(VALID).samples.drop("max_ns"))
+    assert summary.samples.drop("max_ns").equals(baseline.decode_summary(VALID).samples.drop("max_ns"))
 
 
 def test_an_empty_summary() -> None:
     empty = Summary(pl.DataFrame(schema=compare.SAMPLES))
-    assert baseline.from_json(baseline.to_json(empty)).samples.equals(empty.samples)
+    assert baseline.decode_summary(baseline.encode_summary(empty)).samples.equals(empty.samples)

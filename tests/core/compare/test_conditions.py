@@ -69,13 +69,16 @@ def test_patterns() -> None:
         ("gpu_time[x] > 5%", "unknown kind 'gpu_time' in 'gpu_time[x] > 5%'\nHint: choose one of these kinds: kernels"),
         (
             "gpu_time > 5",
-            "has a unit that does not fit the metric\nHint: write the limit of gpu_time in %, ns, us, µs, ms, s",
+            "has no unit, which gpu_time does not allow\nHint: write the limit of gpu_time in %, ns, us, µs, ms, s",
         ),
         (
             "kernel_count > 5ms",
-            "has a unit that does not fit the metric\nHint: write the limit of kernel_count without a unit or in %",
+            "has the unit 'ms', which kernel_count does not allow\nHint: write the limit of kernel_count without a unit or",
         ),
-        ("slower > 5%", "has a unit that does not fit the metric\nHint: write the limit of slower without a unit"),
+        (
+            "slower > 5%",
+            "has the unit '%', which slower does not allow\nHint: write the limit of slower without a unit",
+        ),
         ("kernels[x] > 5", "write the limit of kernels in %, ns"),
     ],
 )

@@ -258,7 +258,7 @@ def test_sides_of_several_ranks_are_added_up() -> None:
 
 
 def summary_of_iterations(count: int) -> Summary:
-    """A summary of a kernel that takes 1 ns times the number of the iteration, in units as ``summarize`` forms them."""
+    """A summary of a kernel that takes 1 ns times the iteration number, in units as ``summarize_trace`` forms them."""
     size = 1
     while count > MAX_UNITS * size:
         size *= 2

@@ -40,7 +40,9 @@ def test_rows_of_one_side() -> None:
 
 def test_tables_that_cannot_be_compared() -> None:
     a = stats((0, "k", 5, 2.5))
-    with pytest.raises(MissingTableError, match="the outputs have neither rank_stats nor all_stats in common"):
+    with pytest.raises(
+        MissingTableError, match="the outputs of the two jobs have neither the table rank_stats nor all_stats in common"
+    ):
         subtract_statistics({"rank_stats": a}, {"all_stats": a})
     with pytest.raises(SchemaError, match="table rank_stats does not have the same columns in both outputs"):
         subtract_statistics({"rank_stats": a}, {"rank_stats": a.drop("Mean")})

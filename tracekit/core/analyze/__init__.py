@@ -47,7 +47,7 @@ _MAX_TIME = (1 << 63) - 1
 
 
 def find_rule(name: str) -> Rule:
-    """Return the rule with the given name, which must not contain options.
+    """Return the rule with the given name. The name must not contain options.
 
     Raises:
         UnknownFormatError: No rule has this name.
@@ -110,7 +110,7 @@ def _is_valid_value(option: Option, value: int) -> bool:
 
 
 def _restrict_frames_to_window(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
-    """Return a function like ``frames`` whose tables contain only the rows that overlap a time window."""
+    """Return a version of ``frames`` whose tables contain only the rows that overlap a time window."""
     if window == (None, None):
         return frames
 

@@ -1,4 +1,4 @@
-"""Define rules. A rule consists of a function that finds problems in the tables of a trace, and the printed columns."""
+"""Define rules. A rule consists of a function that finds problems in a trace, and of the columns to print."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Rule:
     find_rows: RowsFunction
 
     def __call__(self, request: Request) -> ReportTable:
-        """Apply the rule, and return its rows. The column ``row`` of the result numbers them from 1."""
+        """Return the rows that the rule finds, numbered from 1 in the column ``row``."""
         rows = self.find_rows(request)
         limit = request.values["rows"]
         listed = rows if limit == ALL_ROWS else rows.head(limit)
@@ -96,6 +96,6 @@ def rule(*columns: ReportColumn, options: Mapping[str, Option] | None = None) ->
 
 
 def sort_longest_first(rows: pl.DataFrame, *ties: str) -> pl.DataFrame:
-    """Sort rows by descending ``duration_ns``, and rows of equal duration by start and the columns ``ties``."""
+    """Sort rows by descending ``duration_ns``. Sort rows of equal duration by start, then by the columns ``ties``."""
     keys: Sequence[str] = ("duration_ns", "start_ns", *ties)
     return rows.sort(keys, descending=[True] + [False] * (len(keys) - 1), maintain_order=True)

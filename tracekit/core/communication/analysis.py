@@ -1,4 +1,4 @@
-"""Analyze the communication between the ranks of a set, starting from the tables of each trace."""
+"""Analyze the communication between ranks, starting from the tables of the trace of each rank."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def read_call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
 
 
 def _correlate_frames(frames: Frames) -> Frames:
-    """Return a function like ``frames`` whose kernels and NVTX ranges also have columns that correlation adds."""
+    """Return a version of ``frames`` in which kernels and NVTX ranges have the columns that correlation adds."""
     correlation = Correlation(frames)
 
     @functools.cache
     def read_correlated_table(name: str) -> pl.DataFrame:
-        return correlation.columns(name, _ADDED[name])
+        return correlation.compute_columns(name, _ADDED[name])
 
     def read_table(name: str) -> pl.LazyFrame:
         if name not in _ADDED:
@@ -87,7 +87,7 @@ class Communication:
 
     Attributes:
         tables: The tables of ``read_rank_tables`` or ``read_call_tables``, concatenated over all traces. The column
-            ``rank`` contains the rank of the trace. Without the tables of iterations, the result has no iterations.
+            ``rank`` contains the rank of the trace. The tables of iterations and phases may be missing.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -112,7 +112,7 @@ class Communication:
 
     @functools.cached_property
     def rank_operations(self) -> pl.DataFrame:
-        """How long each rank waits and transfers data in each communication operation."""
+        """Wait and transfer times of each rank in each communication operation."""
         return operations.compute_operation_times_by_rank(self.calls)
 
     @functools.cached_property
@@ -122,7 +122,7 @@ class Communication:
 
     @functools.cached_property
     def summary(self) -> pl.DataFrame:
-        """Totals and bandwidths by kind, communicator and size."""
+        """Total times and bandwidths of operations by library, kind, communicator and size."""
         return operations.summarize_operations(self.operations)
 
     @functools.cached_property
@@ -164,5 +164,5 @@ class Communication:
 
     @functools.cached_property
     def stragglers(self) -> pl.DataFrame:
-        """One row per rank and phase in which the rank was a straggler, with the time that it lost."""
+        """The phases in which ranks were stragglers, with the time that the ranks lost in them."""
         return stragglers.summarize_stragglers(self.iterations)

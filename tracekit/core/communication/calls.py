@@ -178,7 +178,7 @@ def _select_declared_columns(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_nccl_calls(frames: Frames) -> pl.DataFrame:
-    """Return the calls that NCCL or PyTorch recorded with their kernels, and the NCCL kernels outside of all calls."""
+    """Return the calls that NCCL or PyTorch recorded, each with its kernel, and the NCCL kernels without a call."""
     columns = ("range_id", "start_ns", "end_ns", *_THREAD, "name", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
@@ -232,7 +232,8 @@ def _kernel_kind_expr() -> pl.Expr:
 def _add_launching_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     """Add the column ``unit``, the id of the range in which the kernels of each call are launched.
 
-    For calls in a group, it is the outermost ``ncclGroupEnd``, otherwise the range of the call itself.
+    The kernels of a call in a group are launched in the outermost ``ncclGroupEnd``, and those of other calls in the
+    range of the call itself.
     """
     starts, ends = pl.col("name") == _GROUP_START, pl.col("name") == _GROUP_END
     step = pl.when(starts).then(1).when(ends).then(-1).otherwise(0)
@@ -298,7 +299,7 @@ def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _merge_kernels_exprs() -> list[pl.Expr]:
-    """Return expressions that aggregate kernels of one range: first id, first start, last end, common properties."""
+    """Return expressions that aggregate kernels to the first id, the first start, the last end and common values."""
     same = [
         pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c)
         for c in ("device_id", "stream_id", "data_type")

@@ -144,11 +144,12 @@ def _fit_clock(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
 def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbers]:
     """Fit a line to the differences between two clocks.
 
-    The result is the difference at time 0 in ns, the drift in ns per ns, and the absolute residual of each event in ns.
-
     Args:
-        times: Times of at least one event on this clock, in ascending order.
-        differences: Time of each event on the reference clock minus its time on this clock.
+        times: Times of at least one event on this clock in ns, in ascending order.
+        differences: Time of each event on the reference clock minus its time on this clock, in ns.
+
+    Returns:
+        The difference at time 0 in ns, the drift in ns per ns, and the absolute residual of each event in ns.
     """
     base = int(differences[0])
     relative = differences - base

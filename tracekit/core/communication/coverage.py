@@ -1,4 +1,4 @@
-"""Compute how much of the time before given points in time is covered by intervals."""
+"""Compute the total time that intervals cover before given points in time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def compute_covered_time_before(intervals: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
-    """Return, for each of the given times, the total time in ns that intervals cover before it.
+    """Return the total time in ns that intervals cover before each of the given times.
 
     Args:
         intervals: Disjoint intervals, sorted by time, with the columns ``start_ns`` and ``end_ns``.

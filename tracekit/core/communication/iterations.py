@@ -5,8 +5,8 @@ time that its thread spends in it without waiting, and the GPU time of the kerne
 thread of the process. Neither contains time that a rank spends because of another rank. Waits for the GPU, calls of
 NCCL and MPI, and NCCL kernels are excluded.
 
-A rank loses time in a phase if the phase takes longer in it than in the other ranks. The straggler of an iteration is
-the rank that loses the most.
+A rank loses time in a phase if it spends more time in the phase than the other ranks. The straggler of an iteration is
+the rank that loses the most time.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _read_kernel_launches(frames: Frames) -> pl.DataFrame:
 
 
 def _compute_kernel_time_launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
-    """Return, for each of the given times, the total duration in ns of the kernels that were launched before it."""
+    """Return the total duration in ns of the kernels that were launched before each of the given times."""
     total = np.concatenate([[0], launches["duration"].cum_sum().to_numpy()])
     return total[np.searchsorted(launches["start_ns"].to_numpy(), times.to_numpy(), side="left")]
 

@@ -2,8 +2,9 @@
 
 All ranks of a communicator call its collectives in the same order. The n-th collective of a communicator is therefore
 the same one in all ranks, and the n-th send from one rank to another matches the n-th receive. If captures do not
-begin or end with the same call, n differs by a constant. The shift is chosen so that all calls agree in kind and size,
-and the differences between their ends vary least. If several shifts are equally good, the smallest difference decides.
+begin or end with the same call, n differs by a constant shift. The shift is chosen so that all calls agree in kind and
+size, and the differences between their ends vary least. Of several equally good shifts, the one with the smallest
+differences is chosen.
 
 NCCL identifies communicators by a number that all ranks share. If it was not recorded, the CUDA stream of the kernels
 is used instead. Ranks belong to one communicator if the kinds of the calls on their streams agree and the differences
@@ -81,7 +82,7 @@ def _compute_origin_offsets(origins: Mapping[int, int | None]) -> dict[int, int]
 
 
 def _replace_trace_ranks(calls: pl.DataFrame) -> pl.DataFrame:
-    """Replace the rank of the trace with the rank of the process or GPU if any trace contains several of these."""
+    """Replace the ranks of traces with ranks of processes or GPUs if a trace contains several processes or GPUs."""
     who = ["trace_rank", "process_id", "device_id"]
     rows = calls.rename({"rank": "trace_rank"})
     own = pl.col("communicator_rank").filter(pl.col("communicator_size") == pl.col("communicator_size").max()).min()
@@ -108,7 +109,7 @@ def _fill_communicators_by_stream(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
-    """Yield each rank that uses a stream, and the name of its communicator.
+    """Yield each rank that uses a stream, with the name of the communicator of the rank.
 
     The name contains the stream and, if several communicators use the stream, also the ranks.
     """
@@ -184,7 +185,7 @@ def _collective_token_expr() -> pl.Expr:
 
 
 def _find_channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
-    """Yield by how many positions the calls of each side of a channel are shifted, so that the n-th calls match.
+    """Yield the shift of the calls of each side of a channel after which the n-th calls of all sides match.
 
     A channel is a communicator, whose sides are its ranks, or the messages from one rank to another. The side with the
     most calls is not shifted.
@@ -206,7 +207,7 @@ def _find_channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int 
 
 
 def _compute_tokens_and_times(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
-    """Return the token of each call, which is equal for calls that may match, and the end of each call in UTC."""
+    """Return the tokens of calls, which are equal for calls that may match, and the ends of the calls in ns in UTC."""
     return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
 
 

@@ -1,4 +1,6 @@
-"""Compute times and bandwidths of operations: collectives, and messages that one kernel transfers.
+"""Compute the times and bandwidths of communication operations.
+
+An operation is a collective, or the messages that one kernel transfers.
 
 NCCL may run several calls of a group in one kernel. These calls are one operation, whose size is the sum of the sizes
 of the calls. Messages that share a kernel in any rank are one operation as well, such as the messages of a ring
@@ -146,9 +148,9 @@ def _bandwidth_exprs(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
 
 
 def bus_factor_expr() -> pl.Expr:
-    """Return an expression for bus bandwidth divided by algorithm bandwidth, null for kinds that transfer no data.
+    """Return an expression for the bus bandwidth divided by the algorithm bandwidth.
 
-    The expression reads the columns ``kind`` and ``rank_count``.
+    The expression reads the columns ``kind`` and ``rank_count``. It is null for kinds that transfer no data.
     """
     n = pl.col("rank_count")
     share = (n - 1) / n
@@ -156,11 +158,11 @@ def bus_factor_expr() -> pl.Expr:
     return factor.when(pl.col("kind").is_in(_WHOLE)).then(1.0)
 
 
-def summarize_operations(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return totals and bandwidths by library, kind, communicator and size.
+def summarize_operations(operations: pl.DataFrame) -> pl.DataFrame:
+    """Return the total times and bandwidths of operations by library, kind, communicator and size.
 
     Args:
-        rows: The result of ``aggregate_operations``.
+        operations: The result of ``aggregate_operations``.
 
     Returns:
         One row per group, largest total time first: ``library``, ``kind``, ``communicator``, ``rank_count``, ``bytes``
@@ -168,7 +170,7 @@ def summarize_operations(rows: pl.DataFrame) -> pl.DataFrame:
         in nccl-tests), ``mean_skew_ns``, ``max_skew_ns``, and the sums over operations and ranks ``wait_ns``,
         ``transfer_ns``, ``hidden_ns``, ``exposed_ns``.
     """
-    groups = rows.group_by(_GROUP, maintain_order=True).agg(
+    groups = operations.group_by(_GROUP, maintain_order=True).agg(
         *_sum_times_exprs(),
         count=pl.len().cast(pl.Int64),
         time_ns=pl.col("time_ns").sum(),

@@ -1,9 +1,10 @@
 """Compare iterations across ranks: their spread, and the rank and phase that lost time.
 
-A rank loses time in a phase of an iteration if it takes longer than the median of the other ranks. It is the straggler
-of the iteration if the lost time is significant, if the others had to wait because of it, and if no other rank lost
-more. The lost time is significant if it exceeds a minimum share of an iteration and is much larger than its variation
-from one iteration to the next. A rank can therefore be a straggler in all iterations or in only a few.
+A rank loses time in a phase of an iteration if it spends more time in the phase than the median of the other ranks. The
+rank is the straggler of the iteration if the lost time is significant, if other ranks had to wait for this rank, and if
+no other rank lost more. The lost time is significant if it exceeds a minimum share of an iteration and is much larger
+than its variation from one iteration to the next. A rank can therefore be a straggler in all iterations or in only a
+few.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PHASE = ("iteration", "path")
 
 
 def find_iteration_shifts(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> dict[int, int]:
-    """Return, for each rank, the number to add to its iteration numbers so that they agree across ranks.
+    """Return the number to add to the iteration numbers of each rank to make them agree across ranks.
 
     Captures may begin in different iterations. Iterations of two ranks correspond if they contain the same operations.
 
@@ -86,10 +87,10 @@ def compute_lost_times(phases: pl.DataFrame) -> pl.DataFrame:
 
 
 def _compute_median_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
-    """Return, for each row, the median of a column over the other ranks. The rows are sorted by phase and value.
+    """Return, for each row, the median of a column over all ranks except the rank of the row.
 
-    Ranks without the phase have the value 0. The column ``_position`` is the position of a row among the values of all
-    ranks.
+    The rows must be sorted by phase and value. Ranks without the phase have the value 0. The column ``_position`` is
+    the position of a row among the values of all ranks.
     """
     values, position, number, row = (rows[c].to_numpy() for c in (column, "_position", "_ranks", "_row"))
     others = number - 1
@@ -155,14 +156,14 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, operation_ti
 
 
 def _lost_on_cpu_or_gpu_expr() -> pl.Expr:
-    """Return an expression for where a rank lost more time in a phase: "CPU" or "GPU"."""
+    """Return an expression for the processor on which a rank lost more time in a phase: "CPU" or "GPU"."""
     return pl.when(pl.col("gpu_lost_ns") > pl.col("cpu_lost_ns")).then(pl.lit("GPU")).otherwise(pl.lit("CPU"))
 
 
 def compute_iteration_spread(
     iterations: pl.DataFrame, phases: pl.DataFrame, operation_times: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the differences between the ranks in each iteration, and the straggler.
+    """Return the differences between the ranks in each iteration, and the straggler of the iteration.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
@@ -172,9 +173,9 @@ def compute_iteration_spread(
     Returns:
         One row per iteration: ``iteration``, ``rank_count``, ``start_ns`` (of the first rank), ``end_ns`` (of the last
         rank), ``start_spread_ns`` (from the first to the last start), ``min_ns``, ``median_ns`` and ``max_ns`` (of the
-        durations), ``spread_ns`` (longest minus shortest duration), ``slowest_rank``, ``wait_ns`` (sum of the times for
-        which ranks waited in operations, or null without operations), and the columns of ``find_stragglers``,
-        which are null in iterations without a straggler.
+        durations), ``spread_ns`` (longest minus shortest duration), ``slowest_rank``, ``wait_ns`` (total time for
+        which ranks waited in operations, or null without operations), and the columns of ``find_stragglers``, which
+        are null in iterations without a straggler.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
     waits = (
@@ -201,10 +202,10 @@ def compute_iteration_spread(
 
 
 def summarize_stragglers(spread: pl.DataFrame) -> pl.DataFrame:
-    """Return the phases in which ranks were stragglers.
+    """Return the phases in which ranks were stragglers, with the time that the ranks lost in them.
 
     Args:
-        spread: The result of ``iteration_spread``.
+        spread: The result of ``compute_iteration_spread``.
 
     Returns:
         One row per rank and phase, largest loss first: ``straggler``, ``phase``, ``lost_on``, ``iteration_count``,

@@ -1,4 +1,4 @@
-"""Read the communication calls that the profiler of PyTorch records, as ranges with the name ``record_param_comms``.
+"""Read the communication calls that the profiler of PyTorch records as ranges named ``record_param_comms``.
 
 The arguments of a call are its payload: the process group, the collective, the data type and the numbers of elements.
 ``Rank`` is the root of a collective that has one, and otherwise the rank of the process. Kernels of NCCL are launched
@@ -62,8 +62,8 @@ def read_torch_calls(frames: Frames) -> pl.DataFrame:
     Returns:
         One row per call in order of start: ``range_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``,
         ``library`` (NCCL, or the backend of PyTorch), ``kind``, ``name``, ``communicator``, ``communicator_size``,
-        ``communicator_rank``, ``peer``, ``root``, ``recorded_type`` and ``message_bytes``, which is defined as
-        in the calls that NCCL records (see ``read_communication_calls``).
+        ``communicator_rank``, ``peer``, ``root``, ``recorded_type`` and ``message_bytes``. The size is defined as in
+        the calls that NCCL records (see ``read_communication_calls``).
     """
     columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()
@@ -106,7 +106,7 @@ def read_torch_calls(frames: Frames) -> pl.DataFrame:
 
 
 def _choose_library_name(frames: Frames) -> str:
-    """Return the name of the library that executes the calls: NCCL, or another PyTorch backend."""
+    """Return the name of the library that executes the calls: NCCL, or the name of another PyTorch backend."""
     info = frames("capture_info").filter(pl.col("name") == "distributed_backend").select("value").collect()["value"]
     backend = next(iter(info.drop_nulls()), NCCL)
     return NCCL if NCCL.lower() in backend.lower() else backend
@@ -128,8 +128,8 @@ def read_launching_ranges(frames: Frames) -> pl.DataFrame:
 def add_launching_ranges(calls: pl.DataFrame, launching: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Add the column ``unit``, the id of the range in which the kernels of each call are launched.
 
-    It is the range of the call itself or, if no kernel is launched inside it, the next range of its thread that
-    launches the kernels of combined calls.
+    This range is the range of the call itself. If no kernel is launched inside the call, it is the next range of the
+    same thread that launches the kernels of combined calls.
 
     Args:
         calls: The result of ``read_torch_calls``.

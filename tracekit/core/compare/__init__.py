@@ -1,8 +1,8 @@
-"""Compare two sides, which are captures, sets of captures or saved summaries.
+"""Compare two sides. A side is a capture, a set of captures or a saved summary.
 
 ``summary`` reduces a side to counts and times by name and iteration. ``changes`` computes the changes, and
 ``permutation`` tests whether they are larger than the differences between iterations. ``notes`` describes limits of
-the comparison. ``conditions`` evaluates conditions on the changes: a check of a build fails if one of them is met.
+the comparison. ``conditions`` evaluates conditions on the changes, with which a build can be checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracekit.core.compare.summary import (
     Summary,
     collect_capture_facts,
     combine_summaries,
-    summarize,
+    summarize_trace,
 )
 
 __all__ = [
@@ -39,5 +39,5 @@ __all__ = [
     "combine_summaries",
     "compare",
     "parse_condition",
-    "summarize",
+    "summarize_trace",
 ]

@@ -1,4 +1,4 @@
-"""Convert a summary to JSON values and back. The JSON values are checked, because the file may be untrusted."""
+"""Convert the summary of a trace to JSON values, and validate and convert JSON values to a summary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_TOTAL = 1 << 62
 """Limit for the sums of the columns, so that differences between two baselines are Int64."""
 
 
-def to_json(summary: Summary) -> dict[str, Any]:
+def encode_summary(summary: Summary) -> dict[str, Any]:
     """Convert a summary to JSON values.
 
     The value ``names`` lists the distinct pairs of a kind and a name. For each sample, the value ``row`` contains the
@@ -41,8 +41,8 @@ def to_json(summary: Summary) -> dict[str, Any]:
     }
 
 
-def from_json(value: object) -> Summary:
-    """Convert JSON values, as ``to_json`` returns them, to a summary.
+def decode_summary(value: object) -> Summary:
+    """Convert the JSON values that ``encode_summary`` returns to a summary.
 
     Raises:
         CorruptTraceError: The values do not represent a baseline.
@@ -68,7 +68,7 @@ def _create_damaged_baseline_error(message: str) -> CorruptTraceError:
 
 
 def _parse_facts(value: object) -> dict[str, str]:
-    """Parse and check the facts about a capture in a baseline, whose keys and values must be short strings."""
+    """Parse and check the facts about a capture in a baseline. All keys and values must be short strings."""
     if not isinstance(value, dict) or len(value) > _MAX_FACTS:
         raise _create_damaged_baseline_error(
             f'"facts" in the baseline must be an object with at most {_MAX_FACTS} members'
@@ -82,7 +82,7 @@ def _parse_facts(value: object) -> dict[str, str]:
 
 
 def _parse_units(value: object) -> tuple[int, ...]:
-    """Parse and check the member ``units`` of a baseline: the numbers of iterations that were combined into units."""
+    """Parse and check the member ``units`` of a baseline: the number of iterations in each unit."""
     if not isinstance(value, list) or len(value) > MAX_UNITS:
         raise _create_damaged_baseline_error(f'"units" in the baseline must be a list of at most {MAX_UNITS} integers')
     if not all(_is_integer(n) and 0 < n < _MAX_TOTAL // MAX_UNITS for n in value):
@@ -134,7 +134,7 @@ def _parse_column(value: dict[str, Any], name: str, length: int | None, limit: i
     numbers = value.get(name)
     if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
         raise _create_damaged_baseline_error(
-            f'"{name}" in the baseline must be a list with one integer per row, as long as the list "row"'
+            f'"{name}" in the baseline must be a list with one value per sample, as long as the list "row"'
         )
     if not _are_valid_numbers(numbers, limit, nullable=name in _NULLABLE):
         expected = "null or an integer" if name in _NULLABLE else "an integer"

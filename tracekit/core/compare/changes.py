@@ -1,16 +1,16 @@
-"""Join the totals of two sides by name, and compute their changes."""
+"""Join the totals of both sides of a comparison by name, and compute their changes."""
 
 from __future__ import annotations
 
 import polars as pl
 
 TOTALS = {"name": pl.String, "count": pl.Int64, "time_ns": pl.Int64}
-"""Columns of the totals of one side."""
+"""Columns of the totals of one side of a comparison."""
 STATUSES = ("new", "gone", "faster", "slower", "equal")
 
 
 def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Join the totals of two sides by name, and compute the change of each name.
+    """Join the totals of both sides of a comparison by name, and compute the change of each name.
 
     Args:
         a: Totals of the first side: ``name``, and any columns of numbers such as ``count`` and ``time_ns``. No name
@@ -28,7 +28,7 @@ def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
         for rows, side in ((a, "a"), (b, "b"))
     ]
     names = [f"is_in_{side}" for side in "ab"]
-    numbers = [_get_column_name_of_side(column, side) for column in a.columns if column != "name" for side in "ab"]
+    numbers = [_insert_side_into_column_name(column, side) for column in a.columns if column != "name" for side in "ab"]
     joined = sides[0].join(
         sides[1], on="name", how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
     )
@@ -50,17 +50,17 @@ def add_change_columns(rows: pl.DataFrame, change: pl.Expr, before: pl.Expr) -> 
     """
     size = pl.col("change_ns").abs()
     return rows.with_columns(change_ns=change).with_columns(
-        change_percent=percent_expr(pl.col("change_ns"), before),
+        change_percent=change_percent_expr(pl.col("change_ns"), before),
         share_percent=size * 100.0 / size.sum().replace(0, None),
     )
 
 
-def percent_expr(change: pl.Expr, before: pl.Expr) -> pl.Expr:
-    """Return an expression for a change in per cent of the previous value, null where this value is 0."""
+def change_percent_expr(change: pl.Expr, before: pl.Expr) -> pl.Expr:
+    """Return an expression for a change in per cent of the previous value. It is null where this value is 0."""
     return change * 100.0 / before.replace(0, None)
 
 
-def status_expr(change: pl.Expr) -> pl.Expr:
+def change_status_expr(change: pl.Expr) -> pl.Expr:
     """Return an expression for the status of joined rows, one of ``STATUSES``.
 
     Args:
@@ -81,10 +81,10 @@ def status_expr(change: pl.Expr) -> pl.Expr:
 
 
 def _side_suffix_exprs(rows: pl.DataFrame, side: str) -> list[pl.Expr]:
-    return [pl.col(c).alias(_get_column_name_of_side(c, side)) for c in rows.columns if c != "name"]
+    return [pl.col(c).alias(_insert_side_into_column_name(c, side)) for c in rows.columns if c != "name"]
 
 
-def _get_column_name_of_side(column: str, side: str) -> str:
-    """Return the name of a column of one side. The unit remains at the end: ``time_ns`` becomes ``time_a_ns``."""
+def _insert_side_into_column_name(column: str, side: str) -> str:
+    """Insert the side ``a`` or ``b`` into the name of a column: ``time_ns`` becomes ``time_a_ns``."""
     base, underscore, unit = column.rpartition("_")
     return f"{base}_{side}_{unit}" if underscore and unit == "ns" else f"{column}_{side}"

@@ -8,8 +8,8 @@ A condition consists of a metric, a comparison and a limit::
     limit      = NUMBER [ "%" | "ns" | "us" | "ms" | "s" ]
 
 ``NAME`` is a key of ``METRICS``. ``KIND[PATTERN]`` is the time of all rows of a kind whose name matches the pattern, in
-which ``*`` matches any characters and ``?`` matches one character. The value of a condition is the change from A to B.
-It is in per cent of A, or in the unit of the limit. Counts have no unit.
+which ``*`` matches any characters and ``?`` matches one character. The change of the metric from A to B is compared
+with the limit, in per cent of A or in the unit of the limit. Counts have no unit.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Condition:
         return self.metric in METRICS
 
     def compute_observed_value(self, diff: Diff) -> Number:
-        """Return the number to compare with the limit, which is a change or a number of rows.
+        """Return the number to compare with the limit: the change of a metric, or a number of rows.
 
         Raises:
             MissingTableError: A side has no data for the metric, or no name on either side matches the pattern.
@@ -134,7 +134,7 @@ class Condition:
         return change * 100 / before if before else math.copysign(math.inf, change) if change else Fraction(0)
 
     def is_met_by(self, diff: Diff) -> bool:
-        """Return whether the differences between two sides satisfy the condition.
+        """Return whether the differences between both sides of a comparison satisfy the condition.
 
         Raises:
             MissingTableError: A side has no data for the metric, or no name on either side matches the pattern.
@@ -143,11 +143,11 @@ class Condition:
 
     @property
     def _summed_metric(self) -> Metric:
-        """The metric that is computed for each side. With a pattern, it is the time of all rows of a kind."""
+        """The metric that is computed for each side. For a pattern, the metric is the time of all rows of a kind."""
         return Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
 
     def _select_rows_of_side(self, side: Summary, name: str) -> pl.DataFrame:
-        """Return the samples of one side, A or B, that are summed: none if no name matches the pattern."""
+        """Return the samples of side A or B from which the metric is computed. None are returned if no name matches."""
         metric = self._summed_metric
         rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
         if rows.is_empty():
@@ -163,13 +163,13 @@ class Condition:
         )
 
     def _sum_rows(self, rows: pl.DataFrame, iterations: int | None) -> Fraction:
-        """Sum the column of the metric. With a number of iterations, return the sum per iteration."""
+        """Return the sum of the column of the metric, divided by the number of iterations unless it is None."""
         summed = rows if iterations is None else rows.drop_nulls("unit")
         return Fraction(int(summed[self._summed_metric.column].sum() or 0), iterations or 1)
 
 
 def _convert_glob_to_regex(pattern: str) -> re.Pattern[str]:
-    """Return a regular expression for a pattern in which ``*`` matches any characters and ``?`` one character."""
+    """Convert a pattern, in which ``*`` matches any characters and ``?`` one character, to a regular expression."""
     return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
@@ -177,7 +177,7 @@ def parse_condition(text: str) -> Condition:
     """Parse a condition on the change of a metric, such as ``gpu_time > 5%``.
 
     Raises:
-        UnknownFormatError: The text is not a condition, or names an unknown metric or a unit that does not fit.
+        UnknownFormatError: The text is not a condition, the metric is unknown, or the unit does not fit the metric.
     """
     match = _CONDITION.fullmatch(text)
     if match is None:
@@ -197,6 +197,7 @@ def parse_condition(text: str) -> Condition:
         units = ", ".join(filter(None, allowed))
         forms = [*(["without a unit"] if "" in allowed else []), *([f"in {units}"] if units else [])]
         hint = f"write the limit of {metric} {' or '.join(forms)}"
-        raise UnknownFormatError(f"the limit in {text!r} has a unit that does not fit the metric", hint=hint)
+        unit_text = f"the unit {unit!r}" if unit else "no unit"
+        raise UnknownFormatError(f"the limit in {text!r} has {unit_text}, which {metric} does not allow", hint=hint)
     limit = Fraction(match["number"]) * _UNITS.get(unit, 1)
     return Condition(text.strip(), metric, pattern, match["comparison"], limit, is_relative=unit == "%")

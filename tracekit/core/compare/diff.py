@@ -1,4 +1,4 @@
-"""Compare two summaries, and determine which changes exceed the differences between iterations and between runs."""
+"""Compare two summaries, and determine which changes exceed the variation between iterations and between runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Diff:
         return is_per_iteration(self.a, self.b)
 
     def frame(self, kind: str) -> pl.DataFrame:
-        """Return the rows of one kind, the largest changes first.
+        """Return the changes of one kind of rows, the largest changes first.
 
         Args:
             kind: ``kernels``, ``ops``, ``groups``, ``nvtx``, ``nvtx_gpu``, ``api``, ``copies``, ``idle`` or
@@ -115,7 +115,7 @@ def compare(
     alpha: float = DEFAULT_ALPHA,
     min_percent: float | None = None,
 ) -> Diff:
-    """Compare two summaries, and return the changes of each kind with the evidence for them.
+    """Compare two summaries, and return the changes of each kind of rows and whether they are significant.
 
     Args:
         a: The first side.
@@ -138,31 +138,33 @@ def compare(
     tables = {kind: _compute_changes_of_kind(a, b, kind, per_iteration=per_iteration) for kind in kinds}
     merged_a, merged_b = merge_units_to_equal_sizes([a, b])
     tested = _add_evidence(merged_a, merged_b, tables, alpha, min_percent)
-    notes = list_comparability_notes(a, b, can_test=_have_enough_iterations(merged_a, merged_b, alpha))
+    notes = list_comparability_notes(a, b, has_enough_iterations=_have_enough_iterations(merged_a, merged_b, alpha))
     return Diff(a, b, tuple(kinds), alpha, tested, notes)
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
-    """Check that the given kinds of rows can be compared.
+    """Raise an error if any of the given kinds of rows cannot be compared.
 
     Raises:
         UnknownFormatError: A kind does not exist.
     """
     for kind in kinds:
         if kind not in KINDS:
-            raise UnknownFormatError(f"{kind!r} cannot be compared", hint=create_choices_hint("kinds", KINDS, kind))
+            raise UnknownFormatError(
+                f"rows of kind {kind!r} cannot be compared", hint=create_choices_hint("kinds", KINDS, kind)
+            )
 
 
 def is_per_iteration(a: Summary, b: Summary) -> bool:
-    """Return whether changes are computed per iteration.
+    """Return whether changes between two summaries are computed per iteration.
 
-    This is the case if both sides have iterations, and one side has more iterations than the other.
+    Changes are computed per iteration if both summaries have iterations, but different numbers of iterations.
     """
     return min(a.iterations, b.iterations) > 0 and a.iterations != b.iterations
 
 
 def _compute_changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) -> pl.DataFrame:
-    """Return the totals of one kind with their changes, the largest changes first."""
+    """Return the totals of one kind of rows with their changes, the largest changes first."""
     joined = changes.join_totals(*(_sum_by_name(side, kind) for side in (a, b)))
     shown = pl.col("change_ns")
     if per_iteration:
@@ -174,7 +176,7 @@ def _compute_changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration
         *("name", "status", "count_a", "count_b", *sizes, "time_a_ns", "time_b_ns", "change_ns"),
         *("change_percent", "share_percent", "iteration_a_ns", "iteration_b_ns"),
     )
-    rows = joined.with_columns(status=changes.status_expr(shown))
+    rows = joined.with_columns(status=changes.change_status_expr(shown))
     return rows.sort(shown.abs(), "name", descending=[True, False], nulls_last=True).select(columns)
 
 
@@ -200,7 +202,7 @@ def _have_enough_iterations(a: Summary, b: Summary, alpha: float) -> bool:
 def _count_tests(a: Summary, b: Summary) -> int:
     """Return the number of statistical tests by which p-values are multiplied (Bonferroni correction).
 
-    It is two if the iterations of both sides can also be compared in pairs, otherwise one.
+    The number is two if the iterations of both sides can also be compared in pairs, and otherwise one.
     """
     return 2 if a.units == b.units else 1
 
@@ -248,7 +250,8 @@ def _choose_min_percent_by_row(kind: str, rows: pl.DataFrame, min_percent: float
     Args:
         kind: Kind of the rows.
         rows: The changes of this kind.
-        min_percent: The limit for all rows, except for durations of iterations if it is the default of the kind.
+        min_percent: The limit for all rows. If this is the default of the kind, durations of iterations have their own
+            limit.
     """
     limits = np.full(rows.height, min_percent)
     if kind != "iterations" or min_percent != KINDS[kind].min_percent:
@@ -298,7 +301,7 @@ def _add_test_results(
 def _build_tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
     """Return the quantities to test: time per iteration, time per event, number of events, and longest event.
 
-    They are computed for each *unit*, which consists of one or more consecutive iterations.
+    The quantities are computed for each *unit*, which consists of one or more consecutive iterations.
 
     If durations have an upper bound, the longest duration varies less than the mean duration. Smaller changes of such
     events are then significant.
@@ -322,7 +325,7 @@ def _build_tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matr
 
 
 def _compute_log_ratios(a: Matrix, b: Matrix) -> Matrix:
-    """Return the natural logarithm of the ratio of midmeans, ``b`` divided by ``a``, for each column.
+    """Return the natural logarithm of the midmean of ``b`` divided by the midmean of ``a`` for each column.
 
     The result is ``inf`` if only the midmean of ``a`` is 0, ``-inf`` if only the midmean of ``b`` is 0, and 0 if both
     midmeans are equal.

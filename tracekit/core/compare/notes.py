@@ -1,4 +1,4 @@
-"""Describe why two sides are not fully comparable."""
+"""Describe why the two sides of a comparison are not fully comparable."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _TITLES = {
 }
 
 
-def list_comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str, ...]:
-    """Return sentences that describe why two sides are not fully comparable.
+def list_comparability_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> tuple[str, ...]:
+    """Return sentences that describe why the two sides of a comparison are not fully comparable.
 
     Args:
         a: The first side.
         b: The second side.
-        can_test: Whether both sides have enough iterations for a statistical test.
+        has_enough_iterations: Whether both sides have enough iterations for a statistical test.
     """
-    return tuple(_generate_notes(a, b, can_test=can_test))
+    return tuple(_generate_notes(a, b, has_enough_iterations=has_enough_iterations))
 
 
-def _generate_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
+def _generate_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> Iterator[str]:
     for fact, title in _TITLES.items():
         if fact in a.facts and fact in b.facts and a.facts[fact] != b.facts[fact]:
             yield f"{title} differ: {a.facts[fact]} (A), {b.facts[fact]} (B)"
@@ -46,7 +46,7 @@ def _generate_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
     if a.iterations != b.iterations and min(a.iterations, b.iterations) > 0:
         counts = f"{a.iterations:,} (A), {b.iterations:,} (B)"
         yield f"the numbers of iterations differ: {counts}; changes in per cent refer to the time per iteration"
-    if not can_test:
+    if not has_enough_iterations:
         counts = f"{a.iterations:,} (A) and {b.iterations:,} (B)"
         unnamed = any("key_op" not in side.facts for side in (a, b))
         remedy = "; name the op that delimits iterations with --key-op or key_op=" if unnamed else ""

@@ -111,7 +111,7 @@ def compute_centered_ranks(values: Matrix) -> Matrix:
 
 
 def compute_autocorrelation_times(*sides: Matrix) -> Matrix:
-    """Return the integrated autocorrelation time of each column, at least 1.
+    """Return the integrated autocorrelation time of each column, a number of iterations of at least 1.
 
     The autocorrelations are summed over increasing lags until one does not exceed its standard error. The mean of each
     side is subtracted, so that a difference between the sides does not count as autocorrelation.
@@ -134,18 +134,18 @@ def compute_autocorrelation_times(*sides: Matrix) -> Matrix:
     return times
 
 
-def _compute_standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
+def _compute_standard_deviations(ranks: Matrix, first_side_size: int, second_side_size: int) -> Matrix:
     """Return, for each column, the standard deviation of the second side's rank sum over random divisions.
 
     A standard deviation of 0 is replaced with infinity, so that a statistic that is divided by it becomes 0.
 
     Args:
         ranks: The centered ranks of the iterations of both sides.
-        a: Number of iterations of the first side.
-        b: Number of iterations of the second side.
+        first_side_size: Number of iterations of the first side.
+        second_side_size: Number of iterations of the second side.
     """
-    rows = a + b
-    variance = (ranks**2).sum(axis=0) * a * b / (rows * max(rows - 1, 1))
+    rows = first_side_size + second_side_size
+    variance = (ranks**2).sum(axis=0) * first_side_size * second_side_size / (rows * max(rows - 1, 1))
     return np.where(variance > 0, np.sqrt(variance), np.inf)
 
 
@@ -192,7 +192,7 @@ def _generate_sign_batches(pairs: int) -> Iterator[NDArray[np.float32]]:
 def _compute_p_values(largest: Matrix, observed: Matrix) -> Matrix:
     """Return the share of the largest statistics that are at least as large as each observed statistic.
 
-    ``MAX_DIVISIONS`` statistics are those of random divisions, to which the observed division is added.
+    If there are ``MAX_DIVISIONS`` statistics, the divisions are random, and the observed division is counted as well.
     """
     shares = _compute_shares_at_or_above(largest, observed)
     return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)
@@ -215,7 +215,7 @@ def _build_membership_matrix(members: NDArray[np.int64], iterations: int) -> NDA
 
 
 def _compute_shares_at_or_above(largest: Matrix, observed: Matrix) -> Matrix:
-    """Return the share of the values of ``largest`` that are at least as large as each observed value."""
+    """Return, for each observed value, the share of the values of ``largest`` that are at least as large."""
     ordered = np.sort(largest)
     smaller = np.searchsorted(ordered, observed * (1 - _TOLERANCE), side="left")
     return 1 - smaller / len(largest)

@@ -21,9 +21,9 @@ _NAME, _RANK = "Name", "Rank"
 
 
 def subtract_statistics(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Subtract the statistics of the second job from those of the first one, by name and rank.
+    """Return the statistics of one job minus those of another job, by name and rank.
 
-    A name that only one job has counts as 0 in the other one.
+    If only one job has a name, the values of the other job are 0.
 
     Args:
         a: Tables that a recipe wrote, by table name.
@@ -40,7 +40,8 @@ def subtract_statistics(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFr
     tables = {name: _subtract_tables(name, a[name], b[name]) for name in TABLES if name in a and name in b}
     if not tables:
         raise MissingTableError(
-            "the outputs have neither rank_stats nor all_stats in common", hint="compare outputs of the same recipe"
+            "the outputs of the two jobs have neither the table rank_stats nor all_stats in common",
+            hint="compare outputs of the same recipe",
         )
     if FILES in a and FILES in b:
         tables[FILES] = _list_file_names(a[FILES], b[FILES])

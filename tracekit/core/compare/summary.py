@@ -1,4 +1,4 @@
-"""Reduce one side of a comparison to the counts and times by name and iteration."""
+"""Summarize one side of a comparison: the counts and times of its events by name and iteration."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Summary:
         return self.samples.filter(pl.col("kind") == kind).drop("kind")
 
 
-def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str]) -> Summary:
+def summarize_trace(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str]) -> Summary:
     """Return the counts and times of the events of a trace, by name and iteration.
 
     If only some iterations are aggregated, events outside of them are omitted.
@@ -194,7 +194,7 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def merge_units_to_equal_sizes(summaries: Sequence[Summary]) -> list[Summary]:
-    """Merge consecutive units of summaries, so that all units except the last ones have equally many iterations.
+    """Merge consecutive units of summaries until all units except the last ones have equally many iterations.
 
     All units of each given summary except the last one must have equally many iterations.
     """
@@ -210,7 +210,7 @@ def _merge_units(summary: Summary, count: int) -> Summary:
 
 
 def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
-    """Return the facts about a capture that determine whether it is comparable with other captures.
+    """Return the facts that determine whether a capture is comparable with other captures.
 
     Args:
         info: The properties of ``capture_info``.
@@ -228,7 +228,7 @@ def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mappi
 
 
 def _list_used_gpus(source: Source) -> list[tuple[str, int]]:
-    """Return the sorted names of all GPUs with activities, and the number of such GPUs with each name."""
+    """Return the names of the GPUs with activities, sorted, and the number of these GPUs with each name."""
     used = source.rollup.used_devices
     devices = source.frames("devices").filter(pl.col("device_id").is_in(used.implode()))
     names = devices.select(pl.col("name").cast(pl.String).fill_null("unknown GPU"))
@@ -248,18 +248,20 @@ _COUNT = pl.len().cast(pl.Int64).alias("count")
 
 
 def _sum_by_name_and_iteration(
-    rows: pl.LazyFrame, *more: pl.Expr, size: pl.Expr | None = None, time: pl.Expr = _DURATION
+    rows: pl.LazyFrame, *aggregates: pl.Expr, size: pl.Expr | None = None, time: pl.Expr = _DURATION
 ) -> pl.DataFrame:
-    """Sum events by name and iteration: ``name``, ``iteration``, ``count``, ``time_ns``, ``bytes``.
+    """Return the count, time and bytes of events by name and iteration.
 
     Args:
         rows: The events, with the columns ``name`` and ``iteration`` and those that the expressions read.
-        more: Expressions for further aggregates.
+        aggregates: Expressions for further aggregates of the events.
         size: Expression for the size of an event in bytes, or None if events have no size.
         time: Expression for the time of an event in ns.
     """
     total = pl.lit(None, pl.Int64) if size is None else size.sum()
-    grouped = rows.group_by("name", "iteration").agg(_COUNT, *more, time_ns=time.sum().cast(pl.Int64), bytes=total)
+    grouped = rows.group_by("name", "iteration").agg(
+        _COUNT, *aggregates, time_ns=time.sum().cast(pl.Int64), bytes=total
+    )
     return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))
 
 

@@ -1,4 +1,4 @@
-"""Summarize a roll-up: utilization of each GPU, parts of the time, kernel time, and iterations."""
+"""Summarize a roll-up: utilization of each GPU, parts of the iterations, time by kind of activity, and iterations."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PART_COLUMNS = {
 _AGGREGATED = pl.col("is_aggregated")
 
 
-def has_data(rollup: Rollup) -> bool:
+def has_ops_or_gpu_activities(rollup: Rollup) -> bool:
     """Return whether a roll-up has ops or GPU activities.
 
-    If it has neither, its only iteration merely shows the duration of the capture.
+    A roll-up without ops and GPU activities has one iteration, which only shows the duration of the capture.
     """
     return bool(rollup.measures.ops.ops.height or rollup.measures.gpu_activities.height)
 
@@ -93,7 +93,7 @@ def sum_activity_times_by_kind(rollup: Rollup) -> pl.DataFrame:
 
 
 def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Reduce iterations to a limited number of bars by merging consecutive iterations.
+    """Merge consecutive iterations to limit the number of bars in a chart.
 
     Args:
         iterations: The table ``iterations``.

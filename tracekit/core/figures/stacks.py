@@ -1,4 +1,4 @@
-"""Add up the weights of call stacks by function and along the tree of calls.
+"""Sum the weights of call stacks by function and by node of the call tree.
 
 The weight of a call stack is the number of events with this stack, or a time in ns.
 """

@@ -34,7 +34,7 @@ def compute_busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
     duration of the union of the activities.
 
     Args:
-        activities: Activities, as ``gpu_activities`` returns them.
+        activities: Activities, as ``read_gpu_activities`` returns them.
         bins: Number of bins between the first start and the last end of all GPUs. The duration of bins differs by at
             most 1 ns. If there are fewer nanoseconds than bins, there is one bin per nanosecond.
 

@@ -1,4 +1,4 @@
-"""Add up kernels by name, and memory copies and sets by kind."""
+"""Sum the durations of kernels by name, and of memory copies and sets by kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST_FIRST = ["time_ns", "name"]
 def summarize_kernels(frames: Frames) -> pl.DataFrame:
     """Return the duration and number of kernels by name.
 
-    If no kernel was recorded, these are the kernels that Nsight Compute profiled.
+    If no kernel was recorded, the kernels that Nsight Compute profiled are used.
 
     Returns:
         One row per name, longest first: ``name`` (String), ``time_ns`` and ``count``.

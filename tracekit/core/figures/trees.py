@@ -1,8 +1,9 @@
 """Reduce trees of groups and of NVTX ranges to their largest nodes, for icicle charts.
 
 A node has a value and a width. The value of a node may be smaller than the sum of the values of its children: the GPU
-time of a group is that of a union, and its children may run at the same time. The width of a node is its value or the
-sum of the widths of its children, whichever is larger, so that the children fit into their parent.
+time of a group is the time in which at least one of its activities runs, and its children may run at the same time. The
+width of a node is its value or the sum of the widths of its children, whichever is larger, so that the children fit
+into their parent.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ def build_largest_range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.
     """Return the largest paths of push/pop ranges, as a tree below a root with an empty path.
 
     Suffixes that PyTorch appends to the name of an op, such as ``, seq = 42``, are removed, so that the calls of an
-    op are one node. Ranges at a depth of more than ``MAX_DEPTH`` are not returned. Their GPU time is part of that of
-    the ranges around them.
+    op are one node. Ranges at a depth of more than ``MAX_DEPTH`` are not returned. Their GPU time is included in the
+    GPU time of the enclosing ranges.
 
     Args:
         ranges: The table ``nvtx_ranges`` of a correlated trace.
@@ -111,7 +112,7 @@ def build_largest_range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.
     nodes = nodes.join(values, on="node", how="left", maintain_order="left")
     nodes = nodes.with_columns(pl.col("value", "count").fill_null(0), direction=pl.lit(None, pl.String))
     largest = select_largest_nodes(_set_root_totals(nodes), limit)
-    paths = tree.paths(nodes=largest["node"]).gather(largest["node"])
+    paths = tree.build_paths(nodes=largest["node"]).gather(largest["node"])
     return metric, largest.with_columns(paths.alias("path"))
 
 

@@ -50,14 +50,14 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """
     named = nodes.select(pl.col("name").cast(pl.String)).with_row_index("node").cast({"node": pl.Int64})
     named = named.unique("name", keep="first", maintain_order=True)
-    normalized = named.with_columns(names.normalize_node_names(named["name"])).unique(
+    nodes_by_normalized_name = named.with_columns(names.normalize_node_names(named["name"])).unique(
         "name", keep="first", maintain_order=True
     )
     path = names.convert_to_legal_node_names(ops["op_name"])
     rows = ops.select(name=pl.col("op_name").cast(pl.String), node_name=names.choose_op_node_names(ops), path=path)
     rows = rows.with_row_index("row").cast({"row": pl.Int64})
     matches = [rows.clear().select("row", node=pl.lit(0, pl.Int64), scope=pl.lit(""), match=pl.lit(""))]
-    for kind, step in _find_candidate_matches(rows, named, normalized):
+    for kind, step in _find_candidate_matches(rows, named, nodes_by_normalized_name):
         matched = pl.concat(matches)["row"]
         new = step.filter(~pl.col("row").is_in(matched.implode())).with_columns(match=pl.lit(kind))
         matches.append(new.select(matches[0].columns))
@@ -89,20 +89,22 @@ def _find_candidate_matches(
     yield "scope", _match_by_prefix(rows, nodes_by_normalized_name, scopes)
 
 
-def _match_by_node_suffix(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
-    """Match ops whose path is a suffix of the name of exactly one node."""
-    suffixes = _list_sub_paths(normalized, "name", from_end=True).filter(pl.col("sub_path") != pl.col("name"))
+def _match_by_node_suffix(rows: pl.DataFrame, nodes_by_normalized_name: pl.DataFrame) -> pl.DataFrame:
+    """Match each op to the node whose name ends with the path of the op, if there is exactly one such node."""
+    suffixes = _list_sub_paths(nodes_by_normalized_name, "name", from_end=True).filter(
+        pl.col("sub_path") != pl.col("name")
+    )
     unambiguous = suffixes.filter(pl.col("count") >= MIN_PARTS).filter(pl.len().over("sub_path") == 1)
     return rows.select("row", "path").join(unambiguous.select("node", "sub_path"), left_on="path", right_on="sub_path")
 
 
-def _match_by_op_suffix(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
-    """Match ops to the node with the longest name that is a suffix of their path."""
-    return _match_by_longest_suffix(rows, normalized.rename({"name": "sub_path"}))
+def _match_by_op_suffix(rows: pl.DataFrame, nodes_by_normalized_name: pl.DataFrame) -> pl.DataFrame:
+    """Match each op to the node with the longest name that is a suffix of the path of the op."""
+    return _match_by_longest_suffix(rows, nodes_by_normalized_name.rename({"name": "sub_path"}))
 
 
 def _match_by_longest_suffix(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Match ops to the node or scope whose path is the longest suffix of their path.
+    """Match each op to the node or scope with the longest path that is a suffix of the path of the op.
 
     Suffixes with fewer than ``MIN_PARTS`` parts are ignored.
 
@@ -115,19 +117,21 @@ def _match_by_longest_suffix(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
-def _list_scope_paths(normalized: pl.DataFrame) -> pl.DataFrame:
-    """Return the paths of all scopes except those that are also nodes: ``sub_path``, ``node`` (null), ``scope``."""
-    ancestors = _list_sub_paths(normalized, "name", from_end=False).filter(pl.col("sub_path") != pl.col("name"))
+def _list_scope_paths(nodes_by_normalized_name: pl.DataFrame) -> pl.DataFrame:
+    """Return the paths of the scopes of a graph that are not also nodes: ``sub_path``, ``node`` (null), ``scope``."""
+    ancestors = _list_sub_paths(nodes_by_normalized_name, "name", from_end=False).filter(
+        pl.col("sub_path") != pl.col("name")
+    )
     scopes = ancestors.select("sub_path", node=pl.lit(None, pl.Int64), scope="sub_path").unique("sub_path")
-    return scopes.join(normalized.select(sub_path="name"), on="sub_path", how="anti")
+    return scopes.join(nodes_by_normalized_name.select(sub_path="name"), on="sub_path", how="anti")
 
 
-def _match_by_prefix(rows: pl.DataFrame, normalized: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
-    """Match ops to the deepest node or scope whose name is a prefix of their path.
+def _match_by_prefix(rows: pl.DataFrame, nodes_by_normalized_name: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
+    """Match each op to the deepest node or scope whose path is a prefix of the path of the op.
 
     If a node and a scope are equally deep, the node is used.
     """
-    nodes = normalized.select(sub_path="name", node="node", scope=pl.lit(None, pl.String))
+    nodes = nodes_by_normalized_name.select(sub_path="name", node="node", scope=pl.lit(None, pl.String))
     matches = _list_sub_paths(rows, "path", from_end=False).join(pl.concat([nodes, scopes]), on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
@@ -191,12 +195,12 @@ def _compute_node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame)
 
 
 def _tensor_core_support_code_expr() -> pl.Expr:
-    """Return an expression for the number that represents the value of ``tensor_core_support`` in DLProf."""
+    """Return an expression for the code with which DLProf represents the value of ``tensor_core_support``."""
     return pl.col("tensor_core_support").cast(pl.String).replace_strict(_SUPPORT_CODES, return_dtype=pl.Int8)
 
 
-def match_counts(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Count ops by the way in which they matched the graph.
+def count_matches_by_kind(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return the number and GPU time of ops by the kind of their match to a graph.
 
     Returns:
         One row per value of ``match``, which is null for unmatched ops: ``match``, ``ops`` (the number of ops),

@@ -51,7 +51,7 @@ def convert_to_legal_node_names(names: pl.Series) -> pl.Series:
 
 
 def normalize_node_names(names: pl.Series) -> pl.Series:
-    """Convert node names of another graph so that they can be compared with op names.
+    """Convert the node names of another graph to legal node names that can be compared with op names.
 
     PyTorch writes the class of a module before its name. The class is removed: ``Net/Conv2d[conv1]`` becomes
     ``Net/conv1``.

@@ -34,7 +34,7 @@ _SHAPES = pl.List(pl.List(pl.Int64))
 
 
 def build_op_nodes(rollup: Rollup) -> pl.DataFrame:
-    """Build the node of each op.
+    """Return one graph node for each op.
 
     Returns:
         One row per op, in order of its first start: ``op`` (row number in ``Rollup.ops``), ``name`` (name of the node),
@@ -52,7 +52,7 @@ def build_op_nodes(rollup: Rollup) -> pl.DataFrame:
 
 
 def build_node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the inputs of nodes.
+    """Return the data and control inputs of graph nodes.
 
     Returns:
         One row per input in order of nodes, with data inputs before control inputs: ``node`` and ``input`` (row numbers
@@ -99,7 +99,7 @@ def _compute_total_bytes(shapes: list[list[int]], element_bytes: int | None) -> 
 
 
 def parse_shapes(string: str | None) -> list[list[int]]:
-    """Parse a JSON list of shapes. The result is an empty list if the string is not such a list."""
+    """Return the shapes in a JSON list, or an empty list if the string is not a JSON list of shapes."""
     try:
         value = json.loads(string) if string else []
     except (ValueError, RecursionError):

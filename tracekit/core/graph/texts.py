@@ -82,8 +82,8 @@ def _build_op_rows(rollup: Rollup) -> pl.DataFrame:
             "Direction": pl.col("direction").cast(pl.String).fill_null(""),
             "Calls": pl.col("count"),
             "Kernels": pl.col("kernel_count"),
-            "GPU ms": _format_milliseconds_expr("gpu_sum"),
-            "CPU ms": _format_milliseconds_expr("cpu_sum"),
+            "GPU ms": _milliseconds_expr("gpu_sum"),
+            "CPU ms": _milliseconds_expr("cpu_sum"),
             "Could use TC": _yes_or_no_expr("eligible"),
             "Uses TC": _yes_or_no_expr("uses_tc"),
         },
@@ -98,8 +98,8 @@ def _build_group_rows(rollup: Rollup) -> pl.DataFrame:
             "Direction": pl.col("direction").fill_null(""),
             "Ops": pl.col("op_count"),
             "Calls": pl.col("instance_count"),
-            "GPU ms": _format_milliseconds_expr("gpu_sum"),
-            "CPU ms": _format_milliseconds_expr("cpu_sum"),
+            "GPU ms": _milliseconds_expr("gpu_sum"),
+            "CPU ms": _milliseconds_expr("cpu_sum"),
             "Could use TC": pl.col("eligible_count"),
             "Use TC": pl.col("uses_tc_count"),
         },
@@ -108,7 +108,7 @@ def _build_group_rows(rollup: Rollup) -> pl.DataFrame:
 
 def _build_op_type_rows(rollup: Rollup) -> pl.DataFrame:
     labels = {"Type": _code_span_expr("op_type"), "Ops": pl.col("op_count"), "Calls": pl.col("count")}
-    times = {"GPU ms": _format_milliseconds_expr("gpu_sum"), "CPU ms": _format_milliseconds_expr("cpu_sum")}
+    times = {"GPU ms": _milliseconds_expr("gpu_sum"), "CPU ms": _milliseconds_expr("cpu_sum")}
     return rollup.op_types.select(gpu="gpu_sum", **labels, **times)
 
 
@@ -122,7 +122,7 @@ def _build_kernel_rows(rollup: Rollup) -> pl.DataFrame:
         **{
             "Kernel": _code_span_expr("kernel"),
             "Count": pl.col("len"),
-            "GPU ms": _format_milliseconds_expr("kernel_gpu"),
+            "GPU ms": _milliseconds_expr("kernel_gpu"),
             "Uses TC": _yes_or_no_expr("uses_tc"),
         },
     )
@@ -154,7 +154,7 @@ def _escape_code(text: str) -> str:
     return " ".join(text.split()).replace("`", "'").replace("|", "¦")
 
 
-def _format_milliseconds_expr(column: str) -> pl.Expr:
+def _milliseconds_expr(column: str) -> pl.Expr:
     """Return an expression that converts ns to milliseconds and formats them with three decimals."""
     us = (pl.col(column) + 500) // 1000
     return pl.format("{}.{}", us // 1000, (us % 1000).cast(pl.String).str.zfill(3))

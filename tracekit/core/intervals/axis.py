@@ -35,8 +35,8 @@ class Axis(NamedTuple):
 
     Attributes:
         tracks: Maps the keys of each track to the number of the track. Numbers are in the order of the keys.
-        first: Earliest time.
-        last: Latest time.
+        first: Earliest time in ns.
+        last: Latest time in ns.
         width: Number of positions per track. Intervals without an end extend to the last position of their track.
         ranked_times: All distinct times in ascending order if positions contain ranks instead of times, otherwise None.
     """
@@ -68,36 +68,36 @@ class Axis(NamedTuple):
         return cls(listed, first, last, len(ranked) + 1, ranked)
 
     def compute_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
-        """Return the positions of intervals, in the same order.
+        """Return the positions of the starts and ends of intervals on the axis.
 
         Returns:
-            One row per interval: ``row`` (UInt32, row number in ``intervals``), ``track`` (number of the track),
-            ``start``, ``end`` (positions). Intervals with a null track or time are omitted.
+            One row per interval, in the same order: ``row`` (UInt32, row number in ``intervals``), ``track`` (number of
+            the track), ``start``, ``end`` (positions). Intervals with a null track or time are omitted.
         """
         return self._compute_positions(intervals, None)
 
     def compute_nonempty_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
-        """Return the positions of the intervals that are not empty, in the same order.
+        """Return the positions of the intervals that are not empty, in the order of ``intervals``.
 
         Intervals without an end extend to the last position of their track.
 
         Returns:
-            The columns of ``positions``. Intervals that end at or before their start are omitted.
+            The columns of ``compute_positions``. Intervals that end at or before their start are omitted.
         """
         return self._compute_positions(intervals, self.width - 1).filter(pl.col("start") < pl.col("end"))
 
-    def compute_point_positions(self, points: pl.DataFrame, time: str) -> pl.Series:
+    def compute_point_positions(self, points: pl.DataFrame, time_column: str) -> pl.Series:
         """Return the position on the axis of each point in time.
 
         Args:
-            points: The columns ``by`` and ``time``.
-            time: Name of a column of times (ns).
+            points: The columns ``by`` and ``time_column``.
+            time_column: Name of the column with the times in ns.
 
         Returns:
             One position per point. It is null for a point before all intervals or on an unknown track. All points after
             the last end have the same position.
         """
-        times = points[time].clip(upper_bound=self.last)
+        times = points[time_column].clip(upper_bound=self.last)
         times = replace_with_null_unless(times >= self.first, times)
         if self.ranked_times is None:
             offset = times - self.first
@@ -123,7 +123,7 @@ class Axis(NamedTuple):
             times = times.select(pl.col(_TIMES) + self.first)
         else:
             times = times.select(pl.lit(self.ranked_times).gather(pl.col(c)).alias(c) for c in _TIMES)
-        return pl.DataFrame([*self.tracks.keys(self.find_track_numbers(positions["start"])), *times])
+        return pl.DataFrame([*self.tracks.look_up_keys(self.find_track_numbers(positions["start"])), *times])
 
     def _compute_positions(self, intervals: pl.DataFrame, open_end: int | None) -> pl.DataFrame:
         """Return the positions of the start and end of each interval on the axis.
@@ -188,7 +188,7 @@ class _IntegerTracks:
         return product
 
     def add_track_number(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add the column ``track``, the number of each row's track. It is null if a key is outside the bounds."""
+        """Add the column ``track``: the number of the track of each row, or null if a key is outside of the bounds."""
         number = pl.lit(0, pl.Int64)
         for key, low in self.lows.items():
             high = low + self.sizes[key] - 1
@@ -196,7 +196,7 @@ class _IntegerTracks:
             number = number * self.sizes[key] + inside
         return rows.with_columns(track=number)
 
-    def keys(self, tracks: pl.Series) -> list[pl.Series]:
+    def look_up_keys(self, tracks: pl.Series) -> list[pl.Series]:
         """Return the values of the key columns of the tracks with the given numbers."""
         columns = []
         for key in reversed(self.lows):
@@ -217,7 +217,7 @@ class _ListedTracks:
 
     @classmethod
     def from_intervals(cls, frames: Sequence[pl.DataFrame], by: Sequence[str]) -> _ListedTracks:
-        """Return the tracks of intervals."""
+        """Return the tracks of intervals, numbered in the order of their keys."""
         keys = pl.concat([f.select(by) for f in frames]).unique().drop_nulls()
         return cls(keys.sort(by).with_columns(track=pl.int_range(pl.len())) if by else pl.DataFrame({"track": [0]}))
 
@@ -227,13 +227,13 @@ class _ListedTracks:
         return self.numbers.height
 
     def add_track_number(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add the column ``track``, the number of each row's track. It is null if the track is not listed."""
+        """Add the column ``track``: the number of the track of each row, or null if the track is not listed."""
         keys = self.numbers.columns[:-1]
         if not keys:
             return rows.with_columns(track=pl.lit(0, pl.Int64))
         return rows.join(self.numbers, on=keys, how="left", maintain_order="left")
 
-    def keys(self, tracks: pl.Series) -> list[pl.Series]:
+    def look_up_keys(self, tracks: pl.Series) -> list[pl.Series]:
         """Return the values of the key columns of the tracks with the given numbers."""
         return [key.gather(tracks) for key in self.numbers.drop("track")]
 
@@ -256,7 +256,7 @@ def search_sorted(ordered: pl.Series, values: pl.Series, side: Literal["left", "
 
 
 def map_in_threads(function: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
-    """Apply a function to a frame or column, in several threads if it has many rows.
+    """Apply a function to the rows of a frame or column, in several threads if there are many rows.
 
     The function is applied to batches of rows. It must return one value per row, which must not depend on other rows.
     """

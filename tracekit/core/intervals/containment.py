@@ -41,7 +41,7 @@ def compute_axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.
         by: Columns that identify the track of an interval, such as its thread or its GPU.
 
     Returns:
-        For each frame, the result of ``Axis.positions``.
+        For each frame, the result of ``Axis.compute_positions``.
     """
     axis = Axis.from_intervals(*frames, by=by)
     return [axis.compute_positions(frame) for frame in frames]
@@ -51,8 +51,8 @@ def split_into_chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Split intervals into chains, in which starts and ends are both ascending.
 
     Yields:
-        Frames with the columns of ``positions``. Each row of ``positions`` is in exactly one of them. The first frame
-        may have no rows.
+        Frames with the columns of ``positions``. Each row of ``positions`` is in exactly one frame. The first
+        frame may have no rows.
     """
     rest = positions.sort("start", "end", maintain_order=True)
     while True:
@@ -82,7 +82,7 @@ def find_contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.Da
 
 
 def list_contained_pairs(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Return every pair of an interval and an interval of the chain that it contains.
+    """Return the pairs of an interval and a member of a chain that the interval contains.
 
     Args:
         slices: Slices of the chain, as ``find_contained_slices`` returns them.
@@ -146,7 +146,7 @@ def _find_largest_power(slices: pl.DataFrame) -> int:
 
 
 def _update_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
-    """Return the maxima after replacing those that are smaller than a new value.
+    """Return maxima in which new values replace smaller ones.
 
     Args:
         maxima: The maxima, which may be null.
@@ -157,24 +157,24 @@ def _update_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
 
 
 def find_shortest_containers(
-    intervals: pl.DataFrame, *, by: Sequence[str], among: pl.Series | None = None
+    intervals: pl.DataFrame, *, by: Sequence[str], is_candidate: pl.Series | None = None
 ) -> pl.Series:
     """Return the parent of each interval: the shortest other interval that contains it.
 
-    If several are equally short, the first one is the parent. Intervals with equal bounds are parents of each other,
-    which makes a cycle: the first of them is the parent of all other ones, and the second is the parent of the first.
+    If several intervals are equally short, the first one is the parent. Intervals with equal bounds form a cycle: the
+    first one is the parent of all others, and the second one is the parent of the first.
 
     Args:
         intervals: Columns ``by``, ``start_ns`` and ``end_ns``. The intervals may overlap in any way.
         by: Columns that identify the track of an interval, such as its thread or its GPU.
-        among: Whether each interval may be a parent (Boolean), or None if all of them may.
+        is_candidate: Whether each interval may be a parent (Boolean), or None if all of them may.
 
     Returns:
         One row number per interval (UInt32). It is null if no other interval contains the interval.
     """
     (positions,) = compute_axis_positions(intervals, by=by)
-    if among is not None and not among.all():
-        rows = _find_parents_of_overlapping_intervals(positions, intervals, among)
+    if is_candidate is not None and not is_candidate.all():
+        rows = _find_parents_of_overlapping_intervals(positions, intervals, is_candidate)
         return pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True).scatter(rows["row"], rows["parent"])
     ordered = positions.sort("start", "end", "row", descending=[False, True, False])
     nested = _find_parents_assuming_nesting(ordered)
@@ -210,15 +210,15 @@ def _find_parents_assuming_nesting(ordered: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_parents_of_overlapping_intervals(
-    positions: pl.DataFrame, intervals: pl.DataFrame, among: pl.Series | None = None
+    positions: pl.DataFrame, intervals: pl.DataFrame, is_candidate: pl.Series | None = None
 ) -> pl.DataFrame:
-    """Return ``row`` and ``parent`` of each interval. The intervals may overlap without being nested."""
+    """Return the columns ``row`` and ``parent`` of intervals that may overlap without being nested."""
     # Positions cannot be subtracted because they may be ranks, and Int64 differences of times may overflow.
     start, end = (intervals[c].gather(positions["row"]).cast(pl.Int128) for c in ("start_ns", "end_ns"))
     ranked = positions.sort(end - start, "row", descending=True)
     rows = ranked["row"]
     ranked = ranked.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))  # sorted by descending duration
-    containers = ranked if among is None else ranked.filter(among.gather(rows))
+    containers = ranked if is_candidate is None else ranked.filter(is_candidate.gather(rows))
     parents = []
     for chain in split_into_chains(ranked):
         others = _remove_self_from_slices(find_contained_slices(containers, chain), chain)
@@ -237,21 +237,23 @@ def _remove_self_from_slices(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.Da
 
 
 def _find_parents_of_equal_intervals(ordered: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` and ``parent`` of the intervals that have the same bounds as another interval."""
+    """Return the columns ``row`` and ``parent`` of the intervals with the same bounds as another interval."""
     parent = pl.when(_IS_TWIN).then(_FIRST_TWIN).when(_IS_TWIN.shift(-1)).then(pl.col("row").shift(-1))
     return ordered.select("row", parent.alias("parent")).drop_nulls()
 
 
-def find_latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, time: str, by: Sequence[str]) -> pl.LazyFrame:
-    """Add to each point the id of the range that encloses it and started last.
+def find_latest_enclosing(
+    points: pl.LazyFrame, ranges: pl.LazyFrame, *, time_column: str, by: Sequence[str]
+) -> pl.LazyFrame:
+    """Add the id of the range that encloses each point and started last.
 
     If several of the enclosing ranges started last, the one with the largest id is used. Both frames are collected.
 
     Args:
-        points: Columns ``by`` and ``time``, and any further columns.
+        points: Columns ``by`` and ``time_column``, and any further columns.
         ranges: Columns ``by``, ``start_ns``, ``end_ns`` (null if the range never ends) and ``range_id``. The ranges may
             overlap in any way.
-        time: Name of the column of times (ns) of ``points``.
+        time_column: Name of the column of ``points`` with the times in ns.
         by: Columns that identify the track of an interval, such as its thread or its GPU.
 
     Returns:
@@ -260,8 +262,8 @@ def find_latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, time: s
     rows = points.collect()
     solid = pl.col("end_ns").is_null() | (pl.col("end_ns") > pl.col("start_ns"))
     ordered = ranges.filter(solid).select(*by, "start_ns", "end_ns", "range_id").sort("start_ns", "range_id").collect()
-    closed = ordered.with_columns((pl.col("end_ns") - 1).fill_null(pl.lit(rows[time].max(), pl.Int64)))
-    instants = rows.select(*by, pl.col(time).alias("start_ns"), pl.col(time).alias("end_ns"))
+    closed = ordered.with_columns((pl.col("end_ns") - 1).fill_null(pl.lit(rows[time_column].max(), pl.Int64)))
+    instants = rows.select(*by, pl.col(time_column).alias("start_ns"), pl.col(time_column).alias("end_ns"))
     positions, instant_positions = compute_axis_positions(closed, instants, by=by)
     chain = instant_positions.sort("start")
     slices = find_contained_slices(positions, chain)

@@ -25,7 +25,7 @@ class MaximumTree(NamedTuple):
 
     @classmethod
     def from_values(cls, values: pl.Series) -> MaximumTree:
-        """Build the tree of a column of integers without nulls."""
+        """Return the tree of maxima of a column of integers without nulls."""
         levels = [values.to_numpy()]
         while len(levels[-1]) > 1:
             below = levels[-1]

@@ -39,7 +39,7 @@ class NestingIndex(NamedTuple):
 
     Attributes:
         intervals: The intervals: the columns ``by``, ``start_ns``, ``end_ns``, and any further columns.
-        axis: The axis on which their tracks are placed.
+        axis: The axis with the tracks of the intervals.
         frame: One row per interval that is not empty, in nesting order: ``row`` (row number in ``intervals``),
             ``track``, ``start``, ``end`` (positions on the axis), ``depth`` (number of other intervals of the track
             that are open when it starts), ``parent`` (row number in this frame).
@@ -60,7 +60,7 @@ class NestingIndex(NamedTuple):
 
     @classmethod
     def from_intervals(cls, intervals: pl.DataFrame, by: Sequence[str]) -> NestingIndex:
-        """Sort intervals into nesting order, and index them for searches.
+        """Return an index of intervals in nesting order.
 
         Args:
             intervals: The columns ``by``, ``start_ns``, ``end_ns``.
@@ -77,12 +77,12 @@ class NestingIndex(NamedTuple):
         """Whether two intervals of any track cross, so that they overlap and neither contains the other."""
         return len(self.crossing_tracks) > 0
 
-    def innermost(self, points: pl.DataFrame, time: str) -> pl.Series:
+    def find_innermost(self, points: pl.DataFrame, time_column: str) -> pl.Series:
         """Return the innermost interval that encloses each point.
 
         Args:
-            points: The columns ``by`` and ``time``.
-            time: Name of a column of times (ns).
+            points: The columns ``by`` and ``time_column``.
+            time_column: Name of the column with the times in ns.
 
         Returns:
             One row number of ``intervals`` per point. It is null if no interval encloses the point.
@@ -90,33 +90,34 @@ class NestingIndex(NamedTuple):
         if not self.frame.height or not points.height:
             return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
         innermost = map_in_threads(
-            lambda batch: self._find_innermost_assuming_nesting(self.axis.compute_point_positions(batch, time)), points
+            lambda batch: self._find_innermost_assuming_nesting(self.axis.compute_point_positions(batch, time_column)),
+            points,
         )
         if not self.has_crossings:
             return innermost
-        at = self.axis.compute_point_positions(points, time).alias("at").to_frame().with_row_index("point")
+        at = self.axis.compute_point_positions(points, time_column).alias("at").to_frame().with_row_index("point")
         at = at.filter(self.axis.find_track_numbers(at["at"]).is_in(self.crossing_tracks.implode()))
         started = search_sorted(self.frame["start"], at["at"], "right")
         last_open = self.end_tree.find_last_at_least(at["at"] + 1, before=started)
         return innermost.scatter(at["point"], self.frame["row"].gather(last_open))
 
-    def count_enclosing(self, points: pl.DataFrame, time: str) -> pl.Series:
-        """Count the intervals that enclose each point.
+    def count_enclosing(self, points: pl.DataFrame, time_column: str) -> pl.Series:
+        """Return the number of intervals that enclose each point.
 
         Args:
-            points: The columns ``by`` and ``time``.
-            time: Name of a column of times (ns).
+            points: The columns ``by`` and ``time_column``.
+            time_column: Name of the column with the times in ns.
         """
-        at = self.axis.compute_point_positions(points, time)
+        at = self.axis.compute_point_positions(points, time_column)
         started, ended = search_sorted(self.frame["start"], at, "right"), search_sorted(self.ends, at, "right")
         return replace_with_null_unless(at.is_not_null(), started - ended).fill_null(0)
 
-    def find_next_enclosing(self, points: pl.DataFrame, time: str, rows: pl.Series) -> pl.Series:
-        """Return the next interval that encloses each point, outwards from a given interval.
+    def find_next_enclosing(self, points: pl.DataFrame, time_column: str, rows: pl.Series) -> pl.Series:
+        """Return the next interval outside of a given interval that encloses each point.
 
         Args:
-            points: The columns ``by`` and ``time``.
-            time: Name of a column of times (ns).
+            points: The columns ``by`` and ``time_column``.
+            time_column: Name of the column with the times in ns.
             rows: For each point, the row number in ``intervals`` of an interval that encloses it.
 
         Returns:
@@ -126,21 +127,21 @@ class NestingIndex(NamedTuple):
         frame_row = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
         frame_row = frame_row.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
         end_tree = self.end_tree if self.has_crossings else MaximumTree.from_values(self.frame["end"])
-        later = self.axis.compute_point_positions(points, time) + 1
+        later = self.axis.compute_point_positions(points, time_column) + 1
         return self.frame["row"].gather(end_tree.find_last_at_least(later, before=frame_row.gather(rows)))
 
-    def find_nth_enclosing(self, points: pl.DataFrame, time: str, number: int) -> pl.Series:
+    def find_nth_enclosing(self, points: pl.DataFrame, time_column: str, number: int) -> pl.Series:
         """Return the interval with a given number among those that enclose each point, in nesting order.
 
         Args:
-            points: The columns ``by`` and ``time``. At least ``number`` intervals must enclose each point.
-            time: Name of a column of times (ns).
+            points: The columns ``by`` and ``time_column``. At least ``number`` intervals must enclose each point.
+            time_column: Name of the column with the times in ns.
             number: Number of the interval, 1 for the outermost one.
 
         Returns:
             One row number of ``intervals`` per point.
         """
-        at = self.axis.compute_point_positions(points, time)
+        at = self.axis.compute_point_positions(points, time_column)
         reversed_ends = MaximumTree.from_values(self.frame["end"].reverse())
         track_starts = self.axis.find_track_numbers(at) * self.axis.width
         reversed_row = self.frame.height - search_sorted(self.frame["start"], track_starts, "left")
@@ -167,7 +168,7 @@ class NestingIndex(NamedTuple):
             outer = self.end_tree.find_last_at_least(self.frame["end"].gather(crossing), before=crossing)
             parents = parents.scatter(row.gather(crossing), row.gather(outer))
         empty = self.intervals.with_columns(row=pl.int_range(pl.len())).filter(pl.col("end_ns") <= pl.col("start_ns"))
-        return parents.scatter(empty["row"], self.innermost(empty, "start_ns")) if empty.height else parents
+        return parents.scatter(empty["row"], self.find_innermost(empty, "start_ns")) if empty.height else parents
 
     def _find_innermost_assuming_nesting(self, at: pl.Series) -> pl.Series:
         """Return the innermost interval at each position, assuming that all tracks are nested.
@@ -223,7 +224,7 @@ def _compute_nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.Data
 def _select_nonempty_positions(
     intervals: pl.DataFrame, axis: Axis
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the row number, the start and the negated end of the intervals that are not empty, as positions."""
+    """Return the row numbers, start positions and negated end positions of the intervals that are not empty."""
     columns = tuple(memory.allocate_zeros(intervals.height, np.int64) for _ in range(3))
     count = 0
     memory.drop_mapped_pages()
@@ -253,7 +254,7 @@ def _sort_rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _find_parents(rows_by_depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the last earlier interval whose depth is smaller by one. It is -1 for intervals with depth 0.
+    """Return, for each interval, the last earlier interval whose depth is smaller by one, or -1 at depth 0.
 
     The intervals are searched in the order of ``rows_by_depth``, because ascending values are found fastest.
     """
@@ -274,7 +275,7 @@ def _compute_row_numbers(block: slice) -> npt.NDArray[np.int64]:
 def _find_last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
     """Return the last row before a given row that has a given depth.
 
-    The result is null if the depth is null or negative. If it is neither, an earlier row must have that depth.
+    The result is null if the depth is null or negative. For any other depth, an earlier row with it must exist.
     """
     index = search_sorted(rows_by_depth, depth * len(rows_by_depth) + before, "left") - 1
     return rows_by_depth.gather(replace_with_null_unless((depth >= 0) & (index >= 0), index)) % max(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def merge_intervals(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Merge the intervals of each track that overlap or touch.
+    """Merge intervals that overlap or touch and have equal values in the columns ``by``.
 
     Args:
         intervals: The columns ``by``, ``start_ns``, ``end_ns``. Intervals that are empty or have no end are ignored.

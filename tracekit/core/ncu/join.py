@@ -66,7 +66,7 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
     return rows.select("row").join(pairs, "row", how="left", maintain_order="left").drop("row")
 
 
-def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) -> pl.DataFrame:
+def count_matches_by_kind(matches: pl.DataFrame | None, launches: pl.DataFrame | None) -> pl.DataFrame:
     """Count kernels and Nsight Compute results by the kind of their match.
 
     Args:
@@ -125,7 +125,7 @@ def _encode_shapes(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
 
 
 def _add_name_keys(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add the column ``key`` to both frames: mangled, full or short kernel names.
+    """Add the column ``key`` to kernels and launches: their mangled, full or short kernel names.
 
     The kind of name that the most launches have in common with the kernels is used. If there is a tie, mangled names
     are preferred to full names, and full names to short names.
@@ -147,7 +147,7 @@ def _add_name_keys(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
 
 
 def _add_locations(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add the column ``location`` to both frames, which combines the device and the process.
+    """Add the column ``location``, which combines the device and the process, to kernels and launches.
 
     Processes are compared by the order of their ids, and only if both captures have the same number of processes.
     A column that has nulls in either frame is ignored.
@@ -270,7 +270,7 @@ def _match_kernels_to_groups(kernels: pl.DataFrame, launches: pl.DataFrame) -> p
 
 
 def _match_by_shape(rows: pl.DataFrame, launches: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Match the remaining kernels to launches of the same shape.
+    """Match the kernels that are not yet in a pair to launches of the same shape.
 
     If there are several such launches, kernels are matched to them in rotation. The rotation starts at the first kernel
     that is already matched, so that in a loop the n-th kernel of each iteration is matched to the same launch.

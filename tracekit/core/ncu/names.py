@@ -11,7 +11,7 @@ UNNAMED = "<unnamed>"
 
 
 def normalize_kernel_names_expr(names: pl.Expr) -> pl.Expr:
-    """Return an expression that normalizes kernel names, so that spellings of the same name become equal.
+    """Return an expression that converts different spellings of a kernel name to one spelling.
 
     Newer Nsight Compute versions omit casts of template arguments (``(int)8`` becomes ``8``) and some namespaces
     (``at::native::X`` becomes ``at::X``). This function removes all casts, suffixes of numbers, namespaces, return

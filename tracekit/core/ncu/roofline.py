@@ -152,8 +152,8 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
 def _select_disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame:
     """Select results that describe each launch at most once.
 
-    Single launches are returned if there are any. Otherwise, the groups of the summary by range are returned if
-    ``by_range``, and the groups of the summary by kernel if not. If there are no such groups, all results are
+    If there are single launches, they are returned. Otherwise, the groups of the summary by range are returned if
+    ``by_range`` is true, and the groups of the summary by kernel if it is false. Without these groups, all results are
     returned.
     """
     group = pl.col("kind").cast(pl.String) == "group"
@@ -197,7 +197,7 @@ def _add_roofline_quantities(rows: pl.DataFrame) -> pl.DataFrame:
         rows: One row per launch, with one column per metric.
 
     Returns:
-        The rows with the columns ``_SUMS`` and some intermediate columns.
+        The rows with the columns ``_SUMS``, and with intermediate columns.
     """
     metrics = _MetricColumns(rows.columns)
     rows = rows.with_columns(
@@ -227,7 +227,7 @@ def _add_roofline_quantities(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class _MetricColumns:
-    """Expressions for metrics, by name. The expression is a null literal if the metric was not collected."""
+    """The expressions for metrics by name. A metric that was not collected has a null literal."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
@@ -302,7 +302,7 @@ def _null_unless_positive_expr(column: str) -> pl.Expr:
 
 
 def _sum_groups(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Sum launches by group and sort the groups by descending time. A sum is null if any of its values is null."""
+    """Return the sums of launches by group, in order of descending time. A sum is null if any value is null."""
     sums = (pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()).alias(c) for c in _SUMS)
     grouped = rows.group_by(keys, maintain_order=True).agg(
         pl.col("launch_id").first(), *sums, launches=pl.col("invocations").sum()
@@ -367,7 +367,7 @@ def _math_capacity_expr() -> pl.Expr:
 def _math_share_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
     """Yield expressions for ``math_share``, ``pipe`` and ``math_from``.
 
-    They are derived from the busiest pipe or, if the busiest pipe is unknown, from the throughput of the SM.
+    These columns are derived from the busiest pipe or, if the busiest pipe is unknown, from the throughput of the SM.
     """
     busy = {pipe: pl.col(f"{pipe}_busy_ns") for pipe in PIPES}
     counted = pl.col("math_busy_ns").is_not_null()
@@ -382,7 +382,7 @@ def _math_share_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
 def _memory_share_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
     """Yield expressions for ``memory_share`` and ``memory_from``.
 
-    They are derived from DRAM bytes or, if these are unknown, from the throughput of DRAM or of all memory.
+    These columns are derived from DRAM bytes or, if these are unknown, from the throughput of DRAM or of all memory.
     """
     sources: Mapping[str, str] = {
         "dram__bytes": "dram_busy_ns",

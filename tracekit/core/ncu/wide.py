@@ -39,9 +39,11 @@ def add_metric_columns(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.Data
 def _check_table_size(launches: int, columns: int, values: int) -> None:
     """Raise an error if a wide table would be too large because most of its cells are empty."""
     if launches * columns > FREE_CELLS + CELLS_PER_VALUE * values:
-        sizes = f"{launches} launches with {columns} metrics need {launches * columns} cells for {values} values"
+        cells = launches * columns
+        sizes = f"{launches:,} launches with {columns:,} metrics need {cells:,} cells for {values:,} values"
         raise TracekitError(
-            f"the wide table is too large: {sizes}", hint="read the table ncu_metrics, which has one row per value"
+            f"the table with one column per metric is too large: {sizes}",
+            hint="read the table ncu_metrics, which has one row per value",
         )
 
 

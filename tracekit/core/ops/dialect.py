@@ -220,4 +220,4 @@ def build_op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.
     label = pl.when(is_step).then(pl.col("step") + " *").otherwise(pl.col("text").cast(pl.String).fill_null(""))
     paths = labels.select(label=label)
     tree, nodes = trees.build_range_tree(parent, compute_depths(parent), paths["label"].cast(pl.Categorical))
-    return tree, paths.with_columns(path=tree.paths().cast(pl.Categorical).gather(nodes), node=nodes)
+    return tree, paths.with_columns(path=tree.build_paths().cast(pl.Categorical).gather(nodes), node=nodes)

@@ -220,7 +220,7 @@ def _find_shortest_containing_projections(rows: pl.DataFrame) -> pl.Series:
     )
     firsts = twins.filter(pl.col("twin").is_null())
     intervals = firsts.select(*THREAD, start_ns="gpu_start_ns", end_ns="gpu_end_ns")
-    containers = find_shortest_containers(intervals, by=THREAD, among=firsts["container"].is_not_null())
+    containers = find_shortest_containers(intervals, by=THREAD, is_candidate=firsts["container"].is_not_null())
     parents = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
     parents = parents.scatter(firsts["at"], firsts["container"].gather(containers))
     return pl.select(pl.coalesce(twins["twin"], parents)).to_series()

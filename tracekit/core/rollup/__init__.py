@@ -58,15 +58,15 @@ class Rollup:
         dialect: str | None = None,
         tensor_cores: Literal["extended", "dlprof"] = "extended",
     ) -> Rollup:
-        """Find the ops of a capture, and prepare their aggregation by op, op type, group and iteration.
+        """Return the roll-up of a capture by op, op type, group and iteration.
 
         Args:
             frames: Function that returns the declared table with a given name.
             key_op: Id or name of the op that delimits iterations, or None for the default of the dialect.
             span: First and last iteration to aggregate, both included, or None for all iterations.
             dialect: Name of the dialect of the ranges, or None for the first dialect that matches them.
-            tensor_cores: Which rules determine the kernels that use Tensor Cores. With ``dlprof``, all statistics are
-                computed as DLProf did.
+            tensor_cores: Rules that determine which kernels use Tensor Cores. With ``dlprof``, all statistics are
+                computed as in DLProf.
         """
         return cls(Measures(Ops(frames, dialect), tensor_cores), key_op, span)
 
@@ -82,9 +82,9 @@ class Rollup:
 
     @functools.cached_property
     def devices(self) -> pl.DataFrame:
-        """The GPUs in order of ``device_id``: the rows of ``devices``.
+        """The GPUs of the capture, in order of ``device_id``, with the columns of the table ``devices``.
 
-        If this table is empty, the result lists the GPUs with activities, and GPU 0.
+        If this table is empty, the GPUs with activities and GPU 0 are listed, with the column ``device_id`` only.
         """
         devices = self.measures.ops.frames("devices").unique("device_id", keep="first", maintain_order=True)
         listed = devices.sort("device_id").collect()
@@ -172,7 +172,7 @@ class Rollup:
         return calls.with_columns(iteration=self.iteration.gather(calls["instance"])).select(*columns, "iteration")
 
     def _find_rows_of_kinds(self, *kinds: str) -> pl.Series:
-        """Return the row numbers in ``Measures.calls`` of the activities of some kinds in aggregated iterations.
+        """Return the row numbers in ``Measures.calls`` of the activities of the given kinds in aggregated iterations.
 
         The order is that of ``calls``.
         """
@@ -197,11 +197,15 @@ class Rollup:
         """The ops in order of name and id, with statistics of the aggregated iterations.
 
         The columns are those of ``Ops.ops`` and ``Measures.op_properties``, the statistics of ``METRICS``,
-        ``kernel_gpu`` and ``kernel_api``, and the following ones. ``count``: number of instances. ``kernel_count``:
-        number of kernels. ``eligible``, ``uses_tc``: whether the op is eligible for Tensor Cores, and whether it used
-        them. ``tc_unknown``: whether a kernel may have used Tensor Cores, but no kernel certainly used them.
-        ``bad_type``: whether the op has instances and is eligible, but is not in half precision. Except in DLProf's
-        mode, ``bad_type`` is false if the op used Tensor Cores.
+        ``kernel_gpu`` and ``kernel_api``, and the following ones:
+
+        - ``count``: Number of instances.
+        - ``kernel_count``: Number of kernels.
+        - ``eligible``: Whether the op is eligible for Tensor Cores.
+        - ``uses_tc``: Whether the op used Tensor Cores.
+        - ``tc_unknown``: Whether a kernel may have used Tensor Cores, but no kernel certainly used them.
+        - ``bad_type``: Whether the op has instances and is eligible, but is not in half precision. Except in DLProf's
+          mode, ``bad_type`` is false if the op used Tensor Cores.
         """
         rows = self.measures.ops.ops.hstack(self.measures.op_properties).with_columns(op=pl.int_range(pl.len()))
         times = self.select_instances("op", *METRICS)
@@ -258,7 +262,7 @@ class Rollup:
     def dlprof_groups(self) -> pl.DataFrame:
         """The groups of ops as DLProf forms them, from the parts of op names that are separated by "/".
 
-        They have the columns of ``groups``. ``direction`` is null.
+        The columns are those of ``groups``. ``direction`` is null.
         """
         return self.groups if self.measures.mode == "dlprof" else self._form_groups("dlprof")
 

@@ -52,7 +52,7 @@ def aggregate_groups(
         iterations: The iterations.
         devices: Ids of the devices over which GPU time is summed.
         ops: One row per op: ``count`` (number of aggregated instances), ``eligible``, ``uses_tc``.
-        style: If it is ``dlprof``, groups are formed from the parts of op names, as in DLProf, otherwise by scope.
+        style: How groups are formed: by scope (``extended``), or from the parts of op names (``dlprof``).
 
     Returns:
         One row per group in order of its path (compared as bytes) and direction, with the root (``path`` "") first:
@@ -67,7 +67,9 @@ def aggregate_groups(
         eligible_count=(pl.col("eligible") & (pl.col("count") > 0)).cast(pl.Int64),
         uses_tc_count=pl.col("uses_tc").cast(pl.Int64),
     )
-    counts = pl.concat(aggregate_with_descendants(tree, group.hstack(counts), _make_sum_function(_GROUP_KEY, _COUNTED)))
+    counts = pl.concat(
+        aggregate_with_descendants(tree, group.hstack(counts), _create_sum_function(_GROUP_KEY, _COUNTED))
+    )
     instance_group = group.select(pl.all().gather(measures.instances["op"]))
     instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
     metrics = statistics.summarize_metrics(
@@ -88,7 +90,7 @@ def compute_group_times(
         measures: Times of the ops.
         iterations: The iterations.
         devices: Ids of the devices over which GPU time is summed.
-        style: If it is ``dlprof``, groups are formed from the parts of op names, as in DLProf, otherwise by scope.
+        style: How groups are formed: by scope (``extended``), or from the parts of op names (``dlprof``).
 
     Returns:
         One row per group and iteration in which it has instances: ``path``, ``direction`` (null if the group has
@@ -97,24 +99,24 @@ def compute_group_times(
     tree, group = group_ops(measures.ops, style, iterations.key)
     iteration = iterations.find_instance_iterations(measures.ops.instances)
     instance_group = group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
-    summing = _make_sum_function(_METRIC_KEY, ("instance_count",))
+    summing = _create_sum_function(_METRIC_KEY, ("instance_count",))
     rows = instance_group.drop_nulls("iteration").with_columns(instance_count=pl.lit(1, pl.Int64))
     counts = pl.concat([rows.clear(), *aggregate_with_descendants(tree, summing(rows), summing)])
     gpu = _GroupedInstances(tree, instance_group).compute_union_durations(measures.gpu_busy, devices, "gpu")
     times = counts.join(gpu, on=_METRIC_KEY, how="left").with_columns(pl.col("gpu").fill_null(0))
-    paths = pl.DataFrame({"path": tree.paths(nodes=times["node"]).gather(times["node"])})
+    paths = pl.DataFrame({"path": tree.build_paths(nodes=times["node"]).gather(times["node"])})
     direction_names = {number: name for name, number in _DIRECTIONS.items()}
     direction = pl.col("direction").replace_strict(direction_names, default=None, return_dtype=pl.String)
     return paths.hstack(times).select("path", direction, "iteration", "instance_count", "gpu")
 
 
 def group_ops(ops: Ops, style: Style, key_op_name: str) -> tuple[Tree, pl.DataFrame]:
-    """Group ops into a tree, and return the tree and the group of each op.
+    """Return the tree of groups of ops, and the group of each op.
 
     Args:
         ops: The ops of the capture.
-        style: If it is ``dlprof``, the levels of the tree are the parts of op names, as in DLProf. Otherwise, they are
-            the scopes in which the ops ran.
+        style: Levels of the tree: the scopes in which the ops ran (``extended``), or the parts of op names
+            (``dlprof``).
         key_op_name: Name of the op that delimits iterations.
 
     Returns:
@@ -163,14 +165,14 @@ def aggregate_with_descendants(
         below = below.cast({"direction": pl.Int64})
 
 
-def _make_sum_function(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _create_sum_function(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Return a function that groups a frame by the columns ``keys`` and sums the columns ``values``."""
     return lambda rows: rows.group_by(keys).agg(pl.col(values).sum())
 
 
 def _add_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
     """Add the path, level, direction and parent of each group, and sort the groups."""
-    paths = tree.paths(nodes=groups["node"])
+    paths = tree.build_paths(nodes=groups["node"])
     path, level, up = (s.gather(groups["node"]) for s in (paths, tree.nodes["level"], tree.nodes["up"]))
     direction_names = {number: name for name, number in _DIRECTIONS.items()}
     rows = groups.with_columns(
@@ -187,7 +189,7 @@ def _add_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
 
 
 class _GroupedInstances(NamedTuple):
-    """The op instances with their groups.
+    """The op instances with their groups and iterations.
 
     Attributes:
         tree: The tree of groups.
@@ -206,7 +208,7 @@ class _GroupedInstances(NamedTuple):
             ``cpu``, ``gpu``, ``api``, ``overhead`` and ``idle``.
         """
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
-        summing = _make_sum_function(_METRIC_KEY, _SUMMED)
+        summing = _create_sum_function(_METRIC_KEY, _SUMMED)
         sums = pl.concat(aggregate_with_descendants(self.tree, summing(rows), summing))
         gpu = self.compute_union_durations(measures.gpu_busy, devices, "gpu")
         extent = self.compute_union_durations(measures.gpu_extents, devices, "extent")

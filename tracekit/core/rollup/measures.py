@@ -40,7 +40,7 @@ class Measures:
 
     Attributes:
         ops: The ops of the capture.
-        mode: Which rules determine the kernels that use Tensor Cores. See ``tensor_cores.uses_tensor_cores_expr``.
+        mode: Rules that determine which kernels use Tensor Cores (see ``tensor_cores.uses_tensor_cores_expr``).
     """
 
     ops: Ops
@@ -94,7 +94,7 @@ class Measures:
 
     @functools.cached_property
     def _kernel_properties(self) -> pl.DataFrame:
-        """The columns of ``calls`` that are null for calls that launched no kernel."""
+        """The columns ``long_name``, ``uses_tc`` and ``tc_unknown`` of ``calls``."""
         kinds = self.ops.select_calls("kind").to_series()
         rows = (kinds == "kernel").arg_true()
         needed = ["activity", "device_id"] if self.mode == "extended" else ["activity", "name", "call_id", "instance"]
@@ -110,7 +110,7 @@ class Measures:
         )
         if self.mode == "dlprof":
             instances = self.ops.instances.select(pl.col(_OF_INSTANCES).gather(kernels["instance"]))
-            kernels = _unify_by_short_name(kernels.hstack(instances))
+            kernels = _unify_kernels_by_short_name(kernels.hstack(instances))
         all_rows = pl.DataFrame({"_row": pl.int_range(kinds.len(), dtype=pl.UInt32, eager=True)})
         return all_rows.join(kernels.select("_row", *_OF_KERNELS), on="_row", how="left", maintain_order="left").drop(
             "_row"
@@ -118,7 +118,7 @@ class Measures:
 
     @functools.cached_property
     def formats(self) -> pl.DataFrame:
-        """The data formats and the result shape of each instance. See ``shapes.infer_formats_and_output_shapes``."""
+        """The data formats and output shapes of each instance (see ``shapes.infer_formats_and_output_shapes``)."""
         formats = infer_formats_and_output_shapes(self.ops.instances)
         if self.ops.timeline.has_arguments:
             return formats
@@ -194,7 +194,7 @@ class Measures:
         return by_device.group_by("instance").agg(pl.col("gpu").sum(), idle=(pl.col("extent") - pl.col("gpu")).sum())
 
 
-def _unify_by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
+def _unify_kernels_by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
     """Set the same properties for all kernels of one op with the same short name, as DLProf does.
 
     All of them are regarded as using Tensor Cores if any of them does. All of them get the demangled name of one

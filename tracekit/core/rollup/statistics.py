@@ -13,7 +13,7 @@ STATISTICS = ("count", "max", "min", "sum")
 
 
 def summarize_metrics(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pl.DataFrame:
-    """Summarize metrics in one row per group.
+    """Return the count, maximum, minimum and sum of metrics by group.
 
     Returns:
         The columns ``keys`` and, for each metric, ``{metric}_count``, ``_max``, ``_min`` and ``_sum``.
@@ -22,7 +22,7 @@ def summarize_metrics(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequenc
 
 
 def metric_summary_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
-    """Return expressions that summarize metrics within a group. Nulls are ignored."""
+    """Return expressions for the count, maximum, minimum and sum of metrics in a group. Nulls are ignored."""
     expressions = []
     for metric in metrics:
         value = pl.col(metric)

@@ -115,15 +115,15 @@ def build_group_nodes(rollup: Rollup) -> pl.DataFrame:
 def build_op_groups(rollup: Rollup) -> pl.DataFrame:
     """Return the group of each op.
 
-    The group of an op is that of its scope. If another thread ran the op during a step of the loop, it is a group below
-    that step.
+    The group of an op is the group of its scope. If another thread ran the op during a step of the loop, the group of
+    the op is below that step.
 
     Returns:
         One row per op, in the order of ``ops``: ``op_id``, and ``group_path`` ("" for the root) and
         ``group_direction``, as ``path`` and ``direction`` in ``group_nodes``.
     """
     tree, group = groups.group_ops(rollup.measures.ops, rollup.measures.mode, rollup.iterations.key)
-    path, at_root = tree.paths(nodes=group["node"]).gather(group["node"]), group["node"] == 0
+    path, at_root = tree.build_paths(nodes=group["node"]).gather(group["node"]), group["node"] == 0
     keys = pl.DataFrame({"path": path, "at_root": at_root, "direction": group["direction"]})
     return keys.select(
         rollup.measures.ops.ops["op_id"].cast(pl.String).alias("op_id"),
