@@ -114,7 +114,7 @@ class Correlation:
 
     @functools.cached_property
     def _gpu_projection(self) -> pl.DataFrame:
-        """The ``gpu_`` columns of ``nvtx_ranges``."""
+        """The columns of ``nvtx_ranges`` whose names begin with ``gpu_``."""
         return self.ranges.project_onto_gpu(
             pl.concat([spill_frame(self.activities(t).read_launches()) for t in ACTIVITIES])
         )
@@ -285,13 +285,13 @@ class Ranges:
         return names.set(trees.paths_exceed_limits(paths["count"], sizes), trees.ELLIPSIS)
 
     def project_onto_gpu(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Project all push/pop and start/end ranges onto the GPU.
+        """Return the projection of all push/pop and start/end ranges onto the GPU.
 
         Args:
             launches: The launches of all tables of activities, as ``Activities.read_launches`` returns them.
 
         Returns:
-            The ``gpu_`` columns of ``nvtx_ranges``.
+            The columns of ``nvtx_ranges`` whose names begin with ``gpu_``.
         """
         columns = {name: allocate_zeros(self.range_count, np.int64) for name in _PROJECTED}
         for ranges, by in ((self.push_pop_ranges, THREAD), (self.start_end_ranges, THREAD[:1])):
@@ -530,7 +530,7 @@ class Activities:
 
 
 def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Return the number of the first row of a table with each pair of a process id and a correlation id.
+    """Return the number of the first row of a table that contains each pair of process id and correlation id.
 
     Args:
         table: The columns ``process_id`` and ``correlation_id`` of the table to search.

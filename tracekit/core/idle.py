@@ -141,7 +141,7 @@ def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
 
 
 class _Part(NamedTuple):
-    """The idle time of GPUs that has one cause.
+    """The idle time of GPUs with the same cause.
 
     Attributes:
         cause: The cause, a key of ``CAUSES``.

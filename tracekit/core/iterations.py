@@ -76,7 +76,7 @@ class Iterations(NamedTuple):
         return intervals.merge_intervals(self.aggregated.select(_TIMES), by=[])
 
     def find_instance_iterations(self, instances: pl.DataFrame) -> pl.Series:
-        """Return the number of the aggregated iteration of each op instance. It is null outside these iterations.
+        """Return the number of the aggregated iteration of each op instance, or null outside of these iterations.
 
         Args:
             instances: The columns ``process_id`` and ``end_ns``.
@@ -140,7 +140,7 @@ def _find_key_op_position(ops: Ops) -> KeyPosition:
 
 
 def _create_op_names_hint(ops: Ops, name: str) -> str:
-    """Return a hint that lists the names of ops, beginning with the most similar to the given name."""
+    """Return a hint that lists the names of ops, beginning with the name that is most similar to the given one."""
     names = ops.ops.select(pl.concat_list(pl.col("op_name").cast(pl.String), "op_id")).to_series().explode()
     compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
     near = difflib.get_close_matches(name, compared, n=1)
@@ -248,7 +248,7 @@ def _find_longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
 
 
 def _find_bounds_ending_with_keys(keys: pl.DataFrame, last: int) -> list[int]:
-    """Return the times at which iterations begin or end, if each iteration ends with a key op.
+    """Return the bounds of iterations that end with a key op, in ns.
 
     The bounds are 0, the ends of the key ops, and the end of the capture if it is later than the last key op. If all
     processes have the same number of key ops, the n-th key ops of all processes give one bound, at which the last of
@@ -267,7 +267,7 @@ def _find_bounds_ending_with_keys(keys: pl.DataFrame, last: int) -> list[int]:
 
 
 def _find_bounds_starting_with_keys(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
-    """Return the times at which iterations begin or end, if each iteration starts with a key op.
+    """Return the bounds of iterations that start with a key op, in ns.
 
     The bounds are the start of the first op, the starts of all key ops except the first one, and the end of the
     capture. If all processes have the same number of key ops, the n-th key ops of all processes give one bound, at

@@ -7,7 +7,7 @@ import polars as pl
 _ORDER = ("timestamp_ns", "memory_event_id")
 _ADDRESS = ("process_id", "device_id", "address")
 GROUP = ("device_id", "memory_kind")
-"""Columns that identify a kind of memory on a device. Memory in use is computed separately for each of them."""
+"""Columns that identify a kind of memory on a device. Memory in use is computed for each combination of values."""
 
 
 READ = (

@@ -45,7 +45,7 @@ def match_mpi_calls(frames: Frames) -> pl.DataFrame:
 
 
 def read_calls_with_communicators(frames: Frames) -> pl.DataFrame:
-    """Return the MPI calls with the properties of their communicator, and the rank of their process in it."""
+    """Return the MPI calls with the properties of their communicator and the rank of their process in it."""
     names = ("mpi_call_id", "start_ns", "process_id", "communicator", "tag", "remote_rank", "request")
     texts = [pl.col(c).cast(pl.String) for c in ("kind", "name")]
     calls = frames(CALLS).select(*names, *texts).collect()

@@ -1,4 +1,4 @@
-"""Determine from names which kernels run on Tensor Cores, and from op types which ops could run on them.
+"""Determine which kernels run on Tensor Cores from their names, and which ops could run on them from their types.
 
 Most captures do not record whether a kernel used Tensor Cores, so its name is the only evidence. The rules are in
 ``schemas/tensor_cores.toml``. They include DLProf's rules, so that its statistics can be reproduced exactly.

@@ -46,7 +46,7 @@ class Tree(NamedTuple):
         return cls(pl.DataFrame(_ROOT, schema=_NODE))
 
     def add_names(self, base: pl.Series, names: pl.Series) -> tuple[Tree, pl.Series]:
-        """Add nodes for names whose parts are separated by "/".
+        """Add nodes to the tree for names whose parts are separated by "/".
 
         Args:
             base: Node below which each name is added.
@@ -88,7 +88,7 @@ class Tree(NamedTuple):
         return tree, nodes["node"]
 
     def iterate_levels(self) -> Iterator[pl.Series]:
-        """Yield the nodes of each level, from the root downwards."""
+        """Yield the nodes of each level of the tree, from the root downwards."""
         order = self.nodes["level"].arg_sort().cast(pl.Int64)
         sizes = self.nodes.group_by("level").len().sort("level")["len"]
         start = 0

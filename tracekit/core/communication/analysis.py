@@ -87,7 +87,7 @@ class Communication:
 
     Attributes:
         tables: The tables of ``read_rank_tables`` or ``read_call_tables``, concatenated over all traces. The column
-            ``rank`` contains the rank of the trace. The tables of iterations and phases may be missing.
+            ``rank`` contains the rank of the trace. Without tables of iterations and phases, there are no iterations.
     """
 
     tables: Mapping[str, pl.DataFrame]

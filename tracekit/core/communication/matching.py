@@ -40,7 +40,7 @@ _CHANNEL = "channel"
 
 
 def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
-    """Match the communication calls of several traces.
+    """Match the communication calls of several traces to collectives and messages.
 
     Args:
         calls: The rows of ``read_communication_calls`` of all traces, with the column ``rank``: the rank of the trace.
@@ -207,7 +207,7 @@ def _find_channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int 
 
 
 def _compute_tokens_and_times(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
-    """Return the tokens of calls, which are equal for calls that may match, and the ends of the calls in ns in UTC."""
+    """Return the tokens of calls, which are equal for calls that may match, and the UTC-aligned ends in ns."""
     return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
 
 

@@ -42,7 +42,7 @@ def encode_summary(summary: Summary) -> dict[str, Any]:
 
 
 def decode_summary(value: object) -> Summary:
-    """Convert the JSON values that ``encode_summary`` returns to a summary.
+    """Validate the JSON values that ``encode_summary`` returns, and convert them to a summary.
 
     Raises:
         CorruptTraceError: The values do not represent a baseline.

@@ -39,7 +39,7 @@ def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_change_columns(rows: pl.DataFrame, change: pl.Expr, before: pl.Expr) -> pl.DataFrame:
-    """Add the change of each row in ns, in per cent of the previous time, and as a share of all absolute changes.
+    """Add the change of each row: in ns, in per cent of the previous time, and as a share of all absolute changes.
 
     The columns are ``change_ns``, ``change_percent`` and ``share_percent``.
 

@@ -1,4 +1,4 @@
-"""Parse and evaluate conditions on the difference between two sides, such as ``gpu_time > 5%``.
+"""Parse and evaluate conditions on the changes between two captures, such as ``gpu_time > 5%``.
 
 A condition consists of a metric, a comparison and a limit::
 

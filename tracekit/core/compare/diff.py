@@ -40,7 +40,7 @@ _MIDDLE = 4
 
 @dataclass(frozen=True)
 class Diff:
-    """The differences between two sides, A and B.
+    """The differences between the two sides of a comparison, A and B.
 
     ``frame`` returns the rows of one kind. Times are in ns, and a positive change means that B takes longer.
 

@@ -34,7 +34,7 @@ RULES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "call": (_VERSION,),
     "exact": (),
 }
-"""Regular expressions and their replacements, by kind of name. They are applied in this order."""
+"""Regular expressions and their replacements, by kind of name. The replacements are applied in order."""
 
 
 def normalize_names_expr(name: pl.Expr, rules: str) -> pl.Expr:

@@ -54,6 +54,6 @@ def _generate_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> I
 
 
 def _list_recorded_data(side: Summary) -> list[str]:
-    """Return the names of the data that a side recorded, such as ``CUDA``, or an empty list if they are unknown."""
+    """Return the names of the recorded data of a summary, such as ``CUDA``, or an empty list if they are unknown."""
     recorded = side.facts.get("recorded", "")
     return recorded.split(", ") if recorded else []

@@ -1,4 +1,4 @@
-"""Test whether the difference between two sides is larger than the differences between iterations of one side.
+"""Test whether the two sides of a comparison differ more than the iterations of one side.
 
 The test is a permutation test with the largest standardized rank sum of all quantities as its statistic (Westfall and
 Young's *maxT*). If both sides come from the same distribution, the labels of the iterations are exchangeable: any

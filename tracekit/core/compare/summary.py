@@ -145,7 +145,7 @@ class Summary:
         return sum(self.units)
 
     def select_samples_of_kind(self, kind: str) -> pl.DataFrame:
-        """Return the samples of one kind."""
+        """Return the samples of one kind, without the column ``kind``."""
         return self.samples.filter(pl.col("kind") == kind).drop("kind")
 
 

@@ -38,7 +38,7 @@ _SUPPORT_CODES = {text: code for code, text in _SUPPORT.items()}
 
 
 def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the node or the scope that each op matches.
+    """Return the node or the scope of a graph that each op matches.
 
     Args:
         ops: One row per op: ``op_id`` and ``op_name``.
@@ -67,7 +67,7 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 def _find_candidate_matches(
     rows: pl.DataFrame, nodes_by_name: pl.DataFrame, nodes_by_normalized_name: pl.DataFrame
 ) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the candidate matches of each step, in order of precedence.
+    """Yield the candidate matches of ops to a graph, step by step in order of precedence.
 
     Only the first match of each op is used.
 

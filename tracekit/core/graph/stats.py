@@ -41,7 +41,7 @@ def compute_node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
 
 
 def compute_iteration_scalars(rollup: Rollup) -> pl.DataFrame:
-    """Return statistics of each aggregated iteration.
+    """Return statistics of each aggregated iteration, such as its duration and GPU utilization.
 
     Returns:
         One row per iteration and statistic: ``iteration``, ``start_ns``, ``end_ns``, ``tag`` (name of the statistic),

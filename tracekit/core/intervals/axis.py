@@ -1,4 +1,6 @@
-"""Place all tracks one after another on a common axis, so that a single sort or binary search covers all tracks.
+"""Place intervals on a common axis, so that a single sort or binary search covers all tracks.
+
+A *track* contains the intervals of one thread or GPU, for example. The tracks lie one after another on the axis.
 
 A *position* on the axis is an integer below 2**62 that represents a track and a time. Positions on one track compare
 like their times, and intervals of different tracks never overlap. If tracks and times fit into 62 bits, a position is
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 Rows = TypeVar("Rows", pl.DataFrame, pl.Series)
 
 LIMIT = 1 << 62
-"""All positions are smaller than this number."""
+"""Upper limit of the positions on an axis. All positions are smaller than this number."""
 
 _TIMES = ("start_ns", "end_ns")
 _ROWS_PER_THREAD = 1 << 18
@@ -31,7 +33,7 @@ _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt
 
 
 class Axis(NamedTuple):
-    """The tracks of one or more frames of intervals, placed one after another on a common axis.
+    """The tracks of intervals, such as threads or GPUs, placed one after another on a common axis.
 
     Attributes:
         tracks: Maps the keys of each track to the number of the track. Numbers are in the order of the keys.

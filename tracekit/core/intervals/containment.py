@@ -64,7 +64,7 @@ def split_into_chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def find_contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Return the slice of a chain that each interval contains.
+    """Return the slice of a chain of intervals that each interval contains.
 
     Args:
         positions: The intervals, as ``compute_axis_positions`` returns them.
@@ -82,7 +82,7 @@ def find_contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.Da
 
 
 def list_contained_pairs(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Return the pairs of an interval and a member of a chain that the interval contains.
+    """Return the pairs of an interval and a member of a chain of intervals that the interval contains.
 
     Args:
         slices: Slices of the chain, as ``find_contained_slices`` returns them.

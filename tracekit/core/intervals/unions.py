@@ -35,14 +35,14 @@ def merge_intervals(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFra
 
 
 def compute_union_duration(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Return the duration of the union of the intervals of each track: ``by``, ``duration_ns``."""
+    """Return the duration of the union of intervals with equal values in ``by``: ``by`` and ``duration_ns``."""
     duration = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("duration_ns")
     merged = merge_intervals(intervals, by=by)
     return merged.group_by(list(by), maintain_order=True).agg(duration) if by else merged.select(duration)
 
 
 def find_gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Return the gaps between the intervals of each track.
+    """Return the gaps between intervals that have equal values in the columns ``by``.
 
     Args:
         intervals: The columns ``by``, ``start_ns``, ``end_ns``.
@@ -83,7 +83,9 @@ def intersect_unions(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[st
 
 
 def latest_end_before_expr(by: str | Sequence[str]) -> pl.Expr:
-    """Return an expression for the latest end of the earlier rows of the same track. It is null for the first row.
+    """Return an expression for the latest end of the earlier rows with equal values in the columns ``by``.
+
+    The expression is null for the first of these rows.
 
     Args:
         by: Columns that identify the track of an interval, such as its thread or its GPU. The rows of each track must

@@ -150,7 +150,7 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _select_disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame:
-    """Select results that describe each launch at most once.
+    """Return the Nsight Compute results that describe each launch at most once.
 
     If there are single launches, they are returned. Otherwise, the groups of the summary by range are returned if
     ``by_range`` is true, and the groups of the summary by kernel if it is false. Without these groups, all results are
@@ -236,7 +236,7 @@ class _MetricColumns:
         return pl.col(name) if name in self._names else pl.lit(None, pl.Float64)
 
     def count_expr(self, name: str, cycles: pl.Expr | None = None) -> pl.Expr:
-        """Return an expression for a count: the counter itself, or its rate per second or cycle times the duration."""
+        """Return an expression for a counter: its recorded sum, or its rate per second or cycle times the duration."""
         by_time = [self[f"{name}.sum"], self[f"{name}.sum.per_second"] * pl.col("time_ns") / _NS]
         by_cycle = [] if cycles is None else [self[f"{name}.sum.per_cycle_elapsed"] * cycles]
         return pl.coalesce(*by_time, *by_cycle)

@@ -105,7 +105,7 @@ class Rollup:
 
     @functools.cached_property
     def iteration(self) -> pl.Series:
-        """Number of the aggregated iteration of each op instance, null outside the aggregated iterations."""
+        """Number of the aggregated iteration of each op instance, or null outside of the aggregated iterations."""
         return self.iterations.find_instance_iterations(self.measures.ops.instances)
 
     @property

@@ -39,7 +39,7 @@ _METRIC_KEY = [*_GROUP_KEY, "iteration"]
 """Columns that identify the value of a metric: a group, and an iteration."""
 _DIRECTIONS = {"fprop": 1, "bprop": 2}
 DIRECTION_NAMES = {0: None, 1: "fprop", 2: "bprop"}
-"""Names of the numbers of directions that ``group_ops`` returns."""
+"""Names of directions, keyed by the number that ``group_ops`` returns."""
 
 
 def aggregate_groups(

@@ -75,7 +75,7 @@ class Measures:
         return self.select_calls(*CALL_COLUMNS)
 
     def select_calls(self, *columns: str, rows: pl.Series | None = None) -> pl.DataFrame:
-        """Return columns of ``calls``.
+        """Return columns of ``calls``, the API calls of ops.
 
         Args:
             columns: Names of the columns.
@@ -127,7 +127,7 @@ class Measures:
 
     @functools.cached_property
     def op_properties(self) -> pl.DataFrame:
-        """Properties of each op in addition to ``Ops.ops``.
+        """Properties of each op that ``Ops.ops`` does not contain: Tensor Core support, precision and data formats.
 
         The columns are ``support`` (0 eligible for Tensor Cores, 2 possibly eligible, 3 not eligible), ``half``
         (whether its data type has half precision), and the formats of its first instance.

@@ -1,4 +1,4 @@
-"""Move ops that other threads ran during a step of the loop below that step.
+"""Move ops that other threads ran during a step of the loop below this step in the tree of groups.
 
 PyTorch runs the backward pass, including the communication between GPUs, on separate threads, on which no range of the
 step is open. In the tree of groups, ops that ran on other threads while a step was open are placed below the step.
@@ -23,7 +23,7 @@ _THREAD = ["process_id", "thread_id"]
 
 
 def move_ops_below_steps(ops: Ops, key_op_name: str, tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
-    """Place the ops of other threads below the step in which they ran.
+    """Move ops that other threads ran during a step of the loop below this step in a tree.
 
     Args:
         ops: The ops of the capture.

@@ -113,7 +113,7 @@ def build_group_nodes(rollup: Rollup) -> pl.DataFrame:
 
 
 def build_op_groups(rollup: Rollup) -> pl.DataFrame:
-    """Return the group of each op.
+    """Return the path and direction of the group of each op.
 
     The group of an op is the group of its scope. If another thread ran the op during a step of the loop, the group of
     the op is below that step.
