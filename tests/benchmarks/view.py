@@ -45,7 +45,7 @@ def page(captures: Captures, start: int = 0, **options: str) -> Callable[[], que
 
 def overview(captures: Captures, at: Aggregated) -> Callable[[], list[Any]]:
     """The overview of an aggregation."""
-    return lambda: pages.build(pages.Context(captures, State("", at), dark=False))
+    return lambda: pages.build_page(pages.Context(captures, State("", at), dark=False))
 
 
 def peak() -> float:
@@ -63,7 +63,7 @@ def resident(captures: Captures) -> float:
 def open_pages(captures: Captures, at: Aggregated) -> None:
     """Open all pages that a capture has."""
     for each in pages.list_available_pages(captures, captures[at]):
-        pages.build(pages.Context(captures, State(each.name, at), dark=False))
+        pages.build_page(pages.Context(captures, State(each.name, at), dark=False))
         captures.free_working_data()
 
 

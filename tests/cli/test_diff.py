@@ -134,7 +134,7 @@ def test_baselines(run: Run, tmp_path: Path) -> None:
 
 
 def test_wrong_usage(run: Run, tmp_path: Path) -> None:
-    assert "B is missing: it can be omitted only with --save" in run("diff", TRAIN, status=2).stderr
+    assert "the argument B is missing: B can be omitted only with --save" in run("diff", TRAIN, status=2).stderr
     assert "'kernel' cannot be compared" in run("diff", "missing", "missing", "--by", "kernel", status=1).stderr
     for option, value in (("--alpha", "0"), ("--alpha", "1"), ("--min-change", "-1"), ("--iterations", "x")):
         run("diff", TRAIN, DDP, option, value, status=2)

@@ -80,7 +80,9 @@ def test_a_conversion_to_a_terminal(show: Show, evil: Path, out: list[str]) -> N
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_bytes_do_not_go_to_a_terminal(show: Show, evil: Path, format: str) -> None:
     shown = show("convert", evil, "-", "--to", format, "--table", "kernels", "-q", columns=100)
-    assert shown.strip().endswith("Error: the output is binary and cannot be printed on a terminal: name a file")
+    assert shown.strip().endswith(
+        "Error: the output is binary and cannot be printed on a terminal: name an output file"
+    )
 
 
 @pytest.mark.many(5)

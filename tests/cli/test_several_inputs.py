@@ -212,6 +212,6 @@ def test_selections_apply_to_every_rank(run: Run) -> None:
 
 def test_redact_takes_one_input(run: Run, tmp_path: Path) -> None:
     wrong = run("redact", *FILES, tmp_path / "out.nsys-rep", status=2).stderr
-    assert "redact accepts one IN and one OUT, but there are more arguments: run it once per input" in wrong
+    assert "redact accepts one IN and one OUT, but there are more arguments: run redact once per input" in wrong
     assert "with the same --key-file if equal values must have equal pseudonyms in all outputs" in wrong
     assert "[OUT]\n" in run("redact", "--help").text

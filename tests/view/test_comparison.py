@@ -51,10 +51,10 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
 
 def test_the_other_side_is_the_next_capture() -> None:
     captures = captures_of(trace_of([("a", 1)]), trace_of([("b", 2)]))
-    assert comparison.find_other_side(captures, State("compare", Aggregated(0))) == Aggregated(1)
-    assert comparison.find_other_side(captures, State("compare", Aggregated(1))) == Aggregated(0)
+    assert comparison.parse_compared_aggregation(captures, State("compare", Aggregated(0))) == Aggregated(1)
+    assert comparison.parse_compared_aggregation(captures, State("compare", Aggregated(1))) == Aggregated(0)
     chosen = State("compare", Aggregated(0), {"other_capture": "0", "other_iterations": "1:2", "other_key_op": "x"})
-    assert comparison.find_other_side(captures, chosen) == Aggregated(0, 1, 2, "x")
+    assert comparison.parse_compared_aggregation(captures, chosen) == Aggregated(0, 1, 2, "x")
     trace = captures.all[0].get_aggregated_trace(Aggregated())
     rows = find_dataset("comparison").rows(Scope(trace, {"by": "kernels", "other_capture": "1"}, captures))
     assert dict(rows.frame.select("name", "status").rows()) == {"a": "gone", "b": "new"}

@@ -32,7 +32,7 @@ def hostile() -> Iterator[Captures]:
 
 
 def export(captures: Captures, kind: str, **values: str) -> bytes:
-    return downloads.export(captures, {**TABLE, "format": kind, **values}).content
+    return downloads.export_rows(captures, {**TABLE, "format": kind, **values}).content
 
 
 def sheet(content: bytes) -> list[tuple[Any, ...]]:
@@ -151,7 +151,7 @@ def test_filters_order_and_columns_apply(hostile: Captures) -> None:
 
 
 def test_names_and_types_of_files(hostile: Captures) -> None:
-    made = downloads.export(hostile, {**TABLE, "format": "xlsx"})
+    made = downloads.export_rows(hostile, {**TABLE, "format": "xlsx"})
     assert made.name == "capture0_table_kernels.xlsx"
     assert made.media_type.endswith("spreadsheetml.sheet")
 
@@ -170,7 +170,7 @@ def test_names_and_types_of_files(hostile: Captures) -> None:
 )
 def test_requests_that_are_not_valid(hostile: Captures, values: dict[str, str]) -> None:
     with pytest.raises(TracekitError):
-        downloads.export(hostile, {**TABLE, **values})
+        downloads.export_rows(hostile, {**TABLE, **values})
 
 
 def test_too_many_rows_for_excel(hostile: Captures, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,8 +130,8 @@ def test_the_search_reads_numbers_of_a_table_without_text() -> None:
 
 def test_sort_orders_name_columns_and_directions() -> None:
     model = [{"colId": "s", "sort": "desc"}, {"colId": "n", "sort": "asc"}]
-    assert filters.sort_columns(model, SCHEMA) == [("s", True), ("n", False)]
-    assert filters.sort_columns([], SCHEMA) == []
+    assert filters.parse_sort_columns(model, SCHEMA) == [("s", True), ("n", False)]
+    assert filters.parse_sort_columns([], SCHEMA) == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_filters_that_are_not_valid(model: Any) -> None:
 @pytest.mark.parametrize("model", [{}, "x", [5], [{"colId": "n"}], [{"colId": "n", "sort": "up"}], [{"sort": "asc"}]])
 def test_sort_orders_that_are_not_valid(model: Any) -> None:
     with pytest.raises(TracekitError, match=r"sort order|column"):
-        filters.sort_columns(model, SCHEMA)
+        filters.parse_sort_columns(model, SCHEMA)
 
 
 def test_a_search_text_that_is_too_long() -> None:

@@ -175,7 +175,7 @@ def test_filters_that_are_not_json(hostile: Captures, text: str) -> None:
 
 def test_tables_that_do_not_exist() -> None:
     for name in ("nope", "", "kernels2"):
-        with pytest.raises(TracekitError, match=f"the requested table {name!r} does not exist"):
+        with pytest.raises(TracekitError, match=f"the viewer has no table {name!r}"):
             find_dataset(name)
 
 

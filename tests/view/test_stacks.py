@@ -67,7 +67,7 @@ def test_python_stacks(python: Captures) -> None:
     frames = rows(python, "stack_frames", stack_id="2")
     assert [(f["depth"], f["function"], f["line"]) for f in frames] == [(2, "forward", 30), (1, "main", 7)]
     assert rows(python, "stack_frames", stack_id="3") == rows(python, "stack_frames") == []
-    threads = stacks.parse_selection(python.all[0].get_aggregated_trace(AT), {}).threads()
+    threads = stacks.parse_selection(python.all[0].get_aggregated_trace(AT), {}).count_events_by_thread()
     assert threads.select("thread_id", "thread_name", "count").rows() == [(6, "loader", 2), (7, None, 1)]
 
 

@@ -20,7 +20,7 @@ NAMES = st.sampled_from(["ops.filter", "ops.sort", "table:kernels.search", "by",
 @settings(max_examples=examples(400))
 @given(st.sampled_from(["", "ops", "table", "timeline"]), AT, st.dictionaries(NAMES, TEXT))
 def test_a_url_gives_its_state_back(page: str, at: Aggregated, parameters: dict[str, str]) -> None:
-    url = urlsplit(State(page, at).url(**parameters))
+    url = urlsplit(State(page, at).make_url(**parameters))
     assert not url.netloc
     assert parse_url(url.path, url.query, 4) == State(page, at, parameters)
     assert parse_url(url.path, f"?{url.query}&token=x", 4).at == at
@@ -28,8 +28,8 @@ def test_a_url_gives_its_state_back(page: str, at: Aggregated, parameters: dict[
 
 def test_states_of_other_pages_and_captures() -> None:
     state = State("ops", Aggregated(1, 2, 3, "x"), {"ops.search": "y"})
-    assert state.url("kernels") == "/kernels?capture=1&iterations=2%3A3&key_op=x"
-    assert state.url("kernels", a="b c").endswith("&a=b+c")
+    assert state.make_url("kernels") == "/kernels?capture=1&iterations=2%3A3&key_op=x"
+    assert state.make_url("kernels", a="b c").endswith("&a=b+c")
     assert state.get("ops.search") == "y"
     assert state.get("ops.sort", "z") == "z"
     assert state.select_capture(0) == State("ops")

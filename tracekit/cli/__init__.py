@@ -52,7 +52,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name, or exit with a message that suggests the closest command."""
+        """Return the name, command and remaining arguments, or fail with a hint that suggests the closest command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"unknown command {args[0]!r}; {create_choices_hint('commands', COMMANDS, args[0])}")
         return super().resolve_command(ctx, args)
@@ -66,7 +66,7 @@ class CommandGroup(click.Group):
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(tracekit.__version__, prog_name="tracekit", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Read GPU profiler files, attribute kernels to NVTX ranges, and export to formats of other tools."""
+    """Read GPU profiler files, attribute kernels to NVTX ranges, and export to the formats of other tools."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The command ``tracekit analyze``."""
+"""The command ``tracekit analyze``, which applies rules that find performance problems."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def analyze_command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Apply rules that find problems, with the same names, columns, order and numbers as in nsys analyze.
+    """Apply rules that find performance problems. Rules of nsys analyze return the same columns, rows and numbers.
 
     --list shows all rules. The options of a rule follow its name, as in gpu_gaps:gap=100:rows=10. A rule returns at
-    most 50 rows unless its option rows is set. With --format csv, the output is identical to that of
-    `nsys analyze -f csv -r NAME`, byte for byte. The results of several rules are printed one after the other in csv
-    and tables, as an object of arrays in json, and as rows with the column report in jsonl.
+    most 50 rows unless its option rows is set. With --format csv, the output of a rule of nsys analyze is identical to
+    that of `nsys analyze -f csv -r NAME`, byte for byte. The results of several rules are printed one after the other
+    in csv and tables, as an object of arrays in json, and as rows with the column report in jsonl.
 
-    Several inputs are the ranks of a job. A column then contains the rank of each row.
+    Several inputs are treated as the ranks of one job. A column then contains the rank of each row.
     """
     from tracekit.core import analyze
 

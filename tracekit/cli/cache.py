@@ -1,4 +1,4 @@
-"""The command ``tracekit cache``."""
+"""The command ``tracekit cache``, which lists or deletes the stored columns of large captures."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def cache_command(*, clear: bool, printing: Printing) -> None:
 
 
 def _format_cache_entry(entry: Entry) -> tuple[str, str, int, str, bool]:
-    """Return the values of a cache entry in the columns capture, format, bytes, used and current of the list."""
+    """Return the row of a cache entry: its path, format, size in bytes, time of last use, and whether it is current."""
     used = dt.datetime.fromtimestamp(entry.used, dt.UTC)
     return entry.path, entry.format, entry.bytes, f"{used:%Y-%m-%d %H:%M:%S} UTC", entry.is_current

@@ -1,4 +1,4 @@
-"""The command ``tracekit convert``."""
+"""The command ``tracekit convert``, which converts a profile to another format."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def convert_command(
 ) -> None:
     """Convert IN to another format.
 
-    By default, OUT is the name of IN with the suffix of the format. If the output is a folder of tables, it is the name
-    of IN without its suffix, followed by _ and the name of the format. Use - for standard output. A folder of tables
-    contains one file per table that has rows.
+    By default, OUT has the name of IN with the suffix of the format. Some formats write a folder that contains one file
+    per table that has rows. The default name of this folder is the name of IN without its suffix, followed by _ and
+    the name of the format. Use - as OUT for standard output.
 
-    Several inputs, or the captures in a folder IN, are the ranks of a job. Files of tables then have a column for the
-    rank, and a timeline has the tracks of all ranks.
+    Several inputs, or the captures in a folder IN, are treated as the ranks of one job. Files of tables then have a
+    column for the rank, and a timeline has the tracks of all ranks.
     """
     paths, out = _split_inputs_and_output(paths, out)
     path = paths[0]
@@ -120,10 +120,11 @@ def convert_command(
 
 
 def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> tuple[tuple[Path, ...], Path | None]:
-    """Return the inputs and the output. Without ``-o``, the last of several arguments is the output.
+    """Return the paths of the inputs and of the output. Without ``-o``, the last of several arguments is the output.
 
     Raises:
-        click.UsageError: One of many inputs would be the output, as with a pattern that the shell expanded.
+        click.UsageError: The last of three or more arguments is a file with the suffix of the inputs. It is probably
+            an input, because the shell expanded a pattern.
     """
     if out is not None or len(arguments) == 1:
         return arguments, out
@@ -136,11 +137,11 @@ def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> t
 
 
 def _choose_tables_to_export(trace: Traces) -> tuple[str, ...]:
-    """Return the names of the tables to export: those that have rows and are not declared as optional.
+    """Return the names of the tables to export: all tables that have rows and are not declared as optional.
 
-    If there are fewer than two such tables, ``MINIMAL_TABLES`` are added, because a single table would be written to a
-    file and not to a folder. The columns of a single trace are read and cached, because the exporter needs them, and a
-    report would otherwise be read twice: once to count its rows.
+    If fewer than two tables have rows, ``MINIMAL_TABLES`` are added, because a single table would be written to a file
+    and not to a folder. The columns of a single trace are read and cached before the rows are counted. Otherwise, a
+    report would be read twice: once to count its rows, and once to export them.
     """
     from tracekit.sets.trace_set import TraceSet
     from tracekit.trace import prefetch
@@ -167,7 +168,7 @@ def _choose_exporter(out: Path | None, to: str | None) -> Exporter:
 
 
 def _choose_output_path(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
-    """Return the default path of the output, which is next to the input."""
+    """Return the default output path: the path of the input with the suffix or the name of the output format."""
     source = path if path.name.strip(".") else path.resolve()
     if exporter.write is None and len(tables) != 1:
         return source.with_name(f"{source.stem}_{exporter.format}")

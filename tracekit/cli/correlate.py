@@ -1,4 +1,4 @@
-"""The command ``tracekit correlate``."""
+"""The command ``tracekit correlate``, which writes one row per kernel with its API call and NVTX range."""
 
 from __future__ import annotations
 
@@ -75,17 +75,20 @@ def correlate_command(
     force: bool,
     quiet: bool,
 ) -> None:
-    """Write one row per kernel of IN with its API call, thread, NVTX range, path and depth.
+    """Write one row per kernel of IN with its API call, thread, and the name, path and depth of its NVTX range.
 
     Rows are in the order of the capture. The selection options filter kernels only, so a kernel keeps its range even if
-    the range lies outside --time. --ops adds the op of each kernel, its instance, direction and iteration. --key-op,
-    --iterations and --dialect control how ops and iterations are determined. They are determined from the selected
-    events alone, so with a selection, the same kernel can have another op, and iterations are counted from its start.
+    the range lies outside --time.
 
-    --ncu adds metrics that Nsight Compute measured in another run of the program, matched by name, grid, block, NVTX
-    range and order. The column ncu_match contains the kind of match. A message reports the share of matched kernels.
+    --ops adds the op of each kernel, its instance, direction and iteration. --key-op, --iterations and --dialect
+    control how ops and iterations are determined. Only the selected events are considered. A selection can therefore
+    change the op of a kernel, and iterations are counted from the start of the selection.
 
-    Several inputs are the ranks of a job. A column then contains the rank of each kernel.
+    --ncu adds metrics that Nsight Compute measured in another run of the program. Kernels are matched by name, grid,
+    block, NVTX range and order. The column ncu_match contains the kind of match. A message reports the share of matched
+    kernels.
+
+    Several inputs are treated as the ranks of one job. A column then contains the rank of each kernel.
     """
     from tracekit import registry
     from tracekit.trace import Trace
@@ -124,7 +127,7 @@ def _join_ncu(trace: Traces, ncu_results: Trace, metrics: list[str] | None) -> T
 
 
 def _write_kernels(trace: Traces, file: Path, to: str | None, *, overwrite: bool) -> None:
-    """Write the kernels of a trace, or the kernels of a set with a column for the rank."""
+    """Write the kernels of a trace to a file. For a set of ranks, add a column that contains the rank."""
     from tracekit.trace import Trace, write_table
 
     if isinstance(trace, Trace):

@@ -1,4 +1,4 @@
-"""The command ``tracekit diff``."""
+"""The command ``tracekit diff``, which compares two captures."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ def diff_command(
     A and B are captures of any format, folders or patterns of the captures of several ranks, or baselines that --save
     wrote. Kernels, ops, groups, NVTX ranges, API calls, copies, idle times and iterations are compared by name.
 
-    The column Significant is no if the difference between A and B is within the variation of the iterations, small if
-    it is larger but two runs of the same program may differ as much, yes if it is larger than both, and ? if there are
-    too few iterations.
+    The column Significant is no if the difference between A and B is within the variation of the iterations. It is
+    small if the difference is larger, but two runs of the same program may differ as much. It is yes if the difference
+    is larger than both, and ? if there are too few iterations.
 
     With --save and without B, only the baseline is saved. If A and B are folders of statistics that a recipe of nsys or
     tracekit wrote, their differences are printed or, with -o, written to a folder.
@@ -153,7 +153,7 @@ def diff_command(
     from tracekit.sets import recipe_files
 
     if b is None and baseline is None:
-        raise click.UsageError("B is missing: it can be omitted only with --save")
+        raise click.UsageError("the argument B is missing: B can be omitted only with --save")
     if to is not None and printing.out is None:
         raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
     if baseline is not None and printing.out is not None and baseline.resolve() == printing.out.resolve():
@@ -190,7 +190,7 @@ def diff_command(
 
 
 def _print_statistics_diff(folder_a: Path, folder_b: Path, printing: Printing) -> None:
-    """Print the differences between two folders of statistics of a recipe, or write them to a folder."""
+    """Print the differences between the recipe statistics in two folders, or write them to a folder."""
     from tracekit import targets
     from tracekit.sets import recipe_files
 
@@ -223,7 +223,7 @@ def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> 
 
 
 def _print_diff(page: Page, diff: Diff, printing: Printing, max_rows: int) -> None:
-    """Print the differences between two captures, with at most ``max_rows`` rows per kind. 0 prints all rows."""
+    """Print the differences between two captures. Print at most ``max_rows`` rows per kind, or all rows if it is 0."""
     if printing.style == "json":
         value = diff.to_dict()
         limited = {kind: value[kind][: max_rows or None] for kind in diff.kinds}
@@ -235,7 +235,7 @@ def _print_diff(page: Page, diff: Diff, printing: Printing, max_rows: int) -> No
 
 
 def _concat_differences(diff: Diff, max_rows: int) -> pl.DataFrame:
-    """Return one frame with the differences of all kinds, such as kernels, and a first column ``kind``."""
+    """Return the differences of all kinds in one frame, whose first column ``kind`` is the kind, such as kernels."""
     import polars as pl
 
     frames = [(k, f.head(max_rows) if max_rows else f) for k, f in diff.frames.items()]
@@ -273,7 +273,7 @@ def _format_introduction(diff: Diff) -> Iterator[str]:
 
 
 def _format_kind_heading(diff: Diff, kind: str) -> str:
-    """Return the heading of one kind, such as kernels: its total times in A and B, and its numbers of changes."""
+    """Return the heading of one kind, such as kernels: its total times in A and B, and the numbers of changed rows."""
     from tracekit.core.compare import KINDS
 
     frame, total = diff.frame(kind), KINDS[kind].total
@@ -288,11 +288,11 @@ def _format_kind_heading(diff: Diff, kind: str) -> str:
 
 
 def _select_printed_columns(differences: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
-    """Return the columns of differences that are printed, under their titles.
+    """Return the columns of differences that are printed, renamed to their titles.
 
     Args:
         differences: The differences of one kind, such as kernels.
-        per_iteration: Whether the times are those per iteration instead of total times.
+        per_iteration: Whether to return times per iteration instead of total times.
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""The command ``tracekit formats``."""
+"""The command ``tracekit formats``, which lists the formats that tracekit reads and writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``tracekit info``."""
+"""The command ``tracekit info``, which shows the format, devices, time span and row counts of profiles."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def info_command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -
 
 
 def collect_metadata(trace: Trace) -> dict[str, Any]:
-    """Return what ``tracekit info`` prints about a trace, such as its format and row counts, as JSON values by name."""
+    """Return the JSON object that ``tracekit info`` prints about a trace, with its format, devices and row counts."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
     span = trace.span()
     counts = {name: n for name, n in trace.count_all().items() if n}
@@ -70,7 +70,7 @@ def collect_metadata(trace: Trace) -> dict[str, Any]:
 
 
 def _collect_rank_metadata(trace: Trace) -> list[dict[str, Any]]:
-    """Return the rank of a capture and the number of ranks of its job, according to each source in the capture."""
+    """Return the ranks of a capture and the size of its job, as recorded by each source, such as MPI."""
     from tracekit.sets.member import read_recorded_metadata
 
     evidence = read_recorded_metadata(trace, trace.path or Path()).evidence
@@ -100,7 +100,7 @@ def _collect_ncu_metadata(trace: Trace) -> dict[str, Any]:
 
 
 def format_metadata(metadata: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines that ``tracekit info`` prints about a trace, given the result of ``collect_metadata``."""
+    """Yield the lines that ``tracekit info`` prints about a trace. ``collect_metadata`` returns the metadata."""
     yield metadata["path"]
     version = f"{metadata.get('tool', '')} {metadata.get('tool_version', '')}".strip()
     named = {"format": metadata["format"], "written by": version, "schema": metadata.get("schema_version")}
@@ -126,7 +126,7 @@ def format_metadata(metadata: dict[str, Any]) -> Iterator[str]:
 
 
 def _format_rank(evidence: dict[str, Any]) -> str:
-    """Format the rank of a capture according to one source, such as ``1 of 2 (MPI)``."""
+    """Format the rank of a capture as recorded by one source, such as ``1 of 2 (MPI)``."""
     size = "" if evidence["size"] is None else f" of {evidence['size']}"
     return f"{', '.join(map(str, evidence['ranks']))}{size} ({evidence['source']})"
 

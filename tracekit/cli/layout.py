@@ -186,7 +186,7 @@ def _collapse_arguments(text: str, width: int) -> str:
     return text
 
 
-def _bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
+def _iterate_bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
     """Yield each character and its bracket level. A bracket has the level of the characters that it encloses.
 
     The ``>`` of ``->`` is not a bracket.
@@ -201,13 +201,13 @@ def _bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str
 
 def _find_max_bracket_level(text: str, opening: str, closing: str) -> int:
     """Return the greatest bracket level in a string."""
-    return max((level for _, level in _bracket_levels(text, opening, closing)), default=0)
+    return max((level for _, level in _iterate_bracket_levels(text, opening, closing)), default=0)
 
 
 def _collapse_brackets(text: str, opening: str, closing: str, collapsed_level: int) -> str:
     """Replace everything inside brackets of a level with an ellipsis, but keep the brackets themselves."""
     characters, inside = [], False
-    for character, level in _bracket_levels(text, opening, closing):
+    for character, level in _iterate_bracket_levels(text, opening, closing):
         if level < collapsed_level or (level == collapsed_level and character in (opening, closing)):
             inside = False
             characters.append(character)
@@ -220,9 +220,9 @@ def _collapse_brackets(text: str, opening: str, closing: str, collapsed_level: i
 def _compute_grid_widths(
     columns: Sequence[TextColumn], width: int | None, min_text_width: int = NARROWEST_TEXT
 ) -> list[int] | None:
-    """Return a width for each column so that the grid fits a total width.
+    """Return a width for each column with which the grid fits a total width.
 
-    All string columns have the same maximum width. Return None if it would be less than ``min_text_width``.
+    All string columns have the same maximum width. Return None if this maximum would be less than ``min_text_width``.
     """
     widths = [c.width for c in columns]
     if width is None:

@@ -123,14 +123,14 @@ def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[Com
 
 
 def _list_reader_names() -> Iterable[str]:
-    """Return the names of the formats that can be read. Readers are imported only when this is called."""
+    """Return the names of the formats that can be read. Import the readers only now, because this takes time."""
     from tracekit import registry
 
     return registry.readers()
 
 
 def _list_exporter_names() -> Iterable[str]:
-    """Return the names of the formats that can be written. Exporters are imported only when this is called."""
+    """Return the names of the formats that can be written. Import the exporters only now, because this takes time."""
     from tracekit import registry
 
     return registry.exporters()
@@ -351,7 +351,7 @@ EXTENDED = "extended"
 
 
 class RollUp(NamedTuple):
-    """The roll-up that the options of ``rollup_options`` describe.
+    """A roll-up with the options that ``rollup_options`` adds to a command.
 
     Attributes:
         values: Arguments of ``Trace.rollup``. Options that are not used are None or ``EXTENDED``.
@@ -361,14 +361,14 @@ class RollUp(NamedTuple):
 
     @property
     def used_options(self) -> list[str]:
-        """The options that are used, such as ``--iterations``."""
+        """The names of the options that the user set to other values than the defaults, such as ``--iterations``."""
         return [f"--{name.replace('_', '-')}" for name, v in self.values.items() if v not in (None, EXTENDED)]
 
     def __call__(self, trace: Traces, *tables: str, required: bool = False) -> Traces:
-        """Roll up a trace.
+        """Return the rolled-up trace, or the trace itself if no roll-up is needed.
 
-        Because a roll-up takes time, the trace is returned unchanged unless an option is used, ``required`` is true, or
-        one of the tables is computed by a roll-up and has no rows in the file.
+        A roll-up is needed if an option is used, if ``required`` is true, or if one of the tables is computed by a
+        roll-up and has no rows in the file.
         """
         from tracekit.plan import ROLLED_UP
 
@@ -443,7 +443,7 @@ def parse_name_value(text: str) -> tuple[str, str]:
 
 
 def _list_dialect_names() -> Iterable[str]:
-    """Return the names of the dialects. The core is imported only when this is called."""
+    """Return the names of the dialects, which are conventions by which NVTX ranges name ops."""
     from tracekit.core.ops import DIALECTS
 
     return DIALECTS
@@ -459,7 +459,7 @@ _STYLE_BY_SUFFIX = {
 
 
 class Printing(NamedTuple):
-    """How and where a command prints, according to ``--format``, ``--spreadsheet``, ``-o`` and ``-f``.
+    """The destination and format of the output of a command, which its options ``--format`` and ``-o`` select.
 
     Attributes:
         style: Output format, one of ``STYLES``.
@@ -536,13 +536,13 @@ def printing_options(command: Command) -> Command:
 
 
 def _add_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:
-    """Add several options to a command. ``--help`` lists them in the given order."""
+    """Add several options to a command, and return the command. ``--help`` lists the options in the given order."""
     decorated: Command = functools.reduce(lambda c, option: option(c), reversed(tuple(options)), command)  # type: ignore[assignment]
     return decorated
 
 
 def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
-    """Load the inputs of a command as one set.
+    """Load the inputs of a command as one set of traces, even if there is only one input.
 
     The options ``--from``, ``--via``, ``--rank`` and ``--jobs`` apply. Commands without ``--jobs`` use one process.
     """
@@ -579,7 +579,7 @@ def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:
 
 
 def expand_folder_of_captures(path: Path) -> list[Path]:
-    """Return the captures in a folder of captures. Return any other path unchanged."""
+    """Return the paths of the captures in a folder of captures. Return any other path as the only one."""
     if not _is_folder_of_captures(path):
         return [path]
     from tracekit.sets.paths import expand_paths

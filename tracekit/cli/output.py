@@ -229,7 +229,7 @@ def _copy_to_stdout(content: BinaryIO, stream: BinaryIO) -> None:
     if sys.stdout.isatty():
         sample = content.read(_SAMPLE_BYTES)
         if b"\0" in sample or not _is_utf8(sample):
-            raise click.UsageError("the output is binary and cannot be printed on a terminal: name a file")
+            raise click.UsageError("the output is binary and cannot be printed on a terminal: name an output file")
         content.seek(0)
         stream = EscapingStream(stream)  # type: ignore[assignment]
     shutil.copyfileobj(content, stream)

@@ -90,7 +90,7 @@ def _read_wide_ncu_metrics(trace: Traces) -> pl.DataFrame:
 
 
 def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded_columns: Sequence[str]) -> pl.LazyFrame:
-    """Return the rows that match a condition, in which dictionary-encoded columns are compared as plain strings."""
+    """Return the rows that match a condition. The condition sees dictionary-encoded columns as plain strings."""
     import polars as pl
 
     named = [name for name in dict.fromkeys(condition.meta.root_names()) if name in encoded_columns]

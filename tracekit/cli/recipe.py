@@ -1,4 +1,4 @@
-"""The command ``tracekit recipe``."""
+"""The command ``tracekit recipe``, which aggregates the profiles of several ranks."""
 
 from __future__ import annotations
 
@@ -164,10 +164,12 @@ def recipe_command(
 ) -> None:
     """Aggregate the profiles of several ranks, with the same tables as in nsys recipe.
 
-    --list shows all recipes. Each IN is a profile, a folder of profiles or a pattern. The columns, their order and the
-    numbers of each rank are those of nsys. Statistics over all ranks are exact, while nsys approximates quartiles and
-    standard deviations. Without -o, the main table is printed. With -o, each table is written to a file in a folder,
-    with the file names of nsys.
+    --list shows all recipes. Each IN is a profile, a folder of profiles or a file name pattern. The columns, their
+    order and the numbers of each rank are those of nsys. Statistics over all ranks are exact, while nsys approximates
+    quartiles and standard deviations.
+
+    Without -o, the main table is printed. With -o, each table is written to a file in a folder, with the file names of
+    nsys.
     """
     from tracekit.core.recipes import find_recipe, resolve_option_values
     from tracekit.sets import recipe_files, recipes
@@ -207,7 +209,7 @@ def _check_table_and_style(style: str | None, out: Path | None, table: str, name
         click.UsageError: The recipe does not have the table, or tables cannot be printed or written in the format.
     """
     if out is None and style not in (None, *PRINTED_STYLES):
-        raise click.UsageError(f"{style} cannot be printed: name an output folder with -o")
+        raise click.UsageError(f"tables in the format {style} cannot be printed: name an output folder with -o")
     if out is not None and style not in (None, *FOLDER_STYLES):
         raise click.UsageError(f"tables cannot be written to a folder as {style}: choose {' or '.join(FOLDER_STYLES)}")
     if table not in names:

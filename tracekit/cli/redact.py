@@ -1,4 +1,4 @@
-"""The command ``tracekit redact``."""
+"""The command ``tracekit redact``, which copies a profile without private values."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _reject_extra_arguments(extra_arguments: tuple[str, ...]) -> None:
     """
     if extra_arguments:
         raise click.UsageError(
-            "redact accepts one IN and one OUT, but there are more arguments: run it once per input, with the same "
+            "redact accepts one IN and one OUT, but there are more arguments: run redact once per input, with the same "
             "--key-file if equal values must have equal pseudonyms in all outputs"
         )
 

@@ -82,14 +82,14 @@ def print_reports(reports: Reports, printing: Printing, trace: Traces, *, limit:
 
 
 def compute_max_rows_per_report(limit: int | None, printing: Printing, report_count: int) -> int:
-    """Return the maximum number of rows to print of each report. 0 means all rows."""
+    """Return the maximum number of rows to print per report. 0 means all rows."""
     if limit is not None:
         return limit
     return 0 if not printing.is_terminal_table else ROWS_OF_ONE if report_count == 1 else ROWS_OF_SEVERAL
 
 
 def _limit_rows(report: Report, max_rows: int) -> Report:
-    """Return a report with only its first rows, at most ``max_rows`` per rank. If it is 0, return all rows."""
+    """Return a report with at most its first ``max_rows`` rows per rank. If ``max_rows`` is 0, return all rows."""
     if not max_rows:
         return report
     from tracekit.sets.reports import RankedReport

@@ -1,4 +1,4 @@
-"""The command ``tracekit rows``."""
+"""The command ``tracekit rows``, which prints the rows of a table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AGGREGATED_TABLES = ("ops", "group_nodes")
 
 
 def complete_input_or_table(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Complete the name of a table after an input, and otherwise the path of an input."""
+    """Return the shell completions of an argument: table names after the first input, and otherwise paths."""
     names = list_table_names() if context.params.get("table") else ()
     tables = [CompletionItem(name) for name in names if name.startswith(typed)]
     return tables or [CompletionItem(typed, type="file")]
@@ -92,15 +92,15 @@ def rows_command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Print the rows of the table TABLE of IN, in the order of the capture or sorted.
+    """Print the rows of a table of IN. Without --sort, the rows are in the order of the capture.
 
     For tables of ops, iterations and group nodes, the trace is rolled up first. If a table has the columns start_ns and
     end_ns, you can also use duration_ns in --columns, --where and --sort.
 
-    --iterations selects the iterations over which ops and group_nodes are aggregated. Other tables keep all rows. In
-    tables of GPU activities, the column iteration is null in rows of other iterations.
+    --iterations selects the iterations over which ops and group_nodes are aggregated. All rows of other tables are
+    printed. In tables of GPU activities, the column iteration is null in rows of iterations that are not selected.
 
-    Several inputs are the ranks of a job. The first column then contains the rank of each row.
+    Several inputs are treated as the ranks of one job. The first column then contains the rank of each row.
     """
     from tracekit.cli.query import select_rows
 
@@ -120,7 +120,7 @@ def rows_command(
 
 
 def _describe_unaffected_rows(options: Sequence[str], table: str, columns: Sequence[str], where: str) -> Iterator[str]:
-    """Yield a message if options of the roll-up are used, but the printed rows are the same without them."""
+    """Yield a message if roll-up options, such as ``--iterations``, do not change which rows are printed."""
     if not options or table in AGGREGATED_TABLES:
         return
     column = next((c for c in ("is_aggregated", "iteration") if c in columns), None)

@@ -1,4 +1,4 @@
-"""The command ``tracekit schema``."""
+"""The command ``tracekit schema``, which shows the declared tables and columns."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _describe_columns(schema: TableSchema) -> pl.DataFrame:
 
 
 def _describe_tables(find_schema: SchemaLookup) -> pl.DataFrame:
-    """Return a frame with one row per declared table."""
+    """Return a frame with one row per declared table: name, number of columns, recording tool and description."""
     import polars as pl
 
     from tracekit import schemas

@@ -1,4 +1,4 @@
-"""The command ``tracekit stats``."""
+"""The command ``tracekit stats``, which prints reports."""
 
 from __future__ import annotations
 
@@ -92,14 +92,15 @@ def stats_command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Print reports with the same names, columns, order and numbers as in nsys stats and DLProf.
+    """Print reports. The reports of nsys stats and DLProf have the same names, columns, row order and numbers.
 
-    --list shows all reports. Old names such as gpukernsum are accepted. With --format csv, the output is identical to
-    that of `nsys stats -f csv -r NAME` or DLProf, byte for byte. Several reports are printed one after the other in csv
-    and tables, as an object of arrays in json, and as rows with a column for the report in jsonl. On a terminal, each
-    row takes one line, and long names are shortened.
+    --list shows all reports. Old names such as gpukernsum are accepted. With --format csv, a report of nsys stats or
+    DLProf is identical to the output of `nsys stats -f csv -r NAME` or DLProf, byte for byte. Several reports are
+    printed one after the other in csv and tables, as an object of arrays in json, and as rows with a column for the
+    report in jsonl. On a terminal, each row takes one line, and long names are shortened.
 
-    Several inputs are the ranks of a job. The reports then have the rows of all ranks and a column for the rank.
+    Several inputs are treated as the ranks of one job. The reports then have the rows of all ranks and a column for the
+    rank.
     """
     from tracekit.trace import Trace
     from tracekit.trace import load as load_trace
@@ -128,7 +129,7 @@ def stats_command(
 
 
 def _print_ignored_options(options: Sequence[str], names: Sequence[str], *, quiet: bool) -> None:
-    """Print a message if options of the roll-up are used, but some of the reports do not depend on a roll-up."""
+    """Print a message if roll-up options are used, but have no effect on some of the reports."""
     from tracekit.core import reports
 
     ignoring = [name for name in names if reports.is_report_of_nsys(name)]

@@ -1,4 +1,4 @@
-"""The command ``tracekit tables``."""
+"""The command ``tracekit tables``, which lists the tables of a profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def tables_command(*, paths: tuple[Path, ...], from_: str | None, printing: Printing) -> None:
     """List the tables of IN with their row counts.
 
-    Several inputs are the ranks of a job. The rows of each rank are then counted separately.
+    Several inputs are treated as the ranks of one job. The rows of each rank are then counted separately.
     """
     from tracekit.trace import Trace
 
@@ -36,7 +36,7 @@ def tables_command(*, paths: tuple[Path, ...], from_: str | None, printing: Prin
 
 
 def _list_tables(trace: Trace) -> pl.DataFrame:
-    """Return one row per table with its numbers of rows and columns."""
+    """Return a frame with one row per table: name, number of rows, number of columns and description."""
     import polars as pl
 
     declared, counts = [trace.schema(name) for name in trace.tables], trace.count_all()

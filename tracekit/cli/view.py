@@ -1,4 +1,4 @@
-"""The command ``tracekit view``."""
+"""The command ``tracekit view``, which shows profiles in the browser."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def create_app(captures: Captures) -> dash.Dash:
 
 
 def _show_failure(error: Exception) -> None:
-    """Show on the page that a request failed. The details are printed only in the terminal, as they may be private."""
+    """Show on the page that a request failed. Print the details only in the terminal, because they may be private."""
     if isinstance(error, TracekitError):
         reason = error
     else:
@@ -108,7 +108,7 @@ def _register_callbacks(app: dash.Dash, captures: Captures) -> None:
         except TracekitError as error:
             return [html.H1("Error"), grid.build_error_message(error)], [], [], "Error"
         try:
-            content = pages.build(pages.Context(captures, state, scheme == "dark"))
+            content = pages.build_page(pages.Context(captures, state, scheme == "dark"))
         except TracekitError as error:
             content = [html.H1(_format_page_title(state)), grid.build_error_message(error)]
         return (
@@ -199,7 +199,7 @@ def _register_form_callbacks(app: dash.Dash, captures: Captures) -> None:
         }
         if other["other_iterations"] == ":":
             del other["other_iterations"]
-        return state.url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
+        return state.make_url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
 
 
 def _register_stack_callback(app: dash.Dash, captures: Captures) -> None:
@@ -213,7 +213,7 @@ def _register_stack_callback(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def limit_stacks(clicks: Any, start: Any, end: Any, search: str | None) -> Any:
+    def open_stacks(clicks: Any, start: Any, end: Any, search: str | None) -> Any:
         """Open the page "Call stacks" for the selected time window."""
         if not clicks:
             return no_update
@@ -222,7 +222,7 @@ def _register_stack_callback(app: dash.Dash, captures: Captures) -> None:
         except TracekitError:
             return no_update
         times = {name: str(text).replace(",", "").strip() for name, text in (("start", start), ("end", end)) if text}
-        return state.url(**{n: state.get(n) for n in ("events", "weight", "thread") if state.get(n)}, **times)
+        return state.make_url(**{n: state.get(n) for n in ("events", "weight", "thread") if state.get(n)}, **times)
 
 
 def _format_iteration(value: Any) -> str:
@@ -236,7 +236,7 @@ def _build_page_links(captures: Captures, state: PageState) -> list[Any]:
     for page in pages.list_available_pages(captures, captures[state.at]):
         current: dict[str, str] = {"aria-current": "page"} if page.name == state.page else {}
         style = "nav-link current" if current else "nav-link"
-        links.append(html.Li(dcc.Link(page.title, href=state.url(page.name), className=style), **current))
+        links.append(html.Li(dcc.Link(page.title, href=state.make_url(page.name), className=style), **current))
     return [html.Ul(links)]
 
 
@@ -247,8 +247,8 @@ def _build_capture_header(captures: Captures, state: PageState) -> list[Any]:
         parts.append(
             components.build_navigation_select(
                 "capture",
-                [(f"{each.index}: {each.name}", state.select_capture(each.index).url()) for each in captures.all],
-                state.select_capture(state.at.capture).url(),
+                [(f"{each.index}: {each.name}", state.select_capture(each.index).make_url()) for each in captures.all],
+                state.select_capture(state.at.capture).make_url(),
                 w=300,
                 **{"aria-label": "Capture"},
             )
@@ -256,7 +256,7 @@ def _build_capture_header(captures: Captures, state: PageState) -> list[Any]:
     else:
         parts.append(html.Span(captures[state.at].name, className="capture-name"))
     if not state.at.is_default:
-        text = " ".join(f"{name} {value}" for name, value in state.at.parameters().items() if name != "capture")
+        text = " ".join(f"{name} {value}" for name, value in state.at.to_url_parameters().items() if name != "capture")
         parts.append(dmc.Badge(text, variant="light", tt="none"))
     return parts
 

@@ -39,7 +39,7 @@ class Rows(NamedTuple):
     Attributes:
         frame: The rows.
         titles: Title of each column, by column name.
-        descriptions: Description of each column, by column name. Empty if there is none.
+        descriptions: Description of each column, by column name, or "" for columns without a description.
     """
 
     frame: pl.DataFrame
@@ -123,10 +123,10 @@ class Capture:
         )
 
     def has_rows(self, *tables: str) -> bool:
-        """Return whether any of several tables has rows if all iterations are aggregated."""
-        return any(self._count(name) > 0 for name in tables)
+        """Return whether at least one of the tables has rows. All iterations are aggregated to determine this."""
+        return any(self._count_rows(name) > 0 for name in tables)
 
-    def _count(self, name: str) -> int:
+    def _count_rows(self, name: str) -> int:
         """Return the number of rows of a table, or 0 if the table cannot be computed."""
         if name not in self._counts:
             try:
@@ -155,14 +155,14 @@ class Captures:
     def __len__(self) -> int:
         return len(self.all)
 
-    def rows(self, key: Hashable, compute: Callable[[], Rows]) -> Rows:
+    def get_rows(self, key: Hashable, compute: Callable[[], Rows]) -> Rows:
         """Return the cached rows of a table. If they are not cached, compute and cache them."""
         return self._rows.get(key, compute)
 
     def get_row_order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
         """Return the row numbers of the rows that match a query, in the sort order of the query.
 
-        If they are not cached, compute and cache them.
+        If the row numbers are not cached, compute and cache them.
         """
         return self._orders.get(key, compute)
 

@@ -63,23 +63,23 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
 
 
 def build_diff_table_rows(differences: Diff, kind: str) -> Rows:
-    """Return the differences of one kind, such as kernels, as rows of a table, the largest changes first."""
+    """Return the differences of one kind, such as kernels, as rows of a table with titles and descriptions."""
     frame = differences.frame(kind)
     frame = frame.select([c for c in TITLES if c in frame.columns])
     return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})
 
 
-def compute_total_times(differences: Diff, by: str) -> tuple[int, int] | None:
-    """Return the total times of both traces in ns, or None if rows are nested, so that their times cannot be added."""
-    name, frame = KINDS[by].total, differences.frame(by)
+def compute_total_times(differences: Diff, kind: str) -> tuple[int, int] | None:
+    """Return the total time of each trace in ns, or None if rows are nested and their times cannot be added."""
+    name, frame = KINDS[kind].total, differences.frame(kind)
     if name is None:
         return None
     rows = frame if name == "" else frame.filter(pl.col("name") == name)
     return int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
 
 
-def find_other_side(captures: Captures, state: State) -> Aggregated:
-    """Return the capture and aggregation that the URL selects for the comparison.
+def parse_compared_aggregation(captures: Captures, state: State) -> Aggregated:
+    """Return the capture and aggregation with which the URL compares the capture of the page.
 
     The default is the next capture or, if there is only one capture, all iterations of this capture.
     """

@@ -72,7 +72,7 @@ def build_number_card(label: str, value: str, note: str = "") -> Any:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Format a duration or a difference with three decimals in the largest unit in which its size is at least 1."""
+    """Format a duration or a difference of durations in the largest unit that does not exceed its absolute value."""
     for factor, unit in UNITS:
         if abs(nanoseconds) >= factor:
             return f"{nanoseconds / factor:,.3f} {unit}"

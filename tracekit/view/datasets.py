@@ -26,8 +26,8 @@ class Link:
     Attributes:
         page: Name of the page.
         label: Text of the link.
-        filters: Maps columns of the linked table to columns of this table. The linked page shows the rows whose values
-            in the former columns equal the values of the clicked row in the latter columns.
+        filters: Column of this table, by column of the linked table. The linked page shows only the rows whose values
+            equal those of the clicked row in these columns.
         table: Name of the table on the linked page.
     """
 
@@ -343,7 +343,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "group_ops",
             "Ops in the group",
-            sources.group_ops,
+            sources.read_group_ops,
             "gpu_time_ns:desc",
             first=("op_name", "direction", "op_type", "gpu_time_ns", "share_percent", "cpu_time_ns", "instance_count"),
             hidden=("is_associated", "stack_trace", "api_time_ns"),
@@ -373,5 +373,5 @@ def find_dataset(name: str) -> Dataset:
             name, name.removeprefix("table:"), sources.create_declared_table_reader(name.removeprefix("table:"))
         )
     if name not in DATASETS:
-        raise TracekitError(f"the requested table {name!r} does not exist")
+        raise TracekitError(f"the viewer has no table {name!r}", hint="follow a link of the viewer, or correct the URL")
     return DATASETS[name]

@@ -35,7 +35,7 @@ class Download(NamedTuple):
     name: str
 
 
-def export(captures: Captures, values: Mapping[str, str]) -> Download:
+def export_rows(captures: Captures, values: Mapping[str, str]) -> Download:
     """Return a file with the filtered and sorted rows of a table and its visible columns.
 
     Args:
@@ -71,7 +71,7 @@ def _select_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queries
     """
     if values.get("format", "") not in FORMATS:
         raise TracekitError(
-            "tables cannot be downloaded in the requested format",
+            f"tables cannot be downloaded in the format {values.get('format', '')[:100]!r}",
             hint=create_choices_hint("formats", FORMATS, values.get("format", "")),
         )
     at = parse_aggregation(dict(parse_qsl(values.get("at", ""))), len(captures))

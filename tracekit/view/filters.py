@@ -49,8 +49,8 @@ def search_expr(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
     return reduce(operator.or_, (_contains_expr(pl.col(name), text.strip()) for name in columns))
 
 
-def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
-    """Return the columns of a sort model of AG Grid as pairs of a name and whether the order is descending.
+def parse_sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
+    """Return the name of each column of a sort model of AG Grid, and whether the order is descending.
 
     Raises:
         TracekitError: The sort model is not valid or names an unknown column.
@@ -60,7 +60,7 @@ def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> lis
     columns = []
     for each in model:
         if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
-            raise TracekitError("each column of the sort order needs a direction, asc or desc")
+            raise TracekitError("each column of the sort order must have the direction asc or desc")
         columns.append((_check_column(each.get("colId"), schema), each["sort"] == "desc"))
     return columns
 
@@ -92,7 +92,8 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         return _number_comparison_expr(column, str(comparison), value, model.get("filterTo"))
     if not isinstance(comparison, str) or comparison not in _TEXT:
         raise TracekitError(
-            f"the filter of column {column!r} has an unknown type: choose one of the types {', '.join(_TEXT)}"
+            f"the filter of column {column!r} has the unknown type {str(comparison)[:100]!r}: "
+            f"choose one of the types {', '.join(_TEXT)}"
         )
     if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise TracekitError(
@@ -109,8 +110,8 @@ def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any
         return pl.col(column).is_between(pl.lit(value), pl.lit(upper))
     if comparison not in _NUMBERS:
         raise TracekitError(
-            f"the filter of column {column!r} has an unknown type: choose one of the types "
-            f"{', '.join((*_NUMBERS, 'inRange'))}"
+            f"the filter of column {column!r} has the unknown type {comparison[:100]!r}: "
+            f"choose one of the types {', '.join((*_NUMBERS, 'inRange'))}"
         )
     if not _is_number(value):
         raise TracekitError(f"the value of the filter of column {column!r} must be a number of at most 64 bits")
@@ -142,7 +143,9 @@ def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
 def _check_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
     """Return a column name unchanged, or raise an error if the table does not have this column."""
     if not isinstance(name, str) or name not in schema:
-        raise TracekitError("the filter or the sort order names a column that the table does not have")
+        raise TracekitError(
+            f"the filter or the sort order uses the column {str(name)[:100]!r}, which the table does not have"
+        )
     return name
 
 

@@ -1,4 +1,4 @@
-"""Build the tables of pages. Each is an AG Grid that requests rows from the server, with filters and downloads."""
+"""Build the tables of pages. Each table is an AG Grid that requests rows from the server."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def build_table(
     arguments: Mapping[str, str] | None = None,
     *,
     heading: str = "h2",
-    condition: bool = False,
-    below: Callable[[Mapping[str, str]], Sequence[Any]] = lambda _: (),
+    is_condition_open: bool = False,
+    build_details: Callable[[Mapping[str, str]], Sequence[Any]] = lambda _: (),
 ) -> Any:
     """Return the component that shows a table, or a message if its rows cannot be computed.
 
@@ -77,42 +77,42 @@ def build_table(
         state: State of the page, with the filters of the table.
         arguments: For a detail table, values of the selected row in the table above it.
         heading: HTML element of the heading, ``h2`` or ``h3``.
-        condition: Whether the input field for an SQL condition is initially open.
-        below: Function that returns the detail tables of a selected row, given the values of the row.
+        is_condition_open: Whether the input field for an SQL condition is initially open.
+        build_details: Function that returns the detail tables of a selected row, given the values of the row.
     """
     source = queries.Query(name, state.at, tuple(sorted((arguments or {}).items())))
     try:
-        described = find_dataset(name)
+        dataset = find_dataset(name)
         rows = queries.load_rows(captures, source)
     except TracekitError as error:
         return build_error_message(error)
-    ids = _create_part_id_function(name, state.at, arguments or {})
-    title = getattr(html, heading.upper())(described.title, className="table-title")
+    create_id = _create_part_id_function(name, state.at, arguments or {})
+    title = getattr(html, heading.upper())(dataset.title, className="table-title")
     if not rows.frame.height:
         return html.Section([title, html.P("No rows.", className="dimmed")], className="panel")
     content = [
-        html.Div([title, _build_toolbar(ids, described, rows, state)], className="table-head"),
-        html.P(described.note, className="dimmed") if described.note else None,
-        _build_condition_field(ids, name, rows, state, opened=condition),
-        html.Div(id=ids("problem"), role="alert"),
-        _build_grid(ids("grid"), described, rows, state),
-        html.P(id=ids("status"), className="dimmed table-status", role="status"),
-        dcc.Store(id=ids("copied")),
-        dcc.Store(id=ids("toggled"), data=state.get(f"{name}.toggled")),
-        html.Div(_build_selected_details(described, rows, state, below), id=ids("details")),
+        html.Div([title, _build_toolbar(create_id, dataset, rows, state)], className="table-head"),
+        html.P(dataset.note, className="dimmed") if dataset.note else None,
+        _build_condition_field(create_id, name, rows, state, is_open=is_condition_open),
+        html.Div(id=create_id("problem"), role="alert"),
+        _build_grid(create_id("grid"), dataset, rows, state),
+        html.P(id=create_id("status"), className="dimmed table-status", role="status"),
+        dcc.Store(id=create_id("copied")),
+        dcc.Store(id=create_id("toggled"), data=state.get(f"{name}.toggled")),
+        html.Div(_build_selected_details(dataset, rows, state, build_details), id=create_id("details")),
     ]
-    return html.Section([c for c in content if c is not None], className="panel", **{"aria-label": described.title})
+    return html.Section([c for c in content if c is not None], className="panel", **{"aria-label": dataset.title})
 
 
 def _build_selected_details(
-    described: Dataset, rows: Rows, state: PageState, below: Callable[[Mapping[str, str]], Sequence[Any]]
+    dataset: Dataset, rows: Rows, state: PageState, build_details: Callable[[Mapping[str, str]], Sequence[Any]]
 ) -> list[Any]:
     """Return the tables with details about the row that the URL selects."""
-    selected = state.get(f"{described.name}.select")
-    if not selected or described.key is None:
+    selected = state.get(f"{dataset.name}.select")
+    if not selected or dataset.key is None:
         return []
-    row = rows.frame.filter(pl.col(described.key).cast(pl.String) == selected).head(1)
-    return list(below(queries.to_browser_values(row).row(0, named=True))) if row.height else []
+    row = rows.frame.filter(pl.col(dataset.key).cast(pl.String) == selected).head(1)
+    return list(build_details(queries.to_browser_values(row).row(0, named=True))) if row.height else []
 
 
 def build_error_message(error: TracekitError) -> Any:
@@ -123,13 +123,13 @@ def build_error_message(error: TracekitError) -> Any:
 
 def _create_part_id_function(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
     """Return a function that maps the name of an element of a table, such as ``search``, to its component id."""
-    common = {"table": name, "at": urlencode(at.parameters()), "arguments": urlencode(sorted(arguments.items()))}
+    common = {"table": name, "at": urlencode(at.to_url_parameters()), "arguments": urlencode(sorted(arguments.items()))}
     return lambda part: {"part": part, **common}
 
 
-def _build_toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
+def _build_toolbar(create_id: Any, dataset: Dataset, rows: Rows, state: PageState) -> Any:
     """Return the search field and the menus of a table."""
-    shown = _list_shown_columns(described, rows, state)
+    shown = _list_shown_columns(dataset, rows, state)
     chooser = dmc.Popover(
         [
             dmc.PopoverTarget(html.Span("Columns"), boxWrapperProps=MENU_BUTTON),
@@ -143,7 +143,7 @@ def _build_toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -
                         ],
                         gap=4,
                     ),
-                    id=ids("columns"),
+                    id=create_id("columns"),
                     value=shown,
                     label="Columns that are shown",
                     size="xs",
@@ -155,25 +155,25 @@ def _build_toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -
         trapFocus=True,
         returnFocus=True,
     )
-    items = [dmc.MenuItem(title, id={**ids("export"), "format": name}) for name, title in FORMATS.items()]
-    items.append(dmc.MenuItem("Clipboard", id={**ids("export"), "format": "tsv"}))
+    items = [dmc.MenuItem(title, id={**create_id("export"), "format": name}) for name, title in FORMATS.items()]
+    items.append(dmc.MenuItem("Clipboard", id={**create_id("export"), "format": "tsv"}))
     export = dmc.Menu(
         [dmc.MenuTarget(html.Span("Export"), boxWrapperProps=MENU_BUTTON), dmc.MenuDropdown(items)],
         position="bottom-end",
     )
     search = dmc.TextInput(
-        id=ids("search"),
-        value=state.get(f"{described.name}.search"),
+        id=create_id("search"),
+        value=state.get(f"{dataset.name}.search"),
         placeholder="Search",
         size="xs",
         debounce=300,
-        **{"aria-label": f"Search in {described.title}"},
+        **{"aria-label": f"Search in {dataset.title}"},
     )
-    clear = dmc.Button("Clear filters", id=ids("clear"), variant="subtle", size="xs")
+    clear = dmc.Button("Clear filters", id=create_id("clear"), variant="subtle", size="xs")
     return dmc.Group([search, clear, chooser, export], gap="xs", className="toolbar")
 
 
-def _build_condition_field(ids: Any, name: str, rows: Rows, state: PageState, *, opened: bool) -> Any:
+def _build_condition_field(create_id: Any, name: str, rows: Rows, state: PageState, *, is_open: bool) -> Any:
     """Return the input field for an SQL condition."""
     value = state.get(f"{name}.where")
     number = next((c for c, kind in rows.frame.schema.items() if kind.is_numeric()), None)
@@ -182,7 +182,7 @@ def _build_condition_field(ids: Any, name: str, rows: Rows, state: PageState, *,
         [
             html.Summary("SQL filter"),
             dmc.TextInput(
-                id=ids("condition"),
+                id=create_id("condition"),
                 value=value,
                 placeholder=example,
                 size="xs",
@@ -192,28 +192,28 @@ def _build_condition_field(ids: Any, name: str, rows: Rows, state: PageState, *,
                 **{"aria-label": f"Condition in SQL on {name}"},
             ),
         ],
-        open=opened or bool(value),
+        open=is_open or bool(value),
         className="condition",
     )
 
 
-def _list_shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str]:
+def _list_shown_columns(dataset: Dataset, rows: Rows, state: PageState) -> list[str]:
     """Return the names of the visible columns according to the URL or, by default, the declaration of the table."""
-    chosen = state.get(f"{described.name}.columns")
+    chosen = state.get(f"{dataset.name}.columns")
     if chosen:
         wanted = set(chosen.split(","))
         return [c for c in rows.frame.columns if c in wanted]
-    return [c for c in rows.frame.columns if c not in described.hidden]
+    return [c for c in rows.frame.columns if c not in dataset.hidden]
 
 
-def _build_grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
+def _build_grid(id_: Any, dataset: Dataset, rows: Rows, state: PageState) -> Any:
     """Return the AG Grid component of a table."""
-    filter_model = state.get(f"{described.name}.filter")
+    filter_model = state.get(f"{dataset.name}.filter")
     try:
         model = queries.parse_json(filter_model, dict)
     except TracekitError:
         model = {}
-    selected = state.get(f"{described.name}.select")
+    selected = state.get(f"{dataset.name}.select")
     options: dict[str, Any] = {
         "rowSelection": {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True},
         "pagination": True,
@@ -233,17 +233,17 @@ def _build_grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> A
         "tabToNextCell": {"function": "tracekitLeaveGrid(params)"},
         "context": {
             "selected": selected,
-            "sort": described.sort,
+            "sort": dataset.sort,
             "table": {name: id_[name] for name in ("table", "at", "arguments")},
         },
         "theme": {"function": f"themeQuartz.withParams({json.dumps(GRID_THEME)})"},
     }
     height = min(max(rows.frame.height, 3), VISIBLE_ROWS) * ROW_HEIGHT + 38 + 34 + 48 + 2
-    has_sums = described.has_sums and bool(queries.compute_summary_rows(rows.frame.head(1), rows.frame.head(1)))
+    has_sums = dataset.has_sums and bool(queries.compute_summary_rows(rows.frame.head(1), rows.frame.head(1)))
     return dag.AgGrid(
         id=id_,
         rowModelType="infinite",
-        columnDefs=_build_column_definitions(described, rows, state),
+        columnDefs=_build_column_definitions(dataset, rows, state),
         defaultColDef={"resizable": True, "sortable": True, "minWidth": 70, "suppressHeaderMenuButton": True},
         dashGridOptions=options,
         filterModel=model,
@@ -256,39 +256,39 @@ def _build_grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> A
     )
 
 
-def _build_column_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+def _build_column_definitions(dataset: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
     """Return the column definitions of a grid."""
-    shown = set(_list_shown_columns(described, rows, state))
-    order = [each.partition(":") for each in (state.get(f"{described.name}.sort") or described.sort).split(",") if each]
+    shown = set(_list_shown_columns(dataset, rows, state))
+    order = [each.partition(":") for each in (state.get(f"{dataset.name}.sort") or dataset.sort).split(",") if each]
     sorts = {name: (direction or "asc", index) for index, (name, _, direction) in enumerate(order)}
     definitions = []
     label = next(
-        (c for c in _list_columns_in_order(described, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)),
+        (c for c in _list_columns_in_order(dataset, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)),
         None,
     )
-    for name in _list_columns_in_order(described, rows):
+    for name in _list_columns_in_order(dataset, rows):
         definition = _build_column_definition(name, rows)
         definition["hide"] = name not in shown
         if name in sorts:
             definition["sort"], definition["sortIndex"] = sorts[name]
-        if described.tree and name == described.tree.label:
+        if dataset.tree and name == dataset.tree.label:
             definition |= {"cellRenderer": "TreeCell", "minWidth": 260}
         elif name == label:
             definition["valueFormatter"] = {"function": "tracekitLabel(params)"}
             definition["minWidth"] = 180
         definitions.append(definition)
-    return [*definitions, *_build_link_definitions(described, rows, state)]
+    return [*definitions, *_build_link_definitions(dataset, rows, state)]
 
 
-def _list_columns_in_order(described: Dataset, rows: Rows) -> list[str]:
+def _list_columns_in_order(dataset: Dataset, rows: Rows) -> list[str]:
     """Return the names of all columns in the order in which the table shows them."""
-    first = [c for c in described.first if c in rows.frame.columns]
+    first = [c for c in dataset.first if c in rows.frame.columns]
     return [*first, *(c for c in rows.frame.columns if c not in first)]
 
 
 def _estimate_column_width(name: str, rows: Rows) -> int:
     """Estimate the width of a column in pixels from its title, its first values and their sum."""
-    characters = _measure_numbers(rows.frame[name]) if rows.frame.schema[name].is_numeric() else 0
+    characters = _measure_longest_number(rows.frame[name]) if rows.frame.schema[name].is_numeric() else 0
     if not characters:
         values = queries.to_browser_values(rows.frame.select(name).head(SAMPLE))[name]
         longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
@@ -296,7 +296,7 @@ def _estimate_column_width(name: str, rows: Rows) -> int:
     return min(max(len(rows.titles[name]) * 8 + 40, characters * 8 + 26, 80), 360)
 
 
-def _measure_numbers(column: pl.Series) -> int:
+def _measure_longest_number(column: pl.Series) -> int:
     """Return the number of characters of the longest number among the first values and the sum of a column."""
     shown = column.head(SAMPLE).fill_nan(None) if column.dtype.is_float() else column.head(SAMPLE)
     numbers = [each for each in (shown.min(), shown.max()) if isinstance(each, int | float) and abs(each) < MAX_ROWS**2]
@@ -331,13 +331,13 @@ def _build_column_definition(name: str, rows: Rows) -> dict[str, Any]:
     return definition
 
 
-def _build_link_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+def _build_link_definitions(dataset: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
     """Return the definitions of the columns that link to the timeline and to another page."""
     common = {"sortable": False, "filter": False, "floatingFilter": False, "resizable": False, "pinned": "right"}
     columns = []
     start = next((c for c in ("start_ns", "first_start_ns", "timestamp_ns") if c in rows.frame.columns), None)
     if start:
-        parameters = {"start": start, "url": state.url("timeline")}
+        parameters = {"start": start, "url": state.make_url("timeline")}
         columns.append(
             {
                 "colId": "_timeline",
@@ -349,13 +349,13 @@ def _build_link_definitions(described: Dataset, rows: Rows, state: PageState) ->
                 **common,
             }
         )
-    if described.link:
-        link = described.link
+    if dataset.link:
+        link = dataset.link
         target: dict[str, Any] = {
             "table": link.table,
             "label": link.label,
             "filters": dict(link.filters),
-            "url": state.url(link.page),
+            "url": state.make_url(link.page),
         }
         columns.append(
             {
@@ -421,15 +421,15 @@ def _register_rows(app: Dash, captures: Captures) -> None:
     def send_rows(
         request: Any, search: str | None, condition: str | None, toggled: str | None, id_: dict[str, str]
     ) -> Any:
-        """Return the requested rows, the sums, the number of rows, and an error message if there is one."""
+        """Return the requested rows, the sums, a text with the row count, and an error message or None."""
         if not isinstance(request, dict):
             return no_update, no_update, no_update, no_update
         try:
             query = parse_table_id(
                 id_,
                 len(captures),
-                filter=_compact_json(request.get("filterModel") or {}),
-                sort=_compact_json(request.get("sortModel") or []),
+                filter=_to_compact_json(request.get("filterModel") or {}),
+                sort=_to_compact_json(request.get("sortModel") or []),
                 search=search or "",
                 condition=condition or "",
                 toggled=toggled or "",
@@ -463,7 +463,7 @@ def _register_details(app: Dash, details: Any) -> None:
 
 
 def _register_browser_callbacks(app: Dash) -> None:
-    """Register the callbacks that run in the browser, for the state in the URL, the filters and exports."""
+    """Register the callbacks that run in the browser: they update the URL, clear filters and export rows."""
     remembered = [
         ("grid", "filterModel"),
         ("grid", "columnState"),
@@ -505,7 +505,7 @@ def _parse_requested_row_range(request: Mapping[str, Any]) -> tuple[int, int]:
     return start, stop
 
 
-def _compact_json(value: Any) -> str:
+def _to_compact_json(value: Any) -> str:
     """Serialize a value as JSON with sorted keys, so that equal filters become equal strings."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -530,7 +530,7 @@ def build_plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: s
         frame: The rows, all of which are shown.
         titles: Heading of each column to show, by column name.
         caption: Caption of the table.
-        links: Component in the last cell of each row. If it is empty, there is no such column.
+        links: Components of an additional last column, one per row. If empty, this column is omitted.
     """
     names = list(titles)
     head = html.Tr(

@@ -62,7 +62,7 @@ class Query:
         """Whether the rows are neither filtered nor sorted. Otherwise, a tree is shown as a flat table."""
         return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
-    def rows_key(self) -> Hashable:
+    def create_rows_key(self) -> Hashable:
         """Return the cache key of the unfiltered rows."""
         return (self.table, self.at, self.arguments)
 
@@ -90,7 +90,7 @@ def load_rows(captures: Captures, query: Query) -> Rows:
     scope = Scope(
         captures[query.at].get_aggregated_trace(query.at), dict(query.arguments), captures, captures[query.at]
     )
-    return captures.rows(query.rows_key(), lambda: find_dataset(query.table).rows(scope))
+    return captures.get_rows(query.create_rows_key(), lambda: find_dataset(query.table).rows(scope))
 
 
 def compute_matching_order(captures: Captures, query: Query) -> pl.Series | None:
@@ -114,7 +114,7 @@ def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
         sql.where_expr(query.condition, schema) if query.condition.strip() else None,
     ]
     lazy = lazy.filter(*(condition for condition in conditions if condition is not None))
-    columns = filters.sort_columns(parse_json(query.sort, list), schema)
+    columns = filters.parse_sort_columns(parse_json(query.sort, list), schema)
     if columns:
         keys = [_sort_key_expr(name, schema[name]) for name, _ in columns]
         descending = [reverse for _, reverse in columns]
@@ -130,7 +130,7 @@ def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
 
 
 def _describe_selection(query: Query) -> str:
-    """Return which inputs of a query select or sort rows, such as "the search text", to begin an error message."""
+    """Return the subject of an error message: the inputs of a query that filter or sort, such as "the search text"."""
     filtered = ", ".join(map(repr, parse_json(query.filter, dict)))
     subjects = {
         f"the filter of {filtered}": filtered,
@@ -142,19 +142,24 @@ def _describe_selection(query: Query) -> str:
 
 
 def _sort_key_expr(name: str, kind: pl.DataType) -> pl.Expr:
-    """Return an expression for the sort keys of a column. Strings are sorted by code points."""
+    """Return an expression for the sort keys of a column. Dictionary-encoded strings are sorted by code points."""
     return pl.col(name).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(name)
 
 
 def parse_json(text: str, kind: type) -> Any:
-    """Parse JSON, and raise an error if it is invalid or its value is not of the given type."""
+    """Parse a filter or a sort order, which is JSON text, into a value of the given type.
+
+    Raises:
+        TracekitError: The text is not valid JSON, or its value has another type.
+    """
     try:
         value = json.loads(text or ("{}" if kind is dict else "[]"))
     except (ValueError, RecursionError) as error:
         raise TracekitError("the filter or the sort order in the URL is not valid JSON") from error
     if not isinstance(value, kind):
         raise TracekitError(
-            f"the JSON of the filter or the sort order is a {type(value).__name__} instead of a {kind.__name__}"
+            f"the filter or the sort order in the URL must be a JSON {'object' if kind is dict else 'list'}, "
+            f"but its type is {type(value).__name__}"
         )
     return value
 
@@ -198,7 +203,7 @@ def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
 
 
 def to_browser_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """Convert values to the form in which they are sent to the browser.
+    """Return a frame with its values in the form in which they are sent to the browser.
 
     Columns with integers that a browser cannot represent exactly become strings, booleans become "yes" and "no", nested
     values become JSON, and NaN becomes null.
@@ -207,7 +212,7 @@ def to_browser_values(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _to_browser_column(column: pl.Series) -> pl.Series:
-    """Convert a column to the form in which it is sent to the browser."""
+    """Return a column with its values in the form in which they are sent to the browser."""
     kind = column.dtype
     if kind == pl.Boolean:
         return column.replace_strict({True: "yes", False: "no"}, return_dtype=pl.String)
@@ -243,11 +248,11 @@ def exact_sum_expr(column: pl.Series) -> pl.Expr:
 
 
 def compute_summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows below a table: sums over the selected rows, and their percentages of the sums over all rows.
+    """Return the rows below a table: sums over the matching rows, and their percentages of the sums over all rows.
 
     Args:
         frame: All rows of the table.
-        selected: The selected rows.
+        selected: The rows that match the filters.
     """
     columns = [c for c in frame.columns if frame.schema[c].is_numeric() and ADDITIVE.fullmatch(c)]
     if not columns or not frame.height:

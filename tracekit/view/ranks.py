@@ -1,4 +1,4 @@
-"""Data about the ranks of a job: of all captures of the server if they belong to one job, and otherwise of one capture.
+"""Compute data about the ranks of a job. If the captures of the server are not one job, a single capture is analyzed.
 
 Recipes and the analysis of the communication are computed once, from the captures that the server has opened.
 """
@@ -113,7 +113,7 @@ def _read_recorded_metadata(capture: Capture) -> members.RecordedMetadata:
 def get_ranks_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet:
     """Return the ranks of the job. If the captures are not the ranks of one job, return a set of ``capture`` alone."""
     return get_ranks_of_job(captures) or captures.get_cached_result(
-        ("rank", capture.index), lambda: _set_of_one_rank(capture)
+        ("rank", capture.index), lambda: _create_set_of_one_rank(capture)
     )
 
 
@@ -122,12 +122,12 @@ def _compute_ranks_key(captures: Captures, capture: Capture) -> int | None:
     return None if get_ranks_of_job(captures) else capture.index
 
 
-def _set_of_one_rank(capture: Capture) -> OpenSet:
+def _create_set_of_one_rank(capture: Capture) -> OpenSet:
     return OpenSet([rank_sources.make_member(_read_recorded_metadata(capture), 0, "given")], [capture.trace])
 
 
 def run_recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
-    """Return the tables of a recipe for the ranks of the job or, without a job, for one capture. They are cached.
+    """Return the tables of a recipe for the ranks of the job or, without a job, for one capture. Cache the tables.
 
     If the start time of any capture is not recorded, the times of each rank are relative to the start of its own
     capture.
@@ -168,12 +168,12 @@ def analyze_communication(captures: Captures, capture: Capture) -> Communication
 
 
 def list_nonempty_tables(analysis: Communication) -> list[str]:
-    """Return the names of the tables of ``TABLES`` that have rows and are meaningful for the number of ranks."""
+    """Return the names of the tables of an analysis that have rows and are meaningful for the number of ranks."""
     several = (analysis.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
     return [name for name in TABLES if getattr(analysis, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 
 
-def read_rows(analysis: Communication, name: str) -> Rows:
+def read_communication_rows(analysis: Communication, name: str) -> Rows:
     """Return the rows of one table of an analysis of the communication."""
     return add_titles(getattr(analysis, name), _COMMON if analysis.clocks.height > 1 else {})
 
@@ -181,7 +181,7 @@ def read_rows(analysis: Communication, name: str) -> Rows:
 def compute_gpu_time(captures: Captures, capture: Capture) -> Rows:
     """Return the time that each GPU spends in computation, communication and other activities, and its idle time.
 
-    The result has one row per rank and GPU, with the name of the capture.
+    The result has one row per rank and GPU, with the name of the capture. Times are in ns.
     """
     frame = run_recipe(captures, capture, "gpu_time_sum")["gpu_time"]
     names = {m.rank: m.name for m in get_ranks_of_job_or_capture(captures, capture).members}
@@ -189,16 +189,16 @@ def compute_gpu_time(captures: Captures, capture: Capture) -> Rows:
     return add_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
 
 
-def compute_utilization(captures: Captures, capture: Capture, name: str, bins: int) -> Rows:
-    """Return the utilization of each rank and GPU by time bin, as a recipe for heat maps computes it.
+def compute_utilization(captures: Captures, capture: Capture, recipe: str, bins: int) -> Rows:
+    """Return the utilization of each rank and GPU per time bin in percent, which a heat map recipe computes.
 
     Args:
         captures: The captures of the server.
         capture: The capture to analyze if the captures are not the ranks of a job.
-        name: Name of the recipe.
+        recipe: Name of the recipe.
         bins: Number of bins.
     """
-    frame = run_recipe(captures, capture, name, {"bins": bins})["analysis"]
+    frame = run_recipe(captures, capture, recipe, {"bins": bins})["analysis"]
     values = {
         c: convert_title_to_name(f"{c}_percent") for c in frame.columns if c not in ("Duration", _INDEX, *_PLACES)
     }
@@ -214,16 +214,16 @@ def compute_utilization(captures: Captures, capture: Capture, name: str, bins: i
     return found._replace(titles={**found.titles, **{new: f"{old} (%)" for old, new in values.items()}})
 
 
-def compute_pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
-    """Return one row per rank and occurrence of a kernel or range, with its start, end and duration.
+def compute_pace(captures: Captures, capture: Capture, recipe: str, name: str) -> Rows:
+    """Return one row per rank and occurrence of a kernel or NVTX range, with its start, end and duration in ns.
 
     Args:
         captures: The captures of the server.
         capture: The capture to analyze if the captures are not the ranks of a job.
-        name: Name of the recipe.
-        of: Name of the kernel or range whose occurrences are returned.
+        recipe: Name of the recipe.
+        name: Name of the kernel or range whose occurrences are returned.
     """
-    tables = run_recipe(captures, capture, name, {"name": of})
+    tables = run_recipe(captures, capture, recipe, {"name": name})
     occurrences = [
         pl.DataFrame({column: tables[table][rank].cast(pl.Int64) for column, table in _PACES.items()})
         .with_row_index("occurrence")

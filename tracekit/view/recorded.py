@@ -18,12 +18,12 @@ def has_recorded_rollup(trace: Trace) -> bool:
 
 
 def read_iteration_kernels(trace: Trace) -> pl.DataFrame:
-    """Return the kernels with their ops, with the columns of the report ``iteration``.
+    """Return the kernel launches with their ops, in the columns of the report ``iteration``.
 
     Returns:
         One row per kernel launch: the iteration, op, kernel, device, times in ns, grid and block. The op is the one
-        whose instance contains the API call of the kernel, or null if there is none. ``uses_tc`` states whether the op
-        uses Tensor Cores, which does not mean that this kernel uses them.
+        whose instance contains the API call of the kernel, or null if no instance contains it. ``uses_tc`` states
+        whether the op uses Tensor Cores. This does not mean that the kernel itself uses them.
     """
     own = ("op_id", "iteration", "input_shapes", "output_shapes", "parameters")
     calls = trace.frame("op_instances").select(*_THREAD, *own, call="start_ns", call_end="end_ns")

@@ -96,7 +96,7 @@ class Viewer:
         flask.wsgi_app = self._count_requests(flask.wsgi_app)  # type: ignore[assignment,method-assign]
         flask.before_request(self._check_request)
         flask.before_request(self._check_callback)
-        flask.after_request(self._add_headers)
+        flask.after_request(self._add_security_headers)
         flask.register_error_handler(TracekitError, _create_error_response)
         flask.register_error_handler(DependencyException, _create_not_found_response)
         flask.add_url_rule("/download", view_func=self._send_download)
@@ -105,10 +105,10 @@ class Viewer:
         flask.add_url_rule("/perfetto/<path:name>", view_func=_send_perfetto_file)
 
     def _count_requests(self, respond: WSGIApplication) -> WSGIApplication:
-        """Return a WSGI application that notifies the captures when a request begins and when its response was sent."""
+        """Return a WSGI application that notifies the captures when a request begins and when its response is sent."""
 
         def respond_and_count(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-            """Return the response to a request."""
+            """Return the response to a request, and count the request as active until the response is closed."""
             self._captures.begin_request()
             try:
                 response = respond(environ, start_response)
@@ -120,7 +120,7 @@ class Viewer:
         return respond_and_count
 
     def _check_request(self) -> Response | None:
-        """Reject requests from other sites, requests for other hosts, and requests without the token."""
+        """Reject requests from other sites, for other hosts or without the token. Return None to accept a request."""
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.token is None and f"[{host}]" not in LOOPBACK_NAMES and host not in (*LOOPBACK_NAMES, self.host):
             abort(403, "The host name in the URL is not that of this server. Open the URL that tracekit printed.")
@@ -132,7 +132,7 @@ class Viewer:
         return None if self.token is None else self._check_token()
 
     def _check_token(self) -> Response | None:
-        """Require the token, in a cookie or in the URL. A URL with the token sets the cookie."""
+        """Reject requests without the token. If the URL contains it, return a redirect that stores it in a cookie."""
         token = request.args.get("token")
         if token is not None and hmac.compare_digest(token.encode(), str(self.token).encode()):
             rest = urlencode([(name, value) for name, value in request.args.items(multi=True) if name != "token"])
@@ -145,7 +145,7 @@ class Viewer:
         return None
 
     def _check_callback(self) -> None:
-        """Reject callback requests that do not have the form of requests that the page sends."""
+        """Reject callback requests that pages of the viewer cannot send, such as those with unknown inputs."""
         if request.path == CALLBACKS and request.method == "POST":
             try:
                 body = request.get_json()
@@ -154,19 +154,19 @@ class Viewer:
             if not is_valid_callback_request(body, self._dash.callback_map):
                 abort(400, "The request does not have the form of a request of this page.")
 
-    def _add_headers(self, answer: Response) -> Response:
-        """Add the headers that restrict the resources that the page may load."""
+    def _add_security_headers(self, response: Response) -> Response:
+        """Add security headers to a response, such as those that restrict which resources a page may load."""
         is_perfetto = request.path.startswith("/perfetto/")
-        answer.headers["Content-Security-Policy"] = PERFETTO_POLICY if is_perfetto else self._policy
-        answer.headers["X-Content-Type-Options"] = "nosniff"
-        answer.headers["Referrer-Policy"] = "no-referrer"
-        answer.headers["Cross-Origin-Resource-Policy"] = "same-origin"
-        answer.headers["Cross-Origin-Opener-Policy"] = "same-origin"
-        return answer
+        response.headers["Content-Security-Policy"] = PERFETTO_POLICY if is_perfetto else self._policy
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
+        return response
 
     def _send_download(self) -> Response:
         """Return the rows that match the filters of a table as a file."""
-        content, kind, name = downloads.export(self._captures, request.args)
+        content, kind, name = downloads.export_rows(self._captures, request.args)
         answer = Response(content, mimetype=kind)
         if not name.endswith(".tsv"):
             answer.headers.set("Content-Disposition", "attachment", filename=name)
@@ -179,13 +179,13 @@ class Viewer:
 
     def _send_trace(self) -> Response:
         """Return the Perfetto trace of the requested time window."""
-        return Response(self._traces.read(dict(request.args)), mimetype="application/octet-stream")
+        return Response(self._traces.read_trace(dict(request.args)), mimetype="application/octet-stream")
 
 
 class _Timelines:
     """A cache of Perfetto traces of time windows, in a temporary folder.
 
-    Folders that killed viewers of the same user left behind are removed.
+    Temporary folders that remained because other viewers of the same user were killed are removed.
     """
 
     def __init__(self, captures: Captures) -> None:
@@ -196,7 +196,7 @@ class _Timelines:
         self._lock = threading.Lock()
         self._number = 0
 
-    def read(self, values: dict[str, str]) -> bytes:
+    def read_trace(self, values: dict[str, str]) -> bytes:
         """Return the Perfetto trace of a time window. Convert the window if it is not cached.
 
         The whole file is read at once, which is possible because a window has at most ``windows.MAX_EVENTS`` events. A
@@ -277,7 +277,7 @@ def _open_socket(host: str, port: int) -> socket.socket:
 
 
 def _make_server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
-    """Return a server that listens on an open socket. If werkzeug opened the socket, it would print errors itself."""
+    """Return a server that uses an open socket. If werkzeug opened the socket, it would print errors itself."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     address, port = listening.getsockname()[:2]
     number = listening.fileno()

@@ -99,7 +99,7 @@ _ABBREVIATIONS = {
 def read_table_rows(
     trace: Trace, name: str, columns: Sequence[str] | None = None, where: pl.Expr | None = None
 ) -> Rows:
-    """Return rows of a declared table.
+    """Return the rows of a declared table.
 
     Args:
         trace: The trace.
@@ -120,7 +120,7 @@ def read_table_rows(
 
 
 def convert_report_rows(frame: pl.DataFrame) -> Rows:
-    """Return the rows of a report, string columns first. Columns get names that can be used in URLs."""
+    """Return the rows of a report, with string columns first and column names that can be used in URLs."""
     names: dict[str, str] = {}
     for title in frame.columns:
         name = convert_title_to_name(title)
@@ -171,12 +171,12 @@ def create_table_reader(name: str, share: str | None = None) -> Callable[[Scope]
             column is inserted.
     """
 
-    def rows(scope: Scope) -> Rows:
+    def read_rows(scope: Scope) -> Rows:
         """Return the rows of the table. Unless ``share`` is None, add its values as percentages of their sum."""
         table = read_table_rows(scope.trace, name)
         return add_share(table, share) if share else table
 
-    return rows
+    return read_rows
 
 
 def create_interval_reader(name: str) -> Callable[[Scope], Rows]:
@@ -238,7 +238,7 @@ _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
 
 
 def read_iterations(scope: Scope) -> Rows:
-    """Return the iterations with their durations, and with their kernel time in per cent of the duration."""
+    """Return one row per iteration, with its duration and its kernel time in per cent of the duration."""
     rows = add_durations(read_table_rows(scope.trace, "iterations"))
     duration = pl.col("duration_ns").replace(0, None)
     frame = rows.frame.with_columns(
@@ -358,7 +358,7 @@ def read_groups(scope: Scope) -> Rows:
     return Rows(frame, titles, {**rows.descriptions, "group": "Last part of the path, indented by its level."})
 
 
-def group_ops(scope: Scope) -> Rows:
+def read_group_ops(scope: Scope) -> Rows:
     """Return the ops of the selected group and its descendants, if they have the same direction as the group."""
     rows = read_table_rows(scope.trace, "ops")
     path = scope.arguments.get("path", "")
@@ -435,7 +435,7 @@ def read_launches(scope: Scope) -> Rows:
 
 
 def read_collectives(scope: Scope) -> Rows:
-    """Return one row per name of NCCL kernels, with statistics of their durations."""
+    """Return one row per NCCL kernel name, with statistics of the kernel durations."""
     rows = convert_report_rows(scope.trace.stats("cuda_gpu_kern_sum"))
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
     return add_share(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
@@ -449,13 +449,13 @@ def read_collective_launches(scope: Scope) -> Rows:
 def create_ranks_reader(name: str) -> Callable[[Scope], Rows]:
     """Return a function that computes the rows of a table about the communication between ranks."""
 
-    def rows(scope: Scope) -> Rows:
-        """Return the rows of the table about the communication between ranks."""
+    def read_rows(scope: Scope) -> Rows:
+        """Return the rows of a table about the communication between ranks."""
         from tracekit.view import ranks
 
-        return ranks.read_rows(ranks.analyze_communication(*_get_server_captures(scope)), name)
+        return ranks.read_communication_rows(ranks.analyze_communication(*_get_server_captures(scope)), name)
 
-    return rows
+    return read_rows
 
 
 def _get_server_captures(scope: Scope) -> tuple[Captures, Capture]:
@@ -500,7 +500,8 @@ def read_pace(scope: Scope) -> Rows:
     recipe = scope.arguments.get("kind", "")
     if recipe not in PACES:
         raise TracekitError(
-            "the URL requests an unknown kind of occurrences", hint=f"choose one of these kinds: {', '.join(PACES)}"
+            f"the URL requests an unknown kind of occurrences, {recipe[:100]!r}",
+            hint=f"choose one of these kinds: {', '.join(PACES)}",
         )
     return ranks.compute_pace(*_get_server_captures(scope), recipe, scope.arguments.get("name", ""))
 
@@ -571,9 +572,9 @@ def _parse_integer(text: str, name: str) -> int:
 def create_declared_table_reader(name: str) -> Callable[[Scope], Rows]:
     """Return a function that reads all columns of a declared table, with their names as titles."""
 
-    def rows(scope: Scope) -> Rows:
+    def read_rows(scope: Scope) -> Rows:
         """Return the rows of the declared table with all its columns."""
         table = read_table_rows(scope.trace, name, scope.trace.schema(name).names)
         return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
 
-    return rows
+    return read_rows

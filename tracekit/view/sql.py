@@ -83,9 +83,9 @@ def _node_expr(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
 
 
 def _widened_integer_expr(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return an operand, as a 128-bit integer if it is an integer, so that the result of one operation is always exact.
+    """Return the expression for an operand of arithmetic. Cast integers to 128 bits, in which one operation is exact.
 
-    If the operand is the result of another operation, it has to fit into 64 bits. Otherwise, polars raises an error
+    If the operand is itself the result of an operation, it must fit into 64 bits. Otherwise, polars raises an error
     when it evaluates the condition.
     """
     try:
@@ -118,7 +118,7 @@ def _literal_expr(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
     text = str(node.this)
     if text.isascii() and text.isdigit():
         if int(text[:20]) >= 2**63 or len(text) > len(str(2**63)):
-            raise TracekitError("the condition has an integer of more than 64 bits")
+            raise TracekitError("the condition contains an integer that does not fit into 64 bits")
         return pl.lit(int(text), pl.Int64)
     return pl.lit(float(text))
 

@@ -51,31 +51,33 @@ class Selection:
     process: int | None
     thread: int | None
 
-    def options(self) -> dict[str, Any]:
+    def create_plot_options(self) -> dict[str, Any]:
         """Return the keyword arguments for ``trace.plot.stacks`` and ``trace.plot.functions``."""
         return {"events": self.events, "weight": self.weight, "process": self.process, "thread": self.thread}
 
-    def rows(self) -> pl.LazyFrame:
-        """Return the selected events that have a call stack, in all processes and threads."""
+    def read_events(self) -> pl.LazyFrame:
+        """Return the events of the selected kind that have a call stack, in all processes and threads."""
         name = self.events
         frame = self.trace.frame("python_samples" if name in _PYTHON_KINDS else name)
         if name in _PYTHON_KINDS:
             frame = frame.filter(pl.col("kind").cast(pl.String) == _PYTHON_KINDS[name])
         return frame.filter(pl.col("stack_id").is_not_null())
 
-    def threads(self) -> pl.DataFrame:
+    def count_events_by_thread(self) -> pl.DataFrame:
         """Return the threads whose events have call stacks, those with the most events first.
 
         Returns:
             One row per thread: ``process_id``, ``thread_id``, ``thread_name`` (null if unknown) and ``count``.
         """
-        counts = self.rows().group_by(_THREAD).agg(count=pl.len().cast(pl.Int64))
+        counts = self.read_events().group_by(_THREAD).agg(count=pl.len().cast(pl.Int64))
         named = counts.join(_read_thread_names(self.trace), on=_THREAD, how="left", nulls_equal=True)
         return named.drop_nulls(_THREAD).sort("count", *_THREAD, descending=[True, False, False]).collect()
 
 
 def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
-    """Parse URL parameters into a selection. Unknown events and weights are replaced with the first known ones.
+    """Parse URL parameters into a selection of events with call stacks.
+
+    Unknown kinds of events and unknown weights are replaced with the default.
 
     Raises:
         TracekitError: The trace has no call stacks, the thread or the time is invalid, or the time contains no events.
@@ -91,7 +93,9 @@ def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     events, weight = arguments.get("events", ""), arguments.get("weight", "")
     process, _, thread = arguments.get("thread", "").partition(":")
     if arguments.get("thread") and not all(_is_id(each) for each in (process, thread)):
-        raise TracekitError("the URL parameter 'thread' must consist of two ids, PROCESS:THREAD")
+        raise TracekitError(
+            f"the URL parameter 'thread' is {arguments['thread'][:100]!r}, but it must have the form PROCESS:THREAD"
+        )
     return Selection(
         trace,
         events if events in known else known[0],
@@ -107,12 +111,12 @@ def _is_id(text: str) -> bool:
 
 
 def compute_functions(selection: Selection) -> Rows:
-    """Return one row per function in the selected call stacks, with the numbers or the times of its events.
+    """Return one row per function in the selected call stacks, with the number or total time of its events.
 
-    The first number counts the events whose innermost function it is. The second number counts all events whose call
-    stack contains the function.
+    The columns ``self_*`` cover only events in which the function is the innermost one. The columns ``in_stack_*``
+    cover all events whose call stack contains the function.
     """
-    frame = selection.trace.plot.functions(**selection.options())
+    frame = selection.trace.plot.functions(**selection.create_plot_options())
     unit = "_time_ns" if selection.weight == "time" else "_count"
     whole = int(frame["self"].sum()) or 1
     shares = [(pl.col(c) * 100.0 / whole).alias(f"{c}_percent") for c in ("self", "total")]
@@ -139,7 +143,7 @@ def compute_functions(selection: Selection) -> Rows:
 
 def read_events_with_stacks(selection: Selection) -> Rows:
     """Return the selected events, each with its thread and its innermost function."""
-    frame = selection.rows()
+    frame = selection.read_events()
     if selection.thread is not None:
         frame = frame.filter(pl.col("process_id") == selection.process, pl.col("thread_id") == selection.thread)
     columns = frame.collect_schema().names()
@@ -195,6 +199,6 @@ def read_call_stack_frames(trace: Trace, stack_id: int) -> Rows:
 
 
 def _read_thread_names(trace: Trace) -> pl.LazyFrame:
-    """Return the ids and the last recorded name of each thread."""
+    """Return the process id, thread id and last recorded name of each thread."""
     names = trace.frame("threads").select(*_THREAD, pl.col("name").cast(pl.String).alias("thread_name"))
     return names.unique(_THREAD, keep="last", maintain_order=True)

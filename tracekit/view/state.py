@@ -31,7 +31,7 @@ class Aggregated:
     last: int | None = None
     key_op: str | None = None
 
-    def parameters(self) -> dict[str, str]:
+    def to_url_parameters(self) -> dict[str, str]:
         """Return the URL parameters of this capture and aggregation. Parameters with default values are omitted."""
         values: dict[str, str] = {"capture": str(self.capture)} if self.capture else {}
         if self.first is not None or self.last is not None:
@@ -62,7 +62,7 @@ class State:
         """Return a URL parameter, or a default value if the parameter is missing."""
         return self.parameters.get(name, default)
 
-    def url(self, page: str | None = None, **parameters: str) -> str:
+    def make_url(self, page: str | None = None, **parameters: str) -> str:
         """Return the URL of a page for the same capture and aggregation.
 
         Args:
@@ -76,9 +76,9 @@ class State:
         return State(self.page, Aggregated(capture))
 
 
-def make_url(page: str, at: Aggregated, parameters: Mapping[str, str] | None = None) -> str:
+def make_url(page: str, aggregated: Aggregated, parameters: Mapping[str, str] | None = None) -> str:
     """Return the URL of a page for a capture and its aggregation."""
-    query = urlencode({**at.parameters(), **(parameters or {})})
+    query = urlencode({**aggregated.to_url_parameters(), **(parameters or {})})
     return f"/{page}?{query}" if query else f"/{page}"
 
 
@@ -127,7 +127,9 @@ _OWN = ("capture", "iterations", "key_op", "token")
 
 
 def _parse_integer(text: str, name: str) -> int:
-    """Parse an integer of at most 18 digits, or raise an error that names the URL parameter."""
+    """Parse a URL parameter, which must be an integer of at most 18 digits. An error contains its name."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(2**60)) - 1):
-        raise TracekitError(f"the URL parameter {name!r} must be an integer of at most 18 digits")
+        raise TracekitError(
+            f"the URL parameter {name!r} is {text[:100]!r}, but it must be an integer of at most 18 digits"
+        )
     return int(text)

@@ -52,9 +52,14 @@ def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
     depth = arguments.get("depth", "")
     keys = toggled.split(",") if toggled else []
     if len(keys) > MAX_TOGGLED:
-        raise TracekitError(f"more than {MAX_TOGGLED:,} rows are expanded or collapsed individually")
+        raise TracekitError(
+            f"{len(keys):,} rows of the tree are expanded or collapsed individually, but at most {MAX_TOGGLED:,} can be"
+        )
     if depth and not (depth.isascii() and depth.isdigit() and len(depth) <= len(str(MAX_TOGGLED))):
-        raise TracekitError(f"the depth of the tree must be a number of at most {len(str(MAX_TOGGLED))} digits")
+        raise TracekitError(
+            f"the depth of the tree is {depth[:100]!r}, but it must be an integer of at most "
+            f"{len(str(MAX_TOGGLED))} digits"
+        )
     return Expansion(int(depth) if depth else None, frozenset(keys))
 
 
@@ -62,7 +67,8 @@ def compute_row_states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) ->
     """Return whether each row of a tree is visible, and whether it is expanded.
 
     Returns:
-        The columns ``visible``, and ``expanded``, which is null for rows without children.
+        A frame with one row per row of the tree and two Boolean columns: ``visible``, and ``expanded``, which is null
+        for rows without children.
     """
     by_default = pl.lit(value=True) if expansion.depth is None else pl.col(tree.level) < expansion.depth
     is_toggled = pl.col(tree.key).cast(pl.String).is_in(sorted(expansion.toggled))

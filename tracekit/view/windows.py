@@ -1,4 +1,4 @@
-"""Choose the time window whose events the timeline shows, so that it opens quickly even for large captures."""
+"""Choose the time window whose events the timeline shows. A limited window opens quickly even for large captures."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
 
 
 def _compute_window_around(starts: np.ndarray, requested: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
-    """Return a time window of about ``MAX_EVENTS`` events around a requested window.
+    """Return the start and end in ns of a time window with about ``MAX_EVENTS`` events around a requested window.
 
     If the requested window contains more events, the result begins at the same time and ends earlier. It is at least
     1 ns long, unless the capture is shorter.
 
     Args:
         starts: Start times of all events in ns, ascending.
-        requested: The requested window.
-        span: First and last time of the events of the capture.
+        requested: Start and end of the requested window in ns.
+        span: First and last time of the events of the capture in ns.
     """
     first, last = (int(i) for i in np.searchsorted(starts, requested))
     spare = MAX_EVENTS - (last - first)
@@ -110,8 +110,12 @@ def _read_event_starts(trace: Trace) -> np.ndarray:
 
 
 def parse_time(text: str) -> int:
-    """Parse a time in ns from a URL parameter, or raise an error."""
+    """Parse a URL parameter that contains a time in ns.
+
+    Raises:
+        TracekitError: The text is not an integer, or has too many digits.
+    """
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(text) > len(str(2**62)):
-        raise TracekitError("the time in the URL must be an integer number of ns")
+        raise TracekitError(f"the time in the URL is {text[:100]!r}, but it must be an integer number of ns")
     return int(text)

@@ -60,23 +60,25 @@ class Context:
         """The capture that the page shows."""
         return self.captures[self.state.at]
 
-    def figure(self, name: str, title: str, *, of: Trace | None = None, key: Any = None, **options: Any) -> Any:
+    def build_figure(
+        self, name: str, title: str, *, trace: Trace | None = None, key: Any = None, **options: Any
+    ) -> Any:
         """Return a panel with a figure of ``trace.plot``, or None if the capture has no data for the figure.
 
         Args:
             name: Name of the figure.
             title: Heading of the panel.
-            of: The trace to draw. If None, it is the rolled-up trace of the page.
+            trace: The trace to draw. If None, it is the rolled-up trace of the page.
             key: Cache key that distinguishes this trace from other traces of the capture.
             options: Options of the figure.
         """
         key = (name, self.state.at, self.dark, key, tuple(sorted(options.items())))
-        trace = of or self.capture.get_aggregated_trace(self.state.at)
+        trace = trace or self.capture.get_aggregated_trace(self.state.at)
         compute = partial(components.build_figure, trace, name, title, dark=self.dark, **options)
         return self.captures.get_cached_result(key, compute)
 
-    def recipe(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
-        """Return a panel with a figure of a recipe, or None if there is no data for it.
+    def build_recipe_figure(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+        """Return a panel with a figure of a recipe, or None if the recipe has no data for the figure.
 
         The recipe is applied to all ranks of the job or, if the captures are not the ranks of one job, to the capture
         of the page.
@@ -89,7 +91,7 @@ class Context:
         return self.build_recipe_figures(recipe, options).get(name)
 
     def build_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return panels with the figures of a recipe, by name of the figure."""
+        """Return a panel for each figure of a recipe, by figure name."""
         key = ("figures", recipe, self.state.at.capture, self.dark, tuple(sorted((options or {}).items())))
         return self.captures.get_cached_result(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
 
@@ -98,23 +100,23 @@ class Context:
         drawn = plots.draw_recipe_figures(tables, dark=self.dark)
         return {name: components.build_figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
-    def report(self, name: str) -> pl.DataFrame:
+    def read_report(self, name: str) -> pl.DataFrame:
         """Return the rows of a report, with the titles of the report as column names.
 
         Raises:
             TracekitError: The report cannot be computed.
         """
         trace = self.capture.get_aggregated_trace(self.state.at)
-        return self.captures.rows(("report", name, self.state.at), lambda: Rows(trace.stats(name), {}, {})).frame
+        return self.captures.get_rows(("report", name, self.state.at), lambda: Rows(trace.stats(name), {}, {})).frame
 
-    def table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
+    def build_table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Return the component of a table, with the detail tables of the row that the URL selects."""
 
-        def below(row: Mapping[str, Any]) -> list[Any]:
+        def build_details(row: Mapping[str, Any]) -> list[Any]:
             """Return the tables with details about a selected row."""
             return build_detail_tables(self, name, parse_selected_arguments(name, arguments or {}, row))
 
-        return grid.build_table(self.captures, name, self.state, arguments, below=below, **options)
+        return grid.build_table(self.captures, name, self.state, arguments, build_details=build_details, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Page:
     Attributes:
         name: Name, which is the path of its URL.
         title: Title in the navigation and as heading.
-        needs: Names of tables. The page is hidden if all of them are empty. If there are no names, it is always shown.
+        needs: Names of tables. The page is hidden if all of these tables are empty. Without names, it is always shown.
         figures: Names of figures of ``trace.plot``, each with its heading.
         tables: Names of the tables of the page, in the order in which they are shown.
         details: Names of the detail tables of a selected row, by the name of the table that contains this row.
@@ -132,8 +134,8 @@ class Page:
         needs_ranks: Whether the page is hidden if the captures are not the ranks of a job.
         about: Sentence below the heading.
         without_figures: Sentence that is shown instead of the figures if the capture has no data for them.
-        shows_whole_capture: Whether the page shows all iterations even if only some of them are aggregated. The page
-            then says so.
+        shows_whole_capture: Whether the page shows all iterations even if only some of them are aggregated. In this
+            case, a sentence on the page states this.
     """
 
     name: str
@@ -148,17 +150,17 @@ class Page:
     without_figures: str = ""
     shows_whole_capture: bool = False
 
-    def content(self, context: Context) -> list[Any]:
+    def build_content(self, context: Context) -> list[Any]:
         """Return the components of the page: the heading, and the declared or built content."""
         heading = [html.H1(self.title)] + ([html.P(self.about, className="dimmed")] if self.about else [])
         if self.shows_whole_capture and not context.state.at.is_default:
             heading.append(html.P(WHOLE_CAPTURE, className="dimmed"))
         if self.build:
             return [*heading, *self.build(context)]
-        figures = [context.figure(name, title) for name, title in self.figures.items()]
+        figures = [context.build_figure(name, title) for name, title in self.figures.items()]
         if self.without_figures and all(figure is None for figure in figures):
             figures = [html.P(self.without_figures, className="dimmed")]
-        return [*heading, *figures, *(context.table(name) for name in self.tables)]
+        return [*heading, *figures, *(context.build_table(name) for name in self.tables)]
 
 
 WHOLE_CAPTURE = "This page shows the whole capture, not only the aggregated iterations."
@@ -168,12 +170,12 @@ DRAWN = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "nvtx_mark
 PAGES: Mapping[str, Page] = {
     page.name: page
     for page in (
-        Page("", "Overview", build=overview.build),
-        Page("timeline", "Timeline", DRAWN, build=timeline.build),
+        Page("", "Overview", build=overview.build_page),
+        Page("timeline", "Timeline", DRAWN, build=timeline.build_page),
         Page("op_types", "Op types", ("ops",), tables=("op_types",)),
-        Page("groups", "Groups", ("group_nodes",), build=groups.build, details={"groups": ("group_ops",)}),
+        Page("groups", "Groups", ("group_nodes",), build=groups.build_page, details={"groups": ("group_ops",)}),
         Page("ops", "Ops and kernels", ("ops",), tables=("ops",), details={"ops": ("op_kernels", "op_instances")}),
-        Page("iterations", "Iterations", ("kernels", "graph_launches", "ops"), build=iterations.build),
+        Page("iterations", "Iterations", ("kernels", "graph_launches", "ops"), build=iterations.build_page),
         Page(
             "kernels_by_iteration",
             "Kernels by iteration",
@@ -193,7 +195,7 @@ PAGES: Mapping[str, Page] = {
             "ranks",
             "Ranks",
             ("kernels", "graph_launches", "mpi_calls"),
-            build=ranks.build,
+            build=ranks.build_page,
             needs_ranks=True,
             about="A comparison of all captures, which are the ranks of a job.",
             shows_whole_capture=True,
@@ -202,14 +204,14 @@ PAGES: Mapping[str, Page] = {
             "maps",
             "Utilization over time",
             ("kernels", "gpu_metrics"),
-            build=maps.build,
+            build=maps.build_page,
             shows_whole_capture=True,
         ),
         Page(
             "pace",
             "Pace",
             ("kernels", "nvtx_ranges"),
-            build=pace.build,
+            build=pace.build_page,
             shows_whole_capture=True,
         ),
         Page(
@@ -258,7 +260,7 @@ PAGES: Mapping[str, Page] = {
             "communication",
             "Communication",
             ("kernels", "mpi_calls"),
-            build=communication.build,
+            build=communication.build_page,
             about="If the captures are the ranks of a job, tables across ranks contain the data of all captures.",
             shows_whole_capture=True,
         ),
@@ -266,7 +268,7 @@ PAGES: Mapping[str, Page] = {
             "stacks",
             "Call stacks",
             ("stacks",),
-            build=stacks.build,
+            build=stacks.build_page,
             details={"stack_events": ("stack_frames",)},
             about="Functions that CPU threads were executing when they were sampled, or from which they made calls.",
             shows_whole_capture=True,
@@ -291,8 +293,8 @@ PAGES: Mapping[str, Page] = {
         ),
         Page("graph", "Graph", ("graph_nodes",), tables=("graph_summary", "graph_nodes")),
         Page("scalars", "Scalars", ("scalars",), tables=("scalars",)),
-        Page("compare", "Compare", build=compare.build),
-        Page("tables", "Tables", build=tables.build),
+        Page("compare", "Compare", build=compare.build_page),
+        Page("tables", "Tables", build=tables.build_page),
     )
 }
 
@@ -307,8 +309,8 @@ def list_available_pages(captures: Captures, capture: Capture) -> list[Page]:
     ]
 
 
-def build(context: Context) -> list[Any]:
-    """Return the components of the page that the state selects, or of a message if the page has no data.
+def build_page(context: Context) -> list[Any]:
+    """Return the components of the page that the state selects, or a message if the page has no data.
 
     Raises:
         TracekitError: The page does not exist.
@@ -327,7 +329,7 @@ def build(context: Context) -> list[Any]:
             hint="open the captures of all ranks of one job, and no other captures",
         )
         return [html.H1(page.title), grid.build_error_message(reason)]
-    return page.content(context)
+    return page.build_content(context)
 
 
 def _create_missing_data_hint(page: Page) -> str:
@@ -347,9 +349,9 @@ _RECORD = {
 
 
 def parse_selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments, by name, with which the detail tables of a selected row are computed.
+    """Return the arguments, by name, from which the detail tables of a selected row are computed.
 
-    They are the arguments of the table that contains the row, and the values of the row in the columns that
+    These are the arguments of the table that contains the row, and the values of the row in the columns that
     ``Dataset.select`` lists.
     """
     values = {name: row.get(column) for name, column in find_dataset(table).select.items()}
@@ -360,4 +362,4 @@ def build_detail_tables(context: Context, table: str, arguments: Mapping[str, st
     """Return the tables with details about a selected row."""
     page = PAGES.get(context.state.page)
     names = page.details.get(table, ()) if page else ()
-    return [context.table(name, arguments, heading="h3") for name in names]
+    return [context.build_table(name, arguments, heading="h3") for name in names]

@@ -17,7 +17,7 @@ OWN = ("collectives", "collective_launches", "mpi")
 """Tables about the communication of a single capture."""
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Communication"."""
     names = [name for name in OWN if load_rows(context.captures, Query(name, context.state.at)).frame.height]
     figure = None
@@ -25,9 +25,9 @@ def build(context: Context) -> list[Any]:
         analysis = ranks.analyze_communication(context.captures, context.capture)
         elsewhere = ranks.OF_ITERATIONS if ranks.get_ranks_of_job(context.captures) else ()
         names = [*(f"ranks_{name}" for name in ranks.list_nonempty_tables(analysis) if name not in elsewhere), *names]
-        figure = context.recipe("comm_skew", "arrivals")
+        figure = context.build_recipe_figure("comm_skew", "arrivals")
     except TracekitError:
         pass
     if not names:
         return [html.P("This capture contains neither kernels of NCCL nor MPI calls.", className="dimmed")]
-    return [figure, *(context.table(name) for name in names)]
+    return [figure, *(context.build_table(name) for name in names)]

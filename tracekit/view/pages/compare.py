@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from tracekit.view.state import Aggregated
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Compare"."""
     by = context.state.get("by", "kernels")
     by = by if by in KINDS else "kernels"
-    other = comparison.find_other_side(context.captures, context.state)
+    other = comparison.parse_compared_aggregation(context.captures, context.state)
     parameters = {name: context.state.get(name) for name in comparison.OTHER if context.state.get(name)}
-    choices = [(kind.title, context.state.url(by=name, **parameters)) for name, kind in KINDS.items()]
-    kinds = components.build_navigation_control("by", choices, context.state.url(by=by, **parameters))
+    choices = [(kind.title, context.state.make_url(by=name, **parameters)) for name, kind in KINDS.items()]
+    kinds = components.build_navigation_control("by", choices, context.state.make_url(by=by, **parameters))
     form = dmc.Group(
         [
             _build_capture_selector(context, other.capture),
@@ -44,7 +44,7 @@ def build(context: Context) -> list[Any]:
         return [*chosen, grid.build_error_message(error)]
     if differences.frame(by).is_empty():
         return [*chosen, html.P("Neither A nor B contains data of this kind.", className="dimmed")]
-    arguments = {"by": by, **{f"other_{name}": value for name, value in other.parameters().items()}}
+    arguments = {"by": by, **{f"other_{name}": value for name, value in other.to_url_parameters().items()}}
     arguments["other_capture"] = str(other.capture)
     parts = [
         *chosen,
@@ -52,7 +52,7 @@ def build(context: Context) -> list[Any]:
         components.build_panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
         if differences.notes
         else None,
-        context.table("comparison", arguments),
+        context.build_table("comparison", arguments),
     ]
     return [part for part in parts if part is not None]
 
@@ -111,7 +111,7 @@ def _build_totals_panel(context: Context, other: Aggregated, times: tuple[int, i
 
 
 def _format_side_label(context: Context, at: Aggregated) -> str:
-    """Return the name of a compared capture, with its aggregated iterations if they are restricted."""
+    """Return the name of a compared capture. If only some iterations are aggregated, add their range."""
     bounds = "" if at.is_default else f", iterations {_format_iteration(at.first)} to {_format_iteration(at.last)}"
     return f"{context.captures[at].name}{bounds}"
 

@@ -18,7 +18,7 @@ MAX_DEPTH = 8
 """Maximum depth that the control offers. The choice "All levels" also shows deeper trees completely."""
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Groups"."""
     groups = context.capture.get_aggregated_trace(context.state.at).frame("group_nodes")
     nodes = groups.select(pl.col("direction").cast(pl.String), "level").unique().collect()
@@ -43,10 +43,10 @@ def build(context: Context) -> list[Any]:
     ]
     options: dict[str, Any] = {name: chosen[name] for name in ("metric", "direction") if chosen[name]}
     arguments = {"depth": chosen["depth"]} if chosen["depth"] else {}
-    figure = context.figure("groups", METRICS[chosen["metric"]], **options)
-    return [dmc.Group(controls, className="controls"), figure, context.table("groups", arguments)]
+    figure = context.build_figure("groups", METRICS[chosen["metric"]], **options)
+    return [dmc.Group(controls, className="controls"), figure, context.build_table("groups", arguments)]
 
 
 def _build_page_url(context: Context, chosen: dict[str, str]) -> str:
-    """Return the URL of the page "Groups" for the selected metric, direction and depth. Empty ones are omitted."""
-    return context.state.url(**{name: value for name, value in chosen.items() if value})
+    """Return the URL of the page "Groups" for the selected metric, direction and depth. Empty values are omitted."""
+    return context.state.make_url(**{name: value for name, value in chosen.items() if value})

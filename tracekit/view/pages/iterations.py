@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Iterations"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
     iterations = trace.frame("iterations").select("iteration", "is_aggregated", "key_op").collect()
@@ -37,8 +37,8 @@ def build(context: Context) -> list[Any]:
     return [
         numbers,
         components.build_panel("Aggregation", [note, form, html.Div(id="aggregation-problem", role="alert")]),
-        context.figure("iterations", "Duration of each iteration by part"),
-        context.table("iterations"),
+        context.build_figure("iterations", "Duration of each iteration by part"),
+        context.build_table("iterations"),
     ]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BINS = (30, 100, MAX_BINS)
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Utilization over time"."""
     names = [name for name in MAPS if _has_rows(context, name)]
     if not names:
@@ -25,9 +25,9 @@ def build(context: Context) -> list[Any]:
     name = context.state.get("map")
     name = name if name in names else names[0]
     bins = next((each for each in BINS if str(each) == context.state.get("bins")), BINS[0])
-    maps = [(MAPS[each], context.state.url(map=each, bins=str(bins))) for each in names]
-    sizes = [(f"{each} bins", context.state.url(map=name, bins=str(each))) for each in BINS]
-    current = context.state.url(map=name, bins=str(bins))
+    maps = [(MAPS[each], context.state.make_url(map=each, bins=str(bins))) for each in names]
+    sizes = [(f"{each} bins", context.state.make_url(map=name, bins=str(each))) for each in BINS]
+    current = context.state.make_url(map=name, bins=str(bins))
     controls = [
         components.build_navigation_control("map", maps, current),
         components.build_navigation_control("bins", sizes, current),
@@ -35,7 +35,7 @@ def build(context: Context) -> list[Any]:
     return [
         dmc.Group(controls, className="controls"),
         *context.build_recipe_figures(name, {"bins": bins}).values(),
-        context.table("utilization", _build_table_arguments(name, bins)),
+        context.build_table("utilization", _build_table_arguments(name, bins)),
     ]
 
 

@@ -25,17 +25,17 @@ EVIDENCE = {
 """Name of the page that shows the evidence of a finding, by rule."""
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Overview"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
     small = [
-        context.figure("gpu_utilization", "GPU utilization", compact=True),
-        context.figure("time_breakdown", "Time of the iterations", compact=True),
-        context.figure("kernel_time", "Kernel time", compact=True),
+        context.build_figure("gpu_utilization", "GPU utilization", compact=True),
+        context.build_figure("time_breakdown", "Time of the iterations", compact=True),
+        context.build_figure("kernel_time", "Kernel time", compact=True),
     ]
     wide = [
-        context.figure("iterations", "Iterations"),
-        context.figure("utilization_over_time", "GPU utilization over time"),
+        context.build_figure("iterations", "Iterations"),
+        context.build_figure("utilization_over_time", "GPU utilization over time"),
     ]
     parts = [
         _build_key_numbers(context, trace),
@@ -108,7 +108,7 @@ def _build_top_ops_table(context: Context, trace: Trace) -> Any:
         "uses_tensor_cores": "Using TC",
     }
     links = [
-        components.build_link("Open", context.state.url("ops", **{"ops.select": op, "ops.search": op}))
+        components.build_link("Open", context.state.make_url("ops", **{"ops.select": op, "ops.search": op}))
         for op in ops["op_id"]
     ]
     return components.build_panel(
@@ -120,10 +120,12 @@ def _build_top_kernels_table(context: Context) -> Any:
     """Return a table of the kernels with the longest total time, each with a link to its launches."""
     if not context.capture.has_rows("kernels"):
         return None
-    rows = sources.convert_report_rows(context.report("cuda_gpu_kern_sum")).frame.head(TOP)
+    rows = sources.convert_report_rows(context.read_report("cuda_gpu_kern_sum")).frame.head(TOP)
     titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
     equal = [json.dumps({"name": {"filterType": "text", "type": "equals", "filter": name}}) for name in rows["name"]]
-    links = [components.build_link("Open", context.state.url("kernels", **{"kernels.filter": each})) for each in equal]
+    links = [
+        components.build_link("Open", context.state.make_url("kernels", **{"kernels.filter": each})) for each in equal
+    ]
     return components.build_panel(
         "Top kernels", [grid.build_plain_table(rows, titles, "Kernels with the longest total time", links)]
     )
@@ -132,7 +134,7 @@ def _build_top_kernels_table(context: Context) -> Any:
 def _build_advice_panel(context: Context) -> Any:
     """Return a panel with the findings of the report ``advise``, each with its evidence and links."""
     try:
-        findings = context.report("advise")
+        findings = context.read_report("advise")
     except TracekitError:
         return None
     if not findings.height:
@@ -141,10 +143,10 @@ def _build_advice_panel(context: Context) -> Any:
     for row in findings.iter_rows(named=True):
         parts = [html.Strong(row["Problem"]), html.P(row["Evidence"]), html.P(row["Advice"], className="dimmed")]
         page = EVIDENCE.get(row["Rule"])
-        links = [components.build_link("Evidence", context.state.url(page))] if page else []
+        links = [components.build_link("Evidence", context.state.make_url(page))] if page else []
         if row["Start (ns)"] is not None:
             times = {"start": str(row["Start (ns)"]), "end": str(row["End (ns)"] or row["Start (ns)"])}
-            links.append(components.build_link("Show in timeline", context.state.url("timeline", **times)))
+            links.append(components.build_link("Show in timeline", context.state.make_url("timeline", **times)))
         items.append(html.Li([*parts, html.P([x for each in links for x in (each, " ")])]))
     return components.build_panel("Advice", [html.Ol(items, className="advice")])
 

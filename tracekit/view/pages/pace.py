@@ -25,7 +25,7 @@ _SUMS = {
 """For each recipe of ``PACES``, the recipe that sums up the occurrences of each name, and its column of names."""
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Pace"."""
     totals = {kind: _find_largest_totals(context, kind) for kind in PACES}
     kinds = [kind for kind, names in totals.items() if names]
@@ -35,14 +35,16 @@ def build(context: Context) -> list[Any]:
     kind = kind if kind in kinds else kinds[0]
     names = totals[kind]
     name = context.state.get("name") or _choose_default_name(context, names)
-    firsts = {each: context.state.url(kind=each, name=_choose_default_name(context, totals[each])) for each in kinds}
-    current = context.state.url(kind=kind, name=name)
+    firsts = {
+        each: context.state.make_url(kind=each, name=_choose_default_name(context, totals[each])) for each in kinds
+    }
+    current = context.state.make_url(kind=kind, name=name)
     offered = [
         (each, f"{each} ({total.occurrences:,}×, {components.format_duration(total.time_ns)})")
         for each, total in names.items()
     ]
     offered = offered if name in names else [(name, name), *offered]
-    choices = [(text, context.state.url(kind=kind, name=each)) for each, text in offered]
+    choices = [(text, context.state.make_url(kind=kind, name=each)) for each, text in offered]
     label = {"aria-label": "Name", "w": 560, "maxDropdownHeight": 360}
     drawn = context.build_recipe_figures(kind, {"name": name})
     return [
@@ -57,19 +59,19 @@ def build(context: Context) -> list[Any]:
         ),
         *drawn.values(),
         html.P("No kernel or range has this name.", className="dimmed") if not drawn else None,
-        context.table("pace", {"kind": kind, "name": name}),
+        context.build_table("pace", {"kind": kind, "name": name}),
     ]
 
 
 class Total(NamedTuple):
-    """The number of occurrences of a kernel or range, and their total time."""
+    """The number of occurrences of a kernel or NVTX range, and their total time in ns."""
 
     occurrences: int
     time_ns: int
 
 
 def _find_largest_totals(context: Context, kind: str) -> dict[str, Total]:
-    """Return the totals of the kernels or ranges with the longest total time, by name."""
+    """Return the number and total time of occurrences of the longest kernels or NVTX ranges, by name."""
     recipe, key = _SUMS[kind]
     rows = ranks.run_recipe(context.captures, context.capture, recipe)["all_stats"]
     rows = rows.drop_nulls(key).sort("Sum", descending=True, maintain_order=True).head(LISTED)
@@ -77,9 +79,10 @@ def _find_largest_totals(context: Context, kind: str) -> dict[str, Total]:
 
 
 def _choose_default_name(context: Context, names: Mapping[str, Total]) -> str:
-    """Return the name that is selected by default: the one with the longest total time.
+    """Return the name of the kernel or NVTX range that is selected by default.
 
-    Names that occur only once per rank are skipped if there are others.
+    This is the one with the longest total time among those that occur more than once per rank. If there are none, all
+    names are considered.
     """
     number = len(ranks.get_ranks_of_job_or_capture(context.captures, context.capture))
     return next((name for name, total in names.items() if total.occurrences > number), next(iter(names)))

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Ranks"."""
     analysis = ranks.analyze_communication(context.captures, context.capture)
     shown = [name for name in ranks.OF_ITERATIONS if name in ranks.list_nonempty_tables(analysis)]
     return [
-        context.recipe("gpu_time_sum", "gpu_time"),
-        context.table("gpu_time"),
-        context.recipe("iteration_spread", "iterations"),
-        context.recipe("iteration_spread", "stragglers"),
-        *(context.table(f"ranks_{name}") for name in shown),
+        context.build_recipe_figure("gpu_time_sum", "gpu_time"),
+        context.build_table("gpu_time"),
+        context.build_recipe_figure("iteration_spread", "iterations"),
+        context.build_recipe_figure("iteration_spread", "stragglers"),
+        *(context.build_table(f"ranks_{name}") for name in shown),
     ]

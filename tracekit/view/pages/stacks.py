@@ -17,7 +17,7 @@ MAX_THREADS = 200
 """Maximum number of threads that the control offers. The threads with the most events are offered."""
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Call stacks"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
     values = {name: context.state.get(name) for name in stacks.PARAMETERS if context.state.get(name)}
@@ -36,38 +36,40 @@ def _build_figure_and_tables(context: Context, selection: stacks.Selection, valu
     """Return the figure and the tables for the selected call stacks."""
     window = (values.get("start", ""), values.get("end", ""))
     title = f"{stacks.EVENTS[selection.events]} by call stack"
-    figure = context.figure("stacks", title, of=selection.trace, key=window, **selection.options())
-    return [figure, context.table("stack_functions", values), context.table("stack_events", values)]
+    figure = context.build_figure("stacks", title, trace=selection.trace, key=window, **selection.create_plot_options())
+    return [figure, context.build_table("stack_functions", values), context.build_table("stack_events", values)]
 
 
 def _build_selection_controls(context: Context, selection: stacks.Selection, values: dict[str, str]) -> Any:
     """Return the controls that select the events, the weight, the thread and the time window."""
 
-    def url(**changed: str) -> str:
+    def build_url(**changed: str) -> str:
         """Return the URL of the page with some parameters changed. If the events change, the thread is reset."""
         kept = {name: text for name, text in values.items() if "events" not in changed or name != "thread"}
-        return context.state.url(**{name: text for name, text in {**kept, **changed}.items() if text})
+        return context.state.make_url(**{name: text for name, text in {**kept, **changed}.items() if text})
 
     known = context.capture.get_aggregated_trace(context.state.at).plot.stack_events()
-    events = [(stacks.EVENTS[name], url(events=name)) for name in known]
-    weights = [(label, url(weight=name)) for name, label in stacks.WEIGHTS.items()]
+    events = [(stacks.EVENTS[name], build_url(events=name)) for name in known]
+    weights = [(label, build_url(weight=name)) for name, label in stacks.WEIGHTS.items()]
     controls = [
-        components.build_navigation_control("events", events, url(events=selection.events)),
-        components.build_navigation_control("weight", weights, url(weight=selection.weight)),
+        components.build_navigation_control("events", events, build_url(events=selection.events)),
+        components.build_navigation_control("weight", weights, build_url(weight=selection.weight)),
     ]
-    threads = [("All threads", url(thread=""))]
+    threads = [("All threads", build_url(thread=""))]
     for process, thread, name, count in _list_busiest_threads(selection):
         label = f"{name or 'thread'} ({thread}): {count:,}"
-        threads.append((label, url(thread=f"{process}:{thread}")))
-    current = url(thread=values.get("thread", ""))
+        threads.append((label, build_url(thread=f"{process}:{thread}")))
+    current = build_url(thread=values.get("thread", ""))
     choose = components.build_navigation_select("thread", threads, current, w=300, label="Thread")
-    form = dmc.Group([choose, *_build_time_window_fields(values, url(start="", end=""))], align="end", gap="sm")
+    form = dmc.Group([choose, *_build_time_window_fields(values, build_url(start="", end=""))], align="end", gap="sm")
     return html.Div([dmc.Group(controls, className="controls"), components.build_panel("Selection", [form])])
 
 
 def _list_busiest_threads(selection: stacks.Selection) -> list[tuple[int, int, str | None, int]]:
-    """Return the threads with the most events, each with its ids, its name and its number of events."""
-    rows = selection.threads().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")
+    """Return the process id, thread id, name and number of events of the threads with the most events."""
+    rows = (
+        selection.count_events_by_thread().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")
+    )
     return list(rows.iter_rows())
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Tables"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
     names = [name for name in trace.tables if context.capture.has_rows(name)]
@@ -20,6 +20,8 @@ def build(context: Context) -> list[Any]:
         return [html.P("No table of this capture has rows.", className="dimmed")]
     chosen = context.state.get("table")
     chosen = chosen if chosen in names else names[0]
-    choices = [(name, context.state.url(table=name)) for name in names]
-    select = components.build_navigation_select("table", choices, context.state.url(table=chosen), label="Table", w=320)
-    return [select, context.table(f"table:{chosen}", condition=True)]
+    choices = [(name, context.state.make_url(table=name)) for name in names]
+    select = components.build_navigation_select(
+        "table", choices, context.state.make_url(table=chosen), label="Table", w=320
+    )
+    return [select, context.build_table(f"table:{chosen}", is_condition_open=True)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 
-def build(context: Context) -> list[Any]:
+def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Timeline"."""
     window = windows.choose_window(
         context.capture.get_aggregated_trace(context.state.at), context.state.get("start"), context.state.get("end")
@@ -46,6 +46,6 @@ def _build_window_links(context: Context, window: windows.Window) -> list[Any]:
     links: list[Any] = []
     for label, part in (("Earlier", window.compute_preceding_window()), ("Later", window.compute_following_window())):
         if part:
-            url = context.state.url("timeline", start=str(part[0]), end=str(part[1]))
+            url = context.state.make_url("timeline", start=str(part[0]), end=str(part[1]))
             links += [components.build_link(label, url), " "]
     return links
