@@ -75,12 +75,14 @@ def analyze_command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Apply rules that find performance problems. Rules of nsys analyze return the same columns, rows and numbers.
+    """Apply rules that find performance problems, such as the rules of nsys analyze.
+
+    The rules of nsys analyze have the same names, columns, row order and numbers as in nsys. With --format csv,
+    they are identical to the output of `nsys analyze -f csv -r NAME`, byte for byte.
 
     --list shows all rules. The options of a rule follow its name, as in gpu_gaps:gap=100:rows=10. A rule returns at
-    most 50 rows unless its option rows is set. With --format csv, the output of a rule of nsys analyze is identical to
-    that of `nsys analyze -f csv -r NAME`, byte for byte. The results of several rules are printed one after the other
-    in csv and tables, as an object of arrays in json, and as rows with the column report in jsonl.
+    most 50 rows unless its option rows is set. The results of several rules are printed one after the other in csv and
+    tables, as an object of arrays in json, and as rows with the column report in jsonl.
 
     Several inputs are treated as the ranks of one job. A column then contains the rank of each row.
     """

@@ -157,7 +157,7 @@ def _describe_ncu_matches(trace: Trace) -> str:
 
 
 def _describe_correlation(trace: Traces) -> str:
-    """Return a message with three numbers: all kernels, those with an API call, and those in an NVTX range."""
+    """Return a message with the numbers of kernels, of kernels with an API call, and of kernels in an NVTX range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))
     return f"{rows:,} kernels, {calls:,} with an API call, {ranges:,} in an NVTX range"

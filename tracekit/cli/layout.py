@@ -187,7 +187,7 @@ def _collapse_arguments(text: str, width: int) -> str:
 
 
 def _iterate_bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
-    """Yield each character and its bracket level. A bracket has the level of the characters that it encloses.
+    """Yield each character of a string with its bracket level. A bracket has the level of the characters in it.
 
     The ``>`` of ``->`` is not a bracket.
     """

@@ -123,14 +123,14 @@ def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[Com
 
 
 def _list_reader_names() -> Iterable[str]:
-    """Return the names of the formats that can be read. Import the readers only now, because this takes time."""
+    """Return the names of the formats that can be read. Readers are imported only by this call."""
     from tracekit import registry
 
     return registry.readers()
 
 
 def _list_exporter_names() -> Iterable[str]:
-    """Return the names of the formats that can be written. Import the exporters only now, because this takes time."""
+    """Return the names of the formats that can be written. Exporters are imported only by this call."""
     from tracekit import registry
 
     return registry.exporters()

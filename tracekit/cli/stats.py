@@ -92,12 +92,14 @@ def stats_command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Print reports. The reports of nsys stats and DLProf have the same names, columns, row order and numbers.
+    """Print reports, such as those of nsys stats and DLProf.
 
-    --list shows all reports. Old names such as gpukernsum are accepted. With --format csv, a report of nsys stats or
-    DLProf is identical to the output of `nsys stats -f csv -r NAME` or DLProf, byte for byte. Several reports are
-    printed one after the other in csv and tables, as an object of arrays in json, and as rows with a column for the
-    report in jsonl. On a terminal, each row takes one line, and long names are shortened.
+    The reports of nsys stats and DLProf have the same names, columns, row order and numbers as in these tools. With
+    --format csv, they are identical to the output of `nsys stats -f csv -r NAME` or DLProf, byte for byte.
+
+    --list shows all reports. Old names such as gpukernsum are accepted. Several reports are printed one after the other
+    in csv and tables, as an object of arrays in json, and as rows with a column for the report in jsonl. On a terminal,
+    each row takes one line, and long names are shortened.
 
     Several inputs are treated as the ranks of one job. The reports then have the rows of all ranks and a column for the
     rank.

@@ -176,7 +176,7 @@ class Captures:
             self._requests += 1
 
     def end_request(self) -> None:
-        """Record that a request ends. If it was the last one, free the data from which tables were computed."""
+        """Record that a request ends. If no other request is active, free the data from which tables were computed."""
         with self._lock:
             self._requests -= 1
             is_idle = self._requests == 0
@@ -184,7 +184,7 @@ class Captures:
             self.free_working_data()
 
     def free_working_data(self) -> None:
-        """Free the data from which tables were computed, and return free memory to the system. Caches are kept."""
+        """Free the data from which tables were computed, and return free memory to the system. Do not clear caches."""
         for capture in self.all:
             trace_view(capture.trace).free_working_data()
         memory.release_free_memory()

@@ -63,7 +63,7 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
 
 
 def build_diff_table_rows(differences: Diff, kind: str) -> Rows:
-    """Return the differences of one kind, such as kernels, as rows of a table with titles and descriptions."""
+    """Return the differences of one kind, such as kernels, as rows of a table. The largest changes come first."""
     frame = differences.frame(kind)
     frame = frame.select([c for c in TITLES if c in frame.columns])
     return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})

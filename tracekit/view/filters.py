@@ -136,7 +136,7 @@ def _displayed_strings_expr(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
 
 
 def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
-    """Return an expression that is true if a value contains a string, ignoring case. It is false for null."""
+    """Return an expression that is true if a value contains a string, ignoring case, and false for null."""
     return col.cast(pl.String).str.contains(f"(?i){pl.escape_regex(text)}").fill_null(value=False)
 
 

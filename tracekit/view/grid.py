@@ -198,7 +198,7 @@ def _build_condition_field(create_id: Any, name: str, rows: Rows, state: PageSta
 
 
 def _list_shown_columns(dataset: Dataset, rows: Rows, state: PageState) -> list[str]:
-    """Return the names of the visible columns according to the URL or, by default, the declaration of the table."""
+    """Return the names of the visible columns. The URL selects them or, by default, the declaration of the table."""
     chosen = state.get(f"{dataset.name}.columns")
     if chosen:
         wanted = set(chosen.split(","))

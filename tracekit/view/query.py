@@ -125,11 +125,11 @@ def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
         if isinstance(error, pl.exceptions.InvalidOperationError) and query.condition.strip():
             message = "an integer in the condition exceeds 64 bits"
             raise TracekitError(message, hint="write 1.0 * COLUMN to compute with floats") from error
-        message = f"{_describe_selection(query)} cannot be evaluated for the values of the table"
+        message = f"{_describe_filter_inputs(query)} cannot be evaluated for the values of the table"
         raise TracekitError(message, hint="enter another filter, search text or condition") from error
 
 
-def _describe_selection(query: Query) -> str:
+def _describe_filter_inputs(query: Query) -> str:
     """Return the subject of an error message: the inputs of a query that filter or sort, such as "the search text"."""
     filtered = ", ".join(map(repr, parse_json(query.filter, dict)))
     subjects = {

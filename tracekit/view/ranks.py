@@ -97,13 +97,13 @@ def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
     try:
         with warnings.catch_warnings(record=True) as problems:
             warnings.simplefilter("always", TracekitWarning)
-            found = rank_sources.assign_ranks(recorded)
+            assigned = rank_sources.assign_ranks(recorded)
     except TracekitError:
         return None
     if any(issubclass(each.category, TracekitWarning) for each in problems):  # the ranks are only guessed
         return None
     traces = {each.path: capture.trace for each, capture in zip(recorded, captures, strict=True)}
-    return OpenSet(found, [traces[member.path] for member in found])
+    return OpenSet(assigned, [traces[member.path] for member in assigned])
 
 
 def _read_recorded_metadata(capture: Capture) -> members.RecordedMetadata:
@@ -210,8 +210,8 @@ def compute_utilization(captures: Captures, capture: Capture, recipe: str, bins:
         (start + length).alias("end_ns"),
         *(pl.col(old).alias(new) for old, new in values.items()),
     )
-    found = _add_rank_titles(captures, table)
-    return found._replace(titles={**found.titles, **{new: f"{old} (%)" for old, new in values.items()}})
+    rows = _add_rank_titles(captures, table)
+    return rows._replace(titles={**rows.titles, **{new: f"{old} (%)" for old, new in values.items()}})
 
 
 def compute_pace(captures: Captures, capture: Capture, recipe: str, name: str) -> Rows:

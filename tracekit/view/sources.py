@@ -132,12 +132,14 @@ def convert_report_rows(frame: pl.DataFrame) -> Rows:
 
 
 def add_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
-    """Insert a column after ``column`` that contains its values in per cent of their sum or of ``total``.
+    """Return rows with an additional column, which contains the values of a column in per cent of their sum.
+
+    The additional column is inserted after ``column``.
 
     Args:
         rows: The rows.
         column: Name of a numeric column.
-        total: Value that is 100 %. If None, the sum of ``column`` is used.
+        total: Value that is 100 %, instead of the sum. If None, the sum of ``column`` is used.
         title: Title of the inserted column.
     """
     whole = int(rows.frame[column].sum() or 0) if total is None else total
@@ -185,7 +187,10 @@ def create_interval_reader(name: str) -> Callable[[Scope], Rows]:
 
 
 def add_durations(rows: Rows) -> Rows:
-    """Insert the duration of each interval before its start. Rows without both times are returned unchanged."""
+    """Insert a column with the duration of each interval, in ns, before the column with its start.
+
+    If the rows lack a start or an end column, they are returned unchanged.
+    """
     frame = rows.frame
     if not {"start_ns", "end_ns"} <= set(frame.columns):
         return rows
@@ -359,7 +364,7 @@ def read_groups(scope: Scope) -> Rows:
 
 
 def read_group_ops(scope: Scope) -> Rows:
-    """Return the ops of the selected group and its descendants, if they have the same direction as the group."""
+    """Return the ops in the selected group and its descendants that have the same direction as the group."""
     rows = read_table_rows(scope.trace, "ops")
     path = scope.arguments.get("path", "")
     if not path:  # the root contains all ops
@@ -379,7 +384,7 @@ def read_group_ops(scope: Scope) -> Rows:
 
 
 def read_comparison(scope: Scope) -> Rows:
-    """Return the differences between the trace of the page and another one, which the arguments of the table select."""
+    """Return the differences between the trace of the page and the trace that the arguments of the table select."""
     from tracekit.core.compare import KINDS
     from tracekit.view import comparison
 
@@ -512,7 +517,7 @@ def is_nccl_expr() -> pl.Expr:
 
 
 def read_stack_functions(scope: Scope) -> Rows:
-    """Return the functions in the selected call stacks, with the weight of each."""
+    """Return one row per function in the selected call stacks, with the number or total time of its events."""
     return stacks.compute_functions(stacks.parse_selection(scope.trace, scope.arguments))
 
 

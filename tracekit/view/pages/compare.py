@@ -101,16 +101,16 @@ def _build_totals_panel(context: Context, other: Aggregated, times: tuple[int, i
     return html.Dl(
         [
             components.build_number_card(
-                "A", components.format_duration(before), _format_side_label(context, context.state.at)
+                "A", components.format_duration(before), _format_capture_label(context, context.state.at)
             ),
-            components.build_number_card("B", components.format_duration(after), _format_side_label(context, other)),
+            components.build_number_card("B", components.format_duration(after), _format_capture_label(context, other)),
             components.build_number_card("Change", "+" * (change > 0) + components.format_duration(change), exact),
         ],
         className="numbers",
     )
 
 
-def _format_side_label(context: Context, at: Aggregated) -> str:
+def _format_capture_label(context: Context, at: Aggregated) -> str:
     """Return the name of a compared capture. If only some iterations are aggregated, add their range."""
     bounds = "" if at.is_default else f", iterations {_format_iteration(at.first)} to {_format_iteration(at.last)}"
     return f"{context.captures[at].name}{bounds}"
