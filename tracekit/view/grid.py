@@ -393,8 +393,8 @@ def register_callbacks(app: Dash, captures: Captures, details: Any) -> None:
         details: Function that returns the detail tables of a selected row, given the id of the grid, the row and the
             query string of the URL.
     """
-    _register_rows(app, captures)
-    _register_details(app, details)
+    _register_rows_callback(app, captures)
+    _register_details_callback(app, details)
     _register_browser_callbacks(app)
 
 
@@ -403,7 +403,7 @@ def _create_part_id_pattern(part: str) -> dict[str, Any]:
     return {"part": part, "table": MATCH, "at": MATCH, "arguments": MATCH}
 
 
-def _register_rows(app: Dash, captures: Captures) -> None:
+def _register_rows_callback(app: Dash, captures: Captures) -> None:
     """Register the callback that answers requests for rows."""
 
     @app.callback(
@@ -442,7 +442,7 @@ def _register_rows(app: Dash, captures: Captures) -> None:
         return {"rowData": page.rows, "rowCount": page.matching}, options, _format_row_count(page), None
 
 
-def _register_details(app: Dash, details: Any) -> None:
+def _register_details_callback(app: Dash, details: Any) -> None:
     """Register the callback that shows the details of a selected row."""
 
     @app.callback(

@@ -87,10 +87,10 @@ class OpenSet(TraceSet):
 
 def get_ranks_of_job(captures: Captures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
-    return captures.get_cached_result("job", lambda: _find_job(captures.all))  # type: ignore[no-any-return]
+    return captures.get_cached_result("job", lambda: _find_ranks_of_job(captures.all))  # type: ignore[no-any-return]
 
 
-def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
+def _find_ranks_of_job(captures: Sequence[Capture]) -> OpenSet | None:
     if len(captures) < 2:  # noqa: PLR2004
         return None
     recorded = [_read_recorded_metadata(each) for each in captures]
