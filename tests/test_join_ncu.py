@@ -126,11 +126,13 @@ def test_a_second_join_takes_the_place_of_the_first(nsys: tk.Trace, ncu: tk.Trac
 
 
 def test_what_cannot_be_joined(nsys: tk.Trace, ncu: tk.Trace) -> None:
-    with pytest.raises(MissingTableError, match=r"there are no kernels to join\nHint: record them with nsys profile"):
+    with pytest.raises(
+        MissingTableError, match=r"the trace has no kernels to join\nHint: record them with nsys profile"
+    ):
         ncu.join_ncu(ncu)
     with pytest.raises(
         MissingTableError,
-        match=r"there are no .* results to join\nHint: record them with ncu ",
+        match=r"the trace has no .* results to join\nHint: record them with ncu ",
     ):
         nsys.join_ncu(nsys)
     with pytest.raises(SchemaError, match=r"lack these metrics: nothing\nHint: list the metrics"):

@@ -238,7 +238,9 @@ def test_rows_that_end_before_they_start_are_told_once() -> None:
     table = pa.table({"start_ns": [1, 5, 9], "end_ns": [2, 4, 9], "name": ["a", "b", "c"]})
     layer = recorded({"kernels": table})
     layer.read("kernels", ["end_ns"])
-    with pytest.warns(TracekitWarning, match="^memory: 1 rows of kernels end before they start; they are kept"):
+    with pytest.warns(
+        TracekitWarning, match="^memory: 1 rows of the table kernels end before they start; they are kept"
+    ):
         layer.read("kernels", ["start_ns"])
     assert layer.read("kernels", ["start_ns", "end_ns", "name"]).num_rows == 3
 

@@ -179,7 +179,9 @@ def test_former_names_warn_and_work(old: str) -> None:
     arguments = {"pieces": ("kernels",), "prefetch": ({"kernels": None},), "model": ("dlprof",)}
     new = {"pieces": "chunked_table"}.get(old, old)
     with tk.load(ROOT / "fixtures" / "train_amp.sqlite") as trace:
-        with pytest.warns(DeprecationWarning, match=f"^Trace.{old} is deprecated: exporters use TraceView.{new}$"):
+        with pytest.warns(
+            DeprecationWarning, match=f"^Trace.{old} is deprecated: use TraceView.{new} in exporters instead$"
+        ):
             getattr(trace, old)(*arguments[old])
         with pytest.raises(AttributeError, match="'Trace' object has no attribute 'nonesuch'"):
             trace.nonesuch  # noqa: B018

@@ -134,7 +134,11 @@ class TestFiles:
         folder = old_folder(tmp_path / "d", "kernels.csv")
         with pytest.raises(ExportError) as caught:
             write_file(folder, overwrite=overwrite)
-        refused(caught.value, folder, "this is a folder, but the output is a file\nHint: pass the name of a file")
+        refused(
+            caught.value,
+            folder,
+            "a folder exists at this path, but the output is a file\nHint: pass the name of a file",
+        )
         assert contents(folder) == {"kernels.csv": "old"}
 
     @pytest.mark.parametrize("overwrite", [False, True])
@@ -154,11 +158,13 @@ class TestFiles:
             path.symlink_to("pipe")
         with pytest.raises(ExportError) as caught:
             write_file(path, overwrite=overwrite)
-        refused(caught.value, path, "this is a named pipe, but only regular files can be replaced")
+        refused(caught.value, path, "a named pipe exists at this path, but only regular files can be replaced")
         assert (tmp_path / "pipe").is_fifo()
 
     def test_a_device_is_never_replaced(self) -> None:
-        with pytest.raises(ExportError, match="/dev/null: this is a device, but only regular files can be replaced"):
+        with pytest.raises(
+            ExportError, match="/dev/null: a device exists at this path, but only regular files can be replaced"
+        ):
             write_file(Path("/dev/null"), overwrite=True)
         assert Path("/dev/null").is_char_device()
 
@@ -358,7 +364,7 @@ class TestFolders:
         (tmp_path / "d").write_text("old")
         with pytest.raises(ExportError) as caught:
             write_folder(tmp_path / "d", overwrite=True)
-        refused(caught.value, tmp_path / "d", "this is a file, but the output is a folder")
+        refused(caught.value, tmp_path / "d", "a file exists at this path, but the output is a folder")
         assert contents(tmp_path) == {"d": "old"}
 
     @pytest.mark.usefixtures("swap")

@@ -1,4 +1,4 @@
-"""The class ``Trace``, which represents one loaded profile, and functions to load, report and convert profiles."""
+"""The class ``Trace``, which represents one profile, and functions that load, analyze and convert profiles."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def load(
     via: str | None = None,
     cache: bool | None = None,
 ) -> Trace:
-    """Open a profile. Its tables are read when they are first used.
+    """Open a profile, and return its trace. Tables are read when they are first used.
 
     Args:
         path: File or folder. A URL such as ``s3://bucket/report.nsys-rep`` is opened by fsspec: the file is downloaded
@@ -97,7 +97,7 @@ def load(
 
 
 def _load_remote(url: str, format: str | None, via: str | None) -> Trace:  # noqa: A002
-    """Open the profile at a URL with fsspec."""
+    """Open the profile at a URL with fsspec, and return its trace."""
     from tracekit.plan.remote_file import open_remote
 
     origin, capture = open_remote(url, format, via)
@@ -215,7 +215,7 @@ class Trace:
         return self._view.table(name, columns)
 
     def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a polars LazyFrame. Collecting it reads only the columns that the query uses.
+        """Return a table as a polars LazyFrame. Collecting the frame reads only the columns that the query uses.
 
         String columns are ``Categorical``, which takes 4 bytes per row. Cast them to ``String`` to use the ``str``
         namespace.
@@ -243,7 +243,7 @@ class Trace:
         return self._view.count(name)
 
     def count_all(self) -> dict[str, int]:
-        """Return the number of rows of every table. The rows of an ``nsys-rep`` file are counted in one pass.
+        """Return the number of rows of every table, by table name. An ``nsys-rep`` file is read in one pass.
 
         Raises:
             CorruptTraceError: The file is damaged.
@@ -430,7 +430,7 @@ class Trace:
         """
         for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "Nsight Compute results")):
             if not trace.count(table):
-                raise _missing_rows_error(what, trace.path, self.schema(table).recorded_by)
+                raise _create_missing_rows_error(what, trace.path, self.schema(table).recorded_by)
         return self._with_steps(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
 
     def ncu_matches(self) -> pl.DataFrame:
@@ -487,7 +487,7 @@ class Trace:
         joined = self._with_steps(JoinGraph(graph._plan))
         for trace, table, what in ((self, "ops", "ops"), (graph, "graph_nodes", "nodes of a graph")):
             if not joined.count(table):
-                raise _missing_rows_error(what, trace.path, self.schema(table).recorded_by)
+                raise _create_missing_rows_error(what, trace.path, self.schema(table).recorded_by)
         return joined
 
     def graph_matches(self) -> pl.DataFrame:
@@ -518,7 +518,7 @@ class Trace:
         tables: Sequence[str] | None = None,
         nvtx: str | None = None,
     ) -> Trace:
-        """Return a trace with only the matching rows.
+        """Return a trace with only the rows that match all conditions.
 
         A roll-up is computed from the selected rows, whether ``rollup`` is called before or after ``select``.
         Correlation uses all rows, so that selected kernels keep ranges that are not selected. However, tables that are
@@ -529,9 +529,9 @@ class Trace:
                 Compute results have no times and are always selected, with a warning if the trace has no kernels.
             devices: Select GPU activities of these devices.
             domains: Select NVTX ranges and marks of these domains. "" is the default domain.
-            min_duration_ns: Select rows with at least this duration.
+            min_duration_ns: Select rows with at least this duration in ns.
             tables: Names of the tables to select. If None, all tables are selected.
-            nvtx: Select events of the same process that overlap an NVTX range, given as ``RANGE[@DOMAIN][/INDEX]``.
+            nvtx: Select events that overlap an NVTX range of their process, written as ``RANGE[@DOMAIN][/INDEX]``.
                 For a push/pop range outside the main thread, only CPU events of its thread are selected. Without a
                 domain, the range is in the default domain. The index counts ranges of this name by start, from 0. A
                 backslash before ``@`` or ``/`` makes it part of a name.
@@ -563,7 +563,7 @@ class Trace:
         )
         steps: list[Step] = [SelectRows(selection)]
         if nvtx is not None:
-            steps.append(SelectRows(self._selection_of_range(nvtx)))
+            steps.append(SelectRows(self._create_range_selection(nvtx)))
         if tables is not None:
             steps.append(SelectTables(frozenset(tables)))
         if time is not None:
@@ -571,12 +571,12 @@ class Trace:
         return self._with_steps(*steps)
 
     def _warn_without_timestamps(self) -> None:
-        """Warn that a selection by time does not apply if the trace has only Nsight Compute results."""
+        """Warn that a time selection does not apply to Nsight Compute results, if the trace has no kernels."""
         if self.count("ncu_launches") and not self.count("kernels"):
             message = "the time selection does not apply to Nsight Compute results, which have no timestamps"
             warn(message, path=self.path)
 
-    def _selection_of_range(self, nvtx: str) -> Selection:
+    def _create_range_selection(self, nvtx: str) -> Selection:
         """Find an NVTX range, and return the selection of the events that overlap it in its process and thread.
 
         The range is found even if an earlier selection excludes it.
@@ -641,7 +641,7 @@ class Trace:
         return exporting.list_input_files_of_trace(self._view)
 
     def close(self) -> None:
-        """Close the file, and free the cached columns of this trace and of all traces derived from it."""
+        """Close the file, and free the cached columns of this trace and of all traces of the same open file."""
         self._plan.source.close()
 
     def __enter__(self) -> Self:
@@ -663,7 +663,9 @@ class Trace:
         if name not in _MOVED_TO_VIEW:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         new = _MOVED_TO_VIEW[name]
-        warnings.warn(f"Trace.{name} is deprecated: exporters use TraceView.{new}", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"Trace.{name} is deprecated: use TraceView.{new} in exporters instead", DeprecationWarning, stacklevel=2
+        )
         return getattr(self._view, new)
 
     def __iter__(self) -> Iterator[str]:
@@ -696,15 +698,15 @@ class Trace:
             return basic
 
     def _can_count_quickly(self) -> bool:
-        """Return whether the file is not large, and nothing has to be computed to count the rows of its tables."""
+        """Return whether the file is small, and no table has to be computed before its rows can be counted."""
         is_small = self.path is None or not self.path.is_file() or self.path.stat().st_size <= QUICK_BYTES
         return is_small and self._plan == Plan(self._plan.source)
 
     def __reduce__(self) -> tuple[Callable[..., Trace], tuple[Plan, str]]:
-        return _trace_from_plan, (self._plan, self.format)
+        return _create_trace_from_plan, (self._plan, self.format)
 
     def __copy__(self) -> Trace:
-        return _trace_from_plan(self._plan.reopen(), self.format)
+        return _create_trace_from_plan(self._plan.reopen(), self.format)
 
     def __deepcopy__(self, memo: object) -> Trace:
         return self.__copy__()
@@ -819,7 +821,7 @@ def read_launch_metadata(trace: Trace) -> Launch:
 
 
 def trace_view(trace: Trace) -> TraceView:
-    """Return the view of a trace through which exporters read it."""
+    """Return the view through which exporters read a trace."""
     return trace._view  # noqa: SLF001 - the view is for exporters and functions of this package
 
 
@@ -843,19 +845,19 @@ def call_with_tables(
         function: Function that is called with one argument: a function that returns a table as a LazyFrame, given the
             table name. Which columns ``function`` reads must not depend on the values in the tables. These columns are
             read in one pass over the file if its format allows.
-        key: Value that identifies the function and its arguments, so that the columns that it reads are determined
-            only once for all traces with the same columns. If None, they are determined for each trace.
+        key: Value that identifies the function and its arguments. The columns that the function reads are determined
+            only once per key for all traces with the same columns. If None, they are determined in each call.
     """
     return trace._view.compute(function, key)  # noqa: SLF001 - the view is for exporters and functions of this package
 
 
-def _missing_rows_error(plural_noun: str, path: Path | None, recorded_by: str | None) -> MissingTableError:
-    """Return the error for a join with a trace that lacks the rows to join."""
+def _create_missing_rows_error(plural_noun: str, path: Path | None, recorded_by: str | None) -> MissingTableError:
+    """Return the error to raise if a trace lacks the rows that are to be joined."""
     hint = None if recorded_by is None else f"record them with {recorded_by}"
-    return MissingTableError(f"there are no {plural_noun} to join", path=path, hint=hint)
+    return MissingTableError(f"the trace has no {plural_noun} to join", path=path, hint=hint)
 
 
-def _trace_from_plan(plan: Plan, format: str) -> Trace:  # noqa: A002
-    """Return the trace of a plan. Its file is opened when the trace is first used."""
+def _create_trace_from_plan(plan: Plan, format: str) -> Trace:  # noqa: A002
+    """Return the trace of a plan. The file of the trace is opened when the trace is first used."""
     in_memory = isinstance(plan.source.origin, InMemory)
     return Trace(plan, path=None if in_memory else plan.source.path, format=format)

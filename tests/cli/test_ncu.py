@@ -172,7 +172,7 @@ def test_what_cannot_be_joined(run: Run, tmp_path: Path) -> None:
     failed = run("correlate", TRAIN, "--ncu", RAW, "--metrics", "nothing", "-o", out, status=1)
     assert failed.stderr.startswith("tracekit: the Nsight Compute results lack these metrics: nothing\nHint: ")
     session = run("correlate", TRAIN, "--ncu", "fixtures/ncu/ncu_session.csv", "-o", out, status=1)
-    assert "ncu_session.csv: there are no Nsight Compute results to join" in session.stderr
+    assert "ncu_session.csv: the trace has no Nsight Compute results to join" in session.stderr
     assert not out.exists()
 
 

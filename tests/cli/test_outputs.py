@@ -100,7 +100,10 @@ def test_a_folder_of_the_user_is_not_replaced(run: Run, folder: Path, format: st
 def test_a_folder_is_not_replaced_by_a_file(run: Run, folder: Path, command: list[str | Path]) -> None:
     before = files(folder)
     said = run(*(folder if a == "OUT" else a for a in command), status=1).stderr
-    assert f"tracekit: {folder}: this is a folder, but the output is a file\nHint: pass the name of a file\n" in said
+    assert (
+        f"tracekit: {folder}: a folder exists at this path, but the output is a file\nHint: pass the name of a file\n"
+        in said
+    )
     assert files(folder) == before
 
 
@@ -148,7 +151,7 @@ def test_only_files_are_replaced(run: Run, tmp_path: Path, kind: str) -> None:
     before = path.lstat()
     for command in (["convert", SMALL, path, "--to", "chrome-trace"], ["rows", SMALL, "kernels", "-o", path]):
         said = run(*command, "-f", status=1).stderr
-        assert said.startswith(f"tracekit: {path}: this is a ")
+        assert said.startswith(f"tracekit: {path}: a ")
         assert said.endswith(
             ", but only regular files can be replaced\nHint: choose another name, or - for standard output\n"
         )

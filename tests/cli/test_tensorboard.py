@@ -51,4 +51,4 @@ def test_a_graph_is_summed_up(run: Run, run_folder: Path) -> None:
 def test_without_a_graph_there_is_no_summary(run: Run) -> None:
     assert "Hint: join a graph with --graph FILE" in run("stats", TRAIN, "-r", "graph_summary", status=1).stderr
     other = run("stats", TRAIN, "-r", "graph_summary", "--graph", TRAIN, status=1)
-    assert "there are no nodes of a graph to join" in other.stderr
+    assert "the trace has no nodes of a graph to join" in other.stderr

@@ -226,10 +226,10 @@ def test_it_is_a_layer_like_any_other(tmp_path: Path) -> None:
 
 def test_what_cannot_be_joined_is_refused(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace, tk.load(FIXTURES / "empty.sqlite") as empty:
-        with pytest.raises(MissingTableError, match="there are no nodes of a graph to join"):
+        with pytest.raises(MissingTableError, match="the trace has no nodes of a graph to join"):
             trace.join_graph(empty)
         graph = tk.load(trace.export(tmp_path / "run", format="tfevents"))
-        with pytest.raises(MissingTableError, match="there are no ops to join"):
+        with pytest.raises(MissingTableError, match="the trace has no ops to join"):
             empty.join_graph(graph)
         with pytest.raises(MissingTableError, match="report 'graph_summary' requires a joined graph"):
             trace.rollup().report("graph_summary")

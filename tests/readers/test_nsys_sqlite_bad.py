@@ -373,7 +373,7 @@ def test_negative_times_are_kept(tmp_path: Path) -> None:
 def test_rows_that_end_before_they_start_are_kept_and_counted(tmp_path: Path) -> None:
     path = edited(tmp_path, f'UPDATE {KERNEL} SET "end" = start - 1 WHERE rowid IN (2, 3)')
     with tk.load(path) as trace:
-        message = "2 rows of kernels end before they start; they are kept as recorded"
+        message = "2 rows of the table kernels end before they start; they are kept as recorded"
         with pytest.warns(TracekitWarning, match=f"^{path}: {message}$"):
             assert trace["kernels"].num_rows == 52
         with warnings.catch_warnings():

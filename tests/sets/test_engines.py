@@ -182,7 +182,7 @@ def test_engines_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     local = LocalEngine(3)
     assert engines.resolve_engine(local) is local
     assert engines.resolve_engine("local").jobs == 1  # type: ignore[attr-defined]
-    with pytest.raises(TracekitError, match="jobs is 0"):
+    with pytest.raises(TracekitError, match="the number of jobs must be at least 1, but is 0"):
         LocalEngine(0)
     with pytest.raises(TracekitError, match=r"unknown engine 'dusk'\nHint: .*dask"):
         engines.resolve_engine("dusk")

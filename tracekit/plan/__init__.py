@@ -1,7 +1,7 @@
-"""Plans, which describe how a trace is computed from its files, and the tables that result from them.
+"""Plans of traces, and the tables that result from a plan.
 
 A plan states where the tables of a trace come from, and how they are selected, correlated, joined and rolled up.
-``get_tables`` returns the tables of a plan. Their columns are computed when they are first read.
+``get_tables`` returns the tables of a plan. A column is computed when it is first read.
 """
 
 from tracekit.plan.base import Tables, to_frame

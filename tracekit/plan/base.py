@@ -1,4 +1,4 @@
-"""The interface through which the tables of a trace are read, and the conversion of tables to LazyFrames."""
+"""The interface for reading the tables of a trace, and the conversion of tables to polars LazyFrames."""
 
 from __future__ import annotations
 
@@ -37,25 +37,29 @@ class Tables(ABC):
 
     @abstractmethod
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read and cache columns of several tables, in as few passes over the file as its format allows."""
+        """Read and cache columns of several tables, in as few passes over the file as its format allows.
+
+        Args:
+            columns: Names of the columns to read, by table name.
+        """
 
     @abstractmethod
     def release(self) -> None:
-        """Free the cached columns and computed results."""
+        """Free the memory of cached columns and computed results."""
 
     def free_working_data(self) -> None:  # noqa: B027 - most tables have none
-        """Free the data from which columns were computed. Cached columns are kept."""
+        """Free the intermediate data from which columns were computed. The computed columns stay in memory."""
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of the tables ``names``, by table name."""
+        """Return the number of rows of each table in ``names``, by table name."""
         return {name: self.count(name) for name in names}
 
 
 def compact_if_all_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column unchanged or, if all its values are null, an equal column that occupies no memory.
+    """Return a column unchanged or, if all its values are null, an equal column that occupies no physical memory.
 
-    The buffers of this column are zeros that are never written, for which the operating system provides no
-    memory.
+    Only columns of numbers and dictionary-encoded columns are replaced. The buffers of the new column are zeros that
+    are never written, so the operating system allocates no memory for them.
     """
     import pyarrow as pa
 
@@ -72,7 +76,7 @@ def compact_if_all_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _allocate_zero_buffer(size: int) -> pa.Buffer:
-    """Return a buffer of zeros, whose memory is not allocated before it is written."""
+    """Return a buffer of ``size`` zero bytes, for which memory is allocated only when the buffer is written."""
     import numpy as np
     import pyarrow as pa
 
@@ -80,13 +84,13 @@ def _allocate_zero_buffer(size: int) -> pa.Buffer:
 
 
 def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) -> pl.LazyFrame:
-    """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses.
+    """Return a table as a polars LazyFrame. Collecting the frame reads only the columns that the query uses.
 
     Args:
-        tables: The tables.
+        tables: The tables of the trace.
         name: Name of the table.
-        string_columns: Columns whose type is String instead of Categorical. If nearly every row has another string,
-            converting them to Categorical takes ten times as long.
+        string_columns: Names of the columns to return as String instead of Categorical. If nearly all strings of a
+            column differ, its conversion to Categorical takes ten times as long as to String.
     """
     import polars as pl
     from polars.io.plugins import register_io_source
@@ -95,7 +99,7 @@ def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) ->
     schema = schemas.polars_schema(tables.schema(name)) | dict.fromkeys(string_columns, pl.String())
     limit = memory.get_memory_limit()  # polars calls the function in a thread without the context of the caller
 
-    def read(with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
+    def read(with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None):  # type: ignore[no-untyped-def]
         check_polars_can_run()
         with memory.limit_memory(limit):
             table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
@@ -106,9 +110,9 @@ def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) ->
 
 
 def _to_frame_without_copy(table: pa.Table, string_columns: Collection[str] = ()) -> pl.DataFrame:
-    """Convert a table to a frame. The chunks of a table that exceeds the memory limit are not joined.
+    """Return an Arrow table as a polars DataFrame. Chunks are joined only if the table fits into the memory budget.
 
-    The frame refers to the strings of ``string_columns`` in the dictionaries of the table.
+    The columns ``string_columns`` are returned as String. Their strings share memory with the dictionaries.
     """
     import polars as pl
 
@@ -127,7 +131,7 @@ def _to_frame_without_copy(table: pa.Table, string_columns: Collection[str] = ()
 
 
 def _convert_to_string_series(name: str, column: pa.ChunkedArray) -> pl.Series:
-    """Return the strings of a dictionary column as a String column, which refers to the dictionaries."""
+    """Return a dictionary-encoded column as a String series that shares memory with the dictionaries."""
     import polars as pl
 
     chunks = [pl.Series(chunk.dictionary).gather(pl.Series(chunk.indices)) for chunk in column.chunks]

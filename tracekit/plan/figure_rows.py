@@ -28,11 +28,11 @@ _GPU_TABLES = ("kernels", "graph_launches", "memcpys", "memsets")
 class FigureRows:
     """The data that the figures of a trace show, as one data frame per figure.
 
-    If the capture lacks the data of a figure, its method raises ``MissingTableError`` with a hint that states what to
-    record.
+    If the capture lacks the data of a figure, the method of this figure raises ``MissingTableError``. The hint of the
+    error states what to record.
 
     Attributes:
-        view: The view of the trace.
+        view: The view through which the tables and reports of the trace are read.
     """
 
     view: TraceView
@@ -41,8 +41,9 @@ class FigureRows:
         """Return the utilization of each GPU: the share of the aggregated iterations in which it ran kernels.
 
         Returns:
-            One row per GPU, in ascending order of ``device_id``: ``device_id``, ``name`` (null if unknown), ``busy_ns``
-            (time during which the GPU ran kernels), ``total_ns`` (total duration of the iterations) and ``percent``.
+            One row per GPU, in ascending order of ``device_id``. The columns are ``device_id``, ``name`` (null if
+            unknown), ``busy_ns`` (time during which the GPU ran kernels), ``total_ns`` (total duration of the
+            iterations) and ``percent``.
         """
         from tracekit.core.figures import overview
 
@@ -50,20 +51,21 @@ class FigureRows:
         return overview.compute_device_utilization(self.rollup())
 
     def time_breakdown(self) -> pl.DataFrame:
-        """Return how the time of the aggregated iterations is divided into parts, such as Tensor Core kernels and I/O.
+        """Return the time of the aggregated iterations by part, such as Tensor Core kernels or I/O.
 
         Returns:
-            One row per part: ``part``, ``time_ns``, and ``percent`` of the total duration of these iterations.
+            One row per part. The columns are ``part``, ``time_ns`` and ``percent`` (share of the total duration of
+            these iterations).
         """
         from tracekit.core.figures import overview
 
         return overview.compute_time_breakdown(self.get_nonempty_rollup())
 
     def kernel_time(self) -> pl.DataFrame:
-        """Return the total duration and the number of the GPU activities in the aggregated iterations, by kind.
+        """Return the total duration and the number of GPU activities of each kind in the aggregated iterations.
 
         Returns:
-            One row per kind: ``kind``, ``time_ns`` and ``count``.
+            One row per kind, with the columns ``kind``, ``time_ns`` and ``count``.
         """
         from tracekit.core.figures import overview
 
@@ -71,13 +73,13 @@ class FigureRows:
         return overview.sum_activity_times_by_kind(self.rollup())
 
     def iterations(self) -> pl.DataFrame:
-        """Return the rows of the table ``iterations``."""
+        """Return the rows of the table ``iterations`` of the roll-up."""
         from tracekit.core.rollup import tables
 
         return tables.build_iterations(self.get_nonempty_rollup())
 
     def ops(self) -> pl.DataFrame:
-        """Return the rows of the table ``ops``, sorted by descending GPU time.
+        """Return the rows of the table ``ops`` of the roll-up, sorted by descending GPU time.
 
         If no op ran on a GPU, the rows are sorted by descending CPU time.
         """
@@ -154,13 +156,13 @@ class FigureRows:
         return nodes
 
     def op_groups(self) -> pl.DataFrame:
-        """Return the group of each op, as ``core.rollup.tables.build_op_groups`` computes it."""
+        """Return the group of each op, with one row per op, as ``core.rollup.tables.build_op_groups`` computes it."""
         from tracekit.core.rollup import tables
 
         return tables.build_op_groups(self.rollup())
 
     def busy_times(self, bins: int, device: int | None, limit: int) -> pl.DataFrame:
-        """Return how long each GPU was busy in each of several time bins of equal duration.
+        """Return the busy time of each GPU in consecutive time bins of equal duration.
 
         Args:
             bins: Number of bins. Fewer bins are used if the result would have more than ``limit`` rows.
@@ -179,7 +181,7 @@ class FigureRows:
         return rows
 
     def memory_changes(self, limit: int) -> pl.DataFrame:
-        """Return the memory in use over time, as ``core.figures.timeline.memory_changes`` computes it.
+        """Return the memory in use over time, as ``core.figures.timeline.read_memory_changes`` computes it.
 
         Args:
             limit: Approximate number of rows to return.
@@ -209,12 +211,14 @@ class FigureRows:
         return self.view.report("ncu_roofline").frame()
 
     def range_tree(self, limit: int) -> tuple[str, pl.DataFrame]:
-        """Return the name of a metric, and the tree of the NVTX range paths with the largest values of this metric.
-
-        ``core.figures.trees.range_tree`` chooses the metric, ``gpu_time_ns`` or ``duration_ns``, and computes the tree.
+        """Return the NVTX range paths with the largest GPU time or duration as a tree, and the name of this metric.
 
         Args:
             limit: Maximum number of nodes of the tree.
+
+        Returns:
+            The metric, and the tree that ``core.figures.trees.build_largest_range_tree`` computes. The metric is
+            ``gpu_time_ns``, or ``duration_ns`` if no GPU activity was launched inside any range.
         """
         from tracekit.core.figures import trees
 
@@ -248,11 +252,15 @@ class FigureRows:
         return Calls(profile.parents, profile.depths, profile.labels, own, functions)
 
     def rollup(self) -> Rollup:
-        """Return the roll-up of the trace. If the trace is not rolled up, the default parameters are used."""
+        """Return the roll-up of the trace. If the trace is not rolled up, use the default parameters of a roll-up."""
         return get_rollup(self.view.plan)
 
     def get_nonempty_rollup(self) -> Rollup:
-        """Return the roll-up of the trace, or raise an error if it has neither ops nor GPU activities."""
+        """Return the roll-up of the trace.
+
+        Raises:
+            MissingTableError: The roll-up has neither ops nor GPU activities.
+        """
         from tracekit.core.figures import overview
 
         rollup = self.rollup()
@@ -261,7 +269,7 @@ class FigureRows:
         return rollup
 
     def create_missing_data_error(self, plural_noun: str, recorded_by: str | None) -> MissingTableError:
-        """Return the error for a capture that lacks the data of a figure.
+        """Return the error to raise for a capture that lacks the data of a figure.
 
         Args:
             plural_noun: The missing data in the plural, such as ``kernels``.
@@ -281,7 +289,7 @@ class FigureRows:
 
 
 def _add_percent_column(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the column ``percent``, the share of each row in the sum of ``time_ns``."""
+    """Return the rows with an additional column ``percent``, the share of each row in the sum of ``time_ns``."""
     import polars as pl
 
     total = rows["time_ns"].sum() or 1

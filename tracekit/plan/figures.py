@@ -76,11 +76,11 @@ class Plots:
         return self._rows.gpu_utilization()
 
     def time_breakdown(self, *, dark: bool = False) -> Figure:
-        """Draw how the time of the aggregated iterations is divided into parts, averaged over the used GPUs.
+        """Draw the breakdown of the time of the aggregated iterations into parts, averaged over the GPUs in use.
 
         Each moment is attributed to the first of these parts that is active: Tensor Core kernels, kernels without
-        Tensor Cores, memory operations, the data loader, I/O, ops on the CPU. Time in which none of them is active is
-        drawn as "Other".
+        Tensor Cores, memory operations, the data loader, I/O, and ops on the CPU. Time in which none of them is active
+        is drawn as "Other".
 
         Args:
             dark: Whether to use the dark template.
@@ -132,10 +132,10 @@ class Plots:
         *,
         dark: bool = False,
     ) -> Figure:
-        """Draw the tree of groups and ops as an icicle chart.
+        """Draw the groups of ops, and the ops in them, as an icicle chart.
 
         Args:
-            metric: Column of ``group_nodes`` that determines the width: ``gpu_time_ns``, ``cpu_time_ns``,
+            metric: Column of ``group_nodes`` that determines the width of a node: ``gpu_time_ns``, ``cpu_time_ns``,
                 ``api_time_ns``, ``cpu_overhead_ns`` or ``gpu_idle_ns``.
             direction: Direction of the ops to draw. If None, both directions are drawn in different colors.
             dark: Whether to use the dark template.
@@ -153,7 +153,7 @@ class Plots:
         return icicles.draw_group_tree(self._rows.group_tree(metric, direction, MAX_NODES), metric, dark=dark)
 
     def top_ops(self, n: int = 10, *, dark: bool = False) -> Figure:
-        """Draw the ops with the longest GPU time, or with the longest CPU time if none ran on a GPU.
+        """Draw the ops with the longest GPU time or, if no op ran on a GPU, with the longest CPU time.
 
         Args:
             n: Maximum number of ops.
@@ -169,7 +169,7 @@ class Plots:
         return bars.draw_top_ops(ops.head(_clip_bar_count(n)), metric, dark=dark)
 
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
-        """Draw the kernel names with the longest total duration.
+        """Draw the total duration of the kernels with the longest total duration, by kernel name.
 
         If the capture has no kernels, the kernels that Nsight Compute profiled are drawn.
 
@@ -199,7 +199,7 @@ class Plots:
         return bars.draw_api_calls(self._rows.api_calls().head(_clip_bar_count(n)), dark=dark)
 
     def copies(self, *, dark: bool = False) -> Figure:
-        """Draw the bytes and the time of memory copies by kind, and of memory sets.
+        """Draw the size and the time of the memory copies of each kind, and of memory sets.
 
         Args:
             dark: Whether to use the dark template.
@@ -256,9 +256,9 @@ class Plots:
         return lines.draw_memory_usage(self._rows.memory_changes(MAX_POINTS), dark=dark)
 
     def metrics(self, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
-        """Draw GPU metrics over time.
+        """Draw sampled GPU metrics over time.
 
-        If there are many samples, only the smallest, the largest and the last one of each time bin are drawn.
+        If there are many samples, only the smallest, the largest and the last sample of each time bin are drawn.
 
         Args:
             names: Names of the metrics. If None, the eight percentage metrics with the highest values are drawn.
@@ -353,7 +353,7 @@ class Plots:
         process: int | None = None,
         thread: int | None = None,
     ) -> pl.DataFrame:
-        """Return the weight of each function in the call stacks that ``stacks`` draws.
+        """Return the weight of each function in the call stacks that ``stacks`` draws. The arguments are the same.
 
         Returns:
             One row per function, the one with the largest weight first. The columns are ``name``, ``module`` (null if
@@ -376,7 +376,7 @@ class Plots:
         )
 
     def stack_events(self) -> list[str]:
-        """Return the names of the events that have call stacks. By default, ``stacks`` draws the first of them.
+        """Return the names of the events that have call stacks. By default, ``stacks`` draws the first of these events.
 
         Examples:
             >>> import tracekit as tk
@@ -395,7 +395,7 @@ FIGURES = tuple(
 
 
 def _check_choice(noun: str, plural_noun: str, name: str, known_names: Sequence[str]) -> None:
-    """Check that a metric, direction, event or weight exists.
+    """Check that ``known_names`` contains the name of a metric, direction, event or weight.
 
     Raises:
         UnknownFormatError: The name is unknown.
@@ -416,6 +416,6 @@ def _create_stack_options(events: str | None, weight: str, process: int | None, 
     return Options(events=events, weight=weight, process=process, thread=thread)
 
 
-def _clip_bar_count(n: int) -> int:
+def _clip_bar_count(bar_count: int) -> int:
     """Return a requested number of bars, clipped to the range from 1 to ``MAX_BARS``."""
-    return max(1, min(n, MAX_BARS))
+    return max(1, min(bar_count, MAX_BARS))

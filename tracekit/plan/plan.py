@@ -73,7 +73,7 @@ class SelectTables:
 
 @dataclass(frozen=True, slots=True)
 class SelectRows:
-    """A step of a plan that selects the rows that match a filter."""
+    """A step of a plan that selects the rows that match the conditions of ``selection``."""
 
     selection: Selection
 
@@ -98,7 +98,7 @@ class JoinNcu:
 
 @dataclass(frozen=True, slots=True)
 class RollUp:
-    """A step of a plan that adds the tables and columns of a roll-up."""
+    """A step of a plan that adds the tables and columns of ``Trace.rollup``, such as the op of each kernel."""
 
     aggregation: Aggregation = Aggregation()
 
@@ -119,7 +119,9 @@ Step: TypeAlias = SelectTables | SelectRows | Correlate | JoinNcu | RollUp | Joi
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The source of a trace and the operations that are applied to it, regardless of the order of the method calls.
+    """Description of how a trace is computed: its recorded tables, and the operations that are applied to them.
+
+    The order in which operations are added does not matter.
 
     Attributes:
         source: The recorded tables.
@@ -140,7 +142,10 @@ class Plan:
     graph: Plan | None = None
 
     def add_steps(self, *steps: Step) -> Plan:
-        """Return this plan with additional steps, each combined with or replacing an earlier step of its kind."""
+        """Return a copy of this plan with additional steps.
+
+        A step is combined with an earlier step of the same kind, or replaces it.
+        """
         plan = self
         for step in steps:
             plan = _add_step(plan, step)
@@ -148,41 +153,41 @@ class Plan:
 
     @property
     def sources(self) -> tuple[RecordedTables, ...]:
-        """The sources of this plan and of the plans of joined Nsight Compute results and graphs."""
+        """The recorded tables from which this plan and the plans of joined traces are computed."""
         joined = [*([] if self.ncu is None else [self.ncu.results]), *([] if self.graph is None else [self.graph])]
         return (self.source, *(source for plan in joined for source in plan.sources))
 
     @property
     def window(self) -> tuple[int | None, int | None]:
-        """The selected time window ``[start, end)`` in ns. The start or end is None if no filter sets it."""
+        """The time window ``[start, end)`` that all filters select, in ns. A bound that no filter sets is None."""
         times = [s.time for s in self.rows if s.time is not None]
         lows = [low for low, _ in times if low is not None]
         highs = [high for _, high in times if high is not None]
         return max(lows, default=None), min(highs, default=None)
 
     def remove_time_window(self) -> Plan:
-        """Return this plan without its restriction to a time window."""
+        """Return a copy of this plan that does not restrict rows to a time window."""
         rows = frozenset(replace(s, time=None) for s in self.rows)
         return replace(self, rows=rows - {Selection()})
 
     def remove_row_filters(self) -> Plan:
-        """Return this plan without its filters of rows."""
+        """Return a copy of this plan that selects all rows."""
         return replace(self, rows=frozenset())
 
     def keep_only_domain_filters(self) -> Plan:
-        """Return this plan without its filters of rows, except those that select NVTX domains."""
+        """Return a copy of this plan whose only row filters are those that select NVTX domains."""
         rows = frozenset(Selection(domains=s.domains) for s in self.rows if s.domains is not None)
         return replace(self, rows=rows)
 
     def reopen(self) -> Plan:
-        """Return a copy of this plan with separate sources, which open their files on first use."""
+        """Return a copy of this plan that opens its files separately, when they are first used."""
         ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopen())
         graph = self.graph and self.graph.reopen()
         return replace(self, source=self.source.reopen(), ncu=ncu, graph=graph)
 
 
 def _add_step(plan: Plan, step: Step) -> Plan:
-    """Return a plan with one additional step, which is combined with or replaces an earlier step of its kind."""
+    """Return a plan with one additional step. The step is combined with an earlier one of its kind, or replaces it."""
     match step:
         case SelectTables(names):
             return replace(plan, tables=names if plan.tables is None else plan.tables & names)

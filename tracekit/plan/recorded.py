@@ -36,7 +36,7 @@ class RecordedTables(Tables):
 
     Attributes:
         origin: The file, tables in memory, or opened capture that the tables come from.
-        path: The file or folder, for error messages.
+        path: Path of the file or folder, for error messages.
         stages: The tables that result from each plan with this source, by plan. They are freed when no trace uses them.
         rollups: The roll-ups of this source, by row filters and parameters. They are freed when no tables use them.
     """
@@ -117,7 +117,10 @@ class RecordedTables(Tables):
         return self.counts([name])[name]
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of the tables ``names``, in as few passes over the file as its format allows."""
+        """Return the number of rows of each table in ``names``, by table name.
+
+        The rows are counted in as few passes over the file as its format allows.
+        """
         with self._lock:
             for name in names:
                 if not self.capture.may_have(name):
@@ -132,7 +135,7 @@ class RecordedTables(Tables):
             return {name: self._counts[name] for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a table. Columns that are not cached are read and checked against the declared schema."""
+        """Return the requested columns of a table. Columns that are not cached are first read and checked."""
         import pyarrow as pa
 
         schema = self.schema(name)
@@ -152,7 +155,7 @@ class RecordedTables(Tables):
                     self._cache_columns(name, missing[name], data)
 
     def release(self) -> None:
-        """Free the cached columns, and the results that were computed from them."""
+        """Free the memory of the cached columns and of results that were computed from them."""
         with self._lock:
             self._columns.clear()
             for tables in list(self.stages.values()):
@@ -186,7 +189,7 @@ class RecordedTables(Tables):
         return self.capture.read(name, columns)
 
     def _cache_columns(self, name: str, columns: list[str], data: pa.Table) -> None:
-        """Check columns against their declaration, and cache them."""
+        """Check columns against the declared schema of their table, and cache them."""
         cached = self._columns.setdefault(name, {})
         checked = schemas.conform(data, self.schema(name), columns, path=self.path)
         if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):
@@ -205,4 +208,6 @@ class RecordedTables(Tables):
         self._checked.add(name)
         negative = pc.sum(pc.less(cached_columns["end_ns"], cached_columns["start_ns"])).as_py()
         if negative:
-            warn(f"{negative} rows of {name} end before they start; they are kept as recorded", path=self.path)
+            warn(
+                f"{negative} rows of the table {name} end before they start; they are kept as recorded", path=self.path
+            )

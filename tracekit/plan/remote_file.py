@@ -1,4 +1,4 @@
-"""Remote files as the origin of tables. fsspec downloads them to a temporary file, from which they are read."""
+"""Read the tables of a trace from a remote file, which fsspec downloads to a temporary file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RemoteCapture(TemporaryExport):
-    """A capture that reads the temporary copy of a remote file, and names the remote file in errors."""
+    """A capture that reads the temporary copy of a remote file. Its errors name the remote file, not the copy."""
 
     def __init__(self, capture: Capture, temporary: contextlib.ExitStack, copy: Path, url: str) -> None:
         super().__init__(capture, temporary)
@@ -41,17 +41,17 @@ class RemoteCapture(TemporaryExport):
             return super().read(name, columns)
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of rows of the tables ``names``, by table name."""
+        """Return the number of rows of each table in ``names``, by table name."""
         with _replace_path_in_errors(self._url, self._copy):
             return super().count_many(names)
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Return the requested columns of several tables."""
+        """Return the requested columns of several tables, by table name."""
         with _replace_path_in_errors(self._url, self._copy):
             return super().read_many(columns)
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events that no declared table contains, by event class."""
+        """Return the number of recorded events that no declared table contains, by event class."""
         with _replace_path_in_errors(self._url, self._copy):
             return super().count_undecoded()
 
@@ -63,10 +63,10 @@ class RemoteCapture(TemporaryExport):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A remote file with the tables of a trace. It is downloaded again if another process opens it.
+    """A remote file that contains the tables of a trace. A process that opens the file downloads it first.
 
     Attributes:
-        url: The URL, which may contain a password and is not shown.
+        url: The URL of the file. It may contain a password, so the representation of the object omits it.
         format: Name of the format, which selects the reader.
         via: Name of the program that exports the file before it is read. None if the reader opens it directly.
         size: Size of the file in bytes when it was loaded.
@@ -81,11 +81,11 @@ class RemoteFile:
 
     @property
     def path(self) -> Path:
-        """An absolute path that consists of the host and the path of the URL. No local file has this path."""
+        """An absolute path that consists of the host and the path of the URL. No local file needs to exist there."""
         return remote.convert_url_to_path(self.url)
 
     def open(self) -> RemoteCapture:
-        """Download and open the file again.
+        """Download the remote file again, and open it.
 
         Raises:
             TracekitError: The size of the file has changed since it was loaded, or the file cannot be read.
@@ -101,16 +101,16 @@ def open_remote(
     *,
     size: int | None = None,
 ) -> tuple[RemoteFile, RemoteCapture]:
-    """Download a file to a temporary file and open it.
+    """Download a remote file to a temporary file, and open the copy.
 
     Args:
         url: The URL of the file.
         format: Name of the format. If None, it is detected from the content.
-        via: Name of the program that exports the file before it is read.
+        via: Name of the program that exports the file before it is read. If None, the reader opens the file directly.
         size: Size that the file must have in bytes. If None, the size is not checked.
 
     Returns:
-        The origin, and the opened capture. Closing the capture deletes the temporary file.
+        The remote file, and its opened capture. Closing the capture deletes the temporary file.
 
     Raises:
         UnknownFormatError: ``format`` is unknown, or no reader recognizes the file.
@@ -130,7 +130,7 @@ def open_remote(
 
 @contextlib.contextmanager
 def _replace_path_in_errors(url: str, copy: Path) -> Iterator[None]:
-    """Replace the path of the temporary copy with the name of the remote file in the errors that the block raises."""
+    """Replace the path of the temporary copy with the URL, without secrets, in errors raised in the ``with`` block."""
     try:
         yield
     except TracekitError as e:

@@ -1,4 +1,4 @@
-"""Views of tables that select some tables, or some rows of each table."""
+"""Views of the tables of a trace that contain only the selected tables or the selected rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NCU_PREFIX = "ncu_"
 RESULTS = "ncu_launches"
 
 
-class Filtered(Tables):
-    """Base class of views that return a subset of the rows of underlying tables, with unchanged schemas."""
+class FilteredTables(Tables):
+    """Base class of views that return a subset of the rows of each underlying table. Schemas are unchanged."""
 
     def __init__(self, base: Tables) -> None:
         self._base = base
@@ -32,14 +32,14 @@ class Filtered(Tables):
         return self._base.schema(name)
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read columns of several underlying tables together and cache them."""
+        """Read and cache columns of several underlying tables together."""
         self._base.prefetch(columns)
 
     def release(self) -> None:
         """Do nothing, because this class caches nothing. Subclasses that cache results override this method."""
 
 
-class SelectedTables(Filtered):
+class SelectedTables(FilteredTables):
     """A view of tables in which the tables that are not selected have no rows."""
 
     def __init__(self, base: Tables, names: frozenset[str]) -> None:
@@ -51,22 +51,22 @@ class SelectedTables(Filtered):
         return self.counts([name])[name]
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of the tables ``names``, which is 0 for tables that are not selected."""
+        """Return the number of rows of each table in ``names``. Tables that are not selected have 0 rows."""
         for name in names:
             schemas.table(name)
         selected = self._base.counts([n for n in names if n in self._names])
         return {name: selected.get(name, 0) for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a table. The result has no rows if the table is not selected."""
+        """Return the requested columns of a table. The result has no rows if the table is not selected."""
         return self._base.read(name, columns) if name in self._names else schemas.empty(self.schema(name), columns)
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read columns of the selected tables together and cache them."""
+        """Read and cache columns of the selected tables together. Other tables are ignored."""
         super().prefetch({name: names for name, names in columns.items() if name in self._names})
 
 
-class SelectedRows(Filtered):
+class SelectedRows(FilteredTables):
     """A view of tables with only the rows that match all filters of a plan."""
 
     def __init__(self, base: Tables, selections: Iterable[Selection]) -> None:
@@ -83,7 +83,7 @@ class SelectedRows(Filtered):
         return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the selected rows of a table."""
+        """Return the requested columns of a table, with only the selected rows."""
         mask = self._get_row_mask(name)
         table = self._base.read(name, columns)
         return table if mask is None else _drop_unused_values(table.filter(mask))
@@ -101,13 +101,13 @@ class SelectedRows(Filtered):
             return self._masks[name]
 
     def _compute_row_mask(self, name: str) -> pa.ChunkedArray | None:
-        condition = self._selected_rows_expr(name)
+        condition = self._build_selected_rows_expr(name)
         if condition is None:
             return None
         mask = to_frame(self._base, name).select(condition.alias("selected")).collect()["selected"]
         return mask.fill_null(value=False).to_arrow()
 
-    def _selected_rows_expr(self, name: str) -> pl.Expr | None:
+    def _build_selected_rows_expr(self, name: str) -> pl.Expr | None:
         """Return an expression that is true for the selected rows of a table, or None if all rows are selected.
 
         Metrics, rules and ranges of an Nsight Compute result are selected only if the result is selected.
@@ -127,7 +127,7 @@ class SelectedRows(Filtered):
             )
             for s in self._selections
         ]
-        condition = _conjunction_expr(c for c in conditions if c is not None)
+        condition = _build_conjunction_expr(c for c in conditions if c is not None)
         if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._get_row_mask(RESULTS)) is None:
             return condition
         return select.launch_condition_expr(
@@ -135,7 +135,7 @@ class SelectedRows(Filtered):
         )
 
 
-def _conjunction_expr(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
+def _build_conjunction_expr(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
     """Return an expression that is true if all conditions are met, or None if there are no conditions."""
     import polars as pl
 
@@ -144,7 +144,7 @@ def _conjunction_expr(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
 
 
 def _drop_unused_values(table: pa.Table) -> pa.Table:
-    """Remove values that occur in no row from the dictionaries of a table, and return the new table."""
+    """Return a table whose dictionaries contain only the values that occur in its rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Stamp(NamedTuple):
-    """The size and modification time of a file, by which changes of the file are detected.
+    """The size and modification time of a file, which show whether the file has changed.
 
     The inode is not included, because it differs between machines.
 
@@ -74,7 +74,7 @@ class OpenedFile:
 
     @classmethod
     def from_source(cls, source: Source, reader: Reader, via: str | None, *, cache: bool = False) -> Self:
-        """Return the path, format and state of a file that a reader opened, so that it can be opened again."""
+        """Return the ``OpenedFile`` of a source that ``reader`` opens, with its current size and modification time."""
         return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path), cache)
 
     @property
@@ -108,7 +108,7 @@ class OpenedFile:
     def open_unchecked(self, reader: Reader, source: Source) -> Capture:
         """Open a source with a reader, without checking whether the file has changed.
 
-        If the origin uses the cache, columns are read from the cache and stored in it.
+        If ``cache`` is True, columns are read from the cache and stored in it, unless another program exports the file.
 
         Raises:
             TracekitError: The file cannot be read.
@@ -122,7 +122,7 @@ class OpenedFile:
 
     @staticmethod
     def _open_file(reader: Reader, source: Source) -> Capture:
-        """Open a source with a reader."""
+        """Open a source with a reader, without the cache, and return the capture."""
         opened = reader.open(source)
         if isinstance(opened, Mapping):
             return TablesCapture(opened, source.path)
@@ -149,13 +149,13 @@ class TablesCapture(Capture):
         return int(schemas.conform(self._tables[name], schema, schema.names[:1], path=self._path).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return a table with all its columns, regardless of ``columns``."""
+        """Return a table with all its columns, even if only some of them are requested."""
         return self._tables[name]
 
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """Arrow tables in memory that make up a trace. They are pickled with the trace."""
+    """The tables of a trace as Arrow tables in memory. They are pickled with the trace."""
 
     tables: Mapping[str, pa.Table]
     path: ClassVar[Path] = Path("memory")
@@ -189,9 +189,9 @@ class LiveCapture:
 
 
 def create_reader_through_program(program: str | None, reader: Reader, source: Source) -> Reader:
-    """Return a reader that runs another program to export a source, and reads the export.
+    """Return a reader that lets another program export a file, and reads the exported file.
 
-    If ``program`` is None, ``reader`` is returned.
+    If ``program`` is None, return ``reader``, which opens the file directly.
 
     Raises:
         UnknownFormatError: ``program`` is not the name of a supported program.

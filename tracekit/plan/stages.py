@@ -54,7 +54,7 @@ class Stage(Tables):
 
     @abstractmethod
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute the columns of a table that this stage adds.
+        """Compute columns that this stage adds to a table, and return them as a table.
 
         Args:
             name: Name of the table.
@@ -63,7 +63,7 @@ class Stage(Tables):
 
     @abstractmethod
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the names of the columns that must be read to compute added columns, by table to read.
+        """Return the names of the columns that must be read to compute added columns, by name of the table to read.
 
         Args:
             name: Name of the table with the added columns.
@@ -86,14 +86,14 @@ class Stage(Tables):
         return len(self.read(name, [first]))
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of the tables ``names``. Tables that are not computed are counted together."""
+        """Return the number of rows of each table in ``names``. Tables that are not computed are counted together."""
         counts: dict[str, int] = {}
         for base, below in self._group_by_base([n for n in names if n not in self.computed]):
             counts |= base.counts(below)
         return {name: counts[name] if name in counts else self.count(name) for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a table. Columns that this stage adds are computed, and other columns are read."""
+        """Return the requested columns of a table. Columns that this stage adds are computed, all others are read."""
         import pyarrow as pa
 
         added = self._select_added_columns(name, columns)
@@ -111,7 +111,7 @@ class Stage(Tables):
         return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(self.schema(name), columns))
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read and cache the underlying columns from which the requested columns are computed or returned."""
+        """Read and cache the underlying columns that are needed to return or compute the requested columns."""
         needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for name, names in columns.items():
             added = self._select_added_columns(name, names)
@@ -175,7 +175,7 @@ class Correlated(Stage):
         return self._compute_uncorrelated_columns(name, columns)
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the names of the columns that correlation reads to compute added columns of a table, by table."""
+        """Return the columns that correlation reads to compute added columns of a table, by name of the read table."""
         return list_columns_for_correlation(name, () if name == PROJECTIONS else tuple(columns))
 
     def release(self) -> None:
@@ -185,7 +185,7 @@ class Correlated(Stage):
             self.free_working_data()
 
     def free_working_data(self) -> None:
-        """Free the cached correlation. The computed columns are kept."""
+        """Free the cached correlation. The computed columns stay in memory."""
         with self._lock:
             self.__dict__.pop("_correlation", None)
 
@@ -211,7 +211,7 @@ class Correlated(Stage):
 
 @functools.cache
 def list_columns_for_correlation(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-    """Return the names of the columns that correlation must read to compute added columns, by table to read.
+    """Return the columns that correlation reads to compute added columns of a table, by name of the read table.
 
     Args:
         name: Name of the table with the added columns.
@@ -235,7 +235,7 @@ class NcuJoined(Stage):
         self._metric_names = metrics
 
     def find_base(self, name: str) -> Tables:
-        """Return the Nsight Compute results for their own tables, and the underlying tables for all other tables."""
+        """Return the tables of the Nsight Compute results if ``name`` is one of them, else the underlying tables."""
         return self._results if name.startswith(NCU_PREFIX) else self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -243,7 +243,7 @@ class NcuJoined(Stage):
         return self._kernels_schema if name == KERNELS else super().schema(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute columns of kernels: the id of the matched Nsight Compute result, the kind of match, or metrics."""
+        """Compute added columns of kernels: id of the matched Nsight Compute result, kind of match, and metrics."""
         import polars as pl
 
         values = self._wide_metrics.select("launch_id", *(c for c in columns if c in self._wide_metrics.columns))
@@ -253,7 +253,7 @@ class NcuJoined(Stage):
         return joined.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns of the kernels that are needed to match them with Nsight Compute results."""
+        """Return the columns of the table ``kernels`` that are needed to match kernels with Nsight Compute results."""
         from tracekit.core.ncu import join
 
         return {KERNELS: join.KERNEL_COLUMNS}
@@ -354,14 +354,11 @@ class RolledUp(Stage):
         self._shared = shared
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table. Activities have additional columns for their op."""
+        """Return the schema of a table. Tables of GPU activities have additional columns for the op."""
         return schemas.add_rollup_columns_to_schema(self._base.schema(name))
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute a table of the roll-up, such as ``ops``, or the op columns of a table of activities.
-
-        The name of the table decides which of them is computed.
-        """
+        """Compute a table of the roll-up, such as ``ops``, or the columns with the op of each GPU activity."""
         from tracekit.core.rollup import tables
 
         rollup, compute_table = self._shared.rollup(), tables.TABLES.get(name)
@@ -369,7 +366,7 @@ class RolledUp(Stage):
         return table.select(self._select_added_columns(name, self.schema(name).names)).to_arrow()
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns that a roll-up reads, by table name. They do not depend on the requested columns."""
+        """Return the columns that a roll-up reads, by table name. The requested columns do not matter."""
         from tracekit.core.rollup import tables
 
         return tables.READ_COLUMNS
@@ -389,16 +386,16 @@ class GraphJoined(Stage):
         self._ops = ops
 
     def find_base(self, name: str) -> Tables:
-        """Return the graph for the tables of its nodes and edges, and the underlying tables for all other tables."""
+        """Return the tables of the graph if ``name`` is the table of its nodes or edges, else the underlying tables."""
         return self._graph if name in GRAPH else self._base
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table. Nodes have additional columns for their ops."""
+        """Return the schema of a table. The nodes of the graph have additional columns for their ops."""
         schema = super().schema(name)
         return schemas.add_graph_columns_to_schema(schema) if name == GRAPH_NODES else schema
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute the summed statistics of the ops that match each node of the graph."""
+        """Compute statistics for each node of the graph, summed over the ops that match the node."""
         from tracekit.core.graph import join
 
         ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
@@ -407,7 +404,7 @@ class GraphJoined(Stage):
         ).to_arrow()
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns of the ops and nodes that are needed to match them and to sum up statistics."""
+        """Return the columns of ops and graph nodes that are needed to match ops with nodes, by table name."""
         from tracekit.core.graph import join
 
         return {"ops": join.OP_COLUMNS, GRAPH_NODES: join.NODE_COLUMNS}

@@ -1,4 +1,4 @@
-"""Summarize a trace for a comparison with other traces."""
+"""Summarize the events of a trace for a comparison with other traces."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = False) -> Summary:
-    """Return the counts and times of the events of a correlated and rolled-up trace, by name and iteration.
+    """Return the number and the times of the events of a trace, by name and iteration.
 
     Args:
-        view: The view of the trace.
+        view: The view of the correlated and rolled-up trace.
         kinds: Kinds of events to summarize, such as ``kernels``. They are keys of ``core.compare.KINDS``.
-        exact_names: Whether names are used as recorded, instead of being normalized.
+        exact_names: Whether to use names as recorded. If False, names are normalized.
     """
     from tracekit.core import compare
 

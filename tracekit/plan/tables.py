@@ -55,14 +55,14 @@ def _build_tables_without_rollup(plan: Plan) -> Tables:
 
 
 def _select_tables(plan: Plan, tables: Tables) -> Tables:
-    """Restrict tables to those that the plan selects. If it selects all tables, return them unchanged."""
+    """Return a view in which tables that the plan does not select are empty, or ``tables`` if it selects all tables."""
     return tables if plan.tables is None else SelectedTables(tables, plan.tables)
 
 
 def _get_shared_rollup(plan: Plan) -> SharedRollup:
     """Return the roll-up of a plan, which plans with equal row filters and parameters share.
 
-    It is computed from the selected rows of all tables.
+    The roll-up is computed from the selected rows of all tables.
     """
     aggregation, shared = plan.rollup or Aggregation(), plan.source.rollups
     rollup = shared.get((plan.rows, aggregation))
@@ -76,5 +76,5 @@ def _get_shared_rollup(plan: Plan) -> SharedRollup:
 
 
 def _have_same_ops(first: Aggregation, second: Aggregation) -> bool:
-    """Return whether two roll-ups of the same events have the same ops, according to their parameters."""
+    """Return whether roll-ups of the same events with these parameters have the same ops."""
     return (first.dialect, first.tensor_cores) == (second.dialect, second.tensor_cores)

@@ -27,11 +27,11 @@ Result = TypeVar("Result")
 
 
 class TraceView:
-    """The interface of a trace for exporters, as ``interface.View`` defines it.
+    """The interface through which exporters and reports read a trace. It implements ``interface.View``.
 
     Attributes:
         plan: The plan of the trace.
-        path: The file or folder, for error messages. None for tables in memory.
+        path: Path of the file or folder, for error messages. None for tables in memory.
     """
 
     def __init__(self, plan: Plan, path: Path | None = None) -> None:
@@ -89,9 +89,9 @@ class TraceView:
         self._tables.prefetch({name: self._list_column_names(name, names) for name, names in columns.items()})
 
     def free_working_data(self) -> None:
-        """Free the data from which columns of the trace and of traces with the same source were computed.
+        """Free the intermediate data from which columns of this trace and of traces of the same file were computed.
 
-        The columns stay in memory. Columns that are computed later need the data again.
+        The computed columns stay in memory. If further columns need the data, it is computed again.
         """
         for tables in list(self.plan.source.stages.values()):
             tables.free_working_data()
@@ -117,7 +117,7 @@ class TraceView:
         return self._tables.read(name, self._list_column_names(name, columns))
 
     def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
+        """Return a table as a polars LazyFrame. Collecting the frame reads only the columns that the query uses."""
         self.schema(name)
         return to_frame(self._tables, name)
 
@@ -146,13 +146,13 @@ class TraceView:
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
-            unlimited=self._create_frames_of(self.plan.remove_time_window()),
-            recorded=self._create_frames_of(self.plan.remove_row_filters()),
-            launches=self._create_frames_of(self.plan.keep_only_domain_filters()),
+            unlimited=self._create_report_frames_unless_same(self.plan.remove_time_window()),
+            recorded=self._create_report_frames_unless_same(self.plan.remove_row_filters()),
+            launches=self._create_report_frames_unless_same(self.plan.keep_only_domain_filters()),
         )
 
-    def _create_frames_of(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
-        """Return a function that returns the tables of a plan, or None if it is the plan of this trace."""
+    def _create_report_frames_unless_same(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
+        """Return a function that returns tables of a plan as LazyFrames. If the plan is that of this trace, return None."""
         return None if plan == self.plan else _create_report_frames(get_tables(plan))
 
     def analyze(self, rule: str) -> ReportTable:
@@ -166,7 +166,7 @@ class TraceView:
         return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
 
     def figure(self, name: str, **options: Any) -> Figure:
-        """Return the figure that the method ``name`` of ``Trace.plot`` draws with the given options.
+        """Return the figure that the method ``name`` of ``Trace.plot`` draws with these options.
 
         Raises:
             UnknownFormatError: The figure does not exist.
@@ -180,7 +180,7 @@ class TraceView:
         return figure
 
     def figure_rows(self, name: str) -> pl.DataFrame:
-        """Return the data of a figure, which the method ``name`` of ``FigureRows`` computes.
+        """Return the data of a figure, as the method ``name`` of ``FigureRows`` computes it.
 
         Raises:
             MissingTableError: The capture has no data for the figure.
@@ -231,7 +231,7 @@ class TraceView:
     def _prefetch_used_columns(
         self, compute: Callable[[Callable[[str], pl.LazyFrame]], object], key: Hashable | None = None
     ) -> None:
-        """Read the columns that a function is going to use, in one pass over the file if its format allows."""
+        """Read and cache the columns that a function will use, in one pass over the file if its format allows."""
         from tracekit.core.reads import find_read_columns
 
         self.prefetch(find_read_columns(compute, lambda table: schemas.example_frame(self.schema(table)), key=key))

@@ -1,4 +1,4 @@
-"""Analyze the communication between the ranks of a set. Only one profile is open at a time."""
+"""Analyze the communication between the ranks of a set of profiles, with one open profile at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTED = 8
 
 
 def analyze_communication(traces: TraceSet) -> Communication:
-    """Analyze the communication between all ranks, and warn if collectives cannot align the clock of a rank."""
+    """Return an analysis of the communication between all ranks. Warn about clocks that collectives cannot align."""
     from tracekit.core.communication import Communication, read_rank_tables
 
     analysis = Communication(collect_rank_tables(traces, read_rank_tables))
@@ -34,14 +34,17 @@ def analyze_communication(traces: TraceSet) -> Communication:
 
 
 def list_clock_conversions(traces: TraceSet) -> pl.DataFrame:
-    """Return one row per rank with the offset and drift that convert its times to the clock of the first rank."""
+    """Return the offset and drift that convert the times of each rank to the clock of the first rank.
+
+    The result has one row per rank, as ``TraceSet.clocks`` describes.
+    """
     from tracekit.core.communication import Communication, read_call_tables
 
     return Communication(collect_rank_tables(traces, read_call_tables)).clocks
 
 
 def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
-    """Compute tables for every rank, and concatenate tables with the same name, with an additional column ``rank``."""
+    """Compute tables for every rank, and return them concatenated, by table name, with an additional column ``rank``."""
     import polars as pl
 
     results = traces.map(functools.partial(_compute_tables, function))
@@ -63,7 +66,7 @@ def _compute_tables_of_empty_trace(function: Compute) -> Iterable[tuple[str, pl.
 
 
 def _compute_tables(function: Compute, trace: Trace) -> Tables:
-    """Return the tables that a function computes for a trace."""
+    """Return the tables that a function computes for a trace, by table name."""
     return call_with_tables(trace, function, key=function)
 
 
@@ -71,7 +74,7 @@ def warn_about_unaligned_clocks(clocks: pl.DataFrame) -> None:
     """Warn about ranks whose clocks cannot be aligned by collectives.
 
     Args:
-        clocks: The result of ``align_clocks``.
+        clocks: The conversion of the times of each rank, as ``TraceSet.clocks`` returns it.
     """
     from tracekit.core.communication.clocks import NONE, UTC
 

@@ -25,13 +25,13 @@ _MERGED = 16
 class DaskEngine:
     """An engine that processes each capture as one task on a Dask cluster.
 
-    The workers open and read the captures, so they need access to their paths and the same version of tracekit. A task
-    is repeated if its worker dies or if the file cannot be opened.
+    The workers open the captures by their paths, and must have the same version of tracekit as this process. A task is
+    repeated if its worker dies or if the file cannot be opened.
 
     Attributes:
         address: Address of the scheduler. None if a cluster is started on this machine.
-        retries: Number of times that a task is repeated after an error of the operating system.
-        workers: Number of workers of a cluster that is started on this machine. If None, Dask chooses it.
+        retries: Maximum number of times that a task is repeated after an error of the operating system.
+        workers: Number of workers of a cluster that is started on this machine. If None, Dask chooses the number.
         skips_errors: True. Captures that cannot be read are skipped, with a warning.
     """
 
@@ -145,7 +145,7 @@ class _MergeTree:
         self._levels: list[list[Any]] = []
 
     def add_task(self, task: Any, level: int = 0) -> None:
-        """Append the future of a task to a level of the tree. Results are merged in the order of addition."""
+        """Add the future of a task to a level of the tree. Results are merged in the order in which tasks are added."""
         if level == len(self._levels):
             self._levels.append([])
         self._levels[level].append(task)
@@ -175,7 +175,7 @@ def _import_distributed() -> Any:
 
 
 def _process_member(function: Callable[[Member], Result], member: Member) -> MemberResult[Result]:
-    """Return the result of a function for a member, or its error. Raise I/O errors, so that Dask retries the task."""
+    """Return the result or error of a function for a member. I/O errors are raised, so that Dask repeats the task."""
     result = call_and_collect_warnings(function, member)
     error = result.outcome
     if isinstance(error, Exception) and any(
@@ -186,9 +186,9 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Mem
 
 
 def _keep_only_error(member_result: MemberResult[Any]) -> MemberResult[Any]:
-    """Return a result unchanged if it is an error, and an empty one otherwise.
+    """Return the result of a member unchanged if it is an error. Otherwise, return an empty result.
 
-    Workers then send only errors, and no results, to the client.
+    Workers then send errors to the client, but no results.
     """
     return member_result if isinstance(member_result.outcome, Exception) else MemberResult(None)
 
@@ -196,13 +196,13 @@ def _keep_only_error(member_result: MemberResult[Any]) -> MemberResult[Any]:
 def _merge_results(
     merge: Callable[[list[Result]], Result], results: list[MemberResult[Result]]
 ) -> MemberResult[Result]:
-    """Merge the results of several members into one result, which has the warnings of all of them."""
+    """Merge the results of several members into one result that has the warnings of all members."""
     outcomes = [r.outcome for r in results if not isinstance(r.outcome, Exception)]
     return MemberResult(merge(outcomes), tuple(text for r in results for text in r.warnings))
 
 
 def _wait_for_result(future: Any, member: Member) -> Any:
-    """Wait for a task, and return its result or error. If several workers died during the task, return an error."""
+    """Wait for a task, and return its result or its error, for example if several workers died during the task."""
     from distributed.scheduler import KilledWorker
 
     try:

@@ -1,4 +1,4 @@
-"""Apply a function to every member of a set, in this process or in several processes."""
+"""Apply a function to every member of a set of captures, in this process or in several processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MEMORY_PER_JOB, _MEMORY_PER_BYTE = 1 << 28, 4
 
 
 class Engine(Protocol):
-    """The interface of an engine, which applies a function to every member of a set.
+    """The interface of an engine that applies a function to every member of a set of captures.
 
     Attributes:
         skips_errors: Whether captures that cannot be read are skipped with a warning when a table or recipe of all
@@ -69,8 +69,7 @@ class MergingEngine(Engine, Protocol):
 
         Args:
             function: The function, as for ``map``.
-            merge: Function that merges a list of results, in the order of their members, into one. It must be
-                picklable.
+            merge: Picklable function that merges a list of results, in the order of their members, into one result.
             members: The members to process.
             progress: Callback that receives the number of processed members.
 
@@ -97,7 +96,8 @@ class LocalEngine:
     def __init__(self, jobs: int = 1) -> None:
         if jobs < 1:
             raise TracekitError(
-                f"jobs is {jobs}, but it must be at least 1", hint="use jobs=1 to process the captures in this process"
+                f"the number of jobs must be at least 1, but is {jobs}",
+                hint="use jobs=1 to process the captures in this process",
             )
         self.jobs = jobs
         self._pool: _Pool | None = None
@@ -146,7 +146,7 @@ class LocalEngine:
                 future.cancel()
 
     def _get_process_pool(self, jobs: int) -> ProcessPoolExecutor:
-        """Return the process pool of this engine. A pool with fewer than ``jobs`` processes is replaced first."""
+        """Return the process pool of this engine, after replacing a pool that has fewer than ``jobs`` processes."""
         if self._pool is None or self._pool.jobs < jobs:
             executor = _create_process_pool(jobs)
             weakref.finalize(self, executor.shutdown, cancel_futures=True)
@@ -177,7 +177,7 @@ def resolve_engine(engine: Any) -> Engine:
 
 
 def choose_process_count(paths: Sequence[Path]) -> int:
-    """Return a suitable number of processes for reading captures, given their sizes, the CPU cores and the memory."""
+    """Return a number of processes that suits the sizes of the captures, the CPU cores and the memory."""
     sizes = [path.stat().st_size for path in paths if path.is_file()] or [0]
     memory = _MEMORY_PER_JOB + _MEMORY_PER_BYTE * max(sizes)
     return max(
@@ -196,7 +196,7 @@ class _Pool(NamedTuple):
 
 
 def _create_process_pool(jobs: int) -> ProcessPoolExecutor:
-    """Return a pool of processes that are spawned, not forked, so that they inherit no state of this process."""
+    """Return a pool of spawned processes, which inherit no state of this process, unlike forked ones."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 

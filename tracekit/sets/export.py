@@ -1,8 +1,7 @@
-"""Write the members of a set to one output. Only one member is open at a time.
+"""Write the captures of a set to one output, with one open capture at a time.
 
-In formats with one file per table, every table has an additional column ``rank``. CSV and Parquet files are extended
-with the rows of each member in turn, which needs the memory of one member. The other formats need the memory of the
-largest table.
+In formats with one file per table, every table has an additional column ``rank``. CSV and Parquet files are written one
+capture after another, so they need the memory of one capture. Other formats need the memory of the largest table.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ def export(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Write a set to a file or folder atomically.
+    """Write the traces of a set to a file or folder atomically.
 
     Args:
-        traces: The set.
+        traces: The set of traces.
         path: File or folder to write.
         exporter: The exporter for the format of the output.
         tables: Names of the tables to write. If None, all tables are written except those declared as optional.
@@ -56,7 +55,7 @@ def export(
         The path of the output.
 
     Raises:
-        ExportError: The format cannot hold several ranks, or the output exists or cannot be written.
+        ExportError: The format cannot hold several ranks, the output exists, or the output cannot be written.
     """
     if exporter.write_many is not None:
         many = align_traces(traces)
@@ -93,10 +92,10 @@ def export(
 
 
 class RankedView:
-    """The tables of one member with the column ``rank``, for exporters that write single tables.
+    """A view of the tables of one rank with the column ``rank``, for exporters that write single tables.
 
     Attributes:
-        view: The tables of the member without the column ``rank``.
+        view: The tables of the rank without the column ``rank``.
     """
 
     def __init__(self, view: TraceView, rank: int) -> None:
@@ -162,7 +161,7 @@ def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str
 
 
 def _can_write_several_ranks(exporter: Exporter) -> bool:
-    """Return whether an exporter can write a set of several ranks."""
+    """Return whether an exporter can write the traces of several ranks to one output."""
     return bool(exporter.write_table or exporter.write_many) or exporter.format in (SQLITE, HTML)
 
 
@@ -208,7 +207,7 @@ def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], 
             rows.unlink()
 
 
-def _write_parquet(traces: TraceSet, _: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
+def _write_parquet(traces: TraceSet, _exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
     """Write each table as Parquet, with at least one row group for each member that has rows."""
     from tracekit.exporters.parquet import TableWriter
 

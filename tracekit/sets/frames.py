@@ -1,4 +1,4 @@
-"""Concatenate the tables of the members of a set. Only one member is open at a time."""
+"""Concatenate the tables of the captures of a set, with one open capture at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_rank_to_schema(schema: TableSchema) -> TableSchema:
 
 
 def add_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
-    """Return a frame with an additional first column ``rank``. An existing column of this name is renamed."""
+    """Return a frame with an additional first column ``rank``. A recorded column ``rank`` is renamed."""
     import polars as pl
 
     own = frame.rename({RANK: RECORDED_RANK}, strict=False)
@@ -38,9 +38,9 @@ def add_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
 
 
 def convert_to_trace_column_name(column: str) -> str:
-    """Return the name that a column of a table of a set has in a single trace.
+    """Return the name that a column of a multi-rank table has in the trace of one rank.
 
-    The column must not be the added column ``rank``, which single traces do not have.
+    ``column`` must not be the added column ``rank``, which the trace does not have.
     """
     return RANK if column == RECORDED_RANK else column
 
@@ -48,7 +48,7 @@ def convert_to_trace_column_name(column: str) -> str:
 def scan_table(
     members: Sequence[Member], open_member: Callable[[Member], Trace], name: str, schema: TableSchema
 ) -> pl.LazyFrame:
-    """Return a table of all members as a LazyFrame. Collecting it opens the members one at a time.
+    """Return a table of all members as a LazyFrame. Collecting the frame opens the members one at a time.
 
     Args:
         members: The members, in the order of their rows.
@@ -62,7 +62,7 @@ def scan_table(
     columns = schemas.polars_schema(schema)
 
     def read_batches(
-        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         check_polars_can_run()
         names = list(columns) if with_columns is None else with_columns or [RANK]
@@ -80,7 +80,7 @@ def scan_table(
 
 
 def _select_members(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
-    """Return the members whose rows may match a filter. Only a filter on the column ``rank`` alone excludes members."""
+    """Return the members whose rows may match a filter. Members are excluded only if the filter uses just ``rank``."""
     import polars as pl
 
     if predicate is None or set(predicate.meta.root_names()) != {RANK}:

@@ -51,8 +51,8 @@ class RecordedMetadata:
 
     Attributes:
         path: Absolute path of the capture.
-        format: Name of its format.
-        evidence: The ranks of the capture according to each source in it.
+        format: Name of the format of the capture.
+        evidence: The ranks of the capture according to each source, such as MPI.
         devices: Ids of the GPUs with activities, ascending.
         origin_utc_ns: UTC time of the trace origin in ns since 1970. None if it is not recorded.
         duration_ns: Duration of the capture in ns. None if it is not recorded.
@@ -79,7 +79,7 @@ class Member:
     Attributes:
         path: Absolute path of the capture.
         rank: Rank of the capture in the set.
-        format: Name of its format.
+        format: Name of the format of the capture.
         source: Source of the rank, such as ``MPI``, ``the file name``, or ``given`` if the user specified it.
         world_size: Number of ranks of the job. None if it is not recorded.
         devices: Ids of the GPUs with activities, ascending.
@@ -117,10 +117,9 @@ class Member:
 
 
 def read_leading_rank_metadata(source: Source, reader: Reader) -> RecordedMetadata | None:
-    """Return metadata with the rank that the profiler recorded before the events of a capture.
+    """Return the rank that the profiler recorded before the events of a capture, without reading the events.
 
-    The events are not read, so the rank is the only metadata in the result. The result is None if no rank is recorded
-    before the events.
+    The result contains no other metadata. It is None if no rank is recorded before the events.
     """
     if reader.leading_info is None:
         return None
@@ -179,7 +178,7 @@ def _list_device_ids(trace: Trace) -> tuple[int, ...]:
 
 
 def _read_non_null_values(trace: Trace, table: str, column: str) -> pl.Series:
-    """Return the values of a column of a table that are not null."""
+    """Return the non-null values of a column of a table."""
     import polars as pl
 
     return pl.Series(trace.table(table, [column])[column]).drop_nulls()
@@ -208,8 +207,8 @@ def _read_ranks_from_nccl(trace: Trace) -> Iterator[Evidence]:
 def _read_communicator_payloads(trace: Trace) -> pl.Series:
     """Return the NVTX payloads of the calls that created NCCL communicators, in JSON.
 
-    The names of ranges are only read if a payload of NCCL contains a rank, because reading names takes long if most
-    of them are unique.
+    The names of ranges are read only if a payload of NCCL contains a rank, because reading many unique names takes
+    long.
     """
     import polars as pl
     import pyarrow as pa
@@ -228,7 +227,7 @@ def _read_communicator_payloads(trace: Trace) -> pl.Series:
 def _parse_nccl_payload(payload: str) -> tuple[int | None, int | None]:
     """Return the rank and the number of ranks in the JSON payload of a call of ``ncclCommInitRank``.
 
-    Both are None if the payload has no valid rank or number of ranks.
+    If either of them is missing or invalid, return ``(None, None)``.
     """
     try:
         values = json.loads(payload)

@@ -121,11 +121,11 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
 
 
 def serialize_recipe_figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
-    """Return the figures of a recipe as JSON objects for plotly, by name. The page adds the template of the figures.
+    """Return the figures of a recipe as JSON objects for plotly, by figure name, without the template of the page.
 
     Args:
         tables: The tables of the recipe by name.
-        prefix: Prefix of the names of the figures.
+        prefix: Prefix that is added to the names of the figures.
     """
     contents = {prefix + name: json.loads(drawn.to_json()) for name, drawn in plots.draw_recipe_figures(tables).items()}
     for content in contents.values():
@@ -134,7 +134,7 @@ def serialize_recipe_figures(tables: Mapping[str, pl.DataFrame], prefix: str = "
 
 
 def _build_gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
-    """Yield the section on how the GPUs of each rank spend their time, unless it would be empty."""
+    """Yield the section on how the GPUs of each rank spend their time, or nothing if there is no data for it."""
     recipe_tables = tables["gpu_time_sum"]
     rows = recipe_tables["gpu_time"]
     note = (
@@ -147,7 +147,7 @@ def _build_gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
 
 
 def _build_iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
-    """Yield the section on the durations of iterations and on stragglers, unless it would be empty."""
+    """Yield the section on the durations of iterations and on stragglers, or nothing if there is no data for it."""
     recipe_tables = tables["iteration_spread"]
     shown = _build_table_unless_empty(
         "Stragglers and the phase in which they lose time", recipe_tables["stragglers"], _STRAGGLERS
@@ -158,7 +158,7 @@ def _build_iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]
 
 
 def _build_communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
-    """Yield the section on collectives, messages and the clocks of the ranks, unless it would be empty."""
+    """Yield the section on collectives, messages and clocks of the ranks, or nothing if there is no data for it."""
     recipe_tables = tables["comm_skew"]
     shown = _build_table_unless_empty("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
     shown += _build_table_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
@@ -168,7 +168,7 @@ def _build_communication_section(tables: Mapping[str, Tables]) -> Iterator[Secti
 
 
 def _build_utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
-    """Yield the section with heat maps of the utilization of GPUs over time, unless it would be empty."""
+    """Yield the section with heat maps of GPU utilization over time, or nothing if there is no data for it."""
     kernels, nccl, *others = MAPS
     shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
     drawn = {
@@ -181,7 +181,7 @@ def _build_utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section
 
 
 def _build_pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
-    """Yield the section that shows when each rank ran the kernel with the longest total time."""
+    """Yield the section on when each rank ran the kernel with the longest total time, or nothing without kernels."""
     kernels = tables["cuda_gpu_kern_sum"]["all_stats"].sort("Sum", descending=True, maintain_order=True)
     if kernels.is_empty():
         return

@@ -24,7 +24,9 @@ _EXPORTED = ("nsys-sqlite", "nsys-rep")
 
 
 def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
-    """Expand files, folders and patterns into a list of captures. Captures of a folder or pattern are in natural order.
+    """Return the paths of the captures that files, folders and patterns refer to.
+
+    The captures of a folder or pattern are in natural order, in which ``rank2`` precedes ``rank10``.
 
     Args:
         paths: A file, a folder of captures, a pattern such as ``run/*.nsys-rep``, or several of them. A folder that is
@@ -48,7 +50,7 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
-    """Expand paths and URLs into captures, and map the path of each capture to its URL or, if it is local, to None.
+    """Return the captures that paths and URLs refer to, as a mapping from path to URL, which is None for local files.
 
     Args:
         paths: A file, a folder of captures, a pattern, or several of them, as for ``expand_paths``. A URL with a scheme
@@ -101,7 +103,7 @@ def _expand_path(path_or_pattern: PathLike) -> list[Path]:
 
 
 def _list_captures_of_folder(folder: Path) -> list[Path]:
-    """Return the captures in a folder, or the folder itself if it is a capture."""
+    """Return the paths of the captures in a folder, or the path of the folder if it is itself a capture."""
     source = Source(folder)
     if _is_capture(source):
         return [folder]

@@ -95,7 +95,7 @@ class SetPlots:
 
         Args:
             recipe: Name of the recipe whose percentages are drawn.
-            bins: Number of bins of time.
+            bins: Number of time bins.
             align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
             dark: Whether to use the dark template.
 
@@ -157,7 +157,7 @@ class SetPlots:
         return recipes.draw_recipe_figures(tables, dark=dark)
 
     def _draw_single_figure(self, recipe: str, figure_name: str, missing_data: str, *, dark: bool) -> Figure:
-        """Run a recipe and return one of its figures.
+        """Run a recipe, and return the figure ``figure_name`` of its tables.
 
         Raises:
             MissingTableError: The ranks have no data for the figure.

@@ -1,4 +1,4 @@
-"""Determine one rank per capture of a set from recorded metadata, file names, and ranks that the user specifies."""
+"""Determine the rank of each capture of a set from recorded metadata, file names, and ranks that the user specifies."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def parse_ranks_in_file_name(file_name: str) -> set[int]:
 def find_distinguishing_numbers(file_names: Sequence[str]) -> dict[str, int]:
     """Map each file name to the number in which it differs from the other names.
 
-    The result is empty if the names differ in anything other than exactly one number. For a single name, the result
-    contains its only number between dots, such as 3 in ``report.3.nsys-rep``.
+    The result is empty unless the names differ in exactly one number. For a single name, the result contains its only
+    number between dots, such as 3 in ``report.3.nsys-rep``.
     """
     stems = [_remove_suffix(name) for name in file_names]
     if len(file_names) == 1:
@@ -111,7 +111,9 @@ def _find_specified_ranks(captures: Sequence[RecordedMetadata], ranks_by_name: M
                 hint=f"choose one of the captures {_format_file_names(captures)}",
             )
         if not 0 <= rank < MAX_RANK:
-            raise TracekitError(f"{rank} is not a valid rank", path=matches[0], hint="use an integer of at least 0")
+            raise TracekitError(
+                f"{rank} is not a valid rank", path=matches[0], hint=f"use an integer from 0 to {MAX_RANK - 1}"
+            )
         ranks[matches[0]] = rank
     return ranks
 
@@ -130,9 +132,7 @@ def _compute_min_world_size(captures: Sequence[RecordedMetadata], specified_rank
 
 
 def _find_agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[int, str] | None:
-    """Return the rank on which all sources agree, and the name of the first source.
-
-    Return None if no source states a rank.
+    """Return the rank on which all sources agree, and the name of the first source, or None if no source has a rank.
 
     The rank in an NCCL communicator is used only if the communicator contains all ranks of the job.
 
@@ -161,7 +161,7 @@ def _find_agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[i
 def are_all_ranks_specified(
     paths: Sequence[Path], specified_ranks: Mapping[str, int], remote_paths: Container[Path] = ()
 ) -> bool:
-    """Return whether the user specified the ranks of all files, so that no file has to be read to determine them.
+    """Return whether the user specified the ranks of all files, so that no file has to be read to determine ranks.
 
     Args:
         paths: The captures.
@@ -239,6 +239,6 @@ def _create_rank_option_hint(path: Path) -> str:
 
 
 def _remove_suffix(file_name: str) -> str:
-    """Return a file name without the suffix of its format."""
+    """Return a file name without its suffix. A numeric suffix, which may be a rank, is not removed."""
     stem, dot, suffix = file_name.rpartition(".")
     return stem if dot and not suffix.isdecimal() else file_name

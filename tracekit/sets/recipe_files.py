@@ -1,4 +1,4 @@
-"""Write the tables of a recipe to a folder with the file names of nsys, and compare two such folders."""
+"""Write the tables of a recipe to a folder with the file names of nsys, and compare the tables in two folders."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def write_recipe_folder(
         format: ``parquet``, ``csv`` or ``html``. The Parquet files declare the index of each table to pandas, as the
             files of nsys do. HTML is one page with figures and the first rows of all tables.
         overwrite: Whether to replace an existing folder, which may contain only files of recipes.
-        inputs: The files and folders that were read, which are never replaced.
-        spreadsheet: Whether to put an apostrophe before text in CSV that looks like a formula.
+        inputs: The files and folders that were read. They are never replaced.
+        spreadsheet: Whether to put an apostrophe before each string in CSV that looks like a formula.
 
     Raises:
         UnknownFormatError: The format is unknown.
@@ -138,7 +138,7 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
     files = {name: _find_statistics_path(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
     tables = {name: _read_table(path) for name, path in files.items() if path.is_file()}
     if not tables.keys() & set(recipe_diff.TABLES):
-        hint = "write the tables of a recipe such as cuda_gpu_kern_sum to it with -o"
+        hint = "write the tables of a recipe such as cuda_gpu_kern_sum to the folder with -o"
         raise MissingTableError("the folder contains no statistics of a recipe", path=folder, hint=hint)
     return tables
 
@@ -146,8 +146,7 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
 def _read_table(path: Path) -> pl.DataFrame:
     """Read a table of a recipe from a Parquet file.
 
-    Strings are first read as dictionary-encoded columns, so that their total size can be checked before they are
-    expanded.
+    String columns are first read dictionary-encoded. Their total size is checked before the strings are expanded.
 
     Raises:
         CorruptTraceError: The file is damaged or too large.
@@ -194,7 +193,7 @@ def choose_index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[s
 
 
 def convert_to_printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
-    """Return a table for printing, with index columns first, without an unnamed index, and with lists as strings."""
+    """Return a table in printable form: index columns first, no unnamed index, and lists converted to strings."""
     import polars as pl
 
     lists = pl.col(pl.List(pl.Int64)).cast(pl.List(pl.String)).list.join(" ")
@@ -205,7 +204,7 @@ def convert_to_printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.D
 def is_recipe_file(path: Path) -> bool:
     """Return whether a file looks like an output file of a recipe.
 
-    Such a file is a Parquet file with metadata of tracekit, a CSV file with the header of a table of a recipe, or an
+    An output file is a Parquet file with metadata of tracekit, a CSV file with the header of a table of a recipe, or an
     HTML page whose title names a recipe.
     """
     checks = {".parquet": _is_parquet_of_recipe, ".csv": _is_csv_of_recipe, ".html": _is_page_of_recipe}
@@ -266,7 +265,7 @@ def _write_parquet(table: pl.DataFrame, index: Sequence[str], recipe: str, path:
 
 
 def _use_32_bit_list_offsets(table: pa.Table) -> pa.Table:
-    """Convert list columns to 32-bit offsets, as in the files of nsys."""
+    """Return a table whose list columns have 32-bit offsets, as in the files of nsys."""
     import pyarrow as pa
 
     fields = [

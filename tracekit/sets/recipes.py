@@ -1,4 +1,4 @@
-"""Compute the tables of ``nsys recipe`` for the members of a set. Only one profile is open at a time."""
+"""Compute the tables of ``nsys recipe`` for the profiles of a set, with one open profile at a time."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def run_recipe(
     """Run a recipe on the profiles of a set, and return its tables.
 
     Args:
-        traces: The set.
+        traces: The set of profiles.
         name: Name of the recipe.
-        options: Values of options of the recipe by name. Other options have their default values.
+        options: Values of options of the recipe, by option name. Other options have their default values.
         progress: Callback that receives the number of profiles processed so far and the number of all profiles.
 
     Returns:
@@ -54,8 +54,8 @@ def run_recipes(
     """Run several recipes in one pass over the profiles of a set, and return their tables by recipe name.
 
     Args:
-        traces: The set.
-        options_by_recipe: The options of each recipe, by its name.
+        traces: The set of profiles.
+        options_by_recipe: The options of each recipe, by recipe name.
         progress: Callback, as for ``run_recipe``.
 
     Raises:
@@ -64,7 +64,7 @@ def run_recipes(
     """
     recipes = {name: find_recipe(name) for name in options_by_recipe}
     values = {name: resolve_option_values(recipes[name], options) for name, options in options_by_recipe.items()}
-    times = _start_times_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
+    times = _read_start_times_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
     axes = {n: _find_common_time_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
     functions = {name: functools.partial(_compute_rank_tables, name, values[name], *axes[name]) for name in recipes}
     if len(recipes) == 1:
@@ -94,7 +94,7 @@ def _compute_final_tables(recipe: Recipe, merged_tables: Tables, option_values: 
 def _compute_merged_tables(
     recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
-    """Compute the tables of a recipe for each rank, and merge the tables of all ranks."""
+    """Compute the tables of a recipe for each rank, and return the merged tables of all ranks."""
     if recipe.reductions and isinstance(traces.engine, MergingEngine):
         return _merge_tables_in_engine(recipe.name, traces, function, progress)
     results: list[Tables] = []
@@ -134,7 +134,7 @@ def _compute_tables_of_rank(functions: Mapping[str, Callable[[Trace], Tables]], 
 def _merge_tables_in_engine(
     name: str, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
-    """Compute the tables of a recipe for each rank, and let the engine merge the tables of all ranks.
+    """Return the merged tables of a recipe for all ranks, which the engine computes and merges.
 
     Raises:
         TracekitError: No profile can be read.
@@ -145,7 +145,7 @@ def _merge_tables_in_engine(
         if progress is not None:
             progress(done, len(traces))
 
-    def outcomes() -> Iterator[tuple[Member, Tables | Exception]]:
+    def compute_outcomes() -> Iterator[tuple[Member, Tables | Exception]]:
         nonlocal tables
         engine = cast("MergingEngine", traces.engine)
         ranked = functools.partial(_compute_tables_with_rank, name, traces.function_of_member(function))
@@ -155,13 +155,13 @@ def _merge_tables_in_engine(
         for member in traces.captures:
             yield member, failed.get(member.rank, {})
 
-    for _ in traces.skip_unreadable(outcomes()):
+    for _ in traces.skip_unreadable(compute_outcomes()):
         pass
     return cast("Tables", tables)
 
 
 def _compute_tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
-    """Return the tables of a recipe for one member, with columns for its rank."""
+    """Return the tables of a recipe for one member, with additional columns for its rank."""
     return find_recipe(name).add_rank_column(function(member), member.rank)
 
 
@@ -183,7 +183,7 @@ def _compute_rank_tables(
         trace: The trace of the rank.
     """
     recipe = find_recipe(recipe_name)
-    start, duration = _start_and_duration(trace) if recipe.aligned else (None, 0)
+    start, duration = _read_start_and_duration(trace) if recipe.aligned else (None, 0)
     offset = 0 if origin_ns is None or start is None else start - origin_ns
     clock = Clock(offset, duration, end_ns)
 
@@ -208,19 +208,19 @@ def _find_common_time_axis(
     return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
 
 
-def _start_times_and_durations(traces: TraceSet) -> dict[Member, tuple[int | None, int]]:
+def _read_start_times_and_durations(traces: TraceSet) -> dict[Member, tuple[int | None, int]]:
     """Return the UTC start and the duration of each profile in ns. The start is None if it is not recorded.
 
-    Profiles are opened only if the members do not state the duration of every profile. Profiles that cannot be read
-    are left out if the engine skips them.
+    Profiles are opened only if the recorded metadata lacks the duration of a profile. Profiles that the engine skips,
+    because they cannot be read, are omitted.
     """
     known = {m: (m.origin_utc_ns, m.duration_ns) for m in traces.captures if m.duration_ns is not None}
     if len(known) == len(traces):
         return known
-    return traces.results_by_member(traces.outcomes(_start_and_duration))
+    return traces.results_by_member(traces.outcomes(_read_start_and_duration))
 
 
-def _start_and_duration(trace: Trace) -> tuple[int | None, int]:
+def _read_start_and_duration(trace: Trace) -> tuple[int | None, int]:
     """Return the UTC time of the trace origin and the duration of the capture, both in ns.
 
     The UTC time is None if it is not recorded. If the duration is not recorded, it is the end of the last event.
@@ -246,7 +246,7 @@ def _check_start_is_recorded(member: Member, start: int | None) -> int:
 
 
 def _build_file_name_table(traces: TraceSet) -> pl.DataFrame:
-    """Return one row per rank with its file name without suffix, and its number unless ranks are 0, 1, 2 and so on."""
+    """Return the file name without suffix of each rank. Ranks other than 0, 1, 2 and so on are in a column ``Rank``."""
     import polars as pl
 
     files = pl.DataFrame(

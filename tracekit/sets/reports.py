@@ -26,7 +26,7 @@ _SOURCE = "rank of the capture"
 
 @dataclass(frozen=True, slots=True)
 class RankedReport:
-    """A report of a set, which consists of the reports of its ranks, in rank order.
+    """A report that combines the reports of several ranks, in rank order.
 
     Attributes:
         name: Name of the report.
@@ -43,7 +43,7 @@ class RankedReport:
 
     @property
     def rows(self) -> int:
-        """The number of rows of all ranks."""
+        """The total number of rows of all ranks."""
         return sum(report.rows for _, report in self.parts)
 
     def limit_rows_per_rank(self, rows_per_rank: int) -> RankedReport:
@@ -54,12 +54,12 @@ class RankedReport:
         return RankedReport(self.name, tuple(parts))
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows with the column ``rank`` before the columns of the report."""
+        """Return the rows of all ranks as a DataFrame, with ``rank`` before the columns of the report."""
         frames = [add_rank_column(report.frame(), rank) for rank, report in self.parts]
         return pl.concat(frames, how="diagonal_relaxed")
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the rows as CSV. Each row consists of the rank and the cells of the capture's report.
+        """Write the rows of all ranks as CSV, with the rank before the cells of each row.
 
         The summary of DLProf, whose CSV consists of sections, is written as a table.
         """
@@ -87,10 +87,10 @@ def _add_rank_column(report: Report, rank: int) -> Report:
     return dataclasses.replace(report, data=data, columns=(PrintedColumn(RANK, _SOURCE, "plain"), *report.columns))
 
 
-def _split_header(text: bytes, report: Report) -> tuple[bytes, bytes]:
+def _split_header(csv_text: bytes, report: Report) -> tuple[bytes, bytes]:
     """Split the CSV of a report into its header and its rows. DLProf reports have a title before the header."""
     lines = 1 if isinstance(report, ReportTable) else 2
     end = 0
     for _ in range(lines):
-        end = text.find(b"\n", end) + 1
-    return text[:end], text[end:]
+        end = csv_text.find(b"\n", end) + 1
+    return csv_text[:end], csv_text[end:]

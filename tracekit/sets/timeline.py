@@ -1,4 +1,4 @@
-"""Align the clocks of the traces of a set and connect their events with flows (arrows), for exporters of timelines."""
+"""Align the clocks of several traces and connect their events with flows (arrows), for exporters of timelines."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _RankOpener:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[View]:
-        """Open the trace, and yield its view. The trace is closed when the context ends."""
+        """Open the trace, and yield its view. The trace is closed when the ``with`` block ends."""
         with self._traces.open(self._rank) as trace:
             yield trace_view(trace)
 
@@ -133,7 +133,7 @@ def _find_message_flows(members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_clock_alignment(row: dict[str, object]) -> str:
-    """Return a string that states how the times of a rank were converted to the clock of the first rank."""
+    """Return a description of how the times of a rank were converted to the clock of the first rank."""
     if row["method"] == "reference":
         return "reference"
     text = f"{row['method']}, offset {row['offset_ns']} ns"

@@ -1,4 +1,4 @@
-"""The class ``TraceSet``, which combines the captures of many ranks, and the function ``load_many``."""
+"""The class ``TraceSet``, which combines the profiles of all ranks of a job, and the function ``load_many``."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def load_many(
     Args:
         paths: Files, folders of profiles, patterns such as ``run/*.nsys-rep``, or several of them. URLs such as
             ``s3://bucket/run/*.nsys-rep`` are opened by fsspec. With the engine ``dask``, the workers open them.
-        format: Name of the format of all files. If None, it is detected for each file.
-        ranks: Ranks by file name. They override all other sources.
+        format: Name of the format of all files. If None, the format of each file is detected.
+        ranks: Ranks by file name. These ranks override all other sources.
         via: ``nsys`` exports reports with Nsight Systems before reading them, as for ``tracekit.load``.
-        engine: The engine that processes members: ``LocalEngine(jobs=N)`` uses several processes, and ``dask`` a
-            cluster of Dask on this machine. An address such as ``tcp://host:8786``, or a client of Dask, uses that
-            cluster. By default, results are computed in this process.
+        engine: The engine that processes the profiles. ``LocalEngine(jobs=N)`` uses several processes, and ``dask``
+            starts a Dask cluster on this machine. The address of a scheduler such as ``tcp://host:8786``, or a Dask
+            client, uses an existing cluster. If None, the profiles are processed in this process.
 
     Returns:
         The set, whose members are sorted by rank.
@@ -99,7 +99,7 @@ def load_many(
 def _read_rank_metadata(member: Member) -> RecordedMetadata:
     """Return the metadata that the capture of a member records about its rank.
 
-    If the rank precedes the events of the capture, no other metadata is read.
+    If the capture records the rank before its events, no other metadata is read.
     """
     if member.url is None and member.via is None:
         source = Source(member.path)
@@ -159,13 +159,13 @@ class TraceSet:
     ``correlate``, ``rollup`` and ``select`` return another set. They apply to each profile separately, and times are
     relative to the origin of the profile.
 
-    At most one profile is open at a time, and it is closed before the next one is opened. A set therefore needs the
-    memory of one profile and of the result. It can be pickled.
+    Each profile is closed before the next one is opened. A set therefore needs the memory of one profile and of the
+    result. A set can be pickled.
 
     Attributes:
         captures: The profiles, sorted by rank. Metadata other than the rank may be unknown, because a profile is
-            not opened if the user specified the ranks or if the rank precedes its events.
-        engine: The engine that computes results of members.
+            not opened if the user specified the ranks, or if the rank is recorded before its events.
+        engine: The engine that applies functions to the profiles.
         errors: Errors of the captures that were skipped because they cannot be read. Only some engines skip captures.
     """
 
@@ -194,7 +194,7 @@ class TraceSet:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks, ascending."""
+        """The ranks of the profiles, in ascending order."""
         return [member.rank for member in self.captures]
 
     @property
@@ -208,18 +208,20 @@ class TraceSet:
         return self.frame("devices").collect()
 
     def open(self, rank: int) -> Trace:
-        """Open the profile of a rank, and apply the operations of the set to it. The caller has to close the trace.
+        """Open the profile of a rank, and return its trace with the operations of the set applied to it.
+
+        The caller has to close the trace.
 
         Raises:
             TracekitError: The set does not have this rank, or the file cannot be read.
         """
         member = next((m for m in self.captures if m.rank == rank), None)
         if member is None:
-            raise self._missing_rank_error(rank)
+            raise self._create_missing_rank_error(rank)
         return open_member(member, self._operations)
 
     def map(self, function: Callable[[Trace], Result]) -> list[Result]:
-        """Apply a function to the trace of each rank, one at a time.
+        """Apply a function to the trace of each rank, and return the results.
 
         Args:
             function: Function that receives a trace. It must be picklable if the engine uses other processes. Its
@@ -237,7 +239,7 @@ class TraceSet:
             >>> ranks.map(lambda trace: trace.count("mpi_calls"))
             [72, 72]
         """
-        return [_result_or_raise(result) for _, result in self.outcomes(function)]
+        return [_get_result_or_raise(result) for _, result in self.outcomes(function)]
 
     def frames(self, function: Callable[[Trace], pl.DataFrame]) -> pl.DataFrame:
         """Concatenate the frames that a function returns for each rank, with an additional first column ``rank``.
@@ -260,7 +262,7 @@ class TraceSet:
         return pl.concat(ranked, how="diagonal_relaxed")
 
     def outcomes(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result | Exception]]:
-        """Apply a function to the trace of each rank. Errors of the function are returned and not raised.
+        """Apply a function to the trace of each rank, and return the results. Errors are returned, not raised.
 
         Args:
             function: The function, as for ``map``.
@@ -272,7 +274,7 @@ class TraceSet:
         return self.engine.map(self.function_of_member(function), self.captures)
 
     def function_of_member(self, function: Callable[[Trace], Result]) -> Callable[[Member], Result]:
-        """Return a function that opens a member, applies the operations of the set, and calls ``function``."""
+        """Return a function that calls ``function`` with the trace of a member, after the operations of the set."""
         return functools.partial(call_with_trace, function, self._operations)
 
     def schema(self, name: str) -> schemas.TableSchema:
@@ -281,13 +283,13 @@ class TraceSet:
         Raises:
             SchemaError: The table does not exist.
         """
-        return frames.add_rank_to_schema(_schema_after_operations(name, self._operations))
+        return frames.add_rank_to_schema(_compute_schema_after_operations(name, self._operations))
 
     def frame(self, name: str) -> pl.LazyFrame:
         """Return a table of all ranks as a polars LazyFrame, whose first column is ``rank``.
 
-        Collecting it opens one profile at a time and reads only the columns that the query uses. Profiles of ranks that
-        a filter on ``rank`` alone excludes are not opened.
+        Collecting the frame opens one profile at a time and reads only the columns that the query uses. If a filter
+        uses only the column ``rank``, profiles of ranks that it excludes are not opened.
 
         Raises:
             SchemaError: The table does not exist.
@@ -319,7 +321,7 @@ class TraceSet:
         return self.table(name)
 
     def count(self, name: str) -> int:
-        """Return the number of rows of a table in all ranks.
+        """Return the total number of rows of a table in all ranks.
 
         Raises:
             SchemaError: The table does not exist.
@@ -328,7 +330,7 @@ class TraceSet:
         return sum(self.map(functools.partial(_count_rows, name)))
 
     def count_all(self) -> dict[str, int]:
-        """Return the number of rows of every table in all ranks.
+        """Return the total number of rows of every table in all ranks, by table name.
 
         Raises:
             CorruptTraceError: A file is damaged.
@@ -393,15 +395,15 @@ class TraceSet:
         delay: int | None = None,
         steps: Literal["all", "recorded", "complete"] | None = None,
     ) -> dict[str, pl.DataFrame]:
-        """Return the tables of a recipe of ``nsys recipe`` over all ranks.
+        """Compute a recipe of ``nsys recipe`` over all ranks, and return its tables.
 
         Statistics over all ranks are exact, while nsys approximates quartiles and standard deviations. Every recipe has
-        only some of the options. If an option is None, it has its default value.
+        only some of the options. An option that is None has its default value.
 
         Args:
             recipe: Name of the recipe, such as ``cuda_gpu_kern_sum``.
             name: Kernel or NVTX range whose pace is returned.
-            bins: Number of bins of time.
+            bins: Number of time bins.
             rows: Number of rows that a rule lists per rank. -1 lists all rows.
             gap: Minimum duration of gaps in ms.
             threshold: Utilization in percent below which a rule reports a period.
@@ -409,9 +411,8 @@ class TraceSet:
             kernel_name: Form of the kernel names in the tables.
             metrics: GPU metrics to summarize.
             align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
-            delay: Duration in µs. If a kernel was launched before the previous activity of its stream ended, and the
-                stream was idle between them for less than this duration, the idle time is attributed to the delay
-                between kernels.
+            delay: Maximum delay between kernels in µs. If a kernel was launched before the previous activity of its
+                stream ended, idle time between them that is shorter is attributed to the delay between kernels.
             steps: Steps of the PyTorch profiler whose activities are counted.
 
         Returns:
@@ -461,7 +462,7 @@ class TraceSet:
         return SetPlots(self)
 
     def communication(self) -> Communication:
-        """Return the analysis of the communication between the ranks: collectives, messages, clocks and iterations.
+        """Analyze the communication between the ranks: collectives, messages, clocks and iterations.
 
         Calls of NCCL and MPI are matched across ranks, and times are converted to the clock of the first rank. If a
         profile contains several ranks, each of them is analyzed. A warning lists ranks whose clocks cannot be aligned
@@ -549,26 +550,26 @@ class TraceSet:
         tables: Sequence[str] | None = None,
         nvtx: str | None = None,
     ) -> TraceSet:
-        """Return a ``TraceSet`` with only the selected ranks, and only the matching rows of each rank.
+        """Return a set with only the selected ranks, and only the rows of each rank that match all conditions.
 
         Args:
             ranks: Ranks to select. If None, all ranks are selected.
             time: Select rows that overlap ``[a, b)`` in ns since the origin of the profile. Either end may be None.
             devices: Select GPU activities of these devices.
             domains: Select NVTX ranges and marks of these domains.
-            min_duration_ns: Select rows with at least this duration.
+            min_duration_ns: Select rows with at least this duration in ns.
             tables: Names of the tables to select. If None, all tables are selected.
             nvtx: Select events that overlap an NVTX range of their rank, as in ``Trace.select``.
 
         Returns:
-            The set.
+            The selected set.
 
         Raises:
             TracekitError: A rank does not exist. Other errors of ``Trace.select`` are raised when a profile is opened.
         """
         chosen = self.ranks if ranks is None else list(ranks)
         if missing := [rank for rank in chosen if rank not in self.ranks]:
-            raise self._missing_rank_error(missing[0])
+            raise self._create_missing_rank_error(missing[0])
         arguments = {
             "time": time,
             "devices": devices,
@@ -639,7 +640,7 @@ class TraceSet:
         return tuple(Input.from_path(member.path) for member in self.captures if member.url is None)
 
     def close(self) -> None:
-        """Do nothing, because no profile stays open. The method exists so that a set can be used like a trace."""
+        """Do nothing, because a set leaves no profile open. The method exists so that a set can be used like a trace."""
 
     def __enter__(self) -> Self:
         return self
@@ -665,18 +666,18 @@ class TraceSet:
         operations = (*self._operations, Operation(method, arguments))
         return TraceSet(self.captures, operations=operations, engine=self.engine, errors=self.errors)
 
-    def _missing_rank_error(self, rank: int) -> TracekitError:
+    def _create_missing_rank_error(self, rank: int) -> TracekitError:
         listed = ", ".join(map(str, self.ranks[:_LISTED])) + (", …" if len(self) > _LISTED else "")
         return TracekitError(f"there is no rank {rank}", hint=f"choose one of the ranks {listed}")
 
     def _readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
-        """Apply a function to the trace of each member, and yield the results of the members that are not skipped."""
+        """Apply a function to the trace of each member, and yield each member that is not skipped with its result."""
         return self.skip_unreadable(self.outcomes(function))
 
     def results_by_member(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> dict[Member, Result]:
-        """Return a dictionary of results by member. Raise the first error, unless the engine skips errors."""
+        """Return the results as a dictionary by member. Raise the first error, unless the engine skips errors."""
         skips = self.engine.skips_errors
-        return {m: _result_or_raise(r) for m, r in outcomes if not (skips and isinstance(r, Exception))}
+        return {m: _get_result_or_raise(r) for m, r in outcomes if not (skips and isinstance(r, Exception))}
 
     def skip_unreadable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:
         """Yield each member with its result. Errors are raised or, if the engine skips them, appended to ``errors``."""
@@ -688,7 +689,7 @@ class TraceSet:
 
 
 def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
-    """Open the capture of a member, and apply operations to its trace."""
+    """Open the capture of a member, and return its trace with the operations applied to it."""
     trace = load(member.url or member.path, member.format or None, via=member.via)
     try:
         for operation in operations:
@@ -711,7 +712,7 @@ def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Op
         return function(trace)
 
 
-def _schema_after_operations(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
+def _compute_schema_after_operations(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
     """Return the schema that a table has after the operations of a set, without opening a capture."""
     trace = Trace.from_tables({})
     for operation in operations:
@@ -721,7 +722,7 @@ def _schema_after_operations(name: str, operations: Sequence[Operation]) -> sche
 
 
 def _read_table(name: str, columns: Sequence[str], trace: Trace) -> pa.Table:
-    """Return columns of a table of a trace."""
+    """Return the requested columns of a table of a trace."""
     return trace.table(name, columns)
 
 
@@ -737,7 +738,7 @@ def _apply_rule(rule: str, trace: Trace) -> pl.DataFrame:
     return trace.analyze(rule)
 
 
-def _result_or_raise(result: Result | Exception) -> Result:
+def _get_result_or_raise(result: Result | Exception) -> Result:
     if isinstance(result, Exception):
         raise result
     return result

@@ -1,4 +1,4 @@
-"""Call a function for a member in another process, and return its result or error together with its warnings."""
+"""Call a function for a member of a set in another process, and return its result or error with its warnings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MemberResult(Generic[Result]):
     warnings: tuple[str, ...] = ()
 
     def reissue_warnings(self) -> Result | Exception:
-        """Issue the warnings again in this process, and return the outcome."""
+        """Issue the recorded warnings again in this process, and return the result or error."""
         for text in self.warnings:
             warnings.warn(text, TracekitWarning, stacklevel=3)
         return self.outcome
@@ -70,10 +70,10 @@ def check_picklable(function: Callable[..., Any]) -> None:
 
 
 def initialize_worker(polars_threads: int, hide_pandas: bool) -> None:  # noqa: FBT001 - initializers take positions
-    """Initialize a worker process. It exits when its parent process ends.
+    """Initialize a worker process, which exits when its parent process ends.
 
     Args:
-        polars_threads: Number of threads of polars, so that the workers do not use more threads than there are cores.
+        polars_threads: Number of threads that polars uses in the process, unless ``POLARS_MAX_THREADS`` is set.
         hide_pandas: Whether to prevent pyarrow from importing pandas.
     """
     import multiprocessing

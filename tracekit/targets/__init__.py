@@ -35,14 +35,14 @@ def open_atomic_output(
     overwrite: bool = False,
     inputs: Sequence[Input] = (),
 ) -> Iterator[Path]:
-    """Yield a temporary path to write to. Rename it to the target on success, and delete it on failure.
+    """Yield a temporary path for an output, which is renamed to its target on success and deleted on failure.
 
     Args:
-        path: The target. A symbolic link is followed.
+        path: Path of the target. A symbolic link is followed.
         is_exported_file: Function that returns whether tracekit wrote a given file in an existing output folder. None
             if the output is a file.
         overwrite: Whether to replace an existing file, or a folder that contains only files that tracekit wrote.
-        inputs: The files and folders that are being read, which are never replaced.
+        inputs: The files and folders that are being read. They are never replaced.
 
     Yields:
         A path next to the target that does not exist yet.
@@ -64,7 +64,7 @@ def open_atomic_output(
 
 @contextlib.contextmanager
 def _name_target_in_errors(target: Target) -> Iterator[None]:
-    """Convert errors about a temporary path in the workspace into errors that name the target."""
+    """Convert errors about a temporary path, raised in the ``with`` block, into errors that name the target."""
     try:
         yield
     except ExportError as e:

@@ -26,12 +26,12 @@ class Input(NamedTuple):
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the input at a path."""
+        """Return the input at a path, with its current device and inode number."""
         absolute = Path(path).absolute()
         return cls(absolute, _read_file_identity(absolute))
 
     def is_or_contains(self, file: os.stat_result) -> bool:
-        """Return whether a file is this input, or is inside this input folder at any depth."""
+        """Return whether a file is this input or, if the input is a folder, is inside it at any depth."""
         identity = (file.st_dev, file.st_ino)
         return identity in (self.identity, _read_file_identity(self.path)) or identity in _list_file_identities(
             self.path

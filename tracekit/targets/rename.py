@@ -1,4 +1,4 @@
-"""Rename a file without replacing another one, and exchange two files, atomically if the system supports it."""
+"""Rename a file without replacing an existing one, and exchange two files, atomically if the system supports it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def exchange_paths(first: Path, second: Path) -> bool:
 
 
 def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
-    """Rename a file by a system call with the given flag, and return True. If the flag is unsupported, return False."""
+    """Rename a file by a system call with a flag, and return True. If the flag is not supported, return False."""
     rename = _find_c_rename_function()
     if rename is None:
         return False

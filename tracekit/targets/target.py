@@ -1,4 +1,4 @@
-"""The target of an output: check whether it may be written or replaced, and rename the output to it."""
+"""Check whether the target of an output may be written or replaced, and rename the output to its target."""
 
 from __future__ import annotations
 
@@ -54,14 +54,16 @@ class Target:
         existing = self._stat_or_none()
         if existing is None:
             if not self.resolved.parent.is_dir():
-                raise self._export_error("the folder of the output does not exist", f"create {self.resolved.parent}")
+                raise self._create_export_error(
+                    "the folder of the output does not exist", f"create {self.resolved.parent}"
+                )
         elif stat.S_ISDIR(existing.st_mode):
             self._check_folder(existing)
         else:
             self._check_file(existing)
 
     def rename_output(self, temporary_path: Path, *, workspace: Path) -> None:
-        """Move the complete output from its temporary path to the path of the target.
+        """Rename the complete output from its temporary path to the path of the target.
 
         Args:
             temporary_path: Temporary path of the complete output.
@@ -75,7 +77,7 @@ class Target:
             self._replace_in_two_renames(temporary_path, workspace)
 
     def _replace_in_two_renames(self, temporary_path: Path, workspace: Path) -> None:
-        """Move the old folder into the workspace and then rename the output.
+        """Move the old folder into the workspace, and then rename the output to the path of the target.
 
         If the second rename fails, the old folder is moved back at once or when the workspace is cleaned up.
         """
@@ -92,29 +94,31 @@ class Target:
     def _check_file(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing file."""
         if (kind := find_special_file_kind(existing.st_mode)) is not None:
-            raise self._export_error(
-                f"this is {kind}, but only regular files can be replaced",
+            raise self._create_export_error(
+                f"{kind} exists at this path, but only regular files can be replaced",
                 "choose another name, or - for standard output",
             )
         if (read := next((i for i in self._inputs if i.is_or_contains(existing)), None)) is not None:
             is_input = read.identity == (existing.st_dev, existing.st_ino)
             reason = "this file is being read" if is_input else "this file is part of the input"
-            raise self._export_error(f"{reason}, so it cannot be replaced", _OTHER_NAME)
+            raise self._create_export_error(f"{reason}, so it cannot be replaced", _OTHER_NAME)
         self._check_overwrite()
         if self._is_exported_file is not None:
-            raise self._export_error("this is a file, but the output is a folder", _OTHER_NAME)
+            raise self._create_export_error("a file exists at this path, but the output is a folder", _OTHER_NAME)
 
     def _check_folder(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing folder."""
         if any(i.is_inside(existing) for i in self._inputs):
-            raise self._export_error("this folder contains the input, so it cannot be replaced", _OTHER_NAME)
+            raise self._create_export_error("this folder contains the input, so it cannot be replaced", _OTHER_NAME)
         if self._is_exported_file is None:
-            raise self._export_error("this is a folder, but the output is a file", "pass the name of a file")
+            raise self._create_export_error(
+                "a folder exists at this path, but the output is a file", "pass the name of a file"
+            )
         self._check_overwrite()
         if foreign := self._list_foreign_names(self._is_exported_file):
             names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")
             message = f"this folder contains files that tracekit did not write: {names}"
-            raise self._export_error(message, "choose another name, or delete the folder yourself")
+            raise self._create_export_error(message, "choose another name, or delete the folder yourself")
 
     def _list_foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
         """Return the names of up to ``_MAX_NAMES`` entries of the output folder that tracekit did not write."""
@@ -125,13 +129,13 @@ class Target:
             return sorted(itertools.islice(foreign, _MAX_NAMES))
 
     def _check_overwrite(self) -> None:
-        """Check that the user allowed an existing target to be replaced.
+        """Check that the user allowed tracekit to replace an existing target.
 
         Raises:
-            ExportError: The user did not allow it.
+            ExportError: The user did not allow the replacement.
         """
         if not self._overwrite:
-            raise self._export_error("the output already exists", "overwrite it with -f or overwrite=True")
+            raise self._create_export_error("the output already exists", "overwrite it with -f or overwrite=True")
 
     def _stat_or_none(self) -> os.stat_result | None:
         """Return the result of ``os.stat`` for the target. Return None if the target does not exist."""
@@ -140,8 +144,8 @@ class Target:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _export_error(self, message: str, hint: str) -> ExportError:
-        """Return an ``ExportError`` about the target, which names its path as the user wrote it."""
+    def _create_export_error(self, message: str, hint: str) -> ExportError:
+        """Return an ``ExportError`` that names the path of the target as the user wrote it."""
         return ExportError(message, path=self.path, hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""Hidden temporary folders for output. Folders that a killed process left behind are deleted later."""
+"""Hidden temporary folders, called workspaces, for outputs. Those of killed processes are deleted later."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAUSE_S = 0.01
 
 @contextlib.contextmanager
 def create_workspace(parent: Path) -> Iterator[Path]:
-    """Create a temporary folder, and delete it at the end, even if a signal ends the program.
+    """Yield a new temporary folder, which is deleted at the end, even if a signal ends the program.
 
     Workspaces that killed processes left behind in the same parent are deleted first. A workspace in use is locked, and
     the system releases the lock when the process ends.
@@ -63,7 +63,7 @@ def create_workspace(parent: Path) -> Iterator[Path]:
 
 
 def is_in_workspace(path: str) -> bool:
-    """Return whether a path is inside a workspace."""
+    """Return whether a path is that of a temporary folder for outputs, or is inside one."""
     return any(_NAME.fullmatch(part) for part in Path(path).parts)
 
 
