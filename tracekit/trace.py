@@ -91,7 +91,7 @@ def load(
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     opened = OpenedFile.from_source(source, reader, via, cache=uses_cache(cache))
-    reader = opened.reader(source)
+    reader = opened.create_reader(source)
     recorded = RecordedTables(opened, opened=opened.open_unchecked(reader, source), path=source.path)
     return Trace(Plan(recorded), path=source.path, format=reader.format)
 
@@ -303,9 +303,10 @@ class Trace:
         Args:
             key_op: Id or name of the op that delimits iterations. If None, the key op of the dialect is used or, if the
                 dialect has none, an op that repeats.
-            iterations: First and last iteration to aggregate, both inclusive. Either may be None.
-            dialect: Name of the conventions by which the ranges are written, such as ``pyprof``. If None,
-                it is detected.
+            iterations: First and last iteration to aggregate, both inclusive. None stands for the first or the last
+                iteration of the capture.
+            dialect: Name of the conventions by which the ranges are written, such as ``pyprof``. If None, the dialect
+                is detected.
             tensor_cores: ``extended`` detects all kernels that are known to use Tensor Cores. ``dlprof`` computes
                 everything as DLProf 1.8.0 did, including iterations, means over GPUs and findings.
 
@@ -459,9 +460,12 @@ class Trace:
     def join_graph(self, graph: Trace) -> Trace:
         """Join the nodes of a graph with the ops of this capture.
 
-        An op is matched with the first of these nodes that exists: the node with the same name, the node whose name
-        differs only in characters that node names cannot contain, the node whose name ends with the op name or is
-        itself the end of the op name, or the scope or node that contains the op.
+        An op is matched with the first of these nodes that exists:
+
+        - the node with the same name,
+        - the node whose name differs only in characters that node names cannot contain,
+        - the node whose name ends with the op name or is itself the end of the op name,
+        - the scope or node that contains the op.
 
         Args:
             graph: A trace with a graph, loaded from a GraphDef, a SavedModel or an event file. It has to stay open
@@ -525,8 +529,9 @@ class Trace:
         not in ``tables`` are empty for correlation as well.
 
         Args:
-            time: Select rows that overlap ``[a, b)`` in ns since the trace origin. Either end may be None. Nsight
-                Compute results have no times and are always selected, with a warning if the trace has no kernels.
+            time: Select rows that overlap ``[a, b)`` in ns since the trace origin. An end that is None does not
+                restrict the selection. Nsight Compute results have no times and are always selected, with a warning
+                if the trace has no kernels.
             devices: Select GPU activities of these devices.
             domains: Select NVTX ranges and marks of these domains. "" is the default domain.
             min_duration_ns: Select rows with at least this duration in ns.
@@ -677,15 +682,15 @@ class Trace:
         return len(self.tables)
 
     def __repr__(self) -> str:
-        return f"<tracekit.Trace {self._description().to_line()}>"
+        return f"<tracekit.Trace {self._build_description().to_line()}>"
 
     def _repr_html_(self) -> str:
-        return self._description().to_html()
+        return self._build_description().to_html()
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.tables
 
-    def _description(self) -> Description:
+    def _build_description(self) -> Description:
         """Return a description of the trace, without metadata that cannot be read or takes long to compute."""
         basic = Description(self.format, self.path)
         if not self._plan.source.is_open:
@@ -816,7 +821,7 @@ def write_table(
 
 
 def read_launch_metadata(trace: Trace) -> Launch:
-    """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
+    """Return the recorded rank variables, such as ``RANK``, and the recorded host of the profiled program."""
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 

@@ -103,13 +103,13 @@ def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) ->
         check_polars_can_run()
         with memory.limit_memory(limit):
             table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
-            frame = _to_frame_without_copy(table if n_rows is None else table.slice(0, n_rows), string_columns)
+            frame = _convert_to_frame(table if n_rows is None else table.slice(0, n_rows), string_columns)
         yield frame if predicate is None else frame.filter(predicate)
 
     return register_io_source(read, schema=schema)
 
 
-def _to_frame_without_copy(table: pa.Table, string_columns: Collection[str] = ()) -> pl.DataFrame:
+def _convert_to_frame(table: pa.Table, string_columns: Collection[str] = ()) -> pl.DataFrame:
     """Return an Arrow table as a polars DataFrame. Chunks are joined only if the table fits into the memory budget.
 
     The columns ``string_columns`` are returned as String. Their strings share memory with the dictionaries.
@@ -123,7 +123,7 @@ def _to_frame_without_copy(table: pa.Table, string_columns: Collection[str] = ()
         others = table.drop_columns([column.name for column in strings])
         frame = pl.DataFrame(strings)
         if others.column_names:
-            frame = frame.hstack(_to_frame_without_copy(others))
+            frame = frame.hstack(_convert_to_frame(others))
         return frame.select(table.column_names)
     if table.nbytes <= memory.compute_memory_budget():
         return pl.DataFrame(table)

@@ -76,7 +76,7 @@ class Plots:
         return self._rows.gpu_utilization()
 
     def time_breakdown(self, *, dark: bool = False) -> Figure:
-        """Draw the breakdown of the time of the aggregated iterations into parts, averaged over the GPUs in use.
+        """Draw how much time the aggregated iterations spent in each part, averaged over the GPUs in use.
 
         Each moment is attributed to the first of these parts that is active: Tensor Core kernels, kernels without
         Tensor Cores, memory operations, the data loader, I/O, and ops on the CPU. Time in which none of them is active
@@ -169,7 +169,7 @@ class Plots:
         return bars.draw_top_ops(ops.head(_clip_bar_count(n)), metric, dark=dark)
 
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
-        """Draw the total duration of the kernels with the longest total duration, by kernel name.
+        """Draw the kernels with the longest total duration, grouped by kernel name.
 
         If the capture has no kernels, the kernels that Nsight Compute profiled are drawn.
 
@@ -353,7 +353,9 @@ class Plots:
         process: int | None = None,
         thread: int | None = None,
     ) -> pl.DataFrame:
-        """Return the weight of each function in the call stacks that ``stacks`` draws. The arguments are the same.
+        """Return the weight of each function in the call stacks that ``stacks`` draws.
+
+        The arguments are those of ``stacks``.
 
         Returns:
             One row per function, the one with the largest weight first. The columns are ``name``, ``module`` (null if

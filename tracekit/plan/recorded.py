@@ -170,7 +170,7 @@ class RecordedTables(Tables):
                 self._opened.close()
 
     def reopen(self) -> RecordedTables:
-        """Return a separate object for the same origin, which is opened again on first use.
+        """Return a separate object for the same origin, which opens the origin again on first use.
 
         If the origin is a capture that cannot be opened again, return this object.
         """
@@ -196,10 +196,10 @@ class RecordedTables(Tables):
             message = f"table {name!r} had {rows} rows when it was first read, but now it has {checked.num_rows}"
             raise SchemaError(message, path=self.path)
         cached.update(zip(columns, map(compact_if_all_null, checked.columns), strict=True))
-        self._warn_of_negative_durations(name, cached)
+        self._warn_about_negative_durations(name, cached)
         memory.release_pages()
 
-    def _warn_of_negative_durations(self, name: str, cached_columns: dict[str, pa.ChunkedArray]) -> None:
+    def _warn_about_negative_durations(self, name: str, cached_columns: dict[str, pa.ChunkedArray]) -> None:
         """Warn about rows that end before they start, once both time columns of a table are cached."""
         import pyarrow.compute as pc
 

@@ -123,7 +123,7 @@ def open_remote(
             source = Source(copy)
             reader = detection.detect_reader(source) if format is None else registry.reader(format)
             opened = OpenedFile.from_source(source, reader, via)
-            capture = opened.open_unchecked(opened.reader(source), source)
+            capture = opened.open_unchecked(opened.create_reader(source), source)
         origin = RemoteFile(url, opened.format, via, source.size)
         return origin, RemoteCapture(capture, temporary.pop_all(), copy, url)
 

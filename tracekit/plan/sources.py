@@ -94,9 +94,9 @@ class OpenedFile:
             raise FileNotFoundError(2, os.strerror(2), str(self.path))
         if Stamp.from_path(self.path) != self.stamp:
             raise TracekitError("the file has changed since the trace was loaded", path=self.path, hint="load it again")
-        return self.open_unchecked(self.reader(source), source)
+        return self.open_unchecked(self.create_reader(source), source)
 
-    def reader(self, source: Source) -> Reader:
+    def create_reader(self, source: Source) -> Reader:
         """Return the reader that opens the file.
 
         Raises:

@@ -102,7 +102,7 @@ class Stage(Tables):
             if missing := [c for c in added if c not in cached]:
                 check_polars_can_run()
                 self.prefetch({name: columns})
-                cached.update(self._conform(name, self.compute(name, missing)))
+                cached.update(self._check_computed_columns(name, self.compute(name, missing)))
                 memory.release_pages()
             arrays = {c: cached[c] for c in added}
         if len(arrays) < len(set(columns)):
@@ -134,7 +134,7 @@ class Stage(Tables):
         below = set(self.find_base(name).schema(name).names)
         return [c for c in dict.fromkeys(columns) if c not in below]
 
-    def _conform(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
+    def _check_computed_columns(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Check computed columns against the schema, and return them by name."""
         conformed = schemas.conform(computed, self.schema(name), computed.column_names)
         if memory.is_large(conformed.nbytes):
@@ -235,7 +235,7 @@ class NcuJoined(Stage):
         self._metric_names = metrics
 
     def find_base(self, name: str) -> Tables:
-        """Return the tables of the Nsight Compute results if ``name`` is one of them, else the underlying tables."""
+        """Return the Nsight Compute results if they contain the table ``name``, otherwise the underlying tables."""
         return self._results if name.startswith(NCU_PREFIX) else self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -306,8 +306,8 @@ class SharedRollup:
         Args:
             events: Tables with the events that are rolled up.
             aggregation: Parameters of the roll-up.
-            same_ops: Another roll-up of the same events, whose ops are reused. It may differ only in key op and
-                iterations. If None, the ops are computed.
+            same_ops: Another roll-up of the same events, whose ops are reused. Only its key op and its iterations may
+                differ. If None, the ops are computed.
         """
         self.aggregation = aggregation
         self._events = events
@@ -386,7 +386,7 @@ class GraphJoined(Stage):
         self._ops = ops
 
     def find_base(self, name: str) -> Tables:
-        """Return the tables of the graph if ``name`` is the table of its nodes or edges, else the underlying tables."""
+        """Return the tables of the graph if they contain the table ``name``, otherwise the underlying tables."""
         return self._graph if name in GRAPH else self._base
 
     def schema(self, name: str) -> TableSchema:

@@ -60,7 +60,7 @@ def _select_tables(plan: Plan, tables: Tables) -> Tables:
 
 
 def _get_shared_rollup(plan: Plan) -> SharedRollup:
-    """Return the roll-up of a plan, which plans with equal row filters and parameters share.
+    """Return the roll-up of a plan. Plans with equal row filters and parameters share one roll-up.
 
     The roll-up is computed from the selected rows of all tables.
     """

@@ -152,7 +152,7 @@ class TraceView:
         )
 
     def _create_report_frames_unless_same(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
-        """Return a function that returns tables of a plan as LazyFrames. If the plan is that of this trace, return None."""
+        """Return a function that returns tables of a plan as LazyFrames, or None for the plan of this trace itself."""
         return None if plan == self.plan else _create_report_frames(get_tables(plan))
 
     def analyze(self, rule: str) -> ReportTable:
@@ -197,7 +197,7 @@ class TraceView:
             name: ``dlprof`` for the database of DLProf 1.8.0, in which the rowid of a row is its row number, counted
                 from 1. ``graph`` for the graph of ops, with the statistics of each op.
             in_background: Whether tables that take long may still be computed in another thread when the method
-                returns. Accessing such a table waits for it.
+                returns. Accessing a table that is not complete waits for it.
 
         Raises:
             UnknownFormatError: The model does not exist.

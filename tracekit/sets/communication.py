@@ -44,7 +44,7 @@ def list_clock_conversions(traces: TraceSet) -> pl.DataFrame:
 
 
 def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
-    """Compute tables for every rank, and return them concatenated, by table name, with an additional column ``rank``."""
+    """Compute tables for every rank, and return the rows of all ranks by table name, with a column ``rank``."""
     import polars as pl
 
     results = traces.map(functools.partial(_compute_tables, function))
@@ -61,7 +61,7 @@ def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
 
 
 def _compute_tables_of_empty_trace(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
-    """Return the tables that a function computes for a trace without rows, each with its name."""
+    """Return the names and the tables that a function computes for a trace without rows."""
     return function(Trace.from_tables({}).frame).items()
 
 

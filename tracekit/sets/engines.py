@@ -196,7 +196,7 @@ class _Pool(NamedTuple):
 
 
 def _create_process_pool(jobs: int) -> ProcessPoolExecutor:
-    """Return a pool of spawned processes, which inherit no state of this process, unlike forked ones."""
+    """Return a pool of spawned processes. Unlike forked processes, they inherit no state of this process."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 

@@ -36,7 +36,8 @@ class Evidence:
 
     Attributes:
         source: Name of the source in messages, such as ``MPI`` or ``the variable RANK``.
-        ranks: Ranks according to the source, ascending. A capture of several processes may have several.
+        ranks: Ranks according to the source, ascending. A capture of several processes may have several
+            ranks.
         size: Number of ranks of the job according to the source. None if the source does not state it.
     """
 
@@ -128,7 +129,7 @@ def read_leading_rank_metadata(source: Source, reader: Reader) -> RecordedMetada
 
 
 def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
-    """Read the metadata that a capture records about its rank and its job."""
+    """Return the metadata that a capture records about its rank and its job."""
     info = trace.info
     prefetch(
         trace,

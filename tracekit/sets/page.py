@@ -100,7 +100,7 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
     """Return an HTML page that shows the ranks of a set side by side.
 
     Args:
-        traces: The set.
+        traces: The set of profiles.
         progress: Callback that receives the number of profiles read so far and the number of all profiles.
 
     Raises:
@@ -121,7 +121,7 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
 
 
 def serialize_recipe_figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
-    """Return the figures of a recipe as JSON objects for plotly, by figure name, without the template of the page.
+    """Return the figures of a recipe as JSON objects for plotly, by figure name, without their templates.
 
     Args:
         tables: The tables of the recipe by name.
@@ -181,7 +181,10 @@ def _build_utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section
 
 
 def _build_pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
-    """Yield the section on when each rank ran the kernel with the longest total time, or nothing without kernels."""
+    """Yield the section on when each rank ran the longest kernel, or nothing if no kernels were recorded.
+
+    The longest kernel is the one with the longest total time over all ranks.
+    """
     kernels = tables["cuda_gpu_kern_sum"]["all_stats"].sort("Sum", descending=True, maintain_order=True)
     if kernels.is_empty():
         return

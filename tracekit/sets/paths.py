@@ -50,7 +50,7 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
-    """Return the captures that paths and URLs refer to, as a mapping from path to URL, which is None for local files.
+    """Return the path of each capture that paths and URLs refer to, with its URL, or None for a local file.
 
     Args:
         paths: A file, a folder of captures, a pattern, or several of them, as for ``expand_paths``. A URL with a scheme

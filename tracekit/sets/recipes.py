@@ -203,7 +203,7 @@ def _find_common_time_axis(
     durations = [duration for _, duration in times.values()]
     if option_values["align"] != "yes" or len(traces) == 1 or not times:
         return None, max(durations, default=0)
-    starts = [_check_start_is_recorded(member, start) for member, (start, _) in times.items()]
+    starts = [_require_recorded_start(member, start) for member, (start, _) in times.items()]
     origin = min(starts)
     return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
 
@@ -230,7 +230,7 @@ def _read_start_and_duration(trace: Trace) -> tuple[int | None, int]:
     return origin, (trace.span() or (0, 0))[1] if duration is None else duration
 
 
-def _check_start_is_recorded(member: Member, start: int | None) -> int:
+def _require_recorded_start(member: Member, start: int | None) -> int:
     """Return the UTC start of a profile unchanged, or raise an error if it is not recorded.
 
     Raises:
@@ -246,7 +246,10 @@ def _check_start_is_recorded(member: Member, start: int | None) -> int:
 
 
 def _build_file_name_table(traces: TraceSet) -> pl.DataFrame:
-    """Return the file name without suffix of each rank. Ranks other than 0, 1, 2 and so on are in a column ``Rank``."""
+    """Return a table with the file name of each rank, without suffix.
+
+    The table has a column ``Rank``, unless the ranks are 0, 1, 2 and so on.
+    """
     import polars as pl
 
     files = pl.DataFrame(

@@ -274,7 +274,7 @@ class TraceSet:
         return self.engine.map(self.function_of_member(function), self.captures)
 
     def function_of_member(self, function: Callable[[Trace], Result]) -> Callable[[Member], Result]:
-        """Return a function that calls ``function`` with the trace of a member, after the operations of the set."""
+        """Return a function that opens a member's trace, applies the set's operations, and calls ``function``."""
         return functools.partial(call_with_trace, function, self._operations)
 
     def schema(self, name: str) -> schemas.TableSchema:
@@ -412,7 +412,7 @@ class TraceSet:
             metrics: GPU metrics to summarize.
             align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
             delay: Maximum delay between kernels in µs. If a kernel was launched before the previous activity of its
-                stream ended, idle time between them that is shorter is attributed to the delay between kernels.
+                stream ended, shorter idle time between these two is attributed to the delay between kernels.
             steps: Steps of the PyTorch profiler whose activities are counted.
 
         Returns:
@@ -528,7 +528,8 @@ class TraceSet:
 
         Args:
             key_op: Id or name of the op that delimits iterations.
-            iterations: First and last iteration to aggregate, both inclusive. Either may be None.
+            iterations: First and last iteration to aggregate, both inclusive. None stands for the first or the last
+                iteration of the profile.
             dialect: Name of the conventions by which the ranges are written. If None, it is detected in every rank.
             tensor_cores: ``extended`` or ``dlprof``, as for ``Trace.rollup``.
 
@@ -554,7 +555,8 @@ class TraceSet:
 
         Args:
             ranks: Ranks to select. If None, all ranks are selected.
-            time: Select rows that overlap ``[a, b)`` in ns since the origin of the profile. Either end may be None.
+            time: Select rows that overlap ``[a, b)`` in ns since the origin of the profile. An end that is None does
+                not restrict the selection.
             devices: Select GPU activities of these devices.
             domains: Select NVTX ranges and marks of these domains.
             min_duration_ns: Select rows with at least this duration in ns.
@@ -640,7 +642,7 @@ class TraceSet:
         return tuple(Input.from_path(member.path) for member in self.captures if member.url is None)
 
     def close(self) -> None:
-        """Do nothing, because a set leaves no profile open. The method exists so that a set can be used like a trace."""
+        """Do nothing, because a set leaves no profile open. With this method, a set can be used like a trace."""
 
     def __enter__(self) -> Self:
         return self

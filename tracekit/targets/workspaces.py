@@ -1,4 +1,4 @@
-"""Hidden temporary folders, called workspaces, for outputs. Those of killed processes are deleted later."""
+"""Create hidden temporary folders (workspaces) for outputs. Workspaces of killed processes are deleted later."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _lock_workspace(folder: Path, stack: contextlib.ExitStack) -> bool:
 
 
 def _delete_abandoned_workspaces(parent: Path) -> None:
-    """Delete the workspaces in a folder that belong to processes that have ended."""
+    """Delete the workspaces in a folder whose processes have ended."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
