@@ -57,9 +57,9 @@ def test_blocks_of_a_table_are_those_of_its_frame(
             doubled = map_rows(added, pl.col("n") + pl.col("more"), np.int64)
             assert [part.is_null(n) for n in schema] == [kept[n].null_count() == kept.height for n in schema]
         assert (part.height, joined.height) == (kept.height, 2 * kept.height)
-        assert part.block(slice(0, kept.height), ["text", "n"]).equals(kept.select("text", "n"))
+        assert part.read_block(slice(0, kept.height), ["text", "n"]).equals(kept.select("text", "n"))
         middle = slice(kept.height // 2, kept.height + kept.height // 2)
-        assert joined.block(middle, list(schema)).equals(pl.concat([kept, kept])[middle])
+        assert joined.read_block(middle, list(schema)).equals(pl.concat([kept, kept])[middle])
         assert doubled.tolist() == (kept["n"] * 3).to_list()
 
 
@@ -68,7 +68,7 @@ def test_chunks_whose_dictionaries_are_slices_of_one_array_keep_their_strings() 
     codes = pa.array([0, 1], pa.int32())
     chunks = [pa.DictionaryArray.from_arrays(codes, words[start : start + 2]) for start in (0, 2)]
     rows = TableRows(pa.table({"name": pa.chunked_array(chunks)}))
-    assert rows.block(slice(0, 4), ["name"]).to_series().to_list() == words.to_pylist()
+    assert rows.read_block(slice(0, 4), ["name"]).to_series().to_list() == words.to_pylist()
 
 
 def test_events_whose_keys_have_the_same_track_do_not_overlap_on_a_lane() -> None:
@@ -76,5 +76,5 @@ def test_events_whose_keys_have_the_same_track_do_not_overlap_on_a_lane() -> Non
     starts, registry = np.array([0, 5, 5, 10]), LaneRegistry(TrackNames({}, {}, {}, {}, {}))
     placement = Placement(("domain",), lambda _, domain: Track(TrackGroup(1, "", ()), domain or ""))
     numbers = layout.assign_lane_ids(FrameRows(keys), (starts, starts + 10), placement, registry).tolist()
-    names = {thread.lane_id: thread.name for thread in registry.threads()}
+    names = {thread.lane_id: thread.name for thread in registry.iterate_threads()}
     assert [names[n] for n in numbers] == ["", " · lane 2", "a", ""]

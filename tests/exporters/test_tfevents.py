@@ -354,7 +354,7 @@ def test_legal_names_stay() -> None:
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
-        with pytest.raises(ExportError, match="the name of the folder contains 'tfevents'"):
+        with pytest.raises(ExportError, match="the name of the output folder must not contain 'tfevents'"):
             trace.export(tmp_path / "a.tfevents", format="tfevents")
         with pytest.raises(UnknownFormatError, match="'wall' is not a valid value of the option time"):
             exported(trace, tmp_path, time="wall")

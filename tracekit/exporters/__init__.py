@@ -1,1 +1,1 @@
-"""Exporters, with one module or package per format. Each of them defines a constant ``EXPORTER``."""
+"""Built-in exporters. The module or package of each format defines the constant ``EXPORTER``."""

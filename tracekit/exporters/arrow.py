@@ -1,4 +1,4 @@
-"""Export one uncompressed Arrow IPC file per table, which has the declared schema and can be memory-mapped."""
+"""Export one uncompressed Arrow IPC file per table, with the declared schema. The files can be memory-mapped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether a file looks like an output of this exporter: its name is the table name in its Arrow schema."""
+    """Return whether this exporter probably wrote a file: its stem is the table name in its Arrow schema."""
     from pyarrow import ArrowException, ipc
 
     if path.suffix != ".arrow":

@@ -1,9 +1,9 @@
-"""Export one CSV file per table for spreadsheets and scripts, according to RFC 4180 with LF as line end.
+"""Export one CSV file per table for spreadsheets and scripts, as specified by RFC 4180 but with LF line endings.
 
-Null is written as an empty field, and an empty string as ``""``. Integers are exact, floats have the shortest text
-that reads back as the same value, and bytes are hexadecimal. CSV files contain no types or units. To preserve them,
-export Parquet or Arrow files. With the option ``spreadsheet=yes``, an apostrophe precedes strings that a spreadsheet
-would interpret as formulas.
+Null is written as an empty field, and an empty string as ``""``. Integers are exact. Floats are written as the
+shortest text that reads back as the same value, and binary values as hexadecimal digits. CSV files contain no types or
+units. To preserve them, export Parquet or Arrow files. With the option ``spreadsheet=yes``, an apostrophe precedes
+strings that a spreadsheet would interpret as formulas.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether a file looks like an output of this exporter: it has the name and the header of a declared table.
+    """Return whether this exporter probably wrote a file: the file has the name and header of a declared table.
 
-    In the tables of a set of traces, ``rank`` is the first column.
+    The tables of a set of traces have the additional first column ``rank``.
     """
     table = schemas.tables().get(path.stem)
     if path.suffix != ".csv" or table is None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Database(contextlib.AbstractContextManager["Database"]):
-    """An SQLite database that is being written.
+    """An SQLite database to which Arrow tables are written.
 
-    It has no journal, so a failed write may damage it. It must therefore be created at a temporary path.
+    The database has no journal, so a failed write may damage it. Create it at a temporary path.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class Database(contextlib.AbstractContextManager["Database"]):
                 cursor.execute(statement)
 
     def insert(self, table: str, rows: Any) -> None:
-        """Insert the rows of an Arrow table into a table with the same columns.
+        """Insert the rows of an Arrow table into a database table with the same columns.
 
         Raises:
             ExportError: The database cannot be written.
@@ -69,7 +69,7 @@ class Database(contextlib.AbstractContextManager["Database"]):
 
 @contextlib.contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Convert errors of SQLite and of its driver to an ``ExportError``."""
+    """Convert errors of SQLite and of its ADBC driver to ``ExportError`` in a ``with`` statement."""
     from adbc_driver_manager import dbapi
 
     try:

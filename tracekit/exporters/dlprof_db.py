@@ -1,8 +1,8 @@
-"""Export the SQLite database of DLProf 1.8.0, which the DLProf viewer opens.
+"""Export an SQLite database in the format of DLProf 1.8.0, for the DLProf viewer.
 
 ``schemas/dlprof`` declares the tables and views, and ``model("dlprof")`` of the trace contains the rows. ADBC inserts
-the rows without converting them to Python objects. The tables are created in the same order as by DLProf, followed by
-the indexes and views. The user, host, time and command are empty unless they are set by options.
+the rows without converting them to Python objects. Tables are created in the same order as in DLProf, and indexes and
+views after them. The user, host, time and command are empty unless options set them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _FINDINGS = "expert_systems_feedback"  # computed while other tables are written
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
-    """Write a trace as a DLProf database."""
-    tables = _apply_options(view.model("dlprof", in_background=True), options or {})
+    """Write a trace as an SQLite database in the format of DLProf."""
+    tables = _set_option_values(view.model("dlprof", in_background=True), options or {})
     total, written = sum(tables[name].height for name in tables if name != _FINDINGS), 0
     with Database(path) as database:
         _run_scripts(database, "tables")
@@ -49,14 +49,14 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
             rows = tables[name]
             total += rows.height if name == _FINDINGS else 0
             for batch in rows.iter_slices(_BATCH_ROWS) if rows.height else ():
-                database.insert(name, _to_sqlite_types(batch))
+                database.insert(name, _convert_to_sqlite_types(batch))
                 written += batch.height
                 progress(written, total)
         _run_scripts(database, "indexes", "views")
 
 
-def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> Mapping[str, pl.DataFrame]:
-    """Return the tables with the values of the export options, such as ``user``, in all rows of their columns."""
+def _set_option_values(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> Mapping[str, pl.DataFrame]:
+    """Return the tables after writing the value of each export option, such as ``user``, to all rows of its columns."""
     import polars as pl
 
     updated: dict[str, pl.DataFrame] = {}
@@ -67,7 +67,7 @@ def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str
 
 
 def _run_scripts(database: Database, *files: str) -> None:
-    """Run the SQL statements in files of ``schemas/dlprof``, in one transaction.
+    """Run the SQL statements in files of ``schemas/dlprof`` in one transaction.
 
     Args:
         database: The database.
@@ -78,8 +78,8 @@ def _run_scripts(database: Database, *files: str) -> None:
     database.execute("BEGIN", *(s for t in uncommented for s in t.split(";") if s.strip()), "COMMIT")
 
 
-def _to_sqlite_types(rows: pl.DataFrame) -> Any:
-    """Convert rows to an Arrow table whose columns are integers, floats or strings, the types that SQLite supports."""
+def _convert_to_sqlite_types(rows: pl.DataFrame) -> Any:
+    """Return rows as an Arrow table that contains only types that SQLite supports: integers, floats and strings."""
     import polars as pl
 
     sqlite_types = {t: pl.Int64 if t.is_integer() else pl.String for t in rows.dtypes if not t.is_float()}

@@ -34,7 +34,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether a file looks like an output of this exporter: its name is that of a DLProf report."""
+    """Return whether this exporter probably wrote a file: the file has the name of a DLProf report."""
     return path.suffix in (".csv", ".json") and path.stem in map(_choose_file_stem, REPORTS)
 
 
@@ -44,7 +44,7 @@ def _choose_file_stem(report: str) -> str:
 
 
 def _set_summary_values(stem: Path, options: Mapping[str, str]) -> None:
-    """Set the values of options in the existing CSV and JSON files of the summary report.
+    """Write the values of export options to the existing CSV and JSON files of the summary report.
 
     Args:
         stem: Path of the two files, without their suffixes.

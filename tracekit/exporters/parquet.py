@@ -1,4 +1,4 @@
-"""Export one Parquet file per table, which is compressed with zstd and has the declared Arrow schema."""
+"""Export one Parquet file per table, with zstd compression and the declared Arrow schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
 
 class TableWriter:
-    """A Parquet file to which tables are appended. The first table determines which columns are dictionary-encoded."""
+    """Writer that appends tables to a Parquet file. The first table determines the dictionary-encoded columns."""
 
     def __init__(self, path: Path, first: pa.Table) -> None:
         from pyarrow import parquet
@@ -37,7 +37,7 @@ class TableWriter:
         self._writer = parquet.ParquetWriter(self._file, first.schema, **options)
 
     def write(self, table: pa.Table, progress: Progress | None = None) -> None:
-        """Append the rows of a table in new row groups."""
+        """Append the rows of a table to the file as new row groups."""
         for column in self._dictionary_columns:
             table = table.set_column(
                 table.column_names.index(column), table.field(column), table[column].unify_dictionaries()
@@ -58,7 +58,7 @@ class TableWriter:
 
 
 def _choose_dictionary_columns(table: pa.Table) -> list[str]:
-    """Return the names of the columns that are dictionary-encoded in the file.
+    """Return the names of the columns to dictionary-encode in the Parquet file.
 
     Columns with large dictionaries are excluded, because every row group contains the whole dictionary again.
     """
@@ -75,7 +75,7 @@ def _choose_dictionary_columns(table: pa.Table) -> list[str]:
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether a file looks like an output of this exporter: its name is the table name in its Arrow schema."""
+    """Return whether this exporter probably wrote a file: its stem is the table name in its Arrow schema."""
     from pyarrow import ArrowException, parquet
 
     if path.suffix != ".parquet":

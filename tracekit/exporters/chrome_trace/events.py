@@ -36,9 +36,12 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
 
     Args:
         kind: The kind of the events.
-        rows: Columns of the table of the events, and ``lane_id``.
+        rows: The events, with the columns of their table and ``lane_id``.
         lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id. Viewers show a lane as a thread.
-        clock: The conversion of times of the capture to times in the file.
+        clock: The conversion of times in the capture to times in the file.
+
+    Returns:
+        The lines as UTF-8.
     """
     row_args = rows.select(_row_argument_exprs(kind, rows.columns))
     args = f',"args":{{"{kind.key}":'
@@ -59,19 +62,19 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
 
 
 def _row_argument_exprs(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
-    """Return expressions for the arguments that differ from row to row, beginning with the key."""
+    """Return expressions that format the key and the other event arguments that differ from row to row."""
     args = [get_key_arg(kind), *select_available_args(kind.row_args, names), *list_exception_args(kind)]
     return [text.arg_expr(arg).alias(arg.key) for arg in args]
 
 
 def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, suffix: str) -> list[pl.Series]:
-    """Format a time in µs as two string columns: the integer part, and the decimals followed by ``suffix``."""
+    """Return times in µs as two columns: the integer parts, and strings of the decimals followed by ``suffix``."""
     microseconds, rest = text.thousandths_exprs(time, suffix)
     return rows.select(microseconds.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
 
 
 def _format_member(column: pl.Series) -> list[str | pl.Expr]:
-    """Return the strings and expressions that format one member of ``args``. Null values are omitted."""
+    """Return the strings and expressions that format a column as a member of ``args``. Nulls are omitted."""
     lead = f',"{column.name}":'
     if column.null_count() == len(column):
         return []
@@ -83,10 +86,10 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
 def _format_argument_lane_and_name_members(
     kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series
 ) -> list[pl.Series]:
-    """Format the end of each line, which consists of repeated arguments, lane and name, as one or more columns.
+    """Return the end of each JSON line as one or more string columns: the repeated arguments, the lane and the name.
 
-    Each combination of values is formatted once, unless most rows have different names. Columns of many different
-    strings, such as paths of ranges, would result in many combinations and are formatted separately.
+    Each combination of values is formatted once, unless most rows have different names. Columns with many different
+    strings, such as range paths, are formatted separately, because they would result in too many combinations.
     """
     is_null = {name for name in rows.columns if rows[name].null_count() == rows.height}
     args = [
@@ -116,24 +119,24 @@ def _format_argument_lane_and_name_members(
 
 
 def _optional_member_expr(arg: Arg) -> pl.Expr:
-    """Return an expression that formats an argument as a member of ``args``, or as an empty string if it is null."""
+    """Return an expression that formats an argument as a member of ``args``. Null becomes an empty string."""
     return concat_expr([f',"{arg.key}":', text.arg_expr(arg)]).fill_null("")
 
 
-def _has_many_values(rows: pl.DataFrame, names: Collection[str], share: int) -> bool:
-    """Return whether a column has more distinct values than the number of rows divided by ``share``."""
-    return any(rows[name].n_unique() > rows.height // share for name in names)
+def _has_many_values(rows: pl.DataFrame, names: Collection[str], divisor: int) -> bool:
+    """Return whether any of the named columns has more than ``rows.height // divisor`` distinct values."""
+    return any(rows[name].n_unique() > rows.height // divisor for name in names)
 
 
 def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int, name: str) -> memoryview:
-    """Format flows from one event to another as JSON, with two events per flow.
+    """Format flows (arrows from one event to another) as JSON, with a start event and an end event per flow.
 
     Args:
         links: One row per flow with the columns ``from_ns``, ``from_lane_id``, ``to_ns`` and ``to_lane_id``.
         lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id. Viewers show a lane as a thread.
-        clock: The conversion of times of the capture to times in the file.
+        clock: The conversion of times in the capture to times in the file.
         first_id: Id of the first flow. The ids of the following flows are consecutive.
-        name: Name and category of the flows.
+        name: Name of the flows, which is also their category.
     """
 
     def list_flow_end_parts(phase: str, end: str) -> list[str | pl.Expr]:

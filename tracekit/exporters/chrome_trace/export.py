@@ -1,4 +1,4 @@
-"""Write a trace as a Chrome trace file: the events and flows by kind, followed by the names of the tracks."""
+"""Write a trace as a Chrome trace file: first the events and flows by event kind, then the names of the tracks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     first event starts at 0, because viewers cannot show negative times.
 
     Raises:
-        ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
+        ExportError: The trace has no timestamps, because it is a TensorFlow graph or contains Nsight Compute results.
     """
     layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
     check_drawable(view, layout)
@@ -50,7 +50,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
 def write_events(
     file: BatchFile, view: View, layout: Layout, formatter: FlowFormatter
 ) -> Iterator[tuple[EventKind, pl.DataFrame]]:
-    """Write the events and flows of a trace, and yield the events of each kind with their lane ids."""
+    """Write the events and flows of a trace. Yield each event kind with its events and their lane ids."""
     for kind, lane_ids in layout.lane_ids.items():
         rows = read_events(view, kind).with_columns(lane_ids)
         file.write_job_results(_create_event_jobs(kind, rows, layout))
@@ -59,7 +59,7 @@ def write_events(
 
 
 def _create_event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator[Callable[[], memoryview]]:
-    """Yield jobs, each of which formats a batch of events. A slice precedes the slices that are nested in it."""
+    """Yield jobs (functions) that each format a batch of events. A slice precedes the slices nested in it."""
     if kind.placement.nests and kind.phase == kinds.SLICE:
         rows = rows.sort(
             kind.start, columns.duration_expr(kind, layout.clock), descending=[False, True], maintain_order=True
@@ -70,9 +70,9 @@ def _create_event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> I
 
 
 class FlowFormatter:
-    """A formatter of the flows from API calls to the activities that they launched, and between MPI calls.
+    """Formatter of the flows from API calls to the activities that they launched, and of the flows between MPI calls.
 
-    Flows have consecutive ids in the whole file.
+    The ids of the flows are consecutive within the file.
 
     Attributes:
         count: Number of flows in the file so far.
@@ -84,17 +84,17 @@ class FlowFormatter:
         self.count = count
 
     def create_flow_jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
-        """Yield jobs, each of which formats a batch of the flows that end at events of one kind.
+        """Yield jobs (functions) that each format a batch of the flows that end at events of one kind.
 
         Args:
-            kind: The kind of the events. ``kinds.API_CALLS`` must be passed before the kinds of launched activities.
+            kind: The kind of the events. Pass ``kinds.API_CALLS`` before the kinds of launched activities.
             rows: The events, with their lane ids.
         """
         if kind is kinds.API_CALLS:
-            self._calls = flows.read_call_flow_starts(rows)
+            self._calls = flows.select_call_flow_starts(rows)
         if self._calls is not None and kind.launched and "api_call_id" in rows.columns:
-            yield from self._format_batches_of_flows(flows.LAUNCH, flows.read_launch_flows(self._calls, rows))
-        for name, links in flows.read_mpi_flows(kind, rows):
+            yield from self._format_batches_of_flows(flows.LAUNCH, flows.find_launch_flows(self._calls, rows))
+        for name, links in flows.find_mpi_flows(kind, rows):
             yield from self._format_batches_of_flows(name, links)
 
     def _format_batches_of_flows(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
@@ -105,7 +105,7 @@ class FlowFormatter:
 
 
 def _collect_trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
-    """Return the metadata of a trace that is written to the file. It contains no private values."""
+    """Return the trace metadata for the file: the tool, its version, the UTC time of the origin and the time shift."""
     metadata = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:
         metadata["origin_utc_ns"] = str(int(view.info["origin_utc_ns"]) - shift_ns)
@@ -115,12 +115,12 @@ def _collect_trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
 
 
 def format_file_header(metadata: Mapping[str, str]) -> bytes:
-    """Return the beginning of the JSON file, which contains metadata of the trace."""
+    """Return the beginning of the JSON file, including the trace metadata."""
     metadata = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **metadata}
     text = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(metadata, ensure_ascii=False)},"traceEvents":[\n'
     return text.encode()
 
 
 def format_file_footer(metadata: Iterable[str]) -> bytes:
-    """Return the end of the JSON file, which contains the events that name and order the tracks."""
+    """Return the end of the JSON file, including the events that name and order the tracks."""
     return (",\n".join(metadata) + "\n]}\n").encode()

@@ -1,6 +1,6 @@
 """Write several traces to one Chrome trace file, with times on a shared clock and flows between the traces.
 
-One trace is open at a time. ``timeline.parts`` describes the shared clock.
+Only one trace is open at a time. ``timeline.parts`` describes the shared clock.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
 def _find_flow_positions(
     links: pl.DataFrame, part: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
 ) -> Iterator[pl.DataFrame]:
-    """Yield the ids and lanes of the events of one kind at which flows between traces begin or end."""
+    """Yield a frame with the ids and lanes of the events of one kind at which flows between traces begin or end."""
     is_kind = {e: (pl.col(f"{e}_part") == part) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
     ends = [links.filter(is_kind[e])[f"{e}_id"] for e in _ENDS]
     linked = pl.concat(ends).unique()
@@ -87,7 +87,7 @@ def _find_flow_positions(
 def _create_flow_jobs(
     links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, flow_count: int
 ) -> Iterator[Callable[[], memoryview]]:
-    """Yield jobs that each format a batch of flows between traces. Both events of a flow must be drawn."""
+    """Yield jobs (functions) that each format a batch of flows between traces. Both events of a flow must be drawn."""
     lanes = positions["lane"].unique(maintain_order=True).to_frame("lane").with_row_index("lane_id")
     placed = positions.join(lanes, on="lane").drop("lane")
     for end in _ENDS:

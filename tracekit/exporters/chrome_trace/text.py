@@ -24,13 +24,13 @@ def json_string_expr(text: pl.Expr) -> pl.Expr:
 
 
 def thousandths_exprs(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Expr]:
-    """Return expressions for integers divided by 1000: the integer part, and a string with the decimals (``.567``).
+    """Return two expressions for numbers divided by 1000: the integer part, and a string of the decimals (``.567``).
 
     Args:
         number: Non-negative integers, such as times in ns that are written in µs.
         suffix: String that is appended to the decimals. This is faster than a separate concatenation.
     """
-    return number // 1000, pl.lit(_list_three_decimals_before(suffix)).gather(number % 1000)
+    return number // 1000, pl.lit(_list_decimals_with_suffix(suffix)).gather(number % 1000)
 
 
 def _signed_thousandths_expr(number: pl.Expr) -> pl.Expr:
@@ -40,19 +40,19 @@ def _signed_thousandths_expr(number: pl.Expr) -> pl.Expr:
 
 
 @functools.cache
-def _list_three_decimals_before(suffix: str) -> pl.Series:
+def _list_decimals_with_suffix(suffix: str) -> pl.Series:
     """Return the strings ``.000`` to ``.999``, each followed by ``suffix``."""
     return pl.Series([f".{n:03}{suffix}" for n in range(1000)])
 
 
 def arg_expr(arg: Arg) -> pl.Expr:
-    """Return an expression that formats an argument as a JSON string or number. Null remains null."""
+    """Return an expression that formats an argument as a JSON string, number or ``true``. Null remains null."""
     values = [_value_expr(value) for value in arg.values]
     return values[0] if len(values) == 1 else pl.coalesce(value.cast(pl.String) for value in values)
 
 
 def _value_expr(value: Value) -> pl.Expr:
-    """Return an expression that formats one of the alternative values of an argument as a JSON string or number."""
+    """Return an expression that formats an alternative value of an argument as a JSON string, number or ``true``."""
     if value.form == kinds.STRING:
         return json_string_expr(value.expression)
     if value.form == kinds.THOUSANDTHS:
@@ -63,7 +63,7 @@ def _value_expr(value: Value) -> pl.Expr:
 
 
 def concatenate_utf8_bytes(strings: pl.Series) -> memoryview:
-    """Return the concatenated UTF-8 bytes of all strings of a series without copying them."""
+    """Return the UTF-8 bytes of all strings of a series, one after the other."""
     array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
     if not len(array):

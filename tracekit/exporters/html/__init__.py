@@ -1,8 +1,7 @@
-"""Export a self-contained HTML page, which browsers show without network access or other files.
+"""Export a self-contained HTML page that browsers show without network access or other files.
 
-``sections`` selects the content, ``markup`` writes HTML elements, and ``page`` assembles them together with the
-figures, the style sheet and the scripts. The content security policy of the page forbids all requests, and all scripts
-except its own.
+``sections`` selects the content, ``markup`` writes HTML elements, and ``page`` assembles the elements, figures, style
+sheet and scripts. The content security policy of the page forbids all requests, and all scripts except its own.
 """
 
 from __future__ import annotations

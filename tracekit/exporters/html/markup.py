@@ -1,4 +1,4 @@
-"""Write HTML elements. All text is escaped here, so that names in a capture are never interpreted as markup."""
+"""Write HTML elements. All texts are escaped, so names in a capture are never interpreted as markup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Table:
         caption: Caption of the table.
         titles: Titles of the columns.
         rows: Values of the cells, by row. Numbers are written with thousands separators.
-        total: Total number of rows, which is larger than the number of ``rows`` if only the first ones are shown.
+        total: Total number of rows. It is larger than the number of ``rows`` if only the first rows are shown.
         header: Index of the column that contains the row headers.
     """
 
@@ -42,21 +42,21 @@ class Table:
     def from_frame(
         cls, caption: str, frame: pl.DataFrame, columns: Sequence[str] | Mapping[str, str], limit: int, header: str
     ) -> Table:
-        """Return a table of the first rows of a frame.
+        """Return a table of the first rows of a data frame.
 
         Args:
             caption: Caption of the table.
-            frame: The frame.
+            frame: The data frame.
             columns: Names of the columns to show, or a mapping from their names to their titles.
-            limit: Maximum number of rows.
+            limit: Maximum number of rows to show.
             header: Name of the column that contains the row headers.
         """
         titles = columns if isinstance(columns, dict) else {c: c for c in columns}
         shown = frame.head(limit).select(list(titles))
         return cls(caption, list(titles.values()), shown.rows(), frame.height, list(titles).index(header))
 
-    def html(self) -> str:
-        """Return the table as HTML."""
+    def to_html(self) -> str:
+        """Return the table as an HTML element."""
         classes = [_choose_column_class([row[n] for row in self.rows]) for n in range(len(self.titles))]
         titles = zip(self.titles, classes, strict=True)
         head = "".join(f'<th scope="col"{class_}>{escape_text(title)}</th>' for title, class_ in titles)
@@ -82,9 +82,9 @@ class Section:
     Attributes:
         title: Title of the section.
         anchor: Id of the section in links to it.
-        notes: Paragraphs below the heading.
+        notes: Texts of the paragraphs below the heading.
         metadata: Pairs of a label and a value, which are shown as a description list.
-        figures: Figures as JSON objects of plotly, by name.
+        figures: Plotly figures as JSON objects, by name.
         tables: Tables at the end of the section.
         articles: Findings, each with a title, paragraphs, and pairs of a label and a value.
     """
@@ -97,24 +97,24 @@ class Section:
     tables: Sequence[Table] = ()
     articles: Sequence[tuple[str, Sequence[str], Sequence[tuple[str, str]]]] = ()
 
-    def html(self) -> str:
-        """Return the section as HTML."""
+    def to_html(self) -> str:
+        """Return the section as an HTML element."""
         notes = "".join(f"<p>{escape_text(note)}</p>\n" for note in self.notes)
         figures = "".join(format_figure_element(name, drawn) for name, drawn in self.figures.items())
         articles = "".join(format_finding(*parts) for parts in self.articles)
-        tables = "".join(table.html() for table in self.tables)
+        tables = "".join(table.to_html() for table in self.tables)
         content = notes + format_description_list(self.metadata) + figures + articles + tables
         heading = f'<h2 id="{self.anchor}-title">{escape_text(self.title)}</h2>'
         return f'<section id="{self.anchor}" aria-labelledby="{self.anchor}-title">{heading}\n{content}</section>\n'
 
 
 def escape_text(value: str) -> str:
-    """Escape markup, control characters, and characters that change the direction of text."""
+    """Return a text in which markup, control characters and characters that change the text direction are escaped."""
     return html.escape(to_printable(value))
 
 
 def format_cell(value: Any) -> str:
-    """Format a table cell as HTML. Long texts are collapsed, and nulls become empty cells."""
+    """Format a value as the HTML content of a table cell. Long texts are collapsed. None becomes an empty string."""
     if value is None:
         return ""
     if isinstance(value, int | float):
@@ -127,13 +127,13 @@ def format_cell(value: Any) -> str:
 
 
 def format_description_list(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return pairs of a label and a value as an HTML description list, or an empty string if there are none."""
+    """Return pairs of a label and a value as an HTML description list, or an empty string if there are no pairs."""
     items = "".join(f"<div><dt>{escape_text(label)}</dt><dd>{escape_text(value)}</dd></div>" for label, value in pairs)
     return f"<dl>{items}</dl>\n" if items else ""
 
 
 def format_figure_element(name: str, figure: Mapping[str, Any]) -> str:
-    """Return the HTML element into which a figure is drawn. The title of the figure is its accessible description."""
+    """Return the HTML element in which a figure is drawn. The title of the figure is its label for screen readers."""
     layout = figure["layout"]
     height = layout.get("height") or 380
     title = escape_text(layout["title"]["text"])
@@ -142,16 +142,16 @@ def format_figure_element(name: str, figure: Mapping[str, Any]) -> str:
 
 
 def format_finding(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str:
-    """Return the HTML element of a finding, with its title, its paragraphs, and pairs of a label and a value."""
+    """Return a finding as an HTML element with a title, paragraphs, and pairs of a label and a value."""
     written = "".join(f"<p>{escape_text(p)}</p>" for p in paragraphs)
     return f"<article><h3>{escape_text(title)}</h3>{written}{format_description_list(pairs)}</article>\n"
 
 
 def _choose_column_class(values: Sequence[Any]) -> str:
-    """Return the HTML class attribute for the cells of a column, given its values.
+    """Return the HTML ``class`` attribute for the cells of a column.
 
-    The class is ``number`` if a value is a number, or else ``long`` if a value is a long text. The result is an empty
-    string if no value is a number or a long text.
+    The class is ``number`` if the column contains a number, or else ``long`` if the column contains a long text. The
+    result is an empty string if neither is the case.
     """
     if any(isinstance(value, int | float) for value in values):
         return ' class="number"'

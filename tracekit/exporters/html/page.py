@@ -91,14 +91,14 @@ addEventListener("afterprint", redraw);
 
 
 def render_page(contents: Contents) -> str:
-    """Return the HTML of a page with the given content."""
+    """Return the HTML of a page with the given contents."""
     library, data = _escape_script(theme.load_plotly_javascript()), _serialize_figures(contents)
     allowed = (
         f"script-src {_compute_policy_hash(library)} {_compute_policy_hash(SCRIPT)}",
         "style-src 'unsafe-inline'",  # plotly sets style attributes
         "img-src data: blob:",
     )
-    sections = "".join(section.html() for section in contents.sections)
+    sections = "".join(section.to_html() for section in contents.sections)
     body = f"{_build_nothing_to_draw_notice(contents)}{sections}{_build_missing_data_section(contents)}"
     note = (
         "Written by tracekit. Times are in ns since the start of the capture. Percentages, and times and sizes in\n"
@@ -122,7 +122,7 @@ def build_static_page(title: str, sections: Sequence[Section], note: str) -> str
         note: Sentence at the end of the page.
     """
     allowed = (f"style-src {_compute_policy_hash(STYLE)}",)
-    body = "".join(section.html() for section in sections)
+    body = "".join(section.to_html() for section in sections)
     return _build_html_document(
         title, _build_navigation(sections), body, f"<p>{escape_text(note)}</p>", allowed=allowed
     )
@@ -131,15 +131,15 @@ def build_static_page(title: str, sections: Sequence[Section], note: str) -> str
 def _build_html_document(
     title: str, navigation: str, body: str, footer: str, *, allowed: Sequence[str], scripts: str = ""
 ) -> str:
-    """Assemble an HTML document.
+    """Return an HTML document.
 
     Args:
-        title: Title, as text.
+        title: Title, as plain text.
         navigation: Links to the sections, as HTML.
         body: Sections, as HTML.
         footer: Content of the footer, as HTML.
-        allowed: Sources that the content security policy of the page allows.
-        scripts: Script elements.
+        allowed: Directives of the content security policy that allow scripts, styles or images.
+        scripts: Script elements, as HTML.
     """
     policy = "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
     title = escape_text(title)
@@ -171,7 +171,7 @@ def _build_navigation(sections: Sequence[Section]) -> str:
 
 
 def _build_nothing_to_draw_notice(contents: Contents) -> str:
-    """Return an HTML notice that the trace has nothing to draw, or an empty string if the page has figures."""
+    """Return an HTML notice that the capture has nothing to draw, or an empty string if the page has figures."""
     if any(section.figures for section in contents.sections):
         return ""
     content = (
@@ -182,7 +182,7 @@ def _build_nothing_to_draw_notice(contents: Contents) -> str:
 
 
 def _build_missing_data_section(contents: Contents) -> str:
-    """Return an HTML section that lists the data that the capture lacks, or an empty string if it lacks none."""
+    """Return an HTML section that lists the data missing from the capture, or an empty string if none is missing."""
     if not contents.missing:
         return ""
     is_open = "" if any(section.figures for section in contents.sections) else " open"
@@ -214,12 +214,12 @@ def _serialize_figures(contents: Contents) -> str:
 
 
 def _escape_script(script: str) -> str:
-    """Escape JavaScript for a script element, so that it neither ends the element nor begins an HTML comment."""
+    """Escape JavaScript so that the code in a script element neither ends the element nor begins an HTML comment."""
     lines = script.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
     return re.sub(r"<(?=/?script)", r"\\x3c", lines, flags=re.IGNORECASE)
 
 
 def _compute_policy_hash(script: str) -> str:
-    """Return the hash of a script, in the form in which a content security policy allows it."""
+    """Return the SHA-256 hash of a script or style sheet, as the source expression of a content security policy."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"

@@ -49,7 +49,7 @@ class Contents:
     Attributes:
         title: Title of the page.
         sections: Sections with data.
-        missing: Messages about data that the capture lacks, each with a hint. The hint is empty if there is none.
+        missing: Pairs of a message and a hint about data missing from the capture. The hint may be empty.
     """
 
     title: str
@@ -78,10 +78,10 @@ def _choose_page_title(view: View) -> str:
 
 
 class _ContentsBuilder:
-    """A builder of the figures and tables of the page of a trace.
+    """Builder of the figures and tables of a page.
 
-    If the capture lacks the data of a figure or table, the ``MissingTableError`` is appended to ``missing`` instead of
-    being raised.
+    If the capture lacks the data of a figure or table, a ``MissingTableError`` is not raised but appended to
+    ``missing``.
     """
 
     def __init__(self, view: View) -> None:
@@ -90,7 +90,7 @@ class _ContentsBuilder:
         self._rows: dict[str, pl.DataFrame | None] = {}
 
     def draw_figure(self, name: str, **options: Any) -> dict[str, Any]:
-        """Draw a figure, and return a mapping from its name to its plotly JSON object without the template.
+        """Return a mapping from the name of a figure to its plotly JSON object without the template.
 
         The mapping is empty if the capture lacks the data of the figure.
 
@@ -99,7 +99,7 @@ class _ContentsBuilder:
             options: Options of the figure.
         """
         if name in _DRAWN_FROM_ROWS:
-            rows = self.figure_rows(name)
+            rows = self.compute_figure_rows(name)
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
         else:
             drawn = self._compute_unless_missing(lambda: self.view.figure(name, **options))
@@ -111,12 +111,12 @@ class _ContentsBuilder:
 
     @property
     def omits_iterations(self) -> bool:
-        """Whether only some of the iterations are aggregated."""
-        iterations = self.figure_rows("iterations")
+        """Whether some of the iterations are not aggregated."""
+        iterations = self.compute_figure_rows("iterations")
         return iterations is not None and not iterations["is_aggregated"].all()
 
-    def figure_rows(self, name: str) -> pl.DataFrame | None:
-        """Return the data frame that a figure shows, or None if the capture lacks this data. The result is cached."""
+    def compute_figure_rows(self, name: str) -> pl.DataFrame | None:
+        """Return the rows that a figure shows, or None if the capture lacks this data. The result is cached."""
         if name not in self._rows:
             self._rows[name] = self._compute_unless_missing(lambda: self.view.figure_rows(name))
         return self._rows[name]
@@ -130,14 +130,14 @@ class _ContentsBuilder:
         *,
         required_table: str | None = None,
     ) -> list[Table]:
-        """Return a list with one table of the first rows of a report. It is empty if the report has no rows.
+        """Return a list with one table of the first rows of a report, or an empty list if the report has no rows.
 
         Args:
             report: Name of the report.
             caption: Caption of the table.
             columns: Columns of the report to show.
             header_column: Name of the column that contains the row headers.
-            required_table: Name of the table that the report needs. If this table is empty, the report is not computed.
+            required_table: Name of a table that the report needs. If the table is empty, the report is not computed.
         """
         if required_table is not None and not self.view.count(required_table):
             return []
@@ -157,7 +157,7 @@ class _ContentsBuilder:
 
 
 def _build_overview_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    """Yield a section with metadata of the capture, the utilization of its GPUs, and the breakdown of its time."""
+    """Yield a section with metadata of the capture, the GPU utilization and the time breakdown."""
     pairs = [*_list_capture_metadata(builder.view), *_list_time_metadata(builder)]
     figures: dict[str, Any] = {}
     for name in ("gpu_utilization", "time_breakdown", "kernel_time"):
@@ -166,9 +166,9 @@ def _build_overview_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 def _list_capture_metadata(view: View) -> Iterator[tuple[str, str]]:
-    """Yield metadata of the capture and the machine, such as the driver version, as pairs of a label and a value.
+    """Yield metadata of the capture and the machine as pairs of a label and a value, such as the driver version.
 
-    Metadata that the capture does not contain are omitted.
+    Metadata missing from the capture is omitted.
     """
     info = view.info
     for name, label in _METADATA.items():
@@ -194,8 +194,10 @@ _LAST_SECOND = 253_402_300_799
 
 
 def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
-    """Yield metadata of GPU utilization, iterations and GPU time, as pairs of a label and a value."""
-    devices, iterations, kinds = (builder.figure_rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
+    """Yield figures on GPU utilization, iterations and kernel time as pairs of a label and a value."""
+    devices, iterations, kinds = (
+        builder.compute_figure_rows(n) for n in ("gpu_utilization", "iterations", "kernel_time")
+    )
     if devices is not None:
         used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()
         yield "GPU utilization (mean of used GPUs)", f"{sum(used) / len(used) if used else 0:.3f}%"
@@ -222,8 +224,8 @@ def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
 
 
 def _build_overview_tables(builder: _ContentsBuilder) -> list[Table]:
-    """Return a list with the table of the time breakdown. It is empty if the capture lacks the data."""
-    rows = builder.figure_rows("time_breakdown")
+    """Return a list with the table of the time breakdown, or an empty list if the capture lacks the data."""
+    rows = builder.compute_figure_rows("time_breakdown")
     if rows is None:
         return []
     from tracekit.plots.theme import PART_NAMES
@@ -234,7 +236,7 @@ def _build_overview_tables(builder: _ContentsBuilder) -> list[Table]:
 
 
 def _build_advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    """Yield a section with the findings of the report ``advise``, if there are any."""
+    """Yield a section with the findings of the report ``advise``. Yield nothing if there are no findings."""
     findings = builder.view.report("advise").frame()
     articles = [
         (
@@ -258,7 +260,7 @@ def _build_iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
     import polars as pl
 
     figures = builder.draw_figure("iterations")
-    rows = builder.figure_rows("iterations")
+    rows = builder.compute_figure_rows("iterations")
     if rows is not None:
         columns = {
             "iteration": "Iteration",
@@ -285,7 +287,7 @@ def _build_utilization_over_time_section(builder: _ContentsBuilder) -> Iterator[
 
 
 def _build_groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    ops = builder.figure_rows("ops")
+    ops = builder.compute_figure_rows("ops")
     if ops is None:
         return
     metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
@@ -323,7 +325,7 @@ def _build_nsight_compute_section(builder: _ContentsBuilder) -> Iterator[Section
 
 
 def _build_communication_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    """Yield a section with NCCL kernels and MPI calls, if there are any."""
+    """Yield a section with NCCL kernels and MPI calls. Yield nothing if the capture has neither."""
     view = builder.view
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables: list[Table] = []
@@ -335,7 +337,7 @@ def _build_communication_section(builder: _ContentsBuilder) -> Iterator[Section]
 
 
 def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
-    """Return tables of the NCCL kernels by name and of the longest NCCL kernels, or no tables if there are none."""
+    """Return a table of NCCL kernels by name and a table of the longest NCCL kernels, or an empty list without any."""
     import polars as pl
 
     is_collective = pl.col("Name").cast(pl.String).str.contains(_NCCL)
@@ -371,7 +373,7 @@ def _build_api_calls_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 def _build_copies_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures, rows = builder.draw_figure("copies"), builder.figure_rows("copies")
+    figures, rows = builder.draw_figure("copies"), builder.compute_figure_rows("copies")
     if rows is not None:
         columns = {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
         table = Table.from_frame("Memory copies and sets", rows, columns, ROWS, "name")
@@ -383,7 +385,7 @@ def _build_idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
         *("Device ID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
         "Time In It (ns)",
     )
-    figures, rows = builder.draw_figure("idle_causes"), builder.figure_rows("idle_causes")
+    figures, rows = builder.draw_figure("idle_causes"), builder.compute_figure_rows("idle_causes")
     if rows is not None:
         table = Table.from_frame("Idle time by cause", rows, columns, ROWS, "Cause")
         yield Section("Idle time of the GPUs", "idle", figures=figures, tables=[table])

@@ -1,6 +1,6 @@
 """Export traces in Perfetto's binary format, which is smaller than JSON and contains exact times.
 
-The package ``timeline`` determines what is drawn on which tracks. ``events``, ``strings`` and ``flows`` encode it with
+The package ``timeline`` assigns events to tracks. ``events``, ``strings`` and ``flows`` encode the events with
 ``slots`` and ``wire``, ``packets`` encodes tracks and sequences, ``export`` writes the file, and ``many`` writes
 several traces to one file.
 

@@ -67,10 +67,10 @@ _FIXED = (kinds.REAL, kinds.THOUSANDTHS)
 
 
 class InternedValue(NamedTuple):
-    """One of the alternative values of an event argument. If it is a string, it has been interned for all rows.
+    """An alternative value of an event argument. Strings have been interned for all rows.
 
     Attributes:
-        form: The type of the value, which is one of the constants in ``kinds``, such as ``INTEGER``.
+        form: The type of the value: one of the constants in ``kinds``, such as ``INTEGER``.
         expression: The expression that computes the value.
         strings: The interned strings of all rows, or None if the value is not a string.
     """
@@ -81,13 +81,12 @@ class InternedValue(NamedTuple):
 
 
 class RowValues(NamedTuple):
-    """One of the alternative values of an argument in some rows.
+    """An alternative value of an event argument in a batch of rows.
 
     Attributes:
         form: The type of the value.
-        numbers: The values as 64-bit words. A word has the bits of an integer or float, or is the interning id of a
-            string.
-        present: Mask of the rows in which the value is not null, or None if it is not null in any row.
+        numbers: The values as 64-bit words: the bits of integers or floats, or the interning ids of strings.
+        present: Mask of the rows in which the value is not null, or None if no value is null.
     """
 
     form: str
@@ -95,7 +94,7 @@ class RowValues(NamedTuple):
     present: Mask | None
 
     def select(self, rows: Array | slice) -> RowValues:
-        """Return the values in the rows with the given row numbers."""
+        """Return the values in the rows with the given row numbers, in this order."""
         present = None if self.present is None else self.present[rows]
         return RowValues(self.form, self.numbers[rows], None if present is None or present.all() else present)
 
@@ -105,7 +104,7 @@ class EventTimes(NamedTuple):
 
     Attributes:
         order: Row numbers of the events, sorted by time, or None if the rows are sorted already.
-        starts: The starts in ns, in this order.
+        starts: The start times in ns, sorted by time.
     """
 
     order: Array | None
@@ -113,18 +112,18 @@ class EventTimes(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events of one ``EventKind``, prepared so that they can be encoded in blocks that are ordered by time.
+    """The events of one ``EventKind`` with interned strings, which can be encoded in blocks in order of time.
 
     Attributes:
         kind: The kind of the events.
         sequence: The packet sequence that the events are written to.
         rows: The rows from which ``args`` are computed.
         times: The start times of the events, and their order.
-        args: The interning id of the name and the alternative values of each argument that is not in ``blobs``.
+        args: Each argument that is not in ``blobs``: the interning id of its name, and its alternative values.
         row_values: The values of ``args`` in all rows, or an empty list if the rows are sorted by time.
-        names: The interned names of the events. It is None for counters, and if ``blobs`` contain the names.
+        names: The interned names of the events, or None for counters and if ``blobs`` contains the names.
         blobs: The encoded fields that are equal in many events.
-        codes: Index in ``blobs`` of the fields of each row.
+        codes: Index of the fields of each row in ``blobs``.
         flows: The flows that begin or end at the events, ordered by time, or None if there are no flows.
     """
 
@@ -139,8 +138,8 @@ class Events(NamedTuple):
     codes: Codes
     flows: Flows | None
 
-    def block(self, start: int, stop: int) -> EventBlock:
-        """Return the events from ``start`` to ``stop``, counted in the order of time, as rows in this order."""
+    def select_block(self, start: int, stop: int) -> EventBlock:
+        """Return the events ``start`` to ``stop - 1`` in the order of time."""
         order, starts = self.times
         chosen = slice(start, stop) if order is None else order[start:stop]
         values = (
@@ -153,10 +152,10 @@ class Events(NamedTuple):
             self.sequence,
             compute_time_deltas(starts[start:stop], int(starts[start - 1]) if start else 0),
             [(name, alternatives) for (name, _), alternatives in zip(self.args, values, strict=True)],
-            None if self.names is None else self.names.batch(chosen),
+            None if self.names is None else self.names.get_ids(chosen),
             self.blobs,
             self.codes[chosen],
-            None if self.flows is None else self.flows.batch(start, stop),
+            None if self.flows is None else self.flows.select_events(start, stop),
         )
 
 
@@ -167,11 +166,11 @@ class EventBlock(NamedTuple):
         kind: The kind of the events.
         sequence: The packet sequence that the events are written to.
         deltas: Difference in ns between the start of each event and the start of the previous event.
-        args: The interning id of the name and the alternative values of each argument that is not in ``blobs``.
-        names: The interning ids of the names of the events, or None.
+        args: Each argument that is not in ``blobs``: the interning id of its name, and its alternative values.
+        names: The interning ids of the names of the events, or None for counters and if ``blobs`` contains the names.
         blobs: The encoded fields that are equal in many events.
-        codes: Index in ``blobs`` of the fields of each event.
-        flows: The flows that begin or end at the events, or None.
+        codes: Index of the fields of each event in ``blobs``.
+        flows: The flows that begin or end at the events, or None if there are no flows.
     """
 
     kind: EventKind
@@ -194,7 +193,7 @@ class EventBlock(NamedTuple):
         if self.names is not None:
             event.append(VarintSlots(encode_field_tag("TrackEvent", "name_iid"), self.names[chosen]))
         event.append(BlobSlots(self.blobs, self.codes[chosen]))
-        flows = None if self.flows is None else self.flows.batch(start, stop)
+        flows = None if self.flows is None else self.flows.select_events(start, stop)
         gaps = 0 if flows is None else flows.sizes
         packets = encode_packets(self.sequence.fields, event, self.deltas[chosen], gaps)
         if flows is not None:
@@ -202,7 +201,7 @@ class EventBlock(NamedTuple):
         return memoryview(packets.data.data)
 
 
-def prepare_events(
+def create_events(
     kind: EventKind,
     rows: WithColumn,
     times: EventTimes,
@@ -211,11 +210,11 @@ def prepare_events(
     *,
     flows: Flows | None,
 ) -> Events:
-    """Prepare slices or instants: intern their strings and encode the fields that are equal in many events.
+    """Return slices or instants, with interned strings and encoded fields where fields are equal in many events.
 
     Args:
         kind: The kind of the events.
-        rows: Columns of the table of the events, and ``lane_id``.
+        rows: The events, with the columns of their table and ``lane_id``.
         times: The start times of the events, and their order.
         sequence: The packet sequence that the events are written to.
         lane_uuids: The track uuid of each lane, by lane id.
@@ -230,12 +229,12 @@ def prepare_events(
     args = [(sequence.strings.intern_annotation_name(arg.key), _intern_values(arg, rows, sequence)) for arg in row_args]
     names = None if 1 in chosen else sequence.strings.intern(EVENT_NAMES, rows, kind.name)
     in_blobs = [arg for nth, arg in enumerate(repeated, 2) if nth in chosen]
-    blobs = _encode_repeated(kind, examples, in_blobs, sequence, lane_uuids, has_name=names is None)
+    blobs = _encode_repeated_fields(kind, examples, in_blobs, sequence, lane_uuids, has_name=names is None)
     values = [] if times.order is None else _read_row_values(args, rows)
     return Events(kind, sequence, rows, times, args, values, names, blobs, codes, flows)
 
 
-def _encode_repeated(
+def _encode_repeated_fields(
     kind: EventKind,
     examples: pl.DataFrame,
     args: SequenceOf[Arg],
@@ -244,7 +243,7 @@ def _encode_repeated(
     *,
     has_name: bool,
 ) -> Blobs:
-    """Encode the type, the track, the name and some arguments of events, once per combination of their values.
+    """Encode the type, track, name and given arguments of events once per combination of their values.
 
     Args:
         kind: The kind of the events.
@@ -267,7 +266,7 @@ def _encode_repeated(
         names = sequence.strings.intern(EVENT_NAMES, rows, kind.name)
         columns += [
             Constant(encode_field_tag("TrackEvent", "name_iid")),
-            encode_varints(names.batch(slice(0, examples.height))),
+            encode_varints(names.get_ids(slice(0, examples.height))),
         ]
     for arg in args:
         name = sequence.strings.intern_annotation_name(arg.key)
@@ -278,7 +277,7 @@ def _encode_repeated(
     return encode_blobs(columns, examples.height)
 
 
-def prepare_counters(
+def create_counter_events(
     kind: EventKind,
     rows: WithColumn,
     times: EventTimes,
@@ -287,25 +286,29 @@ def prepare_counters(
     lanes: LaneRegistry,
     uuids: TrackUuids,
 ) -> tuple[Events, bytes]:
-    """Assign counter values to counter tracks, and return them with the packets that describe these tracks.
+    """Return counter values, and the encoded packets that describe their counter tracks.
 
     Args:
         kind: The kind of the events.
-        rows: Columns of the table of the events, and ``lane_id``.
+        rows: The values, with the columns of their table and ``lane_id``.
         times: The times of the values, and the order of the values by time.
         sequence: The packet sequence that the values are written to.
         lanes: The lanes of all tracks.
-        uuids: The uuids of the tracks in the file, to which those of the counters are added.
+        uuids: The uuids of the tracks in the file, to which the uuids of the counter tracks are added.
     """
     codes, examples, order = find_distinct_combinations(rows, ["lane_id", *list_column_names(kind.name)])
-    pids = {thread.lane_id: thread.pid for thread in lanes.threads()}
+    pids = {thread.lane_id: thread.pid for thread in lanes.iterate_threads()}
     tracks: dict[tuple[int, str], int] = {}
     described = bytearray()
     keys = list(examples.select("lane_id", kind.name.alias("name")).iter_rows())
     for lane_id, name in (keys[code] for code in order):
         if (lane_id, name) not in tracks:
             tracks[lane_id, name] = uuids.create_counter_uuid()
-            descriptor = {"uuid": tracks[lane_id, name], "parent_uuid": uuids.process(pids[lane_id]), "name": name}
+            descriptor = {
+                "uuid": tracks[lane_id, name],
+                "parent_uuid": uuids.get_process_uuid(pids[lane_id]),
+                "name": name,
+            }
             described += encode_packet(
                 trusted_packet_sequence_id=sequence.number, track_descriptor={**descriptor, "counter": {}}
             )
@@ -332,17 +335,17 @@ def encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers) -> memoryv
 
 
 def compute_time_deltas(times: Array, before: int = 0) -> Numbers:
-    """Return the difference between each time and the previous time in ns.
+    """Return the difference in ns between each time and the previous time.
 
     Args:
-        times: The times.
-        before: The time before the first time.
+        times: Times in ns, in ascending order.
+        before: The time that precedes the first one, in ns.
     """
     return np.diff(times, prepend=before).astype(np.uint64)
 
 
 def _intern_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence) -> list[InternedValue]:
-    """Intern the string values of an argument, and return its alternative values.
+    """Return the alternative values of an argument, and intern the strings among them.
 
     Alternatives that are null in all rows are omitted.
     """
@@ -358,19 +361,19 @@ def _intern_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence) -
 
 
 def _has_values(arg: Arg, rows: Rows) -> bool:
-    """Return whether an argument is not null in at least one row. The argument must have only one alternative value."""
+    """Return whether an argument has a value in at least one row. The argument must have a single alternative value."""
     (expression,) = value_exprs(arg)
     names = list(dict.fromkeys(list_column_names(expression)))
     return any(frame.select(expression.is_not_null().any()).item() for _, frame in iterate_frames(rows, names))
 
 
 def _is_all_null(value: Value, rows: FrameRows | WithColumn) -> bool:
-    """Return whether a value is null in all rows, because it is computed from a column that is null in all rows."""
+    """Return whether a value is null in all rows because a column of its expression is null in all rows."""
     return value.form != kinds.TRUE and any(rows.is_null(name) for name in list_column_names(value.expression))
 
 
 def _read_row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows) -> list[list[RowValues]]:
-    """Return the alternative values of arguments in all rows, in arrays that may be in temporary files."""
+    """Return the alternative values of each argument in all rows. The arrays may be in temporary files."""
     results = [[RowValues(v.form, *_allocate_values(rows.height)) for v in values] for _, values in args]
     for block in iterate_row_blocks(rows.height):
         for stored, values in zip(results, _read_block_values(args, rows, block), strict=True):
@@ -382,23 +385,23 @@ def _read_row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Ro
 
 
 def _allocate_values(rows: int) -> tuple[Numbers, Mask]:
-    """Return arrays for the values of some rows, and for the mask of those that are not null."""
+    """Return two arrays of zeros: for the values of the rows, and for the mask of the values that are not null."""
     return memory.allocate_zeros(rows, np.uint64), memory.allocate_zeros(rows, np.bool_)
 
 
 def _read_block_values(
     args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows, block: slice
 ) -> list[list[RowValues]]:
-    """Return the alternative values of arguments in a block of rows."""
+    """Return the alternative values of each argument in a block of rows."""
     names = [n for _, values in args for v in values if v.strings is None for n in list_column_names(v.expression)]
-    frame = rows.block(block, list(dict.fromkeys(names)))
+    frame = rows.read_block(block, list(dict.fromkeys(names)))
     return [[_convert_values_to_uint64(value, frame, block) for value in values] for _, values in args]
 
 
 def _select_alternatives(values: SequenceOf[RowValues]) -> list[RowValues]:
-    """Return which rows use each alternative value of an argument. Alternatives that no row uses are omitted.
+    """Return the alternative values of an argument, each with the mask of the rows that use it.
 
-    A row uses the first alternative that is not null.
+    A row uses the first alternative that is not null. Alternatives that no row uses are omitted.
     """
     alternatives: list[RowValues] = []
     taken: Mask | None = None
@@ -415,15 +418,15 @@ def _select_alternatives(values: SequenceOf[RowValues]) -> list[RowValues]:
 
 
 def _convert_values_to_uint64(value: InternedValue, rows: pl.DataFrame, chosen: slice) -> RowValues:
-    """Return a value in a block of rows.
+    """Return an argument value in a block of rows as 64-bit words.
 
     Args:
         value: The value.
-        rows: The columns of the rows from which numbers are computed.
+        rows: The rows of the block, with the columns from which numbers are computed.
         chosen: The row numbers of the block.
     """
     if value.strings is not None:
-        numbers = value.strings.batch(chosen)
+        numbers = value.strings.get_ids(chosen)
         return RowValues(value.form, numbers, None if numbers.all() else numbers != 0)
     plain = value.expression.meta.is_column()
     column = rows[value.expression.meta.output_name()] if plain else rows.select(value.expression).to_series()
@@ -438,7 +441,7 @@ def _convert_values_to_uint64(value: InternedValue, rows: pl.DataFrame, chosen: 
 
 
 def _build_annotation_slots(name: int, value: RowValues) -> Slots:
-    """Return slots with one debug annotation per event, which contains the value of an argument."""
+    """Return slots that contain the value of an argument as one debug annotation per event."""
     tag = _encode_annotation_tag(name, value)
     lead = encode_field_tag("TrackEvent", "debug_annotations")
     if value.form in _FIXED:
@@ -448,14 +451,14 @@ def _build_annotation_slots(name: int, value: RowValues) -> Slots:
 
 
 def _build_annotation_columns(name: int, value: RowValues) -> list[Column]:
-    """Return columns with one debug annotation per event, which contains the value of an argument."""
+    """Return columns that contain the value of an argument as one debug annotation per event."""
     content = Fixed64s(value.numbers) if value.form in _FIXED else encode_varints(value.numbers)
     columns = [Constant(_encode_annotation_tag(name, value)), content]
     return encode_submessage(encode_field_tag("TrackEvent", "debug_annotations"), columns, value.present)
 
 
 def _encode_annotation_tag(name: int, value: RowValues) -> bytes:
-    """Return the bytes of a debug annotation that precede its value."""
+    """Return the bytes of a debug annotation up to its value: the interned name and the tag of the value."""
     tag = encode_field_tag("DebugAnnotation", "name_iid") + encode_varint(name)
     return tag + encode_field_tag("DebugAnnotation", _FIELDS[value.form])
 

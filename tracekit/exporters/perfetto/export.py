@@ -1,9 +1,9 @@
 """Write a trace as a Perfetto trace file: first the descriptions of the tracks, then the events by kind.
 
-Perfetto sorts packets by time and keeps the order of packets with equal times. The end of a slice applies to the slice
-on the same track that began last, so it has to precede slices that begin at the same time. Slices that share tracks are
-in the same stage. The ends of the slices of a stage are therefore written before their begins. Only the ends of slices
-without duration are written after the begins.
+Perfetto sorts packets by time and preserves the order of packets with equal times. A slice end applies to the slice on
+the same track that began last, so an end must precede the slices that begin at the same time. Kinds of slices that
+share tracks form a stage. In each stage, all ends are therefore written before the begins, except the ends of slices
+without duration, which are written after the begins.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tracekit import memory
 from tracekit.exporters.perfetto.events import (
     EventTimes,
     compute_time_deltas,
+    create_counter_events,
+    create_events,
     encode_ends,
-    prepare_counters,
-    prepare_events,
 )
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import (
@@ -59,7 +59,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     first event starts at 0, because viewers cannot show negative times.
 
     Raises:
-        ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
+        ExportError: The trace has no timestamps, because it is a TensorFlow graph or contains Nsight Compute results.
     """
     layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
     check_drawable(view, layout)
@@ -76,7 +76,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
 
 
 class TraceWriter:
-    """A writer of one or more traces to a file. Sequences and tracks are numbered consecutively in the whole file."""
+    """Writer of one or more traces to a file. Packet sequences and tracks are numbered across all traces."""
 
     def __init__(self, file: BatchFile, origin_utc_ns: int | None) -> None:
         self._file = file
@@ -98,7 +98,7 @@ class TraceWriter:
     def _write_stage(
         self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
-        """Write the events of all kinds that share tracks (a stage), and yield the number of events of each kind."""
+        """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""
         tables = {kind: read_rows(view, kind) for kind in stage}
         ends, empty = _read_slice_ends(tables, layout)
         self._write_ends(ends, lane_uuids)
@@ -117,15 +117,15 @@ class TraceWriter:
         event_flows = flows.find_flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
-            events, tracks = prepare_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
+            events, tracks = create_counter_events(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
             self._file.write(tracks)
         else:
-            events = prepare_events(kind, rows, times, sequence, lane_uuids, flows=event_flows)
+            events = create_events(kind, rows, times, sequence, lane_uuids, flows=event_flows)
         memory.release_pages()
         self._file.write_job_results(sequence.create_string_jobs())
         for start in range(0, rows.height, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, rows.height)
-            self._file.write_job_results(_create_batch_jobs(events.block(start, stop).encode, stop - start))
+            self._file.write_job_results(_create_batch_jobs(events.select_block(start, stop).encode, stop - start))
             memory.release_pages()
 
     def _write_ends(self, ends: SliceEnds, lane_uuids: Numbers) -> None:
@@ -141,7 +141,7 @@ class TraceWriter:
             self._file.write_job_results(_create_batch_jobs(encode, len(deltas)))
 
     def _begin_stream(self) -> Sequence:
-        """Write the packets that begin a stream of events, and return the packet sequence that contains the stream."""
+        """Write the packets that begin a stream of events, and return the packet sequence of the stream."""
         if not self._sequence.has_clocks:
             self._sequence = self._create_sequence()
         self._file.write(self._sequence.begin_stream())
@@ -153,10 +153,10 @@ class TraceWriter:
 
 
 class SliceEnds(NamedTuple):
-    """The ends of slices.
+    """The end times of slices and the lanes on which the slices end.
 
     Attributes:
-        times: The ends in ns, as they are written to the file.
+        times: The end times in ns, as written to the file.
         lane_ids: The lane of each slice.
     """
 
@@ -165,7 +165,7 @@ class SliceEnds(NamedTuple):
 
 
 def _read_slice_ends(tables: dict[EventKind, TableRows], layout: Layout) -> tuple[SliceEnds, SliceEnds]:
-    """Return the ends of the slices with a duration, and those of the slices without one, in the order of the rows."""
+    """Return two results in row order: the ends of slices with a duration, and the ends of slices without duration."""
     slices = {kind: rows for kind, rows in tables.items() if kind.phase == kinds.SLICE}
     total = sum(rows.height for rows in slices.values())
     ends = SliceEnds(memory.allocate_zeros(total, np.int64), memory.allocate_zeros(total, np.int32))
@@ -187,12 +187,12 @@ def _read_slice_ends(tables: dict[EventKind, TableRows], layout: Layout) -> tupl
 
 
 def _encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers, start: int, stop: int) -> memoryview:
-    """Return the encoded ends of some of the slices, given the time deltas and track uuids of all slices."""
+    """Return the encoded ends of the slices ``start`` to ``stop - 1`` of a block."""
     return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
 
 
 def _sort_by_time(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTimes:
-    """Sort events by start, and return their order and starts. The longest of simultaneous slices is the first."""
+    """Return the start times and the order of events by start. Of simultaneous slices, the longest is first."""
     keys = [start_expr(kind, layout.clock)]
     if kind.phase == kinds.SLICE:
         keys.append(-duration_expr(kind, layout.clock))
@@ -201,5 +201,5 @@ def _sort_by_time(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTim
 
 
 def _create_batch_jobs(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:
-    """Return jobs, each of which encodes a batch of rows."""
+    """Return jobs (functions) that each encode a batch of rows."""
     return (functools.partial(encode, n, min(n + BATCH_ROWS, rows)) for n in range(0, rows, BATCH_ROWS))

@@ -39,17 +39,17 @@ class Flows(NamedTuple):
     """The flows that begin or end at the events of one kind.
 
     Attributes:
-        places: For each end of a flow, the position of the event in the order in which events are written, ascending.
-        ids: The id of the flow at each of these ends.
+        positions: Positions of the events in the order of writing, ascending, with one entry per end of a flow.
+        ids: The id of the flow of each entry.
     """
 
-    places: Array
+    positions: Array
     ids: Array
 
-    def batch(self, start: int, stop: int) -> FlowBlock:
-        """Return the flows that begin or end at the events at the positions ``start`` to ``stop - 1``."""
-        first, last = np.searchsorted(self.places, [start, stop]).tolist()
-        ends = np.searchsorted(self.places[first:last], np.arange(start, stop + 1))
+    def select_events(self, start: int, stop: int) -> FlowBlock:
+        """Return the flows that begin or end at the events ``start`` to ``stop - 1``, in the order of writing."""
+        first, last = np.searchsorted(self.positions, [start, stop]).tolist()
+        ends = np.searchsorted(self.positions[first:last], np.arange(start, stop + 1))
         return FlowBlock(ends, self.ids[first:last])
 
 
@@ -57,15 +57,15 @@ class FlowBlock(NamedTuple):
     """The flows that begin or end at consecutive events.
 
     Attributes:
-        ends: Position in ``ids`` of the first id of each event, followed by the total number of ids.
+        ends: Offset of the first id of each event in ``ids``, followed by the total number of ids.
         ids: The ids of the flows, ordered by event.
     """
 
     ends: Sizes
     ids: Array
 
-    def batch(self, start: int, stop: int) -> FlowBlock:
-        """Return the flows that begin or end at the events at the positions ``start`` to ``stop - 1`` of the block."""
+    def select_events(self, start: int, stop: int) -> FlowBlock:
+        """Return the flows that begin or end at the events ``start`` to ``stop - 1`` of the block."""
         ends = self.ends[start : stop + 1]
         return FlowBlock(ends - ends[0], self.ids[ends[0] : ends[-1]])
 
@@ -75,7 +75,7 @@ class FlowBlock(NamedTuple):
         return np.diff(self.ends) * _ENTRY_BYTES
 
     def write(self, data: Bytes, offsets: Sizes) -> None:
-        """Write the encoded flow ids of each event to ``data``, beginning at the given offset of the event."""
+        """Write the encoded flow ids of each event to ``data``, at the offset of the event in bytes."""
         entries = np.empty((len(self.ids), _ENTRY_BYTES), np.uint8)
         entries[:, :-FIXED64_BYTES] = np.frombuffer(encode_field_tag("TrackEvent", "flow_ids"), np.uint8)
         entries[:, -FIXED64_BYTES:] = self.ids.astype("<u8").view(np.uint8).reshape(-1, FIXED64_BYTES)
@@ -89,7 +89,7 @@ class FlowTable:
     """The flows that begin or end at the events of a trace.
 
     Attributes:
-        count: Number of flows in the file so far, which is also the id of the last flow.
+        count: Number of flows in the file so far. It is also the id of the last flow.
     """
 
     def __init__(self, count: int = 0) -> None:
@@ -97,7 +97,7 @@ class FlowTable:
         self._ends: defaultdict[EventKind, list[_FlowEnds]] = defaultdict(list)
 
     def add_flows_within_trace(self, view: View, layout: Layout) -> None:
-        """Add the flows from API calls to the activities that they launched, and between MPI calls."""
+        """Add the flows from API calls to the activities that they launched, and the flows between MPI calls."""
         for start, end, (from_rows, to_rows) in _find_flows_within_trace(view, layout):
             first = self.count + 1
             ids = map_blocks(lambda block, n=first: np.arange(n + block.start, n + block.stop), len(to_rows), np.uint64)  # type: ignore[misc]
@@ -135,7 +135,7 @@ class FlowTable:
         if kind not in self._ends:
             return None
         ends = self._ends.pop(kind)
-        rows, ids = (_concat(parts) for parts in zip(*ends, strict=True))
+        rows, ids = (_concatenate(parts) for parts in zip(*ends, strict=True))
         if order is not None:
             position = memory.allocate_zeros(count, np.int64)
             for block in iterate_row_blocks(count):
@@ -148,13 +148,13 @@ class FlowTable:
 
 
 class _FlowEnds(NamedTuple):
-    """The row numbers of the events at which flows begin or end, and the ids of the flows."""
+    """Row numbers of the events at which flows begin or end, and the ids of these flows."""
 
     rows: Array
     ids: Array
 
 
-def _concat(arrays: Sequence[Array]) -> Array:
+def _concatenate(arrays: Sequence[Array]) -> Array:
     """Concatenate arrays of non-negative integers."""
     if len(arrays) == 1:
         return arrays[0]
@@ -167,7 +167,7 @@ def _concat(arrays: Sequence[Array]) -> Array:
 
 
 def _find_flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, tuple[Array, Array]]]:
-    """Yield the kinds of the events at which flows begin and end, and the row numbers of these events."""
+    """Yield, for each group of flows, the kinds of the first and second events, and the row numbers of these events."""
     if kinds.API_CALLS in layout.lane_ids:
         calls = Calls.read(view)
         for kind in layout.lane_ids:
@@ -175,7 +175,7 @@ def _find_flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[Event
                 yield kinds.API_CALLS, kind, calls.find_launches(activities)
     if kinds.MPI_CALLS in layout.lane_ids:
         rows = add_lane_ids(read_events(view, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
-        for _, links in timeline_flows.read_mpi_flows(kinds.MPI_CALLS, rows):
+        for _, links in timeline_flows.find_mpi_flows(kinds.MPI_CALLS, rows):
             ends = links["from_row"].to_numpy(), links["to_row"].to_numpy()
             yield kinds.MPI_CALLS, kinds.MPI_CALLS, ends
 
@@ -184,9 +184,9 @@ class Calls(NamedTuple):
     """The API calls at which flows begin.
 
     Attributes:
-        rows: Row numbers in the order of ``ids``, or None if the ids are in ascending order already.
+        rows: Row number of each of the ``ids``, or None if the ids of the rows are in ascending order already.
         ids: The ids of the calls, in ascending order.
-        starts: Start of each call in ns, in the order of the rows.
+        starts: Start of each call in ns, in row order.
     """
 
     rows: Array | None
@@ -195,16 +195,16 @@ class Calls(NamedTuple):
 
     @classmethod
     def read(cls, view: View) -> Calls:
-        """Read the API calls of a trace."""
+        """Read the ids and starts of the API calls of a trace."""
         calls = read_rows(view, kinds.API_CALLS)
         ids, starts = (map_rows(calls, pl.col(name), np.int64) for name in ("api_call_id", "start_ns"))
         order, (ids,) = sort_rows(ids)
         return cls(order, ids, starts)
 
     def find_launches(self, activities: TableRows) -> tuple[Array, Array]:
-        """Return the row numbers of the calls and of the activities that they launched, in the order of activities.
+        """Return the row numbers of launching calls and of the activities that they launched, in activity order.
 
-        Activities that start before their call are omitted, because viewers cannot draw flows that lead back in time.
+        Activities that start before their call are omitted, because viewers cannot draw flows back in time.
         """
         numbers = choose_row_number_type(max(len(self.ids), activities.height))
         ends, count = [memory.allocate_zeros(activities.height, numbers) for _ in range(2)], 0
@@ -221,7 +221,7 @@ class Calls(NamedTuple):
         return ends[0][:count], ends[1][:count]
 
     def _find_positions(self, ids: Array) -> Array:
-        """Return the position of each id in ``ids``. It is any position if the id is missing."""
+        """Return the position of each id in ``self.ids``. The position of an unknown id is arbitrary but valid."""
         last = len(self.ids) - 1
         if int(self.ids[last]) - int(self.ids[0]) == last:
             positions: Array = np.clip(ids - self.ids[0], 0, last)

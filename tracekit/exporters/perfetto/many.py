@@ -1,6 +1,6 @@
 """Write several traces to one Perfetto trace file, with times on a shared clock and flows between the traces.
 
-One trace is open at a time.
+Only one trace is open at a time.
 """
 
 from __future__ import annotations

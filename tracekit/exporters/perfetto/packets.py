@@ -26,13 +26,13 @@ _STATE_CLEARED = 1
 
 
 def encode_packet(**fields: Any) -> bytes:
-    """Return an encoded packet with the given fields, including its tag and length in the file."""
+    """Return an encoded packet with the given fields, preceded by its tag and length."""
     encoded = schemas.load_message_class("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
     return encode_length_delimited(encode_field_tag("Trace", "packet"), encoded)
 
 
 def encode_clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
-    """Return a packet with the UTC time of time 0 of the file, or no bytes if this time is unknown."""
+    """Return a packet with the UTC time at time 0 of the file, or an empty byte string if the UTC time is unknown."""
     if origin_utc_ns is None or origin_utc_ns < 0:
         return b""
     clocks = [{"clock_id": SHOWN_CLOCK, "timestamp": 0}, {"clock_id": UTC_CLOCK, "timestamp": origin_utc_ns}]
@@ -42,16 +42,16 @@ def encode_clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
 def encode_track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) -> bytes:
     """Return the packets that describe the processes and threads of a trace."""
     written = bytearray()
-    for process in lanes.processes():
+    for process in lanes.iterate_processes():
         about = {"pid": process.pid, "process_name": process.name, "legacy_sort_index": process.sort_index}
-        descriptor = {"uuid": uuids.process(process.pid), "process": about}
+        descriptor = {"uuid": uuids.get_process_uuid(process.pid), "process": about}
         written += encode_packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
-    for thread in lanes.threads():
+    for thread in lanes.iterate_threads():
         if thread.name is not None:
             about = {"pid": thread.pid, "tid": thread.tid, "thread_name": thread.name, "legacy_sort_index": thread.tid}
             descriptor = {
                 "uuid": uuids.get_lane_uuid(thread),
-                "parent_uuid": uuids.process(thread.pid),
+                "parent_uuid": uuids.get_process_uuid(thread.pid),
                 "thread": about,
             }
             written += encode_packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
@@ -59,12 +59,12 @@ def encode_track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) 
 
 
 class PacketCompression:
-    """A method of compression that replaces each batch of packets with one packet, which readers decompress."""
+    """Compression of a Perfetto file: each batch of packets becomes one packet, which readers decompress."""
 
     LEVEL = 1
 
     def compress(self, data: memoryview) -> memoryview | bytes:
-        """Return a packet that contains the compressed batch, or the batch itself if it is smaller than this packet."""
+        """Return a packet with the compressed batch, or the batch itself if compression does not make it smaller."""
         content = zlib.compress(data, self.LEVEL)
         field = encode_length_delimited(encode_field_tag("TracePacket", "compressed_packets"), content)
         compressed = encode_length_delimited(encode_field_tag("Trace", "packet"), field)
@@ -75,7 +75,7 @@ class PacketCompression:
         return compressed
 
     def finish(self) -> bytes:
-        """Return no bytes, because the file has no trailer."""
+        """Return an empty byte string, because the file has no trailer."""
         return b""
 
 
@@ -87,13 +87,13 @@ class TrackUuids:
     def __init__(self) -> None:
         self._counters = 0
 
-    def process(self, pid: int) -> int:
+    def get_process_uuid(self, pid: int) -> int:
         """Return the uuid of the track of a process."""
         return self.PROCESSES + pid
 
     def get_lane_uuids(self, lanes: LaneRegistry) -> Numbers:
         """Return the uuid of the track of each lane, by lane id."""
-        threads = {thread.lane_id: self.get_lane_uuid(thread) for thread in lanes.threads()}
+        threads = {thread.lane_id: self.get_lane_uuid(thread) for thread in lanes.iterate_threads()}
         return np.array([threads[lane_id] for lane_id in range(len(threads))], np.uint64)
 
     def get_lane_uuid(self, thread: ShownThread) -> int:
@@ -107,10 +107,10 @@ class TrackUuids:
 
 
 class Sequence:
-    """A sequence of packets with a shared string table. It consists of streams with separate incremental clocks.
+    """A packet sequence with its own string tables. It contains streams, each with its own incremental clock.
 
     Attributes:
-        number: The number of the sequence.
+        number: The number of the sequence, which is unique in the file.
         strings: The interned strings of the sequence.
     """
 
@@ -121,7 +121,7 @@ class Sequence:
 
     @property
     def has_clocks(self) -> bool:
-        """Whether a sequence has an unused clock, so that another stream can begin."""
+        """Whether the sequence has an unused clock for another stream."""
         return self._streams < len(SEQUENCE_CLOCKS)
 
     @property
@@ -130,7 +130,7 @@ class Sequence:
         return encode_field_tag("TracePacket", "trusted_packet_sequence_id") + encode_varint(self.number)
 
     def begin_stream(self) -> bytes:
-        """Return the packets that begin a stream, whose clock starts at 0. The previous stream must be complete."""
+        """Return the packets that begin a new stream. Its clock starts at 0. The previous stream must be complete."""
         number = {"trusted_packet_sequence_id": self.number}
         begin = (
             b""
@@ -143,7 +143,7 @@ class Sequence:
         return begin + encode_packet(**number, trace_packet_defaults=defaults)
 
     def create_string_jobs(self) -> Iterator[Callable[[], memoryview]]:
-        """Yield jobs, each of which returns a packet with strings that were interned since the last call."""
+        """Yield jobs (functions) that each return a packet with strings that were interned since the last call."""
         for batch in self.strings.pop_batches():
             yield functools.partial(self._encode_string_packet, batch)
 

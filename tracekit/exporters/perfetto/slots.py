@@ -1,8 +1,8 @@
 """Encode packets of variable length with vectorized operations.
 
-Each packet is a row of slots of 16 bytes, and only the first bytes of a slot belong to the packet. A single numpy
-operation copies all slots to their offsets in the output. It copies 16 bytes per slot, in the order of the output, so
-the next slot overwrites the bytes that do not belong to the packet.
+Each packet is a row of slots of 16 bytes. Only the first bytes of a slot belong to the packet. A single numpy operation
+copies all slots to their offsets in the output, in ascending order and with 16 bytes per slot. Each slot therefore
+overwrites the unused bytes of the previous slot.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _MAX_WIDTH = 10
 
 
 class Slots(Protocol):
-    """Encoded fields of the packets of a batch, in one or more slots of 16 bytes per packet."""
+    """Encoded fields of a batch of packets, in one or more slots of 16 bytes per packet."""
 
     @property
     def count(self) -> int:
-        """Number of slots of 16 bytes that the fields take in each packet."""
+        """Number of 16-byte slots that the fields take in each packet."""
         ...
 
     @property
     def sizes(self) -> Sizes | int:
-        """Size of the fields of each packet in bytes, or a single number if all sizes are equal."""
+        """Size in bytes of the fields of each packet, or a single number if all sizes are equal."""
         ...
 
     def fill(self, content: Matrix) -> None:
-        """Write the fields of each packet to a row of a matrix. The bytes after the fields may have any value."""
+        """Write the fields of each packet to a row of a byte matrix. Bytes after the fields may have any value."""
         ...
 
 
@@ -56,9 +56,9 @@ class VarintSlots:
 
         Args:
             prefix: The constant bytes.
-            values: The integers. Negative integers must be passed as their two's complement.
-            present: Mask of the packets that have the varint. If it is None, all packets have it.
-            length_at: Position in ``prefix`` of a length byte, to which the size of the varint is added, or None if the
+            values: The integers. Pass negative integers as their two's complement.
+            present: Mask of the packets that have the varint, or None if all packets have it.
+            length_at: Position of a length byte in ``prefix``, to which the size of the varint is added, or None if the
                 prefix contains no length.
         """
         self._prefix, self._values, self._length_at = prefix, values, length_at
@@ -71,7 +71,7 @@ class VarintSlots:
             self.sizes = len(prefix) + low if low == self._max else self._widths + np.int64(len(prefix))
 
     def fill(self, content: Matrix) -> None:
-        """Write the constant bytes and the varint of each packet to a row of a matrix."""
+        """Write the constant bytes and the varint of each packet to a row of a byte matrix."""
         at = len(self._prefix)
         content[:, :at] = np.frombuffer(self._prefix, np.uint8)
         _view_word_column(content, at)[:] = encode_varint_words(self._values, self._widths, self._max)
@@ -83,7 +83,7 @@ class VarintSlots:
 
 
 class Fixed64Slots:
-    """One number of 8 bytes per packet, preceded by constant bytes."""
+    """One 8-byte number per packet, preceded by constant bytes."""
 
     def __init__(self, prefix: bytes, values: Numbers, present: Mask | None = None) -> None:
         self._prefix, self._values = prefix, values
@@ -92,7 +92,7 @@ class Fixed64Slots:
         self.sizes: Sizes | int = size if present is None else present * np.int64(size)
 
     def fill(self, content: Matrix) -> None:
-        """Write the constant bytes and the number of each packet to a row of a matrix."""
+        """Write the constant bytes and the number of each packet to a row of a byte matrix."""
         at = len(self._prefix)
         content[:, :at] = np.frombuffer(self._prefix, np.uint8)
         _view_word_column(content, at)[:] = self._values
@@ -102,7 +102,7 @@ class Blobs(NamedTuple):
     """Distinct byte strings, to which packets refer by index.
 
     Attributes:
-        content: Matrix with one byte string per row, padded to a multiple of the size of a slot.
+        content: Byte matrix with one byte string per row, padded to a multiple of the slot size.
         lengths: Length of each byte string in bytes.
     """
 
@@ -111,7 +111,7 @@ class Blobs(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: memoryview | bytes, lengths: Sizes) -> Blobs:
-        """Split ``data`` into consecutive byte strings of the given lengths."""
+        """Split ``data`` into consecutive byte strings of the given lengths in bytes."""
         count = _count_slots(int(lengths.max(initial=1)))
         padded = np.zeros(len(data) + count * SLOT_BYTES, np.uint8)
         padded[: len(data)] = np.frombuffer(data, np.uint8)
@@ -120,13 +120,13 @@ class Blobs(NamedTuple):
 
 
 def encode_blobs(columns: Sequence[Column], rows: int) -> Blobs:
-    """Encode each row of the given columns as a byte string."""
+    """Encode each row of the given columns as one byte string."""
     size = compute_row_sizes(columns)
     return Blobs.from_bytes(encode_rows(columns, rows), np.full(rows, size) if isinstance(size, int) else size)
 
 
 class BlobSlots:
-    """One byte string per packet, which is selected from ``Blobs``."""
+    """One of the byte strings in ``Blobs`` per packet."""
 
     def __init__(self, blobs: Blobs, codes: Codes) -> None:
         self._blobs, self._codes = blobs, codes
@@ -134,7 +134,7 @@ class BlobSlots:
         self.sizes: Sizes | int = blobs.lengths[codes]
 
     def fill(self, content: Matrix) -> None:
-        """Write the byte string of each packet to a row of a matrix."""
+        """Write the byte string of each packet to a row of a byte matrix."""
         width = np.dtype(f"V{self._blobs.content.shape[1]}")
         content.view(width)[:, 0] = self._blobs.content.view(width)[self._codes, 0]
 
@@ -144,7 +144,7 @@ class Packets(NamedTuple):
 
     Attributes:
         data: The bytes of all packets.
-        gaps: Offset in ``data`` of the free bytes at the end of each event, which the caller must fill.
+        gaps: Offset in ``data`` of the bytes reserved at the end of each event. The caller must fill these bytes.
     """
 
     data: Bytes
@@ -158,7 +158,7 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
         sequence: The encoded fields that are equal in all packets.
         event: The fields of the track events.
         deltas: The timestamp of each packet in ns, relative to the previous packet.
-        gaps: Number of bytes to leave free at the end of each event.
+        gaps: Number of bytes to reserve at the end of each event.
     """
     rows = len(deltas)
     time = VarintSlots(encode_field_tag("TracePacket", "timestamp"), deltas)
@@ -173,7 +173,7 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
     start = 0
     for part, count in zip(parts, counts, strict=True):
         part.fill(content[:, start * SLOT_BYTES : (start + count) * SLOT_BYTES])
-        _split_sizes(part.sizes, advances[:, start : start + count])
+        _fill_slot_sizes(part.sizes, advances[:, start : start + count])
         start += count
     last = start - time.count - 1
     ends_of_events = advances[:, last].copy()
@@ -186,10 +186,10 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
 
 
 class FixedSlots:
-    """One or more varints per packet, each preceded by constant bytes and padded to the same size in all packets."""
+    """One or more varints per packet. Each is preceded by constant bytes and has the same size in all packets."""
 
     def __init__(self, fields: Sequence[tuple[bytes, Sizes | int]], rows: int) -> None:
-        """Encode the varints.
+        """Encode the varints of all packets.
 
         Args:
             fields: For each varint, the constant bytes that precede it and its value in each packet.
@@ -201,7 +201,7 @@ class FixedSlots:
         self.count = _count_slots(self.width + _WORD_BYTES)
 
     def fill(self, content: Matrix) -> None:
-        """Write the constant bytes and the varints of each packet to a row of a matrix."""
+        """Write the constant bytes and the varints of each packet to a row of a byte matrix."""
         at = 0
         for tag, words, width in self._fields:
             content[:, at : at + len(tag)] = np.frombuffer(tag, np.uint8)
@@ -212,10 +212,11 @@ class FixedSlots:
 def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, sizes: Sizes) -> None:
     """Copy byte strings from one buffer to the given offsets of another buffer.
 
-    Blocks of 64 bytes are copied, so up to 63 bytes after each string are overwritten before the next string is copied.
+    Strings are copied in blocks of 64 bytes, so up to 63 bytes after each string are overwritten. The next string is
+    copied afterwards. Both buffers must be 63 bytes longer than the end of the last string.
 
     Args:
-        source: The buffer with the strings, which must have 63 more bytes after the last string.
+        source: The buffer that contains the strings.
         starts: Offset of each string in the source.
         target: The buffer that the strings are copied to.
         offsets: Offset of each string in the target, in ascending order.
@@ -228,12 +229,12 @@ def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, size
 
 
 def view_byte_windows(data: Bytes, size: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Return a view of a buffer whose n-th element is the ``size`` bytes from offset n on. The elements overlap."""
+    """Return a view of a buffer as overlapping windows: element n consists of ``size`` bytes that begin at offset n."""
     return np.ndarray((len(data) - size + 1,), np.dtype(f"V{size}"), data, strides=(1,))
 
 
 def compute_varint_widths(values: Numbers) -> Bytes:
-    """Return the size in bytes of the varint of each integer."""
+    """Return the size in bytes of each integer as a varint."""
     widths = np.ones(len(values), np.uint8)
     bits = int(values.max()).bit_length() if len(values) else 0
     for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
@@ -257,35 +258,35 @@ def encode_varint_words(values: Numbers, widths: Bytes, width: int) -> Numbers:
 
 @functools.cache
 def _compute_continuation_bits() -> Numbers:
-    """Return the continuation bits in the first 8 bytes of a varint, by the size of the varint in bytes."""
+    """Return the continuation bits in the first 8 bytes of a varint, indexed by the size of the varint in bytes."""
     flags = [sum(_CONTINUES << 8 * n for n in range(min(width - 1, _WORD_BYTES))) for width in range(1, _MAX_WIDTH + 1)]
     return np.array([0, *flags], np.uint64)
 
 
 def encode_fixed_varints(values: Sizes | int, rows: int) -> tuple[Numbers, int]:
-    """Encode integers as varints of equal size, and return the first 8 bytes of each varint, and the size in bytes."""
+    """Encode integers as varints of equal size. Return the first 8 bytes of each varint, and the size in bytes."""
     width = compute_fixed_width(values)
     numbers = np.full(rows, values, np.uint64) if isinstance(values, int) else values.astype(np.uint64)
     return encode_varint_words(numbers, np.full(rows, width, np.uint8), width), width
 
 
 def compute_fixed_width(values: Sizes | int) -> int:
-    """Return the size in bytes of the varint of the largest integer."""
+    """Return the size in bytes of the largest integer as a varint."""
     return len(encode_varint(values if isinstance(values, int) else int(values.max(initial=0))))
 
 
 def _view_word_column(content: Matrix, first: int) -> Numbers:
-    """Return a view of 8 columns of a byte matrix, from column ``first`` on, as one integer per row."""
+    """Return a view of 8 columns of a byte matrix, starting with column ``first``, as one 64-bit integer per row."""
     return content[:, first : first + _WORD_BYTES].view("<u8")[:, 0]
 
 
 def _count_slots(size: int) -> int:
-    """Return the number of slots of 16 bytes that the given number of bytes takes."""
+    """Return the number of 16-byte slots that contain the given number of bytes."""
     return -(-size // SLOT_BYTES)
 
 
-def _split_sizes(sizes: Sizes | int, columns: SizeMatrix) -> None:
-    """Write the number of bytes used in each slot of 16 bytes to ``columns``, given the total sizes of the packets."""
+def _fill_slot_sizes(sizes: Sizes | int, columns: SizeMatrix) -> None:
+    """Write the number of used bytes in each 16-byte slot to ``columns``, given the total size per packet."""
     count = columns.shape[1]
     if count == 1:
         columns[:, 0] = sizes
@@ -295,7 +296,7 @@ def _split_sizes(sizes: Sizes | int, columns: SizeMatrix) -> None:
 
 
 def _compute_total_sizes(parts: Sequence[Slots]) -> Sizes | int:
-    """Return the total size in bytes of the given fields in each packet."""
+    """Return the total size in bytes of fields in each packet, or a single number if all sizes are equal."""
     total: Sizes | int = 0
     for part in parts:
         total = total + part.sizes

@@ -35,15 +35,15 @@ class InternedStrings(NamedTuple):
     """The interned strings of the rows of a table.
 
     Attributes:
-        codes: Index in ``numbers`` of each row.
-        numbers: Interning ids. The id is 0 for null.
+        codes: Index of the string of each row in ``numbers``.
+        numbers: Interning ids of the strings. The id of null is 0.
     """
 
     codes: Codes
     numbers: Numbers
 
-    def batch(self, rows: Array | slice) -> Numbers:
-        """Return the interning ids of the strings in the rows with the given row numbers."""
+    def get_ids(self, rows: Array | slice) -> Numbers:
+        """Return the interning ids of the strings in the given rows."""
         return self.numbers[self.codes[rows]]
 
 
@@ -56,12 +56,12 @@ class StringBatch(NamedTuple):
 
 
 class _CategoryIds(NamedTuple):
-    """The interning ids of the strings that an expression returns for the values of a Categorical column.
+    """Interning ids of the strings that an expression returns for the categories of a Categorical column.
 
     Attributes:
-        numbers: The interning id for null, followed by the interning id for each category code. It is -1 for
+        numbers: The interning id for null, followed by the interning id for each category code. The id is -1 for
             categories whose string has not been interned.
-        column: An empty column with the same categories, which keeps the category codes valid.
+        column: An empty column with the same categories. As long as it exists, the category codes remain valid.
     """
 
     numbers: Codes
@@ -78,14 +78,14 @@ class StringTable:
         self._categories: dict[tuple[str, bytes], _CategoryIds] = {}
 
     def intern(self, table: str, rows: Rows, expression: pl.Expr) -> InternedStrings:
-        """Evaluate an expression for the rows of a table, and intern the resulting strings.
+        """Evaluate an expression in the given rows, intern the resulting strings, and return them.
 
         The expression is evaluated once per combination of the values that it depends on. If it depends on a single
         Categorical column, strings of earlier calls are not interned again.
 
         Args:
             table: Name of the string table.
-            rows: The rows.
+            rows: The rows in which the expression is evaluated.
             expression: The expression. Its result in a row must depend only on values in the same row.
         """
         names = list(dict.fromkeys(list_column_names(expression)))
@@ -93,25 +93,25 @@ class StringTable:
         if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
             return InternedStrings(codes, self._intern_categories(table, examples, order, expression))
         numbers = np.zeros(len(order), np.uint64)
-        numbers[order] = self._intern_new(table, examples[create_series(order)].select(expression).to_series())
+        numbers[order] = self._intern_new_strings(table, examples[create_series(order)].select(expression).to_series())
         return InternedStrings(codes, numbers)
 
     def intern_annotation_name(self, key: str) -> int:
-        """Return the interning id of the name of an argument."""
+        """Return the interning id of the name of an argument. New names are interned."""
         if key not in self._keys:
-            self._add(ANNOTATION_NAMES, pl.Series([key]))
+            self._add_strings(ANNOTATION_NAMES, pl.Series([key]))
             self._keys[key] = self._counts[ANNOTATION_NAMES]
         return self._keys[key]
 
-    def _intern_new(self, table: str, texts: pl.Series) -> Numbers:
-        """Add strings to a string table, and return their interning ids, which are 0 for null."""
+    def _intern_new_strings(self, table: str, texts: pl.Series) -> Numbers:
+        """Add strings to a string table, and return their interning ids. The id of null is 0."""
         present = texts.is_not_null().to_numpy()
         numbers = np.where(present, np.cumsum(present) + self._counts[table], 0).astype(np.uint64)
-        self._add(table, texts.drop_nulls())
+        self._add_strings(table, texts.drop_nulls())
         return numbers
 
     def _intern_categories(self, table: str, examples: pl.DataFrame, order: Codes, expression: pl.Expr) -> Numbers:
-        """Evaluate an expression for distinct values, intern the resulting strings, and return one id per value.
+        """Evaluate an expression for distinct values, intern the resulting strings, and return one interning id each.
 
         Strings that were interned by earlier calls with the same expression are not interned again.
 
@@ -128,7 +128,9 @@ class StringTable:
         missing = int(category.max(initial=0)) + 1 - len(known)
         known = np.concatenate([known, np.full(max(missing, 0), -1, np.int64)])
         new = order[known[category[order]] < 0]
-        known[category[new]] = self._intern_new(table, examples[create_series(new)].select(expression).to_series())
+        known[category[new]] = self._intern_new_strings(
+            table, examples[create_series(new)].select(expression).to_series()
+        )
         self._categories[key] = _CategoryIds(known, examples[name].head(0))
         numbers: Numbers = known[category].astype(np.uint64)
         return numbers
@@ -142,13 +144,13 @@ class StringTable:
             for offset in range(0, len(batch.texts), BATCH_STRINGS)
         ]
 
-    def _add(self, table: str, texts: pl.Series) -> None:
+    def _add_strings(self, table: str, texts: pl.Series) -> None:
         self._pending.append(StringBatch(table, self._counts[table] + 1, texts))
         self._counts[table] += len(texts)
 
 
 def encode_strings(batch: StringBatch) -> memoryview:
-    """Encode strings and their interning ids as fields of ``InternedData``."""
+    """Encode strings and their interning ids as fields of an ``InternedData`` message."""
     array = batch.texts.cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]

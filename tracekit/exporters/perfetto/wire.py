@@ -1,7 +1,7 @@
-"""Encode protobuf messages that have the same fields with vectorized operations on columns.
+"""Encode protobuf messages with identical fields by vectorized operations on columns.
 
-Each message is a row of a matrix of bytes, in which every field has the width of its longest value. At the end, the
-unused bytes of each row are removed.
+Each message is a row of a byte matrix, in which every field has the width of its longest value. At the end, the unused
+bytes of each row are removed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _CONTINUES = 0x80
 
 
 class Constant(NamedTuple):
-    """A column of constant bytes. If ``present`` is a mask, only the rows of this mask contain the bytes."""
+    """A column with the same bytes in all rows, or only in the rows of the mask ``present``."""
 
     data: bytes
     present: Mask | None = None
 
 
 class Varints(NamedTuple):
-    """A column of varints and of their sizes in bytes. The function ``varints`` creates it."""
+    """A column of varints with their sizes in bytes. Create it with ``encode_varints``."""
 
     values: Numbers
     widths: Bytes
@@ -45,7 +45,7 @@ class Varints(NamedTuple):
 
 
 class Fixed64s(NamedTuple):
-    """A column of numbers of 8 bytes."""
+    """A column of 8-byte numbers."""
 
     values: Numbers
     present: Mask | None = None
@@ -57,7 +57,7 @@ FIXED64_BYTES = 8
 
 @functools.cache
 def encode_field_tag(message: str, field: str) -> bytes:
-    """Return the tag of a field, which precedes its value and contains its number and wire type."""
+    """Return the tag of a protobuf field, which contains the number and wire type of the field."""
     descriptor = schemas.load_message_class("perfetto", message).DESCRIPTOR.fields_by_name[field]
     fixed = (descriptor.TYPE_FIXED64, descriptor.TYPE_DOUBLE)
     sized = (descriptor.TYPE_STRING, descriptor.TYPE_BYTES, descriptor.TYPE_MESSAGE)
@@ -75,17 +75,17 @@ def encode_varint(number: int) -> bytes:
 
 
 def encode_length_delimited(tag: bytes, content: bytes) -> bytes:
-    """Encode a field whose value is a message, a string or bytes: its tag, its length and its value."""
+    """Encode a field that contains a message, string or bytes, as the tag, the length and the content."""
     return tag + encode_varint(len(content)) + content
 
 
 def encode_submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = None) -> list[Column]:
-    """Return the columns of a field that contains a message: its tag, its length and the columns of the message.
+    """Return the columns of a field that contains a message: the tag, the length and the columns of the message.
 
     Args:
         tag: The tag of the field.
         columns: The columns of the message.
-        present: Mask of the rows that have the field. If it is None, all rows have the field.
+        present: Mask of the rows that have the field, or None if all rows have the field.
     """
     size = compute_row_sizes(columns)
     length = Constant(encode_varint(size)) if isinstance(size, int) else encode_varints(size.astype(np.uint64))
@@ -96,7 +96,7 @@ def encode_submessage(tag: bytes, columns: Sequence[Column], present: Mask | Non
 
 
 def encode_varints(values: Numbers, present: Mask | None = None) -> Varints:
-    """Return a column of varints. Negative integers must be passed as their two's complement."""
+    """Return a column of varints. Pass negative integers as their two's complement."""
     widths = np.ones(len(values), np.uint8)
     bits = int(values.max()).bit_length() if len(values) else 0
     for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
@@ -105,12 +105,12 @@ def encode_varints(values: Numbers, present: Mask | None = None) -> Varints:
 
 
 def _omit_masked_values(column: Column, present: Mask) -> Column:
-    """Omit a column of encoded values from the messages for which a mask is False."""
+    """Return a column that is omitted from the messages for which the mask ``present`` is False."""
     return column._replace(present=present if column.present is None else column.present & present)
 
 
 def compute_row_sizes(columns: Sequence[Column]) -> int | Sizes:
-    """Return the size in bytes of each encoded message, or a single number if all have the same size."""
+    """Return the size in bytes of each encoded message, or a single number if all sizes are equal."""
     size: int | Sizes = 0
     for column in columns:
         size = size + _compute_column_size(column)
@@ -118,7 +118,7 @@ def compute_row_sizes(columns: Sequence[Column]) -> int | Sizes:
 
 
 def _compute_column_size(column: Column) -> int | Sizes:
-    """Return the size in bytes of the values of a column in each message, or a single number if all sizes are equal."""
+    """Return the size in bytes of each value of a column, or a single number if all sizes are equal."""
     if isinstance(column, Varints):
         low, high = _find_extremes(column.widths)
         if column.present is None:
@@ -155,14 +155,14 @@ def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
 
 
 def _find_matrix_width(column: Column) -> int:
-    """Return the number of bytes that the longest value of a column takes, which is reserved in every message."""
+    """Return the number of bytes to reserve for a column in every message: the size of its longest value."""
     if isinstance(column, Varints):
         return _find_extremes(column.widths)[1]
     return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
 
 
 def _fill_in_constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
-    """Return a message in which the bytes of the constant columns are filled in, and all other bytes are 0."""
+    """Return a template row with the bytes of the constant columns. All other bytes are 0."""
     template = np.zeros(width, np.uint8)
     for column, (start, stop) in zip(columns, spans, strict=True):
         if isinstance(column, Constant):
@@ -171,7 +171,7 @@ def _fill_in_constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int
 
 
 def _fill_varints(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
-    """Write varints to a matrix with one row of bytes per message, and return whether their sizes differ."""
+    """Write varints to a byte matrix with one row per message, and return whether the sizes of the varints differ."""
     values, widths = column.values, column.widths
     low, high = _find_extremes(widths)
     for nth in range(high):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
-    """Write a trace as a SQLite database."""
+    """Write a trace as an SQLite database."""
     from tracekit.exporters.sqlite.export import write_database
     from tracekit.exporters.sqlite.keys import find_valid_keys
 
@@ -25,7 +25,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
 
 
 def choose_table_names(view: View) -> list[str]:
-    """Return the names of the tables to write: all tables except optional ones that the user did not select."""
+    """Return the names of the tables to write: all tables except optional tables that the user did not select."""
     selected = view.selected_tables or ()
     return [name for name in view.tables if name in selected or not view.schema(name).optional]
 

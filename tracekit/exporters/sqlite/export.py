@@ -1,4 +1,4 @@
-"""Write the tables of a trace, or those of several traces with the column ``rank``, to a SQLite database."""
+"""Write the tables of a trace, or of several traces with the column ``rank``, to an SQLite database."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def write_database(
     *,
     rows: int,
 ) -> None:
-    """Write tables to a new database.
+    """Write tables to a new SQLite database, with indexes, views and descriptions.
 
     Args:
         path: Path of the database, which does not exist yet.
         schemas: The schema of each table to create, by table name. A table is also created if it has no rows.
         keys: The primary and foreign keys to declare.
         tables: Pairs of a table name and rows of this table. Several pairs may have the same table name.
-        progress: Callback that receives the number of written rows and the total number of rows.
-        rows: Total number of rows of all tables, for ``progress``.
+        progress: Function that is called with the number of written rows and the total number of rows.
+        rows: Total number of rows of all tables, which is passed to ``progress``.
 
     Raises:
         ExportError: The database cannot be written.
@@ -64,7 +64,7 @@ def write_database(
         database.execute(
             f"PRAGMA application_id = {APPLICATION_ID}",
             f"PRAGMA user_version = {FORMAT_VERSION}",
-            *(create_statement(schema, keys) for schema in schemas.values()),
+            *(build_create_table_statement(schema, keys) for schema in schemas.values()),
         )
         for name, table in tables:
             for batch in table.to_batches(_BATCH_ROWS):
@@ -76,7 +76,7 @@ def write_database(
         _add_indexes_and_views(connection, schemas, keys, counts, names.build_name_counts())
 
 
-def create_statement(schema: TableSchema, keys: Keys) -> str:
+def build_create_table_statement(schema: TableSchema, keys: Keys) -> str:
     """Return the SQL statement that creates a table."""
     columns = [f"{quote_identifier(c.name)} {_choose_column_type(c)}" for c in schema.columns]
     if schema.name in keys.unique:
@@ -90,9 +90,9 @@ def create_statement(schema: TableSchema, keys: Keys) -> str:
 
 
 def choose_index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
-    """Return the indexes to create for a table, each as a tuple of column names.
+    """Return the column names of each index to create for a table.
 
-    References to tables other than ``_SMALL_TABLES``, the start or timestamp, and one column of names are indexed.
+    The indexes cover references to tables other than ``_SMALL_TABLES``, the start or timestamp, and one name column.
     """
     foreign = [k.columns for k in list_declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
     times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
@@ -103,7 +103,7 @@ def choose_index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]
 def _choose_column_type(column: Column) -> str:
     """Return the SQL type of a column, with ``NOT NULL`` if the column is not nullable.
 
-    Columns of floats are always nullable, because SQLite stores NaN as null.
+    Float columns are always nullable, because SQLite stores NaN as null.
     """
     kind = _TYPES.get(column.type, "INTEGER")
     return kind if column.nullable or column.type == "float64" else f"{kind} NOT NULL"
@@ -116,7 +116,7 @@ def _add_indexes_and_views(
     counts: Mapping[str, int],
     names: pl.DataFrame,
 ) -> None:
-    """Add descriptions, names, indexes, views, full-text search and statistics after all rows have been written."""
+    """Add the descriptions, names, indexes, views, full-text search and statistics to a database with all rows."""
     import sqlite_utils
 
     db: Any = sqlite_utils.Database(connection, execute_plugins=False)
@@ -167,13 +167,13 @@ def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], counts: Map
 
 
 class _NameCounter:
-    """A counter of the rows with each distinct name, per table and column of ``NAME_COLUMNS``."""
+    """Numbers of rows with each distinct name, by table and column of ``NAME_COLUMNS``."""
 
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []
 
     def add_names(self, table_name: str, rows: pa.Table) -> None:
-        """Count the names in some rows of a table.
+        """Add the names in the given rows of a table to the counts.
 
         Args:
             table_name: Name of the table.
@@ -189,7 +189,7 @@ class _NameCounter:
                 self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
 
     def build_name_counts(self) -> pl.DataFrame:
-        """Return one row per table, column and name with the number of rows that contain the name, with ids from 1."""
+        """Return the number of rows per table, column and name, with the ids ``name_id`` from 1."""
         import polars as pl
 
         types = {"table_name": pl.String, "column_name": pl.String, "name": pl.String, "rows": pl.Int64}
@@ -200,7 +200,7 @@ class _NameCounter:
 
 @contextlib.contextmanager
 def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a new database for fast writing without a journal, and close it when the context ends."""
+    """Connect to a database for fast writing without a journal, and close the connection when the context ends."""
     with translate_errors(path):
         connection = sqlite3.connect(path)
         try:

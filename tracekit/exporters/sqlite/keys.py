@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ForeignKey:
-    """A reference from columns of one table to the key of another.
+    """A reference from columns of a table to the key of a parent table.
 
     Attributes:
         table: Name of the table that contains the reference.
         columns: Names of the referring columns of this table.
-        parent: Name of the table that the reference refers to.
-        key: Names of the key columns of ``parent``. Each one corresponds to the column at the same index of
-            ``columns``.
+        parent: Name of the parent table.
+        key: Names of the key columns of ``parent``, in the order of the corresponding ``columns``.
     """
 
     table: str
@@ -44,7 +43,7 @@ class Keys:
     """The keys that are valid in a trace.
 
     Attributes:
-        unique: Names of the tables whose declared key is unique and not null, so that it can be the primary key.
+        unique: Names of the tables whose declared key can be a primary key, because it is unique and not null.
         foreign: The foreign keys whose references all exist.
     """
 
@@ -55,7 +54,7 @@ class Keys:
         """Return the keys with an additional first column, such as ``rank`` in a database of several traces.
 
         All tables of the database have this column. A table whose declared key already contains a column of this name
-        gets no primary key, and no foreign key refers to it.
+        gets no primary key, and no foreign key refers to this table.
         """
         unique = frozenset(table for table in self.unique if name not in schemas.table(table).key)
         foreign = (ForeignKey(f.table, (name, *f.columns), f.parent, (name, *f.key)) for f in self.foreign)
@@ -67,7 +66,7 @@ class Keys:
 
 
 def find_valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
-    """Return the keys of the declared tables that are valid in a trace.
+    """Return the primary and foreign keys of the given tables that are valid in a trace.
 
     Args:
         view: The trace.
@@ -88,11 +87,11 @@ def intersect_keys(keys: Iterable[Keys]) -> Keys:
 
 
 def list_declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]) -> list[ForeignKey]:
-    """Return the foreign keys of a table, according to the declared references of its columns.
+    """Return the foreign keys that the declared references of the columns of a table form.
 
-    For each column that refers to a key column of a parent table, the remaining columns of that key must also be in
-    the table. They must have the same names as in the parent, and refer either to the parent or to the same column as
-    the key column of the parent. Otherwise, no foreign key is returned for this reference.
+    A column that refers to a key column of a parent table forms a foreign key if the table also has the other columns
+    of this key. They must have the same names as in the parent, and refer to the parent or to the same column as in
+    the parent.
     """
     keys = set()
     for column in schema.columns:
@@ -108,7 +107,7 @@ def list_declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSc
 
 
 def _has_unique_key(view: View, schema: TableSchema) -> bool:
-    """Return whether the key of a table is unique and not null."""
+    """Return whether the declared key of a table is unique and not null in all rows."""
     import polars as pl
 
     keys = _read_columns(view, schema.name, schema.key)
@@ -121,7 +120,7 @@ def _has_unique_key(view: View, schema: TableSchema) -> bool:
 
 
 def _has_only_valid_references(view: View, key: ForeignKey) -> bool:
-    """Return whether every reference of a foreign key exists in the parent table. References with nulls are ignored."""
+    """Return whether all values of a foreign key exist in the parent table. Rows with nulls are ignored."""
     rows = _read_columns(view, key.table, key.columns).drop_nulls().unique()
     if rows.is_empty():
         return True
@@ -131,7 +130,7 @@ def _has_only_valid_references(view: View, key: ForeignKey) -> bool:
 
 
 def _read_columns(view: View, table: str, columns: Sequence[str]) -> pl.DataFrame:
-    """Read columns of a table, and cast Categorical columns to strings."""
+    """Read the given columns of a table. Categorical columns are cast to strings."""
     import polars as pl
 
     return view.frame(table).select(columns).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()

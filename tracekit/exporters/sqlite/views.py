@@ -1,4 +1,4 @@
-"""Generate the SQL of views, which join events with their calls, ranges, threads and devices, or summarize events."""
+"""Generate the SQL views that join events with their calls, ranges, threads and devices, or summarize events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """A SQL view of one table, with additional columns from the tables that it refers to.
+    """An SQL view of one table, with additional columns from the tables to which the table refers.
 
     Attributes:
         view: Name of the view.
@@ -71,16 +71,16 @@ SUMMARIES = {
 
 
 def quote_identifier(name: str) -> str:
-    """Return a name as an SQL identifier."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def build_view_statements(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[tuple[str, str]]:
-    """Yield the name and the query of each view.
+    """Yield the name and the SQL query of each view.
 
     Args:
         schemas: The schemas of the tables in the database.
-        keys: The valid keys. Tables whose key is not unique are not joined, because the join would repeat rows.
+        keys: The valid keys. Tables without a unique key are not joined, because the join would repeat rows.
     """
     for details in DETAILS:
         if details.table in schemas:
@@ -115,7 +115,7 @@ def _build_details_query(schemas: Mapping[str, TableSchema], table: str, keys: K
 
 
 def _list_joined_keys(schemas: Mapping[str, TableSchema], schema: TableSchema, keys: Keys) -> Iterator[ForeignKey]:
-    """Yield the foreign keys whose parent tables are joined to a table in its view."""
+    """Yield the foreign keys of a table whose parent tables are joined in the details view of the table."""
     for key in list_declared_foreign_keys(schema, schemas):
         is_main = key.columns == key.key
         if is_main and key.parent in JOINED and key.parent in keys.unique and key.parent != schema.name:

@@ -1,1 +1,1 @@
-"""Export weighted call stacks in the formats of flamegraph.pl (collapsed stacks), speedscope and pprof."""
+"""Export weighted call stacks as collapsed stacks (for flamegraph.pl), speedscope JSON or pprof profiles."""

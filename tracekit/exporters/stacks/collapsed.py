@@ -1,7 +1,7 @@
 """Export call stacks as collapsed stacks, for flamegraph.pl, inferno and speedscope.
 
-A line consists of the frames of a stack, separated by semicolons, from the outermost one to the innermost one, and the
-weight of the stack after a space.
+Each line contains the frames of a stack, separated by semicolons, from the outermost to the innermost frame. The weight
+of the stack follows after a space.
 
 Source: the format that ``stackcollapse-perf.pl`` of Brendan Gregg's FlameGraph writes.
 """

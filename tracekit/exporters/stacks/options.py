@@ -58,7 +58,7 @@ class Options:
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Options:
-        """Parse the values of options, given by name. Options without a value have their default.
+        """Parse option values by option name. Options that are missing from ``values`` have their defaults.
 
         Raises:
             UnknownFormatError: A value is invalid.
@@ -87,7 +87,7 @@ def create_stack_exporter(
     write: Callable[..., None],
     values: Mapping[str, str] | None = None,
 ) -> Exporter:
-    """Return an exporter of call stacks for one format, with the given values of its options.
+    """Return an exporter of call stacks in one format, configured with the given option values.
 
     Raises:
         UnknownFormatError: The value of an option is invalid.

@@ -56,7 +56,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
 
 class _StringTable(dict[str, int]):
-    """The index of each string in the string table of a profile. Looking up a new string adds it to the table."""
+    """String table of a profile: maps each string to its index. Looking up a new string adds it to the table."""
 
     def __init__(self) -> None:
         super().__init__({"": 0})
@@ -67,7 +67,7 @@ class _StringTable(dict[str, int]):
 
 
 def _add_functions_and_locations(message: Any, profile: Profile, strings: _StringTable) -> None:
-    """Add a function and a location per distinct frame, a mapping per module, and the string table to a profile."""
+    """Add to a profile one function and location per distinct frame, one mapping per module, and the string table."""
     mappings: dict[str, int] = {}
     functions, modules = profile.functions.to_pylist(), profile.modules.to_pylist()
     for nth, (function, module) in enumerate(zip(functions, modules, strict=True), 1):

@@ -40,17 +40,17 @@ _KEYS = {"none": [], "thread": _THREAD, "process": ["process_id"]}
 
 @dataclass(frozen=True)
 class Profile:
-    """Weighted call stacks as a tree, in which stacks with the same texts share their nodes.
+    """Weighted call stacks as a tree of frames. Stacks whose frames have the same texts share nodes.
 
     Attributes:
-        events: Name of the events, one of ``EVENTS``.
+        events: Kind of the events, one of ``EVENTS``.
         unit: Unit of the weights: ``samples`` or ``nanoseconds``.
         texts: Distinct texts of frames.
         functions: Function name of each text.
-        modules: Module of each text. Null if it is unknown or not requested.
+        modules: Module of each text, or null if the module is unknown or not requested.
         parents: Node of the caller of each node. Node 0 is the root, which is not a frame. A caller has a lower node
             number than the nodes that it calls.
-        labels: Index in ``texts`` of each node.
+        labels: Index of the text of each node in ``texts``.
         depths: Number of frames from the outermost caller of each node to the node itself.
         groups: Name of each group of events. If the events are not grouped, the list is ``[None]``.
         weights: Total weight per group and node, sorted by both: the columns ``group`` (index in ``groups``), ``node``
@@ -75,10 +75,9 @@ class Profile:
             nodes: Node of the innermost frame of each call stack.
 
         Yields:
-            One tuple per batch: the slice of ``nodes`` that the batch contains, the offsets of the stacks, and the
-            frames of all these stacks. The frames of stack ``i`` of the batch are
-            ``frames[offsets[i]:offsets[i + 1]]``, from the outermost to the innermost one. A frame is an index in
-            ``texts``.
+            One tuple per batch: the slice of ``nodes`` in the batch, the offsets of the stacks, and the frames of all
+            these stacks. The frames of stack ``i`` of the batch are ``frames[offsets[i]:offsets[i + 1]]``, from the
+            outermost to the innermost frame. A frame is an index in ``texts``.
         """
         for rows, edges, frames in iterate_frame_batches(self.parents, self.depths, nodes, BATCH_FRAMES):
             yield rows, edges, self.labels[frames]
@@ -125,11 +124,12 @@ def read_profile(view: View, options: Options) -> Profile:
 
 
 def read_nonempty_profile(view: View, options: Options) -> Profile:
-    """Return the weighted call stacks as ``read_profile`` does, or raise an error if the options select no events.
+    """Return the result of ``read_profile``, or raise an error if the options select no events with call stacks.
 
     Raises:
         MissingTableError: The trace has no call stacks, or no call stacks inside the range.
-        TracekitError: The thread, process or range in the options does not exist. The hint lists existing ones.
+        TracekitError: The thread or process in the options has no call stacks, or the range does not exist. The hint
+            lists valid values.
     """
     profile = read_profile(view, options)
     if profile.weights.is_empty():
@@ -138,7 +138,7 @@ def read_nonempty_profile(view: View, options: Options) -> Profile:
 
 
 def _create_empty_selection_error(view: View, name: str, options: Options) -> TracekitError:
-    """Return the error for options that select none of the events with call stacks."""
+    """Return the error to raise if the options select none of the events with call stacks."""
     events = _read_events_with_stacks(view, name)
     selected = f"call stacks of {name}"
     for noun, plural_noun, number in (("process", "processes", options.process), ("thread", "threads", options.thread)):
@@ -161,37 +161,37 @@ def _create_empty_selection_error(view: View, name: str, options: Options) -> Tr
 
 
 def _create_list_hint(plural_noun: str, known_names: list[str], unknown_name: str, *, quoted: bool = False) -> str:
-    """Return a hint that lists the first known names."""
+    """Return a hint that lists the first ``_LISTED`` known names."""
     more = ", …" if len(known_names) > _LISTED else ""
     return create_choices_hint(plural_noun, known_names[:_LISTED], unknown_name, quoted=quoted) + more
 
 
 def _read_events_with_stacks(view: View, name: str) -> pl.LazyFrame:
-    """Return the events with a name of ``EVENTS``, such as ``cpu_samples``, that have a call stack."""
+    """Return the events of one kind of ``EVENTS``, such as ``cpu_samples``, that have a call stack."""
     return _read_events(view, name).filter(pl.col("stack_id").is_not_null())
 
 
 def _read_events(view: View, name: str) -> pl.LazyFrame:
-    """Return the events with a name of ``EVENTS``, such as ``cpu_samples``, including events without a call stack."""
+    """Return all events of one kind of ``EVENTS``, such as ``cpu_samples``, with or without a call stack."""
     if name not in _PYTHON:
         return view.frame(name)
     return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[name])
 
 
 def has_stacks(view: View, name: str) -> bool:
-    """Return whether at least one event with a name of ``EVENTS``, such as ``cpu_samples``, has a call stack."""
+    """Return whether an event of one kind of ``EVENTS``, such as ``cpu_samples``, has a call stack."""
     return bool(_read_events(view, name).select(pl.col("stack_id").count()).collect().item())
 
 
 def _create_missing_stacks_hint(view: View, name: str | None) -> str:
-    """Return a hint on how to record the requested call stacks, for captures that have none."""
+    """Return a hint on how to record or export the call stacks that the trace lacks."""
     if name not in _PYTHON:
         return _HINT
     return _EXPORT_HINT if _read_events(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
 def _select_events(view: View, name: str, options: Options) -> pl.LazyFrame:
-    """Return the events that have a call stack, and that match the thread, process and range in the options."""
+    """Return the events with a call stack that match the thread, process and range in the options."""
     events = _read_events_with_stacks(view, name)
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
@@ -211,26 +211,26 @@ def _find_time_column(name: str) -> str:
 def _select_events_inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
     """Return the events that occur while their thread is in a push/pop range with the given name.
 
-    An event is inside such a range if, until the time of the event, more of these ranges have started in its thread
-    than have ended.
+    An event is inside a range if more ranges with this name have started than have ended in the thread of the event up
+    to the time of the event.
     """
     ranges = view.frame("nvtx_ranges").filter(
         (pl.col("name").cast(pl.String) == name) & (pl.col("kind").cast(pl.String) == "push_pop")
     )
 
-    def running_range_counts(column: str, count_name: str) -> pl.LazyFrame:
+    def compute_running_counts(column: str, count_name: str) -> pl.LazyFrame:
         times = ranges.select(*_THREAD, pl.col(column).alias(time)).drop_nulls(time).sort(time)
         return times.with_columns(pl.int_range(1, pl.len() + 1).over(_THREAD).alias(count_name))
 
     events = events.sort(time)
     for column, count in (("start_ns", "started"), ("end_ns", "ended")):
-        counts = running_range_counts(column, count)
+        counts = compute_running_counts(column, count)
         events = events.join_asof(counts, on=time, by=_THREAD, strategy="backward", check_sortedness=False)
     return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
 
 
 def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
-    """Return events and an aggregation expression for their total time in ns.
+    """Return the events, and an expression that aggregates their total time in ns.
 
     The time of a call is its duration. The time of a sample is the median sampling period. For Python stacks of CUDA
     API calls, the returned events have an additional column with the duration of the call.
@@ -248,14 +248,14 @@ def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.La
 
 
 def _format_frames(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int64Array]:
-    """Return the distinct texts of frames, and the text of the innermost frame of each row of the table ``stacks``.
+    """Return the distinct texts of frames, and the label of the innermost frame of each row of the table ``stacks``.
 
     Args:
         view: The trace.
         with_modules: Whether texts contain the module of the frame.
 
     Returns:
-        A frame with the columns ``label`` (row number), ``text``, ``symbol`` and ``module``, and an array with the
+        A data frame with the columns ``label`` (row number), ``text``, ``symbol`` and ``module``, and an array with the
         label of each row of ``stacks``.
     """
     names = view.frame("stacks").select("symbol", *(["module"] if with_modules else [])).collect()
@@ -275,16 +275,16 @@ def _format_frames(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int
 def _merge_stacks(
     parents: Int64Array, depths: Int64Array, labels: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """Merge stacks whose frames have the same texts into one node of a tree.
+    """Merge call stacks into a tree in which stacks whose frames have the same texts share one node.
 
     Args:
-        parents: Id of the parent of each stack. 0 for a stack with a single frame. Stacks are numbered from 1.
+        parents: Id of the parent of each stack, or 0 for stacks with a single frame. Stack ids start at 1.
         depths: Number of frames of each stack.
         labels: Label (index of the text) of the innermost frame of each stack.
 
     Returns:
-        Four arrays: the node of each stack, by id of the stack; and the parent, the label and the depth of each node.
-        Node 0 is the root. It is also the node of id 0, which does not identify a stack.
+        Four arrays: the node of each stack, by stack id; and the parent, the label and the depth of each node. Node 0
+        is the root. It is also the node of id 0, which does not identify a stack.
     """
     nodes = np.zeros(len(parents) + 1, np.int64)
     order = np.argsort(depths, kind="stable")
@@ -310,12 +310,12 @@ def _merge_stacks(
 
 
 def _format_group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:
-    """Return the name of each group of events, such as ``python (1234)``: name and id of its thread or process.
+    """Return the name of each group of events: the name and id of its thread or process, such as ``python (1234)``.
 
     Args:
         view: The trace.
         groups: One row per group, with the columns ``keys``.
-        keys: Names of the columns that identify a group. If there are none, the result is ``[None]``.
+        keys: Names of the columns that identify a group. If the list is empty, the result is ``[None]``.
     """
     if not keys:
         return [None]
@@ -328,8 +328,8 @@ def _format_group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> li
 
 
 def replace_separators(texts: pa.Array) -> pa.Array:
-    """Replace semicolons with colons and line breaks with spaces.
+    """Replace semicolons with colons, and line breaks with spaces.
 
-    In the collapsed format, semicolons separate frames and line breaks separate stacks.
+    Semicolons separate frames and line breaks separate stacks in the collapsed format.
     """
     return pc.replace_substring_regex(pc.replace_substring(texts, ";", ":"), r"[\r\n]", " ")

@@ -1,6 +1,6 @@
 """Export call stacks for speedscope, with one profile per group of events, such as a thread.
 
-Equal stacks are combined into one sample with the sum of their weights. The samples are therefore not in order of time.
+Equal stacks are combined into one sample with the sum of their weights. Samples are therefore not ordered by time.
 
 Source: the file format of speedscope, https://www.speedscope.app/file-format-schema.json.
 """

@@ -1,7 +1,7 @@
-"""Export TensorBoard event files with a graph of the ops, their time per iteration, scalars and tables.
+"""Export a TensorBoard event file with a graph of the ops, the op times per iteration, scalars and tables.
 
-The exported data is ``model("graph")`` of the trace. Each node of the graph is an op. TensorBoard groups nodes by their
-names, which are paths. The file does not contain the user, host or command of the capture.
+The exported data is ``model("graph")`` of the trace. Each node of the graph is an op. Node names are paths, by which
+TensorBoard groups the nodes. The file does not contain the user, host or command of the capture.
 """
 
 from __future__ import annotations
@@ -31,20 +31,24 @@ _SUFFIX = ".tracekit"
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
-    """Write a trace as a new folder with one event file."""
-    from tracekit.exporters.tfevents.events import encode_event_records
+    """Write a trace to a TensorBoard event file in a new folder.
+
+    Raises:
+        ExportError: The name of the folder contains ``tfevents``, or the trace has no ops.
+    """
+    from tracekit.exporters.tfevents.events import encode_events
     from tracekit.exporters.tfevents.records import encode_record
 
     if _RESERVED in path.name:
         hint = "choose another name; TensorBoard treats a folder with this name as a file"
-        raise ExportError(f"the name of the folder contains {_RESERVED!r}", path=path, hint=hint)
+        raise ExportError(f"the name of the output folder must not contain {_RESERVED!r}", path=path, hint=hint)
     tables = view.model("graph")
     if not tables["nodes"].height:
         hint = "record ranges or kernels: nsys profile -t cuda,nvtx"
         raise ExportError("the trace has no ops to draw", path=path, hint=hint)
     settings = options or {}
     origin = _parse_origin_ns(view.info.get("origin_utc_ns", ""))
-    records = encode_event_records(
+    records = encode_events(
         tables, origin, time_kind=settings.get("time", "gpu"), steps=int(settings.get("steps", STEPS))
     )
     path.mkdir()
@@ -55,7 +59,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether a file has the name of an event file of this exporter, which ends in ``.tracekit``."""
+    """Return whether this exporter probably wrote a file: an event file whose name ends in ``.tracekit``."""
     return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_SUFFIX), path.name) is not None
 
 
@@ -65,7 +69,7 @@ def _parse_origin_ns(text: str) -> int:
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with the given values of its options.
+    """Return the exporter of TensorBoard event files, configured with the given options.
 
     Raises:
         UnknownFormatError: The value of an option is invalid.

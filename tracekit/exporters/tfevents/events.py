@@ -1,4 +1,4 @@
-"""Encode the version, graph, step statistics, scalars and texts of an event file as TensorFlow messages."""
+"""Encode the contents of an event file as TensorFlow messages: version, graph, step statistics, scalars and texts."""
 
 from __future__ import annotations
 
@@ -41,34 +41,32 @@ _NS = 1e9
 _MAX_INT64 = (1 << 63) - 1
 
 
-def encode_event_records(
-    tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time_kind: str, steps: int
-) -> list[bytes]:
-    """Return the encoded records of an event file.
+def encode_events(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time_kind: str, steps: int) -> list[bytes]:
+    """Return the encoded ``Event`` messages of an event file, one per record.
 
     Args:
         tables: ``model("graph")`` of the trace.
         origin_ns: Trace origin in ns since 1970.
-        time_kind: The time that is shown as compute time, ``gpu`` or ``cpu``.
+        time_kind: The time that TensorBoard shows as compute time, ``gpu`` or ``cpu``.
         steps: Maximum number of iterations with separate statistics.
     """
     origin = origin_ns / _NS
     records = [
-        _encode_event_record(origin, file_version=VERSION),
-        _encode_event_record(origin, graph_def=encode_graph(tables)),
+        _encode_event(origin, file_version=VERSION),
+        _encode_event(origin, graph_def=encode_graph(tables)),
     ]
     for tag, number, start_ns, rows in place_nodes_by_step(tables, time_kind, steps):
         metadata = _encode_run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
         tagged = {"tag": tag.encode(), "run_metadata": metadata}
-        records.append(_encode_event_record((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))
-    for number, end_ns, summary in _encode_scalar_summaries(tables["scalars"]):
-        records.append(_encode_event_record((origin_ns + end_ns) / _NS, step=number, summary=summary))
+        records.append(_encode_event((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))
+    for number, end_ns, summary in _build_scalar_summaries(tables["scalars"]):
+        records.append(_encode_event((origin_ns + end_ns) / _NS, step=number, summary=summary))
     texts = tables["texts"].iter_rows()
-    return [*records, *(_encode_event_record(origin, step=0, summary=_encode_text_summary(*row)) for row in texts)]
+    return [*records, *(_encode_event(origin, step=0, summary=_build_text_summary(*row)) for row in texts)]
 
 
 def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
-    """Return an encoded ``GraphDef`` message that contains one node with attributes per op."""
+    """Return an encoded ``GraphDef`` message with one node per op."""
     nodes = tables["nodes"]
     names = nodes["name"].to_list()
     inputs: list[list[bytes]] = [[] for _ in names]
@@ -85,21 +83,22 @@ def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
 
 
 def convert_to_drawable_op_type(op_type: str | None) -> str:
-    """Return an op type, changed if necessary so that TensorBoard draws its nodes.
+    """Return an op type in a spelling for which TensorBoard draws the nodes.
 
-    TensorBoard hides nodes and their times if the op type contains ``Const`` or ends with ``Summary``.
+    TensorBoard hides nodes and their times if the op type contains ``Const`` or ends with ``Summary``. These words
+    become lowercase. None becomes an empty string.
     """
     text = (op_type or "").replace("Const", "const")
     return text.removesuffix("Summary") + "summary" if text.endswith("Summary") else text
 
 
 def format_device_name(number: int | None) -> str:
-    """Return the TensorFlow name of a GPU, or of the CPU if the device id is None."""
+    """Return the TensorFlow name of the GPU with a device id, or the name of the CPU if the device id is None."""
     return CPU if number is None else f"/device:GPU:{number}"
 
 
 def _add_attributes(attributes: Any, row: Mapping[str, Any]) -> None:
-    """Add the attributes of an op that are not null to its node."""
+    """Add the attributes of an op to its graph node. Null attributes are omitted."""
     for name in _STRING_ATTRIBUTES:
         if row[name]:
             attributes[name].s = str(row[name]).encode()
@@ -110,7 +109,7 @@ def _add_attributes(attributes: Any, row: Mapping[str, Any]) -> None:
 
 
 def _set_shape(message: Any, shape: list[int]) -> None:
-    """Set the dimensions of a shape. The shape of a scalar, which has no dimensions, is marked as present."""
+    """Set the dimensions of a shape message. A scalar, which has no dimensions, results in an empty shape."""
     message.SetInParent()
     for size in shape:
         message.dim.add(size=size)
@@ -121,7 +120,7 @@ def _encode_run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int)
 
     Args:
         nodes: The nodes of ``model("graph")``.
-        rows: The executed nodes of the step, as ``place_nodes`` returns them.
+        rows: The executed nodes of the step, as returned by ``place_nodes``.
         start_us: Start of the step in µs since 1970.
     """
     metadata = _load_message_class("tensorflow_events", "RunMetadata")()
@@ -147,13 +146,13 @@ def _encode_run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int)
 
 
 def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | None, size: int | None) -> None:
-    """Add the shapes and the memory of the outputs of a node to its step statistics.
+    """Add the output shapes and the output memory of a node to its step statistics.
 
     Args:
         stats: The message to which the outputs are added.
-        data_type: Data type of the outputs. None if it is unknown.
-        shapes: Shape of each output. None if the shapes are unknown.
-        size: Total size of the outputs in bytes. None if it is unknown.
+        data_type: Data type of the outputs, or None if the type is unknown.
+        shapes: Shape of each output, or None if the shapes are unknown.
+        size: Total size of the outputs in bytes, or None if the size is unknown.
     """
     for slot, shape in enumerate(shapes or ()):
         output = stats.output.add(slot=slot)
@@ -165,10 +164,11 @@ def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | No
         stats.memory.add(allocator_name=RESULT_ALLOCATOR, total_bytes=size)
 
 
-def _encode_scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield the scalars of each iteration: its number, its end in ns since the trace origin, and a summary message.
+def _build_scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Yield the number, the end (in ns since the trace origin) and the scalars of each iteration.
 
-    Values have single precision, because TensorBoard ignores scalars of any other type.
+    The scalars are the fields of a ``Summary`` message. They have single precision, because TensorBoard ignores scalars
+    of any other type.
     """
     described: set[str] = set()
     by_row = rows.select("iteration", "end_ns", "tag", "value").iter_rows()
@@ -176,24 +176,24 @@ def _encode_scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dic
         values = []
         for _, _, tag, value in group:
             item = {"tag": tag.encode(), "tensor": {"dtype": DT_FLOAT, "tensor_shape": {}, "float_val": [value]}}
-            values.append(item if tag in described else item | _encode_plugin_metadata("scalars", CLASS_SCALAR))
+            values.append(item if tag in described else item | _build_plugin_metadata("scalars", CLASS_SCALAR))
             described.add(tag)
         yield number, end_ns, {"value": values}
 
 
-def _encode_text_summary(tag: str, text: str) -> dict[str, Any]:
-    """Return a summary message that contains one string."""
+def _build_text_summary(tag: str, text: str) -> dict[str, Any]:
+    """Return the fields of a ``Summary`` message that contains one string."""
     tensor = {"dtype": DT_STRING, "tensor_shape": {}, "string_val": [text.encode()]}
-    return {"value": [{"tag": tag.encode(), "tensor": tensor, **_encode_plugin_metadata("text", CLASS_TENSOR)}]}
+    return {"value": [{"tag": tag.encode(), "tensor": tensor, **_build_plugin_metadata("text", CLASS_TENSOR)}]}
 
 
-def _encode_plugin_metadata(name: str, data_class: int) -> dict[str, Any]:
-    """Return the metadata that assign a tag to a TensorBoard plug-in. Only the first value of a tag needs them."""
+def _build_plugin_metadata(name: str, data_class: int) -> dict[str, Any]:
+    """Return the metadata that assigns a tag to a TensorBoard plug-in. Only the first value of a tag needs it."""
     return {"metadata": {"plugin_data": {"plugin_name": name.encode()}, "data_class": data_class}}
 
 
-def _encode_event_record(wall_time: float, **fields: Any) -> bytes:
-    """Return the encoded record of an event."""
+def _encode_event(wall_time: float, **fields: Any) -> bytes:
+    """Return an encoded ``Event`` message with the given fields, at a time in seconds since 1970."""
     event = _load_message_class("tensorflow_events", "Event")(wall_time=wall_time, **fields)
     return bytes(event.SerializeToString(deterministic=True))
 

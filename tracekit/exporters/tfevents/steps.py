@@ -1,8 +1,8 @@
-"""Place nodes on the time axis of a step so that TensorBoard computes the correct time of groups.
+"""Place graph nodes on the time axis of a step so that TensorBoard computes the correct time of node groups.
 
 TensorBoard computes the time of a group as the time from the first start to the last end of its nodes. With real start
-times, this would include gaps and the time of other nodes in between. Therefore, nodes are placed end to end in the
-order of the tree. Each node has its own duration, and the time of a group is the sum over its nodes.
+times, this would include gaps and the time of other nodes in between. Nodes are therefore placed end to end in tree
+order, each with its own duration. The time of a group is then the sum of the times of its nodes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ _ROW_KEYS = ["node", "device_id"]
 def place_nodes_by_step(
     tables: Mapping[str, pl.DataFrame], time_kind: str, max_steps: int
 ) -> Iterator[tuple[str, int, int, pl.DataFrame]]:
-    """Yield one step with the nodes of all iterations, and one step per iteration for the first iterations.
+    """Yield one step with the nodes of all iterations, followed by one step for each of the first iterations.
 
     Args:
         tables: ``model("graph")`` of the trace.
         time_kind: The time that determines the duration of nodes, ``gpu`` or ``cpu``.
-        max_steps: Maximum number of iterations for which a separate step is returned.
+        max_steps: Maximum number of steps for single iterations.
 
     Yields:
-        The tag, number and start (in ns since the trace origin) of a step, and its rows as returned by ``place_nodes``.
+        The tag of a step, its number, its start in ns since the trace origin, and its nodes as returned by
+        ``place_nodes``.
     """
     stats, nodes = tables["stats"], tables["nodes"]
     starts = tables["scalars"].select("iteration", "start_ns").unique(maintain_order=True).sort("iteration")
@@ -45,10 +46,10 @@ def place_nodes_by_step(
 
 
 def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time_kind: str) -> pl.DataFrame:
-    """Sum the times of each node, and place the nodes end to end on the time axis of a step.
+    """Add up the times of each node, and place the nodes end to end on the time axis of a step.
 
     Returns:
-        One row per device and node that was called, ordered by device and position in the tree, with the columns
+        One row per device and executed node, ordered by device and then in tree order, with the columns
         ``node``, ``device_id`` (null for the CPU), ``start_ns`` (since the start of the step) and ``duration_ns``.
     """
     if time_kind == "cpu":
@@ -62,6 +63,6 @@ def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time_kind: str) -> pl.
 
 
 def _drop_cpu_rows_of_gpu_nodes(times: pl.DataFrame) -> pl.DataFrame:
-    """Drop the CPU rows of nodes that also have GPU rows, because they used a GPU in only some of the iterations."""
+    """Drop the CPU rows of nodes that also have GPU rows. These nodes used a GPU in only some of the iterations."""
     on_gpu = pl.col("device_id").is_not_null().any().over("node")
     return times.filter(pl.col("device_id").is_not_null() | ~on_gpu)

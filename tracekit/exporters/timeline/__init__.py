@@ -1,8 +1,10 @@
-"""The events, tracks, lanes and flows of a timeline, which the exporters of Chrome and Perfetto traces share.
+"""Events, tracks, lanes and flows of a timeline, shared by the exporters of Chrome and Perfetto traces.
 
-``exporter`` creates the exporter of a format, and ``options`` declares its option that chooses tracks. ``kinds``
-declares the kinds of events and their arguments, and ``tracks`` declares their tracks. ``layout`` assigns events to
-tracks, ``lanes`` separates overlapping slices, and ``flows`` determines the flows, which are drawn as arrows from one
-event to another. ``columns`` evaluates what kinds declare, ``combinations`` numbers combinations of values, and
-``batches`` writes the file.
+- ``exporter`` creates the exporter of a format, and ``options`` declares the option that selects tracks.
+- ``kinds`` declares the kinds of events and their arguments, and ``tracks`` declares their tracks.
+- ``layout`` assigns events to tracks, and ``lanes`` separates overlapping slices of a track.
+- ``flows`` determines the flows, which are drawn as arrows from one event to another.
+- ``blocks`` reads events, ``columns`` selects and computes their columns, and ``combinations`` assigns codes to
+  combinations of values.
+- ``batches`` writes the file.
 """

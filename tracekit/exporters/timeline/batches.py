@@ -1,4 +1,4 @@
-"""Write a file in batches, which several threads format and compress, and which are written in their order."""
+"""Write a file in batches. Several threads format and compress the batches, which are written in order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_THREADS = 4
 
 
 class Compression(Protocol):
-    """A method of compression. Batches are compressed independently, in any thread, and then concatenated in order."""
+    """A compression method. Batches are compressed independently, in any thread, and then concatenated in order."""
 
     def compress(self, data: memoryview) -> memoryview | bytes:
-        """Compress a batch. This method may run in any thread."""
+        """Return a compressed batch. This method may run in any thread."""
         ...
 
     def finish_batch(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
-        """Return the bytes to write for the next batch in file order. Checksums are updated here."""
+        """Return the bytes to write for the next batch of the file. This method is called in file order."""
         ...
 
     def finish(self) -> bytes:
@@ -34,7 +34,7 @@ class Compression(Protocol):
 
 
 class NoCompression:
-    """The absence of compression: bytes are written unchanged."""
+    """Compression method that writes all bytes unchanged."""
 
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Return the batch unchanged."""
@@ -45,12 +45,12 @@ class NoCompression:
         return compressed
 
     def finish(self) -> bytes:
-        """Return no bytes, because an uncompressed file has no trailer."""
+        """Return an empty byte string, because an uncompressed file has no trailer."""
         return b""
 
 
 class GzipCompression:
-    """Gzip compression. Batches are compressed independently, and together form one gzip member."""
+    """Gzip compression. Batches are compressed independently, and all batches form one gzip member."""
 
     HEAD = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
     """Header of the gzip member: deflate, no file name, no time, fastest level, unknown system."""
@@ -62,14 +62,14 @@ class GzipCompression:
         self._size = 0
 
     def compress(self, data: memoryview) -> memoryview | bytes:
-        """Compress a batch with deflate."""
+        """Return a batch compressed with deflate."""
         deflate = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
 
     def finish_batch(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
-        """Return the compressed bytes of the next batch, and add the batch to the checksum and size of the gzip file.
+        """Return the compressed bytes of the next batch, and update the checksum and the size of the gzip file.
 
-        The header of the file precedes the first batch.
+        The first result begins with the header of the file.
         """
         head, self._head = self._head, b""
         self._crc = zlib.crc32(data, self._crc)
@@ -77,20 +77,20 @@ class GzipCompression:
         return head + bytes(compressed) if head else compressed
 
     def finish(self) -> bytes:
-        """Return the end of the gzip file: the last deflate block, the checksum and the size of the data."""
+        """Return the end of the gzip file: the last deflate block, the checksum, and the uncompressed size."""
         last = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush()
         return last + self._crc.to_bytes(4, "little") + (self._size % (1 << 32)).to_bytes(4, "little")
 
 
 class BatchFile:
-    """A file that is written once, and gzipped if its name ends in ``.gz``. Equal batches result in equal bytes."""
+    """A new file that is written in batches. Files whose names end in ``.gz`` are gzipped."""
 
     def __init__(self, path: Path, compression: Compression | None = None) -> None:
-        """Open a file.
+        """Open a file for writing.
 
         Args:
-            path: The file.
-            compression: The compression of files whose names do not end in ``.gz``. If None, they are not compressed.
+            path: Path of the file.
+            compression: The compression if the name does not end in ``.gz``, or None to write uncompressed bytes.
         """
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
         self._compression = GzipCompression() if path.suffix == ".gz" else compression or NoCompression()
@@ -99,19 +99,19 @@ class BatchFile:
         self._file = path.open("wb", buffering=0)
 
     def write(self, batch: bytes) -> None:
-        """Append bytes to the file."""
+        """Append a batch of bytes to the file."""
         self.write_job_results([lambda: memoryview(batch)])
 
     def write_job_results(self, jobs: Iterable[Callable[[], memoryview]]) -> None:
-        """Append the bytes that jobs return, in the order of the jobs.
+        """Append the bytes that jobs (functions) return, in the order of the jobs.
 
-        The jobs run in several threads, and may be running when this method returns. The number of results in memory
-        exceeds the number of threads by at most one.
+        The jobs run in several threads, and the last ones may still be running when this method returns. The number of
+        results in memory exceeds the number of threads by at most one.
         """
         for job in jobs:
             self._waiting.append(self._pool.submit(self._run_job, job))
             if len(self._waiting) > self._threads:
-                self._append(*self._waiting.popleft().result())
+                self._write_batch(*self._waiting.popleft().result())
 
     def __enter__(self) -> Self:
         return self
@@ -122,19 +122,19 @@ class BatchFile:
         with self._file:
             try:
                 while kind is None and self._waiting:
-                    self._append(*self._waiting.popleft().result())
+                    self._write_batch(*self._waiting.popleft().result())
             finally:
                 self._pool.shutdown(cancel_futures=True)
             if kind is None:
                 self._file.write(self._compression.finish())
 
     def _run_job(self, job: Callable[[], memoryview]) -> tuple[memoryview, memoryview | bytes]:
-        """Run a job, and return the bytes of its batch, uncompressed and compressed."""
+        """Run a job, and return the uncompressed and the compressed bytes of its batch."""
         data = job()
         return data, self._compression.compress(data)
 
-    def _append(self, data: memoryview, compressed: memoryview | bytes) -> None:
-        """Write the next batch. A single call to ``write`` of an unbuffered file may write only some of the bytes."""
+    def _write_batch(self, data: memoryview, compressed: memoryview | bytes) -> None:
+        """Write the next batch completely. One ``write`` to an unbuffered file may write only some of the bytes."""
         rest = memoryview(self._compression.finish_batch(data, compressed))
         while rest:
             rest = rest[self._file.write(rest) :]

@@ -1,4 +1,4 @@
-"""Read events in blocks of rows, so that only one block of each column is in memory at a time."""
+"""Read events in blocks of rows. Only one block of each column is in memory at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SELECTED_SPAN = 1 << 18
 
 
 class Rows(Protocol):
-    """Rows whose columns are read in blocks."""
+    """Rows of events whose columns can be read in blocks."""
 
     @property
     def height(self) -> int:
@@ -34,7 +34,7 @@ class Rows(Protocol):
         """Names of the columns."""
         ...
 
-    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
         ...
 
@@ -47,22 +47,22 @@ class TableRows:
         columns: Names of the columns.
     """
 
-    def __init__(self, table: pa.Table, where: pl.Expr | None = None) -> None:
+    def __init__(self, table: pa.Table, condition: pl.Expr | None = None) -> None:
         """Find the rows that meet a condition.
 
         Args:
-            table: The table.
-            where: The condition, or None for all rows.
+            table: The table that contains the rows.
+            condition: The condition, or None to select all rows.
         """
         self._table = table
         self._categories: dict[tuple[str | int, ...], pl.Series] = {}
-        self._convert_dictionaries([] if where is None else where.meta.root_names())
+        self._convert_dictionaries([] if condition is None else condition.meta.root_names())
         self._convert_dictionaries(table.column_names)
-        self._selected = None if where is None else self._select(where)
+        self._selected = None if condition is None else self._select_rows(condition)
         self.columns: Sequence[str] = table.column_names
         self.height: int = table.num_rows if self._selected is None else len(self._selected)
 
-    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
         if self._selected is None:
             return self._read_frame(rows, names)
@@ -84,38 +84,39 @@ class TableRows:
         if self._selected is None or nulls == self._table.num_rows:
             return bool(nulls == self._table.num_rows)
         return all(
-            self.block(b, [name]).to_series().null_count() == b.stop - b.start for b in iterate_row_blocks(self.height)
+            self.read_block(b, [name]).to_series().null_count() == b.stop - b.start
+            for b in iterate_row_blocks(self.height)
         )
 
     def _convert_dictionaries(self, names: Sequence[str]) -> None:
-        """Convert the dictionaries of all columns in their order.
+        """Convert the dictionaries of the named columns to Categorical series, column by column.
 
-        The order determines the codes of categories, and thereby the order in which strings are written.
+        The order of the columns determines the codes of categories, and thereby the order in which strings are written.
         """
         for name in names:
             if pa.types.is_dictionary(self._table[name].type):
                 for chunk in self._table[name].chunks:
                     self._convert_to_categorical(name, chunk)
 
-    def _select(self, where: pl.Expr) -> Array | None:
-        """Return the numbers of the rows that meet a condition, or None if all rows meet it."""
-        names, rows = list(dict.fromkeys(where.meta.root_names())), self._table.num_rows
+    def _select_rows(self, condition: pl.Expr) -> Array | None:
+        """Return the numbers of the rows that meet a condition, or None if all rows meet the condition."""
+        names, rows = list(dict.fromkeys(condition.meta.root_names())), self._table.num_rows
         chosen = memory.allocate_zeros(rows, choose_row_number_type(rows))
         count = 0
         for block in iterate_row_blocks(rows):
-            mask = self._read_frame(block, names).select(where.fill_null(value=False)).to_series()
+            mask = self._read_frame(block, names).select(condition.fill_null(value=False)).to_series()
             numbers = np.flatnonzero(mask.to_numpy()) + block.start
             chosen[count : count + len(numbers)] = numbers
             count += len(numbers)
         return None if count == rows else chosen[:count]
 
     def _read_frame(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
-        """Return some columns of consecutive rows of the table."""
+        """Return the given columns of consecutive rows of the table, regardless of the condition."""
         length = rows.stop - rows.start
         return pl.DataFrame([self._convert_to_series(n, self._table[n].slice(rows.start, length)) for n in names])
 
     def _convert_to_series(self, name: str, column: pa.ChunkedArray) -> pl.Series:
-        """Convert consecutive values of a column. The strings of each dictionary are converted only once."""
+        """Convert an Arrow column to a series. The strings of each dictionary are converted only once."""
         if not pa.types.is_dictionary(column.type):
             return cast("pl.Series", pl.from_arrow(column)).alias(name)
         chunks = [self._convert_to_categorical(name, chunk) for chunk in column.chunks]
@@ -124,7 +125,7 @@ class TableRows:
         return pl.concat([pl.Series(name, [], pl.Categorical), *chunks]).rechunk()
 
     def _convert_to_categorical(self, name: str, chunk: pa.DictionaryArray) -> pl.Series:
-        """Convert a chunk of a dictionary column."""
+        """Convert a chunk of a dictionary column to a Categorical series."""
         codes = cast("pl.Series", pl.from_arrow(chunk.indices))
         values = chunk.dictionary
         addresses = (0 if buffer is None else buffer.address for buffer in values.buffers())
@@ -136,7 +137,7 @@ class TableRows:
 
 
 class FrameRows(NamedTuple):
-    """The rows of a frame."""
+    """The rows of a data frame, with the interface of ``Rows``."""
 
     frame: pl.DataFrame
 
@@ -150,7 +151,7 @@ class FrameRows(NamedTuple):
         """Names of the columns."""
         return self.frame.columns
 
-    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
         return self.frame.select(names)[rows]
 
@@ -160,12 +161,12 @@ class FrameRows(NamedTuple):
 
 
 class WithColumn(NamedTuple):
-    """Rows with an additional column.
+    """Rows of a table with an additional column.
 
     Attributes:
-        rows: The rows.
-        name: Name of the column.
-        values: Values of the column.
+        rows: The rows without the column.
+        name: Name of the additional column.
+        values: Values of the additional column.
     """
 
     rows: TableRows
@@ -182,9 +183,9 @@ class WithColumn(NamedTuple):
         """Names of the columns."""
         return [*self.rows.columns, self.name]
 
-    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
-        frame = self.rows.block(rows, [n for n in names if n != self.name])
+        frame = self.rows.read_block(rows, [n for n in names if n != self.name])
         if self.name in names:
             frame = pl.DataFrame([*frame, self.values[rows].alias(self.name)])
         return frame if frame.columns == names else frame.select(names)
@@ -209,14 +210,14 @@ class JoinedRows(NamedTuple):
         """Names of the columns that all tables have."""
         return [n for n in self.parts[0].columns if all(n in part.columns for part in self.parts)]
 
-    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+    def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
         frames = []
         for start, part in zip(self.list_start_rows(), self.parts, strict=False):
             first, stop = max(rows.start - start, 0), min(rows.stop - start, part.height)
             if first < stop:
-                frames.append(part.block(slice(first, stop), names))
-        return pl.concat(frames) if frames else self.parts[0].block(slice(0, 0), names)
+                frames.append(part.read_block(slice(first, stop), names))
+        return pl.concat(frames) if frames else self.parts[0].read_block(slice(0, 0), names)
 
     def list_start_rows(self) -> list[int]:
         """Return the row number of the first row of each table, followed by the total number of rows."""
@@ -224,12 +225,12 @@ class JoinedRows(NamedTuple):
 
 
 def map_rows(rows: Rows, expression: pl.Expr, dtype: type) -> Array:
-    """Return the values of an expression, which must not be null, for all rows."""
+    """Return the values of an expression in all rows as an array. No value may be null."""
     names = list(dict.fromkeys(expression.meta.root_names()))
-    return map_blocks(lambda b: rows.block(b, names).select(expression).to_series().to_numpy(), rows.height, dtype)
+    return map_blocks(lambda b: rows.read_block(b, names).select(expression).to_series().to_numpy(), rows.height, dtype)
 
 
 def iterate_frames(rows: Rows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
-    """Yield the given columns of all rows in blocks, each with its slice of rows."""
+    """Yield the given columns in blocks: the slice of row numbers of a block, and a data frame."""
     for block in iterate_row_blocks(rows.height):
-        yield block, rows.block(block, names)
+        yield block, rows.read_block(block, names)

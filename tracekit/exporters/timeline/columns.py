@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Clock(NamedTuple):
-    """The conversion of times of the capture to times in the file.
+    """The conversion of times in the capture to times in the file.
 
     Attributes:
-        shift_ns: Number of ns that is added to every time so that no time is negative.
-        end_ns: End of the capture in ns, which is used as the end of events that were never closed. 0 if unused.
-        drift: Number of ns per ns that is added to every time, so that several traces share one clock.
+        shift_ns: Number of ns to add to every time, so that no time is negative.
+        end_ns: End of the capture in ns, which becomes the end of events that were never closed. 0 if there are none.
+        drift: Number of ns to add to every time per ns of that time, so that several traces share one clock.
     """
 
     shift_ns: int = 0
@@ -29,17 +29,17 @@ class Clock(NamedTuple):
     drift: float = 0.0
 
     def converted_time_expr(self, time: pl.Expr) -> pl.Expr:
-        """Return an expression that converts times of the capture in ns to times in the file in ns."""
+        """Return an expression that converts times in the capture to times in the file, both in ns."""
         drifted = time + (time * self.drift).round().cast(pl.Int64) if self.drift else time
         return drifted + self.shift_ns if self.shift_ns else drifted
 
 
 def choose_event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
-    """Return the columns that are used to draw a kind of event, or no columns if the table lacks a required one.
+    """Return the columns needed to draw events of a kind, or an empty list if the table lacks a required column.
 
     Args:
-        kind: The kind of event.
-        names: The columns of the table.
+        kind: The kind of the events.
+        names: Names of the columns of the table.
     """
     required = [
         *list_position_columns(kind),
@@ -53,28 +53,28 @@ def choose_event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
 
 
 def get_key_arg(kind: EventKind) -> Arg:
-    """Return the first argument of the events of one kind, which is never null."""
+    """Return the first argument of the events of a kind. The argument is never null."""
     return Arg(kind.key, kind.key_values or (Value(INTEGER, pl.col(kind.key)),))
 
 
 def value_exprs(*args: Arg) -> list[pl.Expr]:
-    """Return the expressions for all alternative values of arguments."""
+    """Return the expressions of all alternative values of the given arguments."""
     return [value.expression for arg in args for value in arg.values]
 
 
 def list_position_columns(kind: EventKind) -> list[str]:
-    """Return the columns that determine the position of an event: the keys of its track, and its times."""
+    """Return the columns that determine the position of an event: the keys of its track, and its start and end."""
     times = list_column_names(kind.start, kind.end) if kind.phase == kinds.SLICE else list_column_names(kind.start)
     return list(dict.fromkeys([*kind.placement.keys, *times]))
 
 
 def select_available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
-    """Return the arguments whose columns are all in a table."""
+    """Return the arguments whose columns are all contained in ``names``."""
     return [arg for arg in args if set(list_column_names(*value_exprs(arg))) <= set(names)]
 
 
 def list_exception_args(kind: EventKind) -> list[Arg]:
-    """Return the additional arguments that mark slices that were never closed, or that end before they start."""
+    """Return the additional arguments of slices that were never closed or that end before they start."""
     if kind.phase != kinds.SLICE:
         return []
     duration = kind.end - kind.start
@@ -90,14 +90,14 @@ def list_column_names(*expressions: pl.Expr | None) -> list[str]:
 
 
 def start_expr(kind: EventKind, clock: Clock) -> pl.Expr:
-    """Return an expression for the start of events in ns, as it is written to the file."""
+    """Return an expression for the start of events in ns, as written to the file."""
     return clock.converted_time_expr(kind.start)
 
 
 def duration_expr(kind: EventKind, clock: Clock) -> pl.Expr:
-    """Return an expression for the duration of slices in ns, as it is written to the file.
+    """Return an expression for the duration of slices in ns, as written to the file.
 
-    A slice that was never closed ends with the capture. The duration is 0 for a slice that ends before it starts.
+    A slice that was never closed ends with the capture. A slice that ends before it starts has the duration 0.
     """
     end = kind.end.fill_null(clock.end_ns)
     duration = (

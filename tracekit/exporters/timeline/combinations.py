@@ -1,4 +1,4 @@
-"""Assign a code to each combination of values in several columns, so that each combination is formatted only once."""
+"""Assign an integer code to each combination of values in columns, so that each combination is formatted only once."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Combinations(NamedTuple):
     """The distinct combinations of values in the rows of a table.
 
     Attributes:
-        codes: Code of the combination in each row. Codes depend on the codes of Categorical columns, which may differ
-            between runs.
-        examples: One row per code, in the order of the codes.
-        order: All codes, in the order in which their combinations last occur in the table.
+        codes: Code of the combination in each row. It depends on the codes of Categorical columns, which may differ
+            between processes.
+        examples: One row per combination, ordered by code.
+        order: All codes, ordered by the last row that contains their combination.
     """
 
     codes: Codes
@@ -43,28 +43,28 @@ class Combinations(NamedTuple):
 
 
 def find_distinct_combinations(rows: Rows, names: Sequence[str]) -> Combinations:
-    """Return the distinct combinations of values of some columns."""
+    """Return the distinct combinations of values in the given columns."""
     distinct = list(dict.fromkeys(names))
     codes, count = _compact_codes(*_compute_row_codes(rows, distinct))
     return Combinations(codes, *_select_example_rows(rows, distinct, codes, count))
 
 
 class _TooManyError(Exception):
-    """Raised if there are more combinations than allowed."""
+    """Error that is raised if there are more combinations of values than allowed."""
 
 
 def assign_codes_to_combinations(
     rows: Rows, groups: Sequence[Sequence[str]]
 ) -> tuple[Codes, pl.DataFrame, frozenset[int]]:
-    """Assign a code to each combination of values in groups of columns, except the groups whose values rarely repeat.
+    """Assign a code to each combination of values in groups of columns. Groups whose values rarely repeat are omitted.
 
     Args:
-        rows: The rows.
-        groups: Names of columns by group. The first group is always used. Another group is not used if it would
-            increase the number of combinations to more than a quarter of the number of rows.
+        rows: The rows that contain the values.
+        groups: Names of the columns of each group. The first group is always used. Another group is omitted if it would
+            increase the number of combinations to more than a quarter of the number of rows (or 64 if that is larger).
 
     Returns:
-        A code for each row, a frame with one row per code, and the positions of the groups that are used.
+        A code for each row, a data frame with one row per code, and the indexes of the groups that are used.
     """
     codes, count = _create_zero_codes(rows.height), 1
     used: list[int] = []
@@ -93,17 +93,17 @@ class _LazyCodes(NamedTuple):
     block: Callable[[slice], Codes]
 
     def store(self, count: int) -> Codes:
-        """Return the codes of all rows in the smallest unsigned type that can hold codes below ``count``."""
+        """Return the codes of all rows as an array of the smallest unsigned type for codes below ``count``."""
         return map_blocks(self.block, self.rows, np.min_scalar_type(max(count - 1, 0)))
 
 
 def _read_codes_lazily(codes: Codes) -> _LazyCodes:
-    """Return codes that are read in blocks from an array."""
+    """Return the codes of an array as lazy codes, which are read in blocks."""
     return _LazyCodes(len(codes), lambda block: codes[block].astype(np.int64))
 
 
 def _combine_codes(first: Codes, second: Codes, second_count: int) -> _LazyCodes:
-    """Combine two arrays of codes into one, so that different pairs of codes get different codes.
+    """Combine two codes per row into one. Different pairs of codes result in different codes.
 
     Args:
         first: One code per row.
@@ -114,7 +114,7 @@ def _combine_codes(first: Codes, second: Codes, second_count: int) -> _LazyCodes
 
 
 def _create_zero_codes(rows: int) -> Codes:
-    """Return the code 0 for each row, in an array that takes no memory."""
+    """Return an array with the code 0 for each row, which takes almost no memory."""
     return np.broadcast_to(np.zeros(1, np.uint8), rows)
 
 
@@ -122,7 +122,7 @@ def _compute_row_codes(rows: Rows, names: Sequence[str], limit: int | None = Non
     """Return a code for the combination of values in each row, and a number larger than all codes.
 
     Raises:
-        _TooManyError: There are more combinations than ``limit``. Not all of them may have been counted.
+        _TooManyError: There are more combinations than ``limit``.
     """
     codes, count = _read_codes_lazily(_create_zero_codes(rows.height)), 1
     for name in names:
@@ -131,28 +131,28 @@ def _compute_row_codes(rows: Rows, names: Sequence[str], limit: int | None = Non
 
 
 def _select_example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) -> tuple[pl.DataFrame, Codes]:
-    """Return the columns ``names`` of the last row with each code.
+    """Return the named columns of the last row with each code.
 
     Returns:
-        One row per code, ordered by code, and the codes in the order of their last rows.
+        A data frame with one row per code, ordered by code, and the codes ordered by their last rows.
     """
     examples = np.zeros(count, np.int64)
     for block in iterate_row_blocks(rows.height):
         examples[codes[block]] = np.arange(block.start, block.stop)
-    frames = [rows.block(slice(0, 0), names)]
+    frames = [rows.read_block(slice(0, 0), names)]
     order = np.argsort(examples)
     ordered = examples[order]
     for block in iterate_row_blocks(rows.height):
         first, stop = np.searchsorted(ordered, [block.start, block.stop]).tolist()
         if first < stop:
-            frames.append(rows.block(block, names)[create_series(ordered[first:stop] - block.start)])
+            frames.append(rows.read_block(block, names)[create_series(ordered[first:stop] - block.start)])
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
     return pl.concat(frames)[create_series(place)], order
 
 
 def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
-    """Extend combinations by a column, and return the new code of each row and a number larger than all codes."""
+    """Extend combinations by a column. Return the new code of each row, and a number larger than all codes."""
     column_codes, column_count = _compute_column_codes(rows, name, limit)
     if count == 1 or column_count == 1:
         return (column_codes, column_count) if count == 1 else (codes, count)
@@ -172,7 +172,7 @@ def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_La
         return _compute_value_codes(rows, name)
 
     def shift_values(block: slice) -> Codes:
-        values = _get_physical_values(rows.block(block, [name]).to_series()).cast(pl.Int64, wrap_numerical=True)
+        values = _get_physical_values(rows.read_block(block, [name]).to_series()).cast(pl.Int64, wrap_numerical=True)
         codes = values - (low - (nulls > 0))
         return (codes.fill_null(0) if nulls else codes).to_numpy()
 
@@ -184,11 +184,11 @@ def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_La
 
 
 def _find_extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
-    """Return the smallest and the largest integer of a column, the number of nulls, and whether it has integers."""
+    """Return the smallest and largest value of a column, the number of nulls, and whether all values are integers."""
     extremes: list[Any] = []
     nulls, is_integer = 0, True
     for block in iterate_row_blocks(rows.height):
-        values = _get_physical_values(rows.block(block, [name]).to_series())
+        values = _get_physical_values(rows.read_block(block, [name]).to_series())
         nulls += values.null_count()
         is_integer &= values.dtype.is_integer()
         if is_integer and values.null_count() < len(values):
@@ -197,13 +197,13 @@ def _find_extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
 
 
 def _get_physical_values(values: pl.Series) -> pl.Series:
-    """Return the physical values of a column. Those of integers are the column itself, which takes no time."""
+    """Return the physical values of a column. An integer column is returned unchanged."""
     return values if values.dtype.is_integer() else values.to_physical()
 
 
 def _compute_value_codes(rows: Rows, name: str) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column of any type, and a number larger than all codes."""
-    values = rows.block(slice(0, rows.height), [name]).to_series().to_physical()
+    values = rows.read_block(slice(0, rows.height), [name]).to_series().to_physical()
     encoded = pa.chunked_array([values.to_arrow()]).combine_chunks().dictionary_encode("encode").indices
     compacted, size = _compact_codes(_read_codes_lazily(encoded.to_numpy()), rows.height + 1)
     return _read_codes_lazily(compacted), size
@@ -228,7 +228,7 @@ def _compact_codes(codes: _LazyCodes, count: int, limit: int | None = None) -> t
 
 
 def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, int]:
-    """Return the result of ``_compact_codes`` for codes that are too large for a lookup table."""
+    """Return the same result as ``_compact_codes`` for codes that are too large for a lookup table."""
     distinct, pending = np.zeros(0, np.int64), 0
     parts = [distinct]
     for block in iterate_row_blocks(codes.rows):
@@ -243,6 +243,6 @@ def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, 
 
 
 def _check_limit(size: int, limit: int | None) -> None:
-    """Raise an error if there are more combinations than allowed."""
+    """Raise ``_TooManyError`` if the number of combinations exceeds the limit. None means that there is no limit."""
     if limit is not None and size > limit:
         raise _TooManyError

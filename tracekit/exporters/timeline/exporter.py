@@ -1,4 +1,4 @@
-"""Create the exporter of a timeline format."""
+"""Create the exporters of timeline formats, such as Chrome and Perfetto traces."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def create_timeline_exporter(package: str, name: str, description: str, suffixes
     """Return the exporter of a timeline format. Files whose names end in ``.gz`` are gzipped.
 
     Args:
-        package: The package of the format. The function ``write`` of its module ``export`` writes one trace to a file,
-            and that of its module ``many`` writes several traces to one file. The modules are imported on first use.
+        package: Name of the package of the format. It has the modules ``export`` and ``many``, whose functions
+            ``write`` write one or several traces to a file. The modules are imported on first use.
         name: Name of the format.
         description: Description of the format for lists of formats.
-        suffixes: File name suffixes of the format, the default first.
+        suffixes: File name suffixes of the format, beginning with the default.
     """
 
     def configure(values: Mapping[str, str]) -> Exporter:
-        """Return the exporter with the given options.
+        """Return the exporter, configured with the given options.
 
         Raises:
             UnknownFormatError: The value of an option is invalid.
@@ -54,5 +54,5 @@ def _write(package: str, tracks: Collection[str], view: View, path: Path, progre
 
 
 def _write_many(package: str, tracks: Collection[str], traces: ManyTraces, path: Path, progress: Progress) -> None:
-    """Write the events on the selected tracks of several traces to one file, with separate processes for each trace."""
+    """Write the events on the selected tracks of several traces to one file. Each trace has its own processes."""
     importlib.import_module(f"{package}.many").write(traces, path, progress, tracks)

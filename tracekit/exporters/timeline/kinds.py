@@ -27,14 +27,17 @@ INTEGER, UNSIGNED, REAL, THOUSANDTHS, STRING, TRUE = "integer", "unsigned", "rea
 
 
 class Value(NamedTuple):
-    """A value of an argument: an expression, and the type of its result, such as ``INTEGER``."""
+    """A value of an event argument: an expression, and the type (``form``) of its result, such as ``INTEGER``."""
 
     form: str
     expression: pl.Expr
 
 
 class Arg(NamedTuple):
-    """An argument of an event: the first of ``values`` that is not null. It is omitted if all values are null."""
+    """An event argument: its key, and alternative values of which the first that is not null is used.
+
+    The argument is omitted if all values are null.
+    """
 
     key: str
     values: tuple[Value, ...]
@@ -42,22 +45,22 @@ class Arg(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventKind:
-    """A kind of event, such as kernels. It declares how rows of a table are drawn on the timeline.
+    """A kind of event, such as kernels: declares how rows of a table are drawn on the timeline.
 
     Attributes:
         table: The table that contains the events.
-        placement: The tracks of the events.
-        key: Name of the first argument, which is the row id or the value of a counter and is never null.
-        name: The label of an event in the viewer, which is never null.
+        placement: The rule that assigns the events to tracks.
+        key: Name of the first argument: the row id, or the value of a counter. The argument is never null.
+        name: Label of an event in the viewer. The label is never null.
         row_args: Arguments that differ in most rows.
         repeated_args: Arguments that are equal in many rows. Each combination of their values is formatted once.
         phase: Shape in which the events are drawn: ``SLICE``, ``INSTANT`` or ``COUNTER``.
         start: Start of an event in ns.
         end: End of an event in ns, or null if the event was never closed.
-        where: Condition for the rows that are drawn. If None, all rows are drawn.
-        launched: Whether an API call launched the event. If so, a flow is drawn from the call to the event.
-        links: Columns that correlation adds, and that determine the flows between events of this kind.
-        key_values: Alternative values of the first argument. If there are none, the column ``key`` is used.
+        where: Condition for the rows to draw, or None to draw all rows.
+        launched: Whether API calls launch the events. If so, flows are drawn from the calls to the events.
+        links: Columns added by correlation that determine the flows between events of this kind.
+        key_values: Alternative values of the first argument, or an empty tuple to use the column ``key``.
     """
 
     table: str
@@ -76,42 +79,47 @@ class EventKind:
 
 
 def _declare_number_arg(column: str, key: str | None = None) -> Arg:
-    """Return an argument with the values of a column of numbers. By default, it is named after the column."""
+    """Return an argument with the values of an integer column. The default key is the name of the column."""
     return Arg(key or column, (Value(INTEGER, pl.col(column)),))
 
 
 def _declare_string_arg(column: str, key: str | None = None) -> Arg:
-    """Return an argument with the values of a column of strings. By default, it is named after the column."""
+    """Return an argument with the values of a string column. The default key is the name of the column."""
     return Arg(key or column, (Value(STRING, pl.col(column).cast(pl.String)),))
 
 
 def _declare_triple_arg(prefix: str) -> Arg:
-    """Return an argument with the columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z``, formatted as ``[x,y,z]``."""
+    """Return an argument that formats the columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z`` as ``[x,y,z]``."""
     x, y, z = (pl.col(f"{prefix}_{axis}") for axis in "xyz")
     return Arg(prefix, (Value(STRING, concat_expr(["[", x, ",", y, ",", z, "]"])),))
 
 
 def _first_name_expr(*columns: str, default: str) -> pl.Expr:
-    """Return an expression for the first value that is not null in the given columns, or a default if all are null."""
+    """Return an expression for the first non-null value of the given columns, or ``default`` if all values are null."""
     return pl.coalesce(*(pl.col(c).cast(pl.String) for c in columns), pl.lit(default))
 
 
 def _declare_throughput_arg() -> Arg:
-    """Return the argument with the throughput in GB/s with three decimals. 1 GB/s equals 1 byte per ns."""
+    """Return the argument that contains the throughput of a copy in GB/s (bytes per ns), with three decimals."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
     return Arg("throughput_gb_per_s", (Value(THOUSANDTHS, thousandths),))
 
 
 def _declare_integer_values(column: str, type_column: str) -> tuple[Value, Value]:
-    """Return the alternative values of a column that stores uint64 values as their two's complement in an int64."""
+    """Return the alternative values of an int64 column that stores uint64 values as their two's complement.
+
+    Args:
+        column: Name of the column.
+        type_column: Name of the column that contains the types of the values, such as ``uint64``.
+    """
     unsigned = pl.col(column).cast(pl.UInt64, wrap_numerical=True)
     is_unsigned = pl.col(type_column).cast(pl.String) == "uint64"
     return Value(UNSIGNED, pl.when(is_unsigned).then(unsigned)), Value(INTEGER, pl.col(column))
 
 
 def _declare_payload_arg() -> Arg:
-    """Return the argument with the NVTX payload. Payloads that are not finite numbers are formatted as strings."""
+    """Return the argument that contains the NVTX payload. Infinite numbers and NaN are formatted as strings."""
     number = pl.col("payload_float")
     finite = Value(REAL, pl.when(number.is_finite()).then(number))
     special = Value(STRING, pl.when(~number.is_finite()).then(number.cast(pl.String)))
@@ -123,7 +131,7 @@ _HEX = pl.Series([f"{n:02X}" for n in range(256)])
 
 
 def _declare_color_arg() -> Arg:
-    """Return the argument with the color of an event as ``#RRGGBB``, without alpha."""
+    """Return the argument that contains the color of an event as ``#RRGGBB``, without alpha."""
     pairs = [pl.lit(_HEX).gather(pl.col("color") // weight % 256) for weight in (1 << 16, 1 << 8, 1)]
     return Arg("color", (Value(STRING, concat_expr(["#", *pairs])),))
 
@@ -143,18 +151,17 @@ _NVTX_REPEATED_ARGS = (
 _PUSH_POP, _START_END = pl.col("kind") == "push_pop", pl.col("kind") == "start_end"
 
 
-def _declare_range_kind(placement: Placement, where: pl.Expr, *more: Arg) -> EventKind:
-    """Return the ``EventKind`` of the NVTX ranges that meet a condition, with additional arguments."""
-    return EventKind(
-        "nvtx_ranges", placement, "range_id", _NVTX_NAME, _NVTX_ROW_ARGS, (*_NVTX_REPEATED_ARGS, *more), where=where
-    )
+def _declare_range_kind(placement: Placement, condition: pl.Expr, *more_args: Arg) -> EventKind:
+    """Return the ``EventKind`` of the NVTX ranges that meet a condition, with additional event arguments."""
+    repeated_args = (*_NVTX_REPEATED_ARGS, *more_args)
+    return EventKind("nvtx_ranges", placement, "range_id", _NVTX_NAME, _NVTX_ROW_ARGS, repeated_args, where=condition)
 
 
-def _declare_projection_kind(placement: Placement, where: pl.Expr) -> EventKind:
+def _declare_projection_kind(placement: Placement, condition: pl.Expr) -> EventKind:
     """Return the ``EventKind`` of the projections of the NVTX ranges that meet a condition."""
     row_args = (_declare_number_arg("gpu_op_count"), _declare_number_arg("gpu_time_ns"))
     repeated_args = (_declare_string_arg("domain"), _declare_number_arg("thread_id"), _declare_number_arg("depth"))
-    return EventKind("nvtx_projections", placement, "range_id", _NVTX_NAME, row_args, repeated_args, where=where)
+    return EventKind("nvtx_projections", placement, "range_id", _NVTX_NAME, row_args, repeated_args, where=condition)
 
 
 API_CALLS = EventKind(
@@ -334,13 +341,13 @@ STEP_STATS = EventKind(
 def _declare_call_kind(
     table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any
 ) -> EventKind:
-    """Return the ``EventKind`` of the calls in a table, which are drawn as slices labeled by the column ``name``.
+    """Return the ``EventKind`` of the calls in a table. Calls are drawn as slices labeled by the column ``name``.
 
     Args:
-        table: The table.
-        placement: The tracks.
-        key: Column of the first argument.
-        default: Label of an event without a name.
+        table: Name of the table.
+        placement: The rule that assigns the calls to tracks.
+        key: Name of the column of the first argument.
+        default: Label of a call without a name.
         row_args: Arguments that differ in most rows.
         more: Other attributes of ``EventKind``.
     """
@@ -348,7 +355,7 @@ def _declare_call_kind(
 
 
 def _declare_sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:
-    """Return the ``EventKind`` of the samples in a table, which are labeled by the innermost function on the stack."""
+    """Return the ``EventKind`` of the samples in a table. Their labels are the innermost functions on the stack."""
     path = pl.col("stack").cast(pl.String)
     return EventKind(
         table,
@@ -362,7 +369,7 @@ def _declare_sample_kind(table: str, placement: Placement, key: str, *repeated_a
 
 
 def _declare_instant_kind(table: str, placement: Placement, key: str, name: pl.Expr, *args: Arg) -> EventKind:
-    """Return the ``EventKind`` of the instantaneous events in a table."""
+    """Return the ``EventKind`` of the events in a table that have a timestamp but no duration."""
     return EventKind(table, placement, key, name, repeated_args=args, phase=INSTANT, start=pl.col("timestamp_ns"))
 
 
@@ -576,7 +583,7 @@ STAGES = tuple(stage for stages in _STAGES_BY_TRACK.values() for stage in stages
 
 
 def group_kinds_by_stage(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
-    """Return the event kinds on the tracks with the given names, in stages. The kinds of one stage share tracks."""
+    """Return the event kinds of the tracks with the given names, grouped into stages of kinds that share tracks."""
     return tuple(stage for name, stages in _STAGES_BY_TRACK.items() if name in names for stage in stages)
 
 

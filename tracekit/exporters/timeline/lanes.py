@@ -2,11 +2,11 @@
 
 Slices on the same lane never overlap. An *overlap group* is a maximal sequence of slices, ordered by start, in which
 each slice after the first starts while an earlier slice is open. A slice that overlaps no other slice is on lane 0. An
-overlap group in which at most L slices are open at once uses the lanes 0 to L-1, so a track has as few lanes as
+overlap group in which at most L slices are open at once uses the lanes 0 to L-1. A track therefore has as few lanes as
 possible.
 
 Inside an overlap group, the i-th slice to start gets lane i if i < L. Otherwise, it gets the lane of the (i-L)-th slice
-to end. This slice has ended, because at most L-1 other slices are open when the i-th slice starts. Pointer jumping
+to end. That slice has ended, because at most L-1 other slices are open when the i-th slice starts. Pointer jumping
 resolves these references to lanes in log n passes over whole columns.
 """
 
@@ -41,30 +41,29 @@ def may_overlap(starts: Array, ends: Array) -> bool:
 
 
 def is_nested(starts: Array, ends: Array) -> bool:
-    """Return whether one lane suffices for a track, because every two of its slices are disjoint or nested.
+    """Return whether a track needs only one lane, because any two of its slices are disjoint or nested.
 
     Of slices that end at the same time, the one that began last is assumed to end first. Slices without duration are
     treated as if they took 1 ns.
 
-    The slices are nested if the number of slices that are open before each slice starts equals the number of slices
-    that are open after it ends.
+    Slices are disjoint or nested if, for each slice, equally many slices are open before its start and after its end.
     """
     rows = len(starts)
     shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
     _, (starts, shorter) = sort_rows(starts, shorter)
     depths = Depths.from_slices(starts, map_blocks(lambda block: -shorter[block], rows, np.int64))
-    return not any(depths.has_mismatch(block).any() for block in iterate_row_blocks(rows))
+    return not any(depths.find_mismatches(block).any() for block in iterate_row_blocks(rows))
 
 
 class Depths(NamedTuple):
-    """The number of other slices that are open when slices start and end.
+    """Numbers of slices that are open when the slices of a track start and end.
 
     Attributes:
-        starts: Start of each slice, ascending.
-        ends: Ends of the slices, ascending.
+        starts: Start of each slice in ns, ascending.
+        ends: Ends of the slices in ns, ascending.
         opened: Number of slices that are open before each slice starts.
-        closing: Row numbers of the slices in the order in which they end. Of slices that end at the same time, the one
-            that began last ends first.
+        closing: Row numbers of the slices in the order of their ends. Of slices that end at the same time, the one that
+            began last ends first.
     """
 
     starts: Array
@@ -74,7 +73,7 @@ class Depths(NamedTuple):
 
     @classmethod
     def from_slices(cls, starts: Array, ends: Array) -> Depths:
-        """Return the depths of slices, which must be ordered by start and then by descending end."""
+        """Return the depths of the given slices. They must be ordered by start and then by descending end."""
         rows = len(starts)
         backwards = map_blocks(lambda block: ends[rows - block.stop : rows - block.start][::-1], rows, np.int64)
         order, (ordered,) = sort_rows(backwards)  # The sort keeps the order of equal ends.
@@ -88,11 +87,11 @@ class Depths(NamedTuple):
 
         return cls(starts, ordered, map_blocks(compute_opened, rows, kind), map_blocks(compute_closing, rows, kind))
 
-    def has_mismatch(self, block: slice) -> Array:
-        """Return whether different numbers of slices are open before slices start and after they end.
+    def find_mismatches(self, block: slice) -> Array:
+        """Return a mask of the slices for which unequal numbers of slices are open before the start and after the end.
 
         Args:
-            block: A block of rows in the order in which the slices end.
+            block: A block of slices in the order of their ends.
         """
         closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _compute_row_numbers(block) - 1
         mismatch: Array = self.opened[self.closing[block]] != closed_at
@@ -100,21 +99,20 @@ class Depths(NamedTuple):
 
 
 def _compute_row_numbers(block: slice) -> Array:
-    """Return the numbers of the rows in a block."""
+    """Return the row numbers of a block of rows."""
     return np.arange(block.start, block.stop)
 
 
 def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:
-    """Return a lane for each slice of a track, so that slices on the same lane do not overlap.
+    """Return a lane number for each slice of a track, so that slices on the same lane do not overlap.
 
-    Two slices do not overlap if one ends when the other starts. Slices without duration are treated as if they took
-    1 ns.
+    Slices do not overlap if one ends when the other starts. Slices without duration are treated as if they took 1 ns.
 
     Args:
         start_ns: Start of each slice in ns, in any order.
         end_ns: End of each slice in ns.
-        nests: Whether slices on a lane may be nested. If so, only overlap groups with crossing slices use several
-            lanes.
+        nests: Whether slices on the same lane may be nested. If so, only overlap groups with slices that overlap
+            without being nested use several lanes.
 
     Returns:
         The lane number of each slice, counted from 0, as UInt32.
@@ -124,16 +122,16 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
     shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
     order, (starts, shorter) = sort_rows(starts, shorter)
     ends = map_blocks(lambda block: -shorter[block], rows, np.int64)
-    component = _compute_overlap_group_numbers(starts, ends)
-    shared = np.flatnonzero((np.bincount(component) > 1)[component])
+    group_numbers = _compute_overlap_group_numbers(starts, ends)
+    shared = np.flatnonzero((np.bincount(group_numbers) > 1)[group_numbers])
     if nests and len(shared):
         depths = Depths.from_slices(starts[shared], ends[shared])
-        crossing = np.zeros(component[-1] + 1, np.bool_)
+        crossing = np.zeros(group_numbers[-1] + 1, np.bool_)
         for block in iterate_row_blocks(len(shared)):
-            crossing[component[shared[depths.closing[block][depths.has_mismatch(block)]]]] = True
-        shared = shared[crossing[component[shared]]]
+            crossing[group_numbers[shared[depths.closing[block][depths.find_mismatches(block)]]]] = True
+        shared = shared[crossing[group_numbers[shared]]]
     if len(shared):
-        lane = _assign_disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), component[shared])
+        lane = _assign_disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), group_numbers[shared])
         lanes[shared if order is None else order[shared]] = lane
     return create_series(lanes)
 
@@ -145,18 +143,18 @@ def _compute_overlap_group_numbers(starts: Array, ends: Array) -> Array:
     return np.cumsum(begins, dtype=np.int32 if len(starts) < _INT32_ROWS else np.int64) - 1
 
 
-def _assign_disjoint_lanes(depths: Depths, component: Array) -> Array:
-    """Return the lane of each slice, assigned so that slices on the same lane never overlap.
+def _assign_disjoint_lanes(depths: Depths, group_numbers: Array) -> Array:
+    """Return a lane number for each slice. Slices on the same lane never overlap.
 
     Args:
         depths: The depths of the slices.
-        component: The number of the component of each slice, ascending.
+        group_numbers: The number of the overlap group of each slice, ascending.
     """
     kind = depths.opened.dtype
-    first = np.flatnonzero(np.diff(component, prepend=-1))
-    sizes = np.diff(first, append=len(component))
+    first = np.flatnonzero(np.diff(group_numbers, prepend=-1))
+    sizes = np.diff(first, append=len(group_numbers))
     lanes_needed = np.repeat((np.maximum.reduceat(depths.opened, first) + 1).astype(kind), sizes)
-    row = np.arange(len(component), dtype=kind)
+    row = np.arange(len(group_numbers), dtype=kind)
     nth = row - np.repeat(first.astype(kind), sizes)
     parents = np.where(nth < lanes_needed, row, depths.closing[row - lanes_needed])
     del row, lanes_needed
@@ -165,7 +163,10 @@ def _assign_disjoint_lanes(depths: Depths, component: Array) -> Array:
 
 
 def _resolve_pointers(parents: Array) -> Array:
-    """Replace each row number with the end of the chain of references that it begins, in log n passes over all rows."""
+    """Return the end of the chain of references from each row, given the row to which each row refers.
+
+    This takes log n passes over all rows.
+    """
     while not np.array_equal(further := parents[parents], parents):
         parents = further
     return parents

@@ -37,12 +37,12 @@ _TIMELESS = {
 
 
 class Layout(NamedTuple):
-    """The assignment of all events to lanes, and the conversion of times.
+    """The assignment of all events to lanes, and the conversion of their times.
 
     Attributes:
         lanes: The lanes of all tracks.
-        lane_ids: Lane id of each event in the order of ``read_events``, by kind.
-        clock: The conversion of times of the capture to times in the file.
+        lane_ids: Lane id of each event by kind, in the order of ``read_events``.
+        clock: The conversion of times in the capture to times in the file.
     """
 
     lanes: LaneRegistry
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
 
 
 def compute_layout(view: View, stages: Stages) -> Layout:
-    """Assign the events of some kinds to tracks and lanes.
+    """Assign the events of the given kinds to tracks and lanes.
 
     Args:
         view: The trace.
@@ -74,10 +74,10 @@ def compute_layout(view: View, stages: Stages) -> Layout:
 
 
 def check_drawable(view: View, layout: Layout) -> None:
-    """Raise an error if a trace has nothing to draw because its data never has timestamps.
+    """Raise an error if a trace has nothing to draw because its data has no timestamps.
 
     Raises:
-        ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
+        ExportError: The trace has no timestamps, because it is a TensorFlow graph or contains Nsight Compute results.
     """
     reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]
     if reasons:
@@ -87,20 +87,20 @@ def check_drawable(view: View, layout: Layout) -> None:
 
 
 def read_events(view: View, kind: EventKind) -> pl.DataFrame:
-    """Read the columns that are used to draw the events of a kind. Return no rows if a required column is missing."""
+    """Read the columns needed to draw the events of a kind. Return no rows if a required column is missing."""
     frame = _scan_events(view, kind)
     return pl.DataFrame() if frame is None else frame.collect()
 
 
 def read_rows(view: View, kind: EventKind) -> TableRows:
-    """Return the columns that are used to draw the events of a kind. They are read in blocks."""
+    """Return the columns needed to draw the events of a kind as rows that can be read in blocks."""
     return _open_table_rows(view, kind, _list_columns_of_kind(view, kind))
 
 
 def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
-    """Add the column ``lane_id``, with chunks of the same sizes as those of the rows.
+    """Add the column ``lane_id`` to rows, split into chunks of the same sizes as the other columns.
 
-    Otherwise, polars would copy all columns when it computes expressions.
+    With other chunks, polars would copy all columns when it evaluates expressions.
     """
     sizes = next(rows.iter_columns()).chunk_lengths()
     starts = itertools.accumulate(sizes, initial=0)
@@ -109,7 +109,7 @@ def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
 
 
 def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
-    """Return the columns that are used to draw the events of a kind, or None if a required column is missing."""
+    """Scan the columns needed to draw the events of a kind. Return None if a required column is missing."""
     names = _list_columns_of_kind(view, kind)
     if not names:
         return None
@@ -120,16 +120,16 @@ def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
 
 
 def _list_columns_of_kind(view: View, kind: EventKind) -> list[str]:
-    """Return the names of the columns that are used to draw the events of a kind.
+    """Return the names of the columns needed to draw the events of a kind.
 
-    Columns that correlation adds are excluded if the trace has no API calls.
+    For kinds that API calls launch, columns added by correlation are excluded if the trace has no API calls.
     """
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
     return columns.choose_event_columns(kind, schema.names)
 
 
 def _list_columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
-    """Return the names of the columns that are used to draw the given kinds of events, by table."""
+    """Return the names of the columns needed to draw the events of the given kinds, by table name."""
     by_table: dict[str, list[str]] = {}
     for kind in (kind for stage in stages for kind in stage):
         by_table.setdefault(kind.table, []).extend(_list_columns_of_kind(view, kind))
@@ -137,14 +137,14 @@ def _list_columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
 
 
 def _read_positions(view: View, kind: EventKind) -> TableRows:
-    """Return the columns that determine the tracks and times of the events of a kind. There may be no events."""
+    """Return the columns that determine the tracks and times of the events of a kind, possibly without rows."""
     if not _list_columns_of_kind(view, kind):
         return TableRows(pa.table({}))
     return _open_table_rows(view, kind, columns.list_position_columns(kind))
 
 
 def _open_table_rows(view: View, kind: EventKind, names: Sequence[str]) -> TableRows:
-    """Return some columns of the events of a kind, in the order of the schema."""
+    """Return the given columns of the events of a kind, and those of its condition, in schema order."""
     needed = {*names, *columns.list_column_names(kind.where)}
     return TableRows(
         view.chunked_table(kind.table, [n for n in view.schema(kind.table).names if n in needed]), kind.where
@@ -152,7 +152,7 @@ def _open_table_rows(view: View, kind: EventKind, names: Sequence[str]) -> Table
 
 
 def _find_first_start(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
-    """Return the earliest start of the events of a kind, and whether some of them are slices that were never closed."""
+    """Return the earliest start of the events of a kind in ns, and whether any event was never closed."""
     is_slice = kind.phase == kinds.SLICE
     names = columns.list_column_names(kind.start, kind.end) if is_slice else columns.list_column_names(kind.start)
     is_open = kind.end.is_null().any() if is_slice else pl.lit(value=False)
@@ -166,13 +166,13 @@ def _find_first_start(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
 def assign_lane_ids(
     positions: Rows, intervals: tuple[Array, Array], placement: Placement, registry: LaneRegistry
 ) -> Array:
-    """Assign events to tracks and overlapping events to lanes, and return the lane id of each event.
+    """Assign events to tracks, and overlapping events of a track to lanes. Return the lane id of each event.
 
     Args:
-        positions: The keys of the placement of each event.
-        intervals: The start and the end of each event.
-        placement: The tracks of the events.
-        registry: The registry that numbers lanes.
+        positions: The track keys of each event, as named by ``placement``.
+        intervals: The start of each event, and the end of each event, in ns.
+        placement: The rule that assigns the events to tracks.
+        registry: The registry to which new lanes are added.
     """
     codes, examples, _ = find_distinct_combinations(positions, placement.keys)
     tracks, numbers = _find_tracks_of_keys(examples, placement, registry.names)
@@ -181,8 +181,8 @@ def assign_lane_ids(
     lane_ids = memory.allocate_zeros(positions.height, np.int32)
     for number, track in enumerate(tracks):
         rows = None if grouped is None else grouped.order[grouped.starts[number] : grouped.starts[number + 1]]
-        lane = _assign_lanes_of_track(_take(intervals[0], rows), _take(intervals[1], rows), placement)
-        ids = np.array(registry.get_lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
+        lane = _assign_lanes_of_track(_take_rows(intervals[0], rows), _take_rows(intervals[1], rows), placement)
+        ids = np.array(registry.get_or_create_lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
         for block in iterate_row_blocks(positions.height if rows is None else len(rows)):
             values = ids[0] if lane is None else ids[lane[block].to_numpy()]
             lane_ids[block if rows is None else rows[block]] = values
@@ -191,9 +191,9 @@ def assign_lane_ids(
 
 
 def _find_tracks_of_keys(keys: pl.DataFrame, placement: Placement, names: TrackNames) -> tuple[list[Track], Array]:
-    """Return the distinct tracks, ordered by key, and the number of the track of each row of keys.
+    """Return the distinct tracks, ordered by key, and the index of the track of each row of ``keys``.
 
-    Different keys can have the same track. For example, the domain of a range can be null or empty.
+    Different keys can result in the same track. For example, a null domain and an empty domain share a track.
     """
     numbered = keys.with_row_index("row").with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
     tracks: dict[Track, int] = {}
@@ -203,13 +203,13 @@ def _find_tracks_of_keys(keys: pl.DataFrame, placement: Placement, names: TrackN
     return list(tracks), numbers
 
 
-def _take(values: Array, rows: Array | None) -> Array:
-    """Return the values in some rows, or all values if ``rows`` is None."""
+def _take_rows(values: Array, rows: Array | None) -> Array:
+    """Return the values at the given row numbers, or all values if ``rows`` is None."""
     return values if rows is None else take(values, rows)
 
 
 def _assign_lanes_of_track(starts: Array, ends: Array, placement: Placement) -> pl.Series | None:
-    """Return the lane number of each slice of a track, or None if all slices fit on one lane."""
+    """Return the lane number of each event of a track, or None if all events fit on one lane."""
     if not lanes.may_overlap(starts, ends) or (placement.nests and lanes.is_nested(starts, ends)):
         return None
     return lanes.assign_lanes(create_series(starts), create_series(ends), nests=placement.nests)
@@ -218,7 +218,7 @@ def _assign_lanes_of_track(starts: Array, ends: Array, placement: Placement) -> 
 def _assign_lanes_of_stage(
     tables: dict[EventKind, TableRows], registry: LaneRegistry, clock: Clock
 ) -> dict[EventKind, pl.Series]:
-    """Assign the events of the kinds of a stage, which share tracks, to lanes. Return the lane ids by kind."""
+    """Assign the events of a stage (kinds that share tracks) to lanes. Return the lane ids by kind."""
     if not tables:
         return {}
     rows = JoinedRows(list(tables.values()))
@@ -239,7 +239,7 @@ def _assign_lanes_of_stage(
 
 
 def _find_last_time(view: View, stages: Stages) -> int:
-    """Return the latest time in all tables that are drawn, in ns."""
+    """Return the latest time in ns in the tables of all kinds to draw."""
     latest: list[int | None] = []
     for name in sorted({kind.table for stage in stages for kind in stage}):
         times = [pl.col(c).max() for c in view.schema(name).names if c in _TIMES]

@@ -30,10 +30,13 @@ OPTIONS = {
 
 
 def parse_tracks(values: Mapping[str, str]) -> frozenset[str]:
-    """Return the names of the tracks to draw.
+    """Return the names of the tracks that the option ``tracks`` selects.
+
+    Args:
+        values: Option values by option name.
 
     Raises:
-        UnknownFormatError: A name is unknown.
+        UnknownFormatError: A track name is unknown.
     """
     every = (*BY_DEFAULT, *ON_REQUEST)
     groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}

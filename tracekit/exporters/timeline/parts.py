@@ -1,7 +1,8 @@
 """Convert the times of several traces to a shared clock, and assign their events to the tracks of one file.
 
-One trace is open at a time. Time 0 of the file is the earliest origin. Viewers cannot show negative times. If an event
-precedes time 0, which is known only after its trace has been read, the file is written again with an earlier time 0.
+Only one trace is open at a time. Time 0 of the file is the earliest origin of the traces. Viewers cannot show negative
+times. Whether an event precedes time 0 is known only after its trace has been read. In this case, the file is written
+again with an earlier time 0.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class _EarlierEventError(Exception):
-    """Raised if an event precedes time 0 of the file, with the difference in ns as its argument."""
+    """Error that is raised if an event precedes time 0 of the file. Its argument is the difference in ns."""
 
 
 def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
-    """Call ``write`` with a number of ns to add to all times, and again with a larger number if a time is negative."""
+    """Call ``write`` with the number of ns to add to all times. Retry with larger numbers while a time is negative."""
     shift = -min((part.offset_ns for part in traces.parts), default=0)
     while True:
         try:
@@ -38,7 +39,7 @@ def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
 
 
 def collect_origin_metadata(traces: ManyTraces, shift: int) -> dict[str, str]:
-    """Return metadata of the exported traces, including the UTC time, in ns, that corresponds to time 0 of the file."""
+    """Return metadata of the exported traces, including the UTC time in ns at time 0 of the file, if it is known."""
     origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift)}
     return {**origin, **traces.metadata}
 

@@ -1,4 +1,4 @@
-"""Concatenate strings and columns."""
+"""Concatenate literal strings and string columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def concat_expr(parts: Iterable[str | pl.Expr]) -> pl.Expr:
-    """Return an expression that concatenates literal strings and columns. The result is null where a column is null."""
+    """Return an expression that concatenates literal strings and expressions. Null values result in null."""
     merged: list[str | pl.Expr] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):

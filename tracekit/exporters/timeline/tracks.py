@@ -1,4 +1,4 @@
-"""Declare the tracks of a timeline, their names, their order, and the events on them.
+"""Declare the tracks of a timeline: their names, their order, and the events on each track.
 
 A viewer shows processes (``pid``), which contain threads (``tid``). tracekit shows each ``TrackGroup`` as a process of
 the viewer, and each lane of a track as a thread:
@@ -23,8 +23,8 @@ the viewer, and each lane of a track as a thread:
     Operating System · counters        counters of events of the operating system, a processor or the SoC
     /device:GPU:0 · run                node executions that TensorFlow traced, by thread, on lanes
 
-Lanes are numbered from 1 across the whole file in this order. The number is used as ``tid``, because Perfetto sorts
-threads by ``tid`` and ignores the sort index. The thread id of the operating system is part of the name.
+Lanes are numbered from 1 across the whole file in this order. The lane number is used as ``tid``, because Perfetto
+sorts threads by ``tid`` and ignores the sort index. The thread id of the operating system is part of the thread name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TrackGroup(NamedTuple):
     """A group of tracks, which viewers show as a process.
 
     Attributes:
-        process_id: Process id, if the group is the CPU side of a process.
+        process_id: Process id if the group is the CPU side of a process, or else None.
         name: Name of the group.
         order: Sort key of the group.
     """
@@ -72,7 +72,7 @@ class Track(NamedTuple):
         name: Name of the track, or None for counters, which belong to the group itself.
         order: Sort key within the group.
         attributes: Names and values of the columns that are equal for all events of the track. They are written to the
-            file so that tracekit can read it back.
+            file, and tracekit restores the columns from them when it reads the file.
     """
 
     group: TrackGroup
@@ -86,7 +86,7 @@ class Placement(NamedTuple):
 
     Attributes:
         keys: Columns that identify a track.
-        make_track: Function that returns a track, given the ``TrackNames`` and the value of each key.
+        make_track: Function that takes the ``TrackNames`` and the value of each key, and returns a track.
         nests: Whether slices on the same lane may be nested. Otherwise, nested slices are on different lanes.
     """
 
@@ -97,7 +97,7 @@ class Placement(NamedTuple):
 
 @dataclass(slots=True)
 class TrackNames:
-    """The names of processes, threads, devices and streams.
+    """Names of the processes, threads, devices and streams of a trace, from which tracks are named.
 
     Attributes:
         processes: Name of each process, by process id.
@@ -125,7 +125,7 @@ class TrackNames:
             return view.frame(table).select(pl.col(columns)).collect().rows()
 
         def read_names(table: str, *columns: str) -> list[tuple[Any, ...]]:
-            """Return rows of ids and the last nonempty name of each id. The last of ``columns`` contains the names."""
+            """Return rows with ids and the last nonempty name of these ids. The last column contains the names."""
             *keys, name = columns
             named = view.frame(table).select(columns).filter(pl.col(name).cast(pl.String) != "")
             return named.unique(keys, keep="last").collect().rows()
@@ -139,42 +139,42 @@ class TrackNames:
             contexts={(p, c): d for p, c, d in read_rows("contexts", "process_id", "context_id", "device_id")},
         )
 
-    def format_cpu_group(self, process: int | None) -> TrackGroup:
+    def create_cpu_group(self, process: int | None) -> TrackGroup:
         """Return the track group of the CPU side of a process."""
         pid = process or 0
         return TrackGroup(pid, self.processes.get(pid, "process" if pid else "unknown process"), (pid, 0))
 
-    def format_gpu_group(self, process: int | None, device: int) -> TrackGroup:
-        """Return the track group of the activities of a process on a device."""
+    def create_gpu_group(self, process: int | None, device: int) -> TrackGroup:
+        """Return the track group of the activities of a process on a GPU."""
         return TrackGroup(None, f"{self.format_device_name(device)} · pid {process or 0}", (process or 0, 1, device))
 
-    def format_metrics_group(self, device: int) -> TrackGroup:
-        """Return the track group of the counters of a device."""
+    def create_metrics_group(self, device: int) -> TrackGroup:
+        """Return the track group of the counters of a GPU."""
         return TrackGroup(None, f"{self.format_device_name(device)} · metrics", (AFTER_PROCESSES, device))
 
-    def format_tensorflow_group(self, run: str, device: str) -> TrackGroup:
-        """Return the track group of the node executions that TensorFlow traced on a device in a run."""
+    def create_tensorflow_group(self, run: str, device: str) -> TrackGroup:
+        """Return the track group of the TensorFlow node executions on one device in one run."""
         number = self.runs.setdefault((run, device), len(self.runs))
         return TrackGroup(None, f"{device} · {run}", (AFTER_PROCESSES + 1, number))
 
-    def format_component_group(self, component: str | None, instance: int | None) -> TrackGroup:
-        """Return the track group of the counters of a component of the machine."""
+    def create_component_group(self, component: str | None, instance: int | None) -> TrackGroup:
+        """Return the track group of the counters of a machine component, such as a processor."""
         number = self.components.setdefault((component, instance), len(self.components))
         name = " ".join(str(part) for part in (component or "machine", instance) if part is not None)
         return TrackGroup(None, f"{name} · counters", (AFTER_PROCESSES + 2, number))
 
     def format_device_name(self, device: int) -> str:
-        """Return the display name of a device."""
+        """Return the display name of a GPU, such as ``GPU 0 NVIDIA H200``."""
         return f"GPU {device} {self.devices.get(device, '')}".rstrip()
 
     def format_thread_name(self, process: int | None, thread: int | None) -> str:
-        """Return the display name of a thread."""
+        """Return the display name of a thread, such as ``python 1234``."""
         if thread is None:
             return "unknown thread"
         return f"{self.threads.get((process or 0, thread), 'thread')} {thread}"
 
     def format_stream_name(self, process: int | None, context: int, stream: int) -> str:
-        """Return the display name of a stream, which includes the context if the process has several contexts."""
+        """Return the display name of a stream. It includes the context if the process has several contexts."""
         pid = process or 0
         parts = ["context" if stream == NO_STREAM else f"stream {stream}", self.streams.get((pid, context, stream))]
         if sum(owner == pid for owner, _ in self.contexts) > 1:
@@ -184,10 +184,10 @@ class TrackNames:
 
 @dataclass(slots=True)
 class Numbering:
-    """The pids that are used in a file, and the number of lanes and track groups in the file so far.
+    """The pids used in a file, and the numbers of lanes and track groups in the file so far.
 
     Attributes:
-        pids: The pids that are used.
+        pids: The pids used in the file so far.
         lanes: Number of lanes in the file so far.
         groups: Number of track groups in the file so far.
     """
@@ -197,10 +197,10 @@ class Numbering:
     groups: int = 0
 
     def assign_pids(self, groups: Sequence[TrackGroup]) -> dict[TrackGroup, int]:
-        """Return a pid for each group of tracks, and mark these pids as used.
+        """Return a pid for each track group, and mark these pids as used.
 
-        A process keeps its process id if viewers can show this id and it is not used. All other groups get unused pids
-        from ``FIRST_PID``: first the other processes by process id, then the groups that are not processes.
+        The pid of a process is its process id if this id is unused and viewers can show it. All other groups get unused
+        pids from ``FIRST_PID``: first the other processes by process id, then the groups that are not processes.
         """
         ids = {group: group.process_id for group in groups}
         pids = {g: n for g, n in ids.items() if n is not None and n in SHOWN_PIDS and n not in self.pids}
@@ -221,12 +221,12 @@ class ShownProcess(NamedTuple):
 
 
 class ShownThread(NamedTuple):
-    """A lane as viewers show it: a thread.
+    """A lane as viewers show it: a thread of a process.
 
     Attributes:
         lane_id: Id of the lane.
         pid: Pid of the process.
-        tid: Number of the lane, in the order of the viewer.
+        tid: Number of the lane, in the order in which viewers show lanes.
         name: Name of the lane, or None for the lane of counters, which belong to the process itself.
         attributes: Values of the columns that are equal for all events of the track.
     """
@@ -239,9 +239,9 @@ class ShownThread(NamedTuple):
 
 
 class LaneRegistry:
-    """The lanes of all tracks.
+    """The lanes of all tracks of a trace.
 
-    A lane has two numbers: its id, in the order of creation, and its ``tid``, in the order in which viewers show lanes.
+    A lane has an id, in the order of creation, and a ``tid``, in the order in which viewers show lanes.
     """
 
     def __init__(self, names: TrackNames) -> None:
@@ -251,23 +251,25 @@ class LaneRegistry:
         self._pids: dict[TrackGroup, int] = {}
 
     def add_to_file(self, prefix: str, numbering: Numbering) -> None:
-        """Number the groups and lanes of this trace after those of earlier traces in the file. All lanes must exist.
+        """Number the track groups and lanes of this trace after those of earlier traces in the file.
+
+        All lanes must exist.
 
         Args:
             prefix: Prefix of the names of all groups.
-            numbering: The numbers that are used in the file so far, to which the numbers of this trace are added.
+            numbering: The numbers used in the file so far. The numbers of this trace are added.
         """
         self._prefix, self._first_tid, self._first_group = prefix, numbering.lanes + 1, numbering.groups
         self._pids = numbering.assign_pids(self._list_groups())
         numbering.lanes += len(self._lane_ids)
         numbering.groups += len(self._pids)
 
-    def get_lane_ids(self, track: Track, lanes: int) -> list[int]:
-        """Return the ids of the first ``lanes`` lanes of a track, and create those that do not exist."""
+    def get_or_create_lane_ids(self, track: Track, lanes: int) -> list[int]:
+        """Return the ids of the first ``lanes`` lanes of a track. Lanes that do not exist are created."""
         return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lanes)]
 
-    def processes(self) -> Iterator[ShownProcess]:
-        """Yield the groups of tracks as processes, in the order in which viewers show them, after all lanes exist."""
+    def iterate_processes(self) -> Iterator[ShownProcess]:
+        """Yield the track groups as processes, in the order in which viewers show them. All lanes must exist."""
         pids = self._assign_pids_to_groups()
         ordered = sorted(self._list_groups(), key=lambda group: group.order)
         for nth, group in enumerate(ordered, self._first_group):
@@ -275,8 +277,8 @@ class LaneRegistry:
             shown = group.name if group.process_id in (None, pid) else f"{group.name} · pid {group.process_id}"
             yield ShownProcess(pid, f"{self._prefix}{shown}", nth)
 
-    def threads(self) -> Iterator[ShownThread]:
-        """Yield the lanes of all tracks as threads, in the order in which viewers show them, after all lanes exist."""
+    def iterate_threads(self) -> Iterator[ShownThread]:
+        """Yield the lanes of all tracks as threads, in the order in which viewers show them. All lanes must exist."""
         pids = self._assign_pids_to_groups()
         for tid, track, lane, lane_id in self._iterate_lanes_in_order():
             name = f"{track.name} · lane {lane + 1}" if track.name is not None and lane else track.name
@@ -284,15 +286,15 @@ class LaneRegistry:
             yield ShownThread(lane_id, pids[track.group], tid, name, attributes)
 
     def _list_groups(self) -> list[TrackGroup]:
-        """Return the groups of tracks in the order of creation."""
+        """Return the track groups in the order of creation."""
         return list(dict.fromkeys(track.group for track, _ in self._lane_ids))
 
     def _assign_pids_to_groups(self) -> dict[TrackGroup, int]:
-        """Return the pid of each group of tracks. A trace that was not added to a file is the only one in its file."""
+        """Return the pid of each track group. Without ``add_to_file``, no other trace uses pids."""
         return self._pids or Numbering().assign_pids(self._list_groups())
 
     def _iterate_lanes_in_order(self) -> Iterator[tuple[int, Track, int, int]]:
-        """Yield the tid, track, lane number and lane id of every lane, in the order in which viewers show them."""
+        """Yield the tid, track, lane number and lane id of every lane, in the order in which viewers show lanes."""
         ordered = sorted(self._lane_ids.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
         for tid, ((track, lane), lane_id) in enumerate(ordered, self._first_tid):
             yield tid, track, lane, lane_id
@@ -308,42 +310,42 @@ PUSH_POP, PROJECTION = "push_pop", "projection"
 
 
 def _format_range_label(domain_id: int, domain: str | None) -> str:
-    """Return the label of the ranges in an NVTX domain. The name of the domain is omitted for the default domain."""
+    """Return the label of the ranges in an NVTX domain: ``NVTX [name]``, or ``NVTX`` for the default domain."""
     name = domain or (f"domain {domain_id}" if domain_id else None)
     return "NVTX" if name is None else f"NVTX [{name}]"
 
 
 def _build_thread_columns(process: int | None, thread: int | None) -> dict[str, int | None]:
-    """Return the attributes that identify a thread."""
+    """Return the ids that identify a thread, by column name."""
     return {"process_id": process, "thread_id": thread}
 
 
 def _build_stream_columns(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
-    """Return the attributes that identify a stream."""
+    """Return the ids that identify a stream, by column name."""
     return {"process_id": process, "device_id": device, "context_id": context, "stream_id": stream}
 
 
 def _build_track_attributes(
     columns: dict[str, int | None], kind: str | None = None
 ) -> tuple[tuple[str, int | str | None], ...]:
-    """Return the attributes of a track: the given columns, and the kind of the ranges on the track."""
+    """Return the attributes of a track: the given columns, and the kind of its ranges (None for other events)."""
     return (*columns.items(), ("kind", kind))
 
 
 def _create_nvtx_track(
     names: TrackNames, process: int | None, thread: int | None, domain_id: int, domain: str | None
 ) -> Track:
-    """Return the track of the push/pop ranges and marks of a thread and domain."""
+    """Return the track of the push/pop ranges and marks of one NVTX domain on one thread."""
     name = f"{_format_range_label(domain_id, domain)} · {names.format_thread_name(process, thread)}"
     attributes = _build_track_attributes({**_build_thread_columns(process, thread), "domain_id": domain_id}, PUSH_POP)
-    return Track(names.format_cpu_group(process), name, (1, thread or 0, NVTX, domain_id), attributes)
+    return Track(names.create_cpu_group(process), name, (1, thread or 0, NVTX, domain_id), attributes)
 
 
-def _start_end_track(names: TrackNames, process: int | None, domain_id: int, domain: str | None) -> Track:
-    """Return the track of the start/end ranges of a process and domain."""
+def _create_start_end_track(names: TrackNames, process: int | None, domain_id: int, domain: str | None) -> Track:
+    """Return the track of the start/end ranges of one NVTX domain in one process."""
     attributes = _build_track_attributes({"process_id": process, "domain_id": domain_id}, "start_end")
     return Track(
-        names.format_cpu_group(process),
+        names.create_cpu_group(process),
         f"{_format_range_label(domain_id, domain)} start/end",
         (0, domain_id),
         attributes,
@@ -351,17 +353,17 @@ def _start_end_track(names: TrackNames, process: int | None, domain_id: int, dom
 
 
 def create_thread_track_rule(label: str, order: int) -> Placement:
-    """Return the rule that assigns events to one track per thread.
+    """Return a rule that assigns events to one track per thread.
 
     Args:
         label: Label of the tracks, which precedes the name of the thread.
-        order: Sort key of the track among those of its thread.
+        order: Sort key of the track among the tracks of its thread.
     """
 
     def make_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
         name = f"{label} · {names.format_thread_name(process, thread)}"
         attributes = _build_track_attributes(_build_thread_columns(process, thread))
-        return Track(names.format_cpu_group(process), name, (1, thread or 0, order), attributes)
+        return Track(names.create_cpu_group(process), name, (1, thread or 0, order), attributes)
 
     return Placement(_THREAD, make_track, nests=True)
 
@@ -370,23 +372,23 @@ def _create_projection_track(names: TrackNames, process: int | None, device: int
     """Return the track of the projections of push/pop ranges on a stream."""
     name = f"NVTX · {names.format_stream_name(process, context, stream)}"
     attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream), PROJECTION)
-    return Track(names.format_gpu_group(process, device), name, (context, stream, PROJECTED), attributes)
+    return Track(names.create_gpu_group(process, device), name, (context, stream, PROJECTED), attributes)
 
 
-def _start_end_projection_track(
+def _create_start_end_projection_track(
     names: TrackNames, process: int | None, device: int, context: int, stream: int
 ) -> Track:
     """Return the track of the projections of start/end ranges on a stream."""
     name = f"NVTX start/end · {names.format_stream_name(process, context, stream)}"
     attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream), PROJECTION)
-    return Track(names.format_gpu_group(process, device), name, (context, stream, PROJECTED_START_END), attributes)
+    return Track(names.create_gpu_group(process, device), name, (context, stream, PROJECTED_START_END), attributes)
 
 
 def _create_stream_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the activities on a stream."""
     name = names.format_stream_name(process, context, stream)
     attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
-    return Track(names.format_gpu_group(process, device), name, (context, stream, ACTIVITIES), attributes)
+    return Track(names.create_gpu_group(process, device), name, (context, stream, ACTIVITIES), attributes)
 
 
 def _create_sync_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
@@ -394,7 +396,7 @@ def _create_sync_track(names: TrackNames, process: int | None, device: int, cont
 
     The device is taken from the context, because CUPTI records device 0 even in processes that use another device.
     """
-    group = names.format_gpu_group(process, names.contexts.get((process or 0, context)) or device)
+    group = names.create_gpu_group(process, names.contexts.get((process or 0, context)) or device)
     attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
     return Track(
         group, f"{names.format_stream_name(process, context, stream)} · sync", (context, stream, SYNC), attributes
@@ -405,56 +407,56 @@ def _create_event_track(names: TrackNames, process: int | None, device: int, con
     """Return the track of the CUDA events on a stream."""
     name = f"{names.format_stream_name(process, context, stream)} · CUDA events"
     attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
-    return Track(names.format_gpu_group(process, device), name, (context, stream, EVENTS), attributes)
+    return Track(names.create_gpu_group(process, device), name, (context, stream, EVENTS), attributes)
 
 
 def _create_page_fault_track(names: TrackNames, process: int | None, device: int) -> Track:
-    """Return the track of the page faults of a process on a device."""
+    """Return the track of the page faults of a process on a GPU."""
     attributes = _build_track_attributes({"process_id": process, "device_id": device})
-    return Track(names.format_gpu_group(process, device), "page faults", (PAGE_FAULTS,), attributes)
+    return Track(names.create_gpu_group(process, device), "page faults", (PAGE_FAULTS,), attributes)
 
 
 def _create_memory_pool_track(names: TrackNames, process: int | None, device: int) -> Track:
-    """Return the track of the memory pools of a process on a device."""
+    """Return the track of the memory pools of a process on a GPU."""
     attributes = _build_track_attributes({"process_id": process, "device_id": device})
-    return Track(names.format_gpu_group(process, device), "memory pools", (MEMORY_POOLS,), attributes)
+    return Track(names.create_gpu_group(process, device), "memory pools", (MEMORY_POOLS,), attributes)
 
 
 def _create_context_switch_track(names: TrackNames, process: int | None, device: int | None) -> Track:
-    """Return the track of the GPU context switches of a process on a device."""
+    """Return the track of the context switches of a process on a GPU."""
     attributes = _build_track_attributes({"process_id": process, "device_id": device})
-    return Track(names.format_gpu_group(process, device or 0), "context switches", (CONTEXT_SWITCHES,), attributes)
+    return Track(names.create_gpu_group(process, device or 0), "context switches", (CONTEXT_SWITCHES,), attributes)
 
 
 def _create_diagnostics_track(names: TrackNames, process: int | None) -> Track:
-    """Return the track of the messages of the profiler about a process."""
-    return Track(names.format_cpu_group(process), "diagnostics", (3,), _build_track_attributes({"process_id": process}))
+    """Return the track of the profiler messages about a process."""
+    return Track(names.create_cpu_group(process), "diagnostics", (3,), _build_track_attributes({"process_id": process}))
 
 
 def _create_cpu_page_fault_track(names: TrackNames, process: int | None) -> Track:
-    """Return the track of the page faults of unified memory of a process on CPUs."""
-    return Track(names.format_cpu_group(process), "page faults", (2,), _build_track_attributes({"process_id": process}))
+    """Return the track of the CPU page faults that a process causes in unified memory."""
+    return Track(names.create_cpu_group(process), "page faults", (2,), _build_track_attributes({"process_id": process}))
 
 
 def _create_metrics_track(names: TrackNames, device: int) -> Track:
-    """Return the unnamed track of the counters of a device."""
-    return Track(names.format_metrics_group(device), None)
+    """Return the unnamed track of the counters of a GPU."""
+    return Track(names.create_metrics_group(device), None)
 
 
 def _create_counter_track(names: TrackNames, process: int | None) -> Track:
-    """Return the unnamed track of the counters that a process sampled."""
-    return Track(names.format_cpu_group(process), None)
+    """Return the unnamed track of the counters of a process."""
+    return Track(names.create_cpu_group(process), None)
 
 
 def _create_component_track(names: TrackNames, component: str | None, instance: int | None) -> Track:
-    """Return the unnamed track of the counters of a component of the machine."""
-    return Track(names.format_component_group(component, instance), None)
+    """Return the unnamed track of the counters of a machine component, such as a processor."""
+    return Track(names.create_component_group(component, instance), None)
 
 
 def _create_tensorflow_track(names: TrackNames, run: str | None, device: str | None, thread: int | None) -> Track:
-    """Return the track of the node executions that TensorFlow traced on a thread of a device."""
+    """Return the track of the TensorFlow node executions on one thread of a device."""
     name = "executor" if thread is None else f"thread {thread}"
-    return Track(names.format_tensorflow_group(run or ".", device or "unknown device"), name, (thread or 0,))
+    return Track(names.create_tensorflow_group(run or ".", device or "unknown device"), name, (thread or 0,))
 
 
 _THREAD = ("process_id", "thread_id")
@@ -462,11 +464,11 @@ _DOMAIN = ("domain_id", "domain")
 _STREAM = ("process_id", "device_id", "context_id", "stream_id")
 
 NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _create_nvtx_track, nests=True)
-START_END_TRACKS = Placement(("process_id", *_DOMAIN), _start_end_track)
+START_END_TRACKS = Placement(("process_id", *_DOMAIN), _create_start_end_track)
 API_TRACKS = create_thread_track_rule("CUDA API", API)
 OSRT_TRACKS = create_thread_track_rule("OS runtime", OSRT)
 PROJECTED_TRACKS = Placement(_STREAM, _create_projection_track, nests=True)
-PROJECTED_START_END_TRACKS = Placement(_STREAM, _start_end_projection_track)
+PROJECTED_START_END_TRACKS = Placement(_STREAM, _create_start_end_projection_track)
 STREAM_TRACKS = Placement(_STREAM, _create_stream_track)
 SYNC_TRACKS = Placement(_STREAM, _create_sync_track)
 EVENT_TRACKS = Placement(_STREAM, _create_event_track)
