@@ -69,7 +69,7 @@ class Database(contextlib.AbstractContextManager["Database"]):
 
 @contextlib.contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Convert errors of SQLite and of its ADBC driver to ``ExportError`` in a ``with`` statement."""
+    """Raise ``ExportError`` instead of errors of SQLite and its ADBC driver in the body of a ``with`` statement."""
     from adbc_driver_manager import dbapi
 
     try:

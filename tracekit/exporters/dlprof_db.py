@@ -56,7 +56,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def _set_option_values(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> Mapping[str, pl.DataFrame]:
-    """Return the tables after writing the value of each export option, such as ``user``, to all rows of its columns."""
+    """Return tables in which the columns of each export option, such as ``user``, contain the value of the option."""
     import polars as pl
 
     updated: dict[str, pl.DataFrame] = {}

@@ -73,7 +73,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
 def _find_flow_positions(
     links: pl.DataFrame, part: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
 ) -> Iterator[pl.DataFrame]:
-    """Yield a frame with the ids and lanes of the events of one kind at which flows between traces begin or end."""
+    """Yield at most one frame: ids and lanes of the events of one kind at which flows between traces begin or end."""
     is_kind = {e: (pl.col(f"{e}_part") == part) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
     ends = [links.filter(is_kind[e])[f"{e}_id"] for e in _ENDS]
     linked = pl.concat(ends).unique()

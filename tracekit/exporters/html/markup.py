@@ -109,7 +109,7 @@ class Section:
 
 
 def escape_text(value: str) -> str:
-    """Return a text in which markup, control characters and characters that change the text direction are escaped."""
+    """Escape the markup, control characters and direction-changing characters of a text."""
     return html.escape(to_printable(value))
 
 

@@ -93,7 +93,7 @@ addEventListener("afterprint", redraw);
 def render_page(contents: Contents) -> str:
     """Return the HTML of a page with the given contents."""
     library, data = _escape_script(theme.load_plotly_javascript()), _serialize_figures(contents)
-    allowed = (
+    policy_directives = (
         f"script-src {_compute_policy_hash(library)} {_compute_policy_hash(SCRIPT)}",
         "style-src 'unsafe-inline'",  # plotly sets style attributes
         "img-src data: blob:",
@@ -109,7 +109,12 @@ def render_page(contents: Contents) -> str:
 <script>{SCRIPT}</script>
 """
     return _build_html_document(
-        contents.title, _build_navigation(contents.sections), body, f"<p>{note}", allowed=allowed, scripts=scripts
+        contents.title,
+        _build_navigation(contents.sections),
+        body,
+        f"<p>{note}",
+        policy_directives=policy_directives,
+        scripts=scripts,
     )
 
 
@@ -121,27 +126,27 @@ def build_static_page(title: str, sections: Sequence[Section], note: str) -> str
         sections: Sections of the page.
         note: Sentence at the end of the page.
     """
-    allowed = (f"style-src {_compute_policy_hash(STYLE)}",)
+    policy_directives = (f"style-src {_compute_policy_hash(STYLE)}",)
     body = "".join(section.to_html() for section in sections)
     return _build_html_document(
-        title, _build_navigation(sections), body, f"<p>{escape_text(note)}</p>", allowed=allowed
+        title, _build_navigation(sections), body, f"<p>{escape_text(note)}</p>", policy_directives=policy_directives
     )
 
 
 def _build_html_document(
-    title: str, navigation: str, body: str, footer: str, *, allowed: Sequence[str], scripts: str = ""
+    title: str, navigation: str, body: str, footer: str, *, policy_directives: Sequence[str], scripts: str = ""
 ) -> str:
-    """Return an HTML document.
+    """Return a complete HTML document with a content security policy.
 
     Args:
         title: Title, as plain text.
         navigation: Links to the sections, as HTML.
         body: Sections, as HTML.
         footer: Content of the footer, as HTML.
-        allowed: Directives of the content security policy that allow scripts, styles or images.
+        policy_directives: Directives of the content security policy that allow scripts, styles or images.
         scripts: Script elements, as HTML.
     """
-    policy = "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
+    policy = "; ".join(("default-src 'none'", *policy_directives, "base-uri 'none'", "form-action 'none'"))
     title = escape_text(title)
     return f"""<!DOCTYPE html>
 <html lang="en">

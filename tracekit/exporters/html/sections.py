@@ -194,7 +194,7 @@ _LAST_SECOND = 253_402_300_799
 
 
 def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
-    """Yield figures on GPU utilization, iterations and kernel time as pairs of a label and a value."""
+    """Yield statistics of GPU utilization, iterations and kernel time as pairs of a label and a value."""
     devices, iterations, kinds = (
         builder.compute_figure_rows(n) for n in ("gpu_utilization", "iterations", "kernel_time")
     )
@@ -337,7 +337,7 @@ def _build_communication_section(builder: _ContentsBuilder) -> Iterator[Section]
 
 
 def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
-    """Return a table of NCCL kernels by name and a table of the longest NCCL kernels, or an empty list without any."""
+    """Return tables of the NCCL kernels by name and of the longest NCCL kernels, or an empty list if there are none."""
     import polars as pl
 
     is_collective = pl.col("Name").cast(pl.String).str.contains(_NCCL)

@@ -112,7 +112,7 @@ class EventTimes(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events of one ``EventKind`` with interned strings, which can be encoded in blocks in order of time.
+    """The events of one ``EventKind``, with interned strings. They can be encoded in blocks in the order of time.
 
     Attributes:
         kind: The kind of the events.
@@ -210,7 +210,7 @@ def create_events(
     *,
     flows: Flows | None,
 ) -> Events:
-    """Return slices or instants, with interned strings and encoded fields where fields are equal in many events.
+    """Return the slices or instants of one kind, with their strings interned and their repeated fields encoded.
 
     Args:
         kind: The kind of the events.

@@ -165,7 +165,7 @@ class SliceEnds(NamedTuple):
 
 
 def _read_slice_ends(tables: dict[EventKind, TableRows], layout: Layout) -> tuple[SliceEnds, SliceEnds]:
-    """Return two results in row order: the ends of slices with a duration, and the ends of slices without duration."""
+    """Return the ends of slices with a duration, and separately the ends of slices without duration, in row order."""
     slices = {kind: rows for kind, rows in tables.items() if kind.phase == kinds.SLICE}
     total = sum(rows.height for rows in slices.values())
     ends = SliceEnds(memory.allocate_zeros(total, np.int64), memory.allocate_zeros(total, np.int32))

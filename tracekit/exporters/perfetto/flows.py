@@ -89,7 +89,7 @@ class FlowTable:
     """The flows that begin or end at the events of a trace.
 
     Attributes:
-        count: Number of flows in the file so far. It is also the id of the last flow.
+        count: Number of flow ids used in the file so far. It is also the last used id.
     """
 
     def __init__(self, count: int = 0) -> None:
@@ -125,7 +125,7 @@ class FlowTable:
                 self._ends[kind].append(_FlowEnds(ends["row"].to_numpy(), ends["flow"].to_numpy()))
 
     def find_flows(self, kind: EventKind, order: Array | None, count: int) -> Flows | None:
-        """Return the flows that begin or end at the events of one kind, or None if there are none.
+        """Return the flows that begin or end at the events of one kind, or None if there are no flows.
 
         Args:
             kind: The kind of the events.

@@ -80,7 +80,7 @@ class PacketCompression:
 
 
 class TrackUuids:
-    """The uuids of the tracks in a file. The uuids of lanes are even, and the uuids of counters are odd."""
+    """Uuids of the tracks in a file: 2^40 plus the pid for processes, even numbers for lanes, odd ones for counters."""
 
     PROCESSES = 1 << 40
 

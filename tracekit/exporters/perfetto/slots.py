@@ -126,7 +126,7 @@ def encode_blobs(columns: Sequence[Column], rows: int) -> Blobs:
 
 
 class BlobSlots:
-    """One of the byte strings in ``Blobs`` per packet."""
+    """One byte string per packet, selected from ``Blobs``."""
 
     def __init__(self, blobs: Blobs, codes: Codes) -> None:
         self._blobs, self._codes = blobs, codes
@@ -212,8 +212,8 @@ class FixedSlots:
 def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, sizes: Sizes) -> None:
     """Copy byte strings from one buffer to the given offsets of another buffer.
 
-    Strings are copied in blocks of 64 bytes, so up to 63 bytes after each string are overwritten. The next string is
-    copied afterwards. Both buffers must be 63 bytes longer than the end of the last string.
+    Strings are copied in blocks of 64 bytes. Up to 63 bytes after each string are overwritten before the next string is
+    copied. In both buffers, at least 63 bytes must follow the last string.
 
     Args:
         source: The buffer that contains the strings.

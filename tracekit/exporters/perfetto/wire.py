@@ -57,7 +57,7 @@ FIXED64_BYTES = 8
 
 @functools.cache
 def encode_field_tag(message: str, field: str) -> bytes:
-    """Return the tag of a protobuf field, which contains the number and wire type of the field."""
+    """Return the tag of a protobuf field: the encoded number and wire type of the field."""
     descriptor = schemas.load_message_class("perfetto", message).DESCRIPTOR.fields_by_name[field]
     fixed = (descriptor.TYPE_FIXED64, descriptor.TYPE_DOUBLE)
     sized = (descriptor.TYPE_STRING, descriptor.TYPE_BYTES, descriptor.TYPE_MESSAGE)

@@ -116,7 +116,7 @@ def _add_indexes_and_views(
     counts: Mapping[str, int],
     names: pl.DataFrame,
 ) -> None:
-    """Add the descriptions, names, indexes, views, full-text search and statistics to a database with all rows."""
+    """Add descriptions, names, indexes, views, full-text search and statistics to a database with complete tables."""
     import sqlite_utils
 
     db: Any = sqlite_utils.Database(connection, execute_plugins=False)
@@ -177,7 +177,7 @@ class _NameCounter:
 
         Args:
             table_name: Name of the table.
-            rows: The rows.
+            rows: Rows of this table.
         """
         import polars as pl
 

@@ -80,14 +80,14 @@ def find_valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
 
 
 def intersect_keys(keys: Iterable[Keys]) -> Keys:
-    """Return the primary and foreign keys that are valid in every one of several traces."""
+    """Return the primary and foreign keys that are valid in all traces, given the valid keys of each trace."""
     first, *others = keys
     unique = first.unique.intersection(*(k.unique for k in others))
     return Keys(unique, tuple(f for f in first.foreign if f.parent in unique and all(f in k.foreign for k in others)))
 
 
 def list_declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]) -> list[ForeignKey]:
-    """Return the foreign keys that the declared references of the columns of a table form.
+    """Return the foreign keys of a table, derived from the declared references of its columns.
 
     A column that refers to a key column of a parent table forms a foreign key if the table also has the other columns
     of this key. They must have the same names as in the parent, and refer to the parent or to the same column as in

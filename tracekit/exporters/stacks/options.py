@@ -40,8 +40,8 @@ class Options:
 
     Attributes:
         events: One of ``EVENTS``, or None for the first of them that has call stacks.
-        weight: ``samples`` or ``time``.
-        by: ``none``, ``thread`` or ``process``.
+        weight: Weight of the stacks: ``samples`` or ``time``.
+        by: Grouping of the events: ``none``, ``thread`` or ``process``.
         thread: Id of the thread to export, or None to export all threads.
         process: Id of the process to export, or None to export all processes.
         range: Name of the NVTX ranges during which events are exported, or None to export all events.
@@ -58,7 +58,7 @@ class Options:
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Options:
-        """Parse option values by option name. Options that are missing from ``values`` have their defaults.
+        """Parse the values of options, by option name. Options missing from ``values`` have their defaults.
 
         Raises:
             UnknownFormatError: A value is invalid.

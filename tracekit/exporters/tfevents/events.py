@@ -193,7 +193,7 @@ def _build_plugin_metadata(name: str, data_class: int) -> dict[str, Any]:
 
 
 def _encode_event(wall_time: float, **fields: Any) -> bytes:
-    """Return an encoded ``Event`` message with the given fields, at a time in seconds since 1970."""
+    """Return an encoded ``Event`` message with the given fields and a time in seconds since 1970."""
     event = _load_message_class("tensorflow_events", "Event")(wall_time=wall_time, **fields)
     return bytes(event.SerializeToString(deterministic=True))
 

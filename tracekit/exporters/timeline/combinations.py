@@ -49,7 +49,7 @@ def find_distinct_combinations(rows: Rows, names: Sequence[str]) -> Combinations
     return Combinations(codes, *_select_example_rows(rows, distinct, codes, count))
 
 
-class _TooManyError(Exception):
+class _TooManyCombinationsError(Exception):
     """Error that is raised if there are more combinations of values than allowed."""
 
 
@@ -70,7 +70,7 @@ def assign_codes_to_combinations(
     used: list[int] = []
     limit = max(_MIN_COMBINATIONS, rows.height // 4)
     for nth, names in enumerate(groups):
-        with contextlib.suppress(_TooManyError):
+        with contextlib.suppress(_TooManyCombinationsError):
             most = limit if nth else None
             group_codes, group_count = _compact_codes(*_compute_row_codes(rows, names, most), most)
             combined = _combine_codes(codes, group_codes, group_count)
@@ -122,7 +122,7 @@ def _compute_row_codes(rows: Rows, names: Sequence[str], limit: int | None = Non
     """Return a code for the combination of values in each row, and a number larger than all codes.
 
     Raises:
-        _TooManyError: There are more combinations than ``limit``.
+        _TooManyCombinationsError: There are more combinations than ``limit``.
     """
     codes, count = _read_codes_lazily(_create_zero_codes(rows.height)), 1
     for name in names:
@@ -152,7 +152,7 @@ def _select_example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: 
 
 
 def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
-    """Extend combinations by a column. Return the new code of each row, and a number larger than all codes."""
+    """Add a column to combinations. Return the new code of each row, and a number larger than all codes."""
     column_codes, column_count = _compute_column_codes(rows, name, limit)
     if count == 1 or column_count == 1:
         return (column_codes, column_count) if count == 1 else (codes, count)
@@ -213,7 +213,7 @@ def _compact_codes(codes: _LazyCodes, count: int, limit: int | None = None) -> t
     """Replace codes with consecutive codes from 0 in the same order. Return the new codes and the number of codes.
 
     Raises:
-        _TooManyError: There are more codes than ``limit``.
+        _TooManyCombinationsError: There are more codes than ``limit``.
     """
     if count > max(_TABLE_SIZE, codes.rows):
         return _compact_sparse_codes(codes, limit)
@@ -243,6 +243,6 @@ def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, 
 
 
 def _check_limit(size: int, limit: int | None) -> None:
-    """Raise ``_TooManyError`` if the number of combinations exceeds the limit. None means that there is no limit."""
+    """Raise an error if the number of combinations exceeds ``limit``, unless the limit is None."""
     if limit is not None and size > limit:
-        raise _TooManyError
+        raise _TooManyCombinationsError

@@ -24,7 +24,7 @@ LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
 
 
 def find_mpi_flows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the flows between MPI calls: the name and the table of message flows, and of collective flows.
+    """Yield two names with tables of the flows between MPI calls: messages, and collective operations.
 
     Args:
         kind: The kind of the events. Nothing is yielded unless the events are MPI calls.

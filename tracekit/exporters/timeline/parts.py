@@ -1,8 +1,7 @@
 """Convert the times of several traces to a shared clock, and assign their events to the tracks of one file.
 
 Only one trace is open at a time. Time 0 of the file is the earliest origin of the traces. Viewers cannot show negative
-times. Whether an event precedes time 0 is known only after its trace has been read. In this case, the file is written
-again with an earlier time 0.
+times. If an event turns out to precede time 0 when its trace is read, the file is written again with an earlier time 0.
 """
 
 from __future__ import annotations

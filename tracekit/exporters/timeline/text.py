@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def concat_expr(parts: Iterable[str | pl.Expr]) -> pl.Expr:
-    """Return an expression that concatenates literal strings and expressions. Null values result in null."""
+    """Return an expression that concatenates literal strings and the values of expressions. Nulls result in null."""
     merged: list[str | pl.Expr] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):

@@ -82,7 +82,7 @@ class Track(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """The rule by which events are assigned to tracks.
+    """A rule that assigns events to tracks.
 
     Attributes:
         keys: Columns that identify a track.
@@ -290,7 +290,7 @@ class LaneRegistry:
         return list(dict.fromkeys(track.group for track, _ in self._lane_ids))
 
     def _assign_pids_to_groups(self) -> dict[TrackGroup, int]:
-        """Return the pid of each track group. Without ``add_to_file``, no other trace uses pids."""
+        """Return the pid of each track group. Without ``add_to_file``, this is the only trace in the file."""
         return self._pids or Numbering().assign_pids(self._list_groups())
 
     def _iterate_lanes_in_order(self) -> Iterator[tuple[int, Track, int, int]]:
