@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.kinds import Arg, EventKind
 
 _MAX_NAMES, _MAX_STRINGS = 2, 8
-"""Divisors of the number of rows. The quotients are the maximum numbers of distinct names, and of other distinct strings,
-up to which each combination of values is formatted only once."""
+"""Divisors of the number of rows. The quotients are the maximum numbers of distinct names, and of distinct
+values of other string columns, up to which each combination of values is formatted only once."""
 
 
 def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: Clock) -> memoryview:
