@@ -134,7 +134,7 @@ class FigureRows:
         """Return the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it."""
         rows = self.view.analyze("gpu_idle_causes").frame()
         if rows.is_empty():
-            raise self.create_missing_data_error("gaps between GPU activities", _CUDA)
+            raise self.create_missing_data_error("GPU activities with idle time between them", _CUDA)
         return rows
 
     def group_tree(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:

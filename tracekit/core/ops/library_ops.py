@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _IO = ("fread", "fwrite")
 _DALI = {
     "[DALI][Executor] RunCPU": "DALI/RunCPU",
-    "[DALI][Executor] RunGPU": "DALI/RunCPU",
+    "[DALI][Executor] RunGPU": "DALI/RunCPU",  # DLProf 1.8.0 lists both kinds of steps under this name.
     "[DALI][Executor] RunMixed": "DALI/RunMixed",
 }
 _COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_name", "op_type")
