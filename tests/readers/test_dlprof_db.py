@@ -223,7 +223,7 @@ def test_another_layout_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_version_warns(tmp_path: Path) -> None:
     made = database(tmp_path / "made", "UPDATE db_version SET current_version = '1.10.0'")
-    with pytest.warns(TracekitWarning, match=r"version 1\.10\.0 is newer than 1\.8"):
+    with pytest.warns(TracekitWarning, match=r"the database version 1\.10\.0 is newer than 1\.8"):
         tk.load(made).close()
 
 

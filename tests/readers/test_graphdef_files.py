@@ -186,7 +186,7 @@ def test_a_cut_between_nodes_is_noticed_by_inputs_without_a_node(tmp_path: Path)
 
 def test_a_text_may_be_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(text, "MAX_TEXT_BYTES", 100)
-    assert "bytes of text exceed tracekit's limit of 100" in str(refusal(tmp_path / "a.pbtxt", TEXT))
+    assert "bytes of text, but tracekit supports at most 100: save" in str(refusal(tmp_path / "a.pbtxt", TEXT))
 
 
 def test_unknown_fields_and_types_of_a_text_are_passed_over(tmp_path: Path) -> None:

@@ -601,7 +601,7 @@ class TestRefusals:
             (
                 "    Section: Occupancy\n    Block Limit SM   block   32\n",
                 errors.UnsupportedVersionError,
-                "the file is a page that ncu printed as text instead of CSV",
+                "the file contains a page that ncu printed as plain text instead of CSV",
                 "print the raw page with ncu --import REPORT --page raw --csv",
             ),
             (
@@ -613,7 +613,7 @@ class TestRefusals:
             (
                 HEADER + '"0","7","app"\n"1","7","app',
                 errors.CorruptTraceError,
-                "table ncu_launches: none of its 2 rows matches the header of its table",
+                "table ncu_launches: none of the 2 rows matches the header of its table",
                 "run ncu --csv again",
             ),
         ],

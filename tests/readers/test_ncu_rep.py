@@ -368,11 +368,19 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
     ("table", "result", "message"),
     [
         ("ncu_metrics", ("kernels", b"\x6a\x7f"), r"result 0 at byte .* is not a valid protobuf message \(2 bytes\)"),
-        ("ncu_metrics", kernel(metric(1, whole=1)), "a metric refers to name 1, but the report has only 1 names"),
+        (
+            "ncu_metrics",
+            kernel(metric(1, whole=1)),
+            "a metric refers to the name with index 1, but the report has only 1 names",
+        ),
         ("ncu_metrics", kernel(b"\x12\x00"), "a metric has no name"),
         ("ncu_metrics", kernel(b"\x0a\x01a"), "a metric has no name"),
         ("ncu_metrics", kernel(metric(0, whole=1), b""), "a metric has no name"),
-        ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x1a\x00"), "a metric has bytes instead of a number"),
+        (
+            "ncu_metrics",
+            kernel(b"\x08\x00\x12\x02\x1a\x00"),
+            "the value of a metric is encoded as bytes instead of a number",
+        ),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x08\x00"), "field 1 holds a number instead of bytes"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x1a\x7f"), "a field extends beyond the end of its message"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x02\x00"), "a metric is not a valid protobuf message"),
@@ -534,7 +542,10 @@ def test_instances_of_every_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (made("Metric", name=9, instances=[b""]), "a metric refers to name 9, but the report has only 1 names"),
+        (
+            made("Metric", name=9, instances=[b""]),
+            "a metric refers to the name with index 9, but the report has only 1 names",
+        ),
         (made("Metric", name=0, instances=[b"\x0a\x7f"]), "beyond"),
         (b"\x12\x7f", "a metric is not a valid protobuf message"),
     ],

@@ -123,7 +123,7 @@ def test_payloads_are_not_read_unless_asked_for(tmp_path: Path, monkeypatch: pyt
         assert "data" not in trace.table(SOURCES, ["kind", "size_bytes"]).column_names
         monkeypatch.setattr(sources, "_collect_launches_by_module", refuse)
         assert trace.table(SOURCES, ["data"]).num_rows == 5
-    monkeypatch.setattr(sources, "_list_module_payloads", refuse)
+    monkeypatch.setattr(sources, "_iterate_module_payloads", refuse)
     with tk.load(path) as trace:
         assert trace.count("ncu_launches") == trace.count("ncu_metrics") == 1
 

@@ -1,1 +1,5 @@
-"""Readers, with one module or package per format. Each of them defines ``READER = Reader(...)``."""
+"""Readers of the supported file formats.
+
+The module or package of each format defines ``READER``, an instance of ``Reader``. All other packages contain code that
+several readers share.
+"""

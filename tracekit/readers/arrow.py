@@ -1,4 +1,4 @@
-"""Read Arrow IPC files of declared tables, either a single file or a folder with one file per table."""
+"""Read declared tables from an Arrow IPC file, or from a folder with one Arrow IPC file per table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sniff(source: Source) -> bool:
 
 
 def open_tables(source: Source) -> TableFiles:
-    """Open an Arrow IPC file of one table, or a folder with one file per table."""
+    """Open an Arrow IPC file with one declared table, or a folder with one Arrow IPC file per table."""
     from tracekit.readers.common.arrow_ipc import IpcFile
 
     return TableFiles(find_table_files(source, ".arrow") or find_single_table_file(source, IpcFile), IpcFile)

@@ -1,4 +1,4 @@
-"""Read reports with Nsight Systems: ``nsys export`` writes a temporary SQLite export, which is then read."""
+"""Read Nsight Systems reports through a temporary SQLite file that ``nsys export`` writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLL_S = 1.0
 
 
 class TemporaryExport(Capture):
-    """A capture that reads the SQLite file that ``nsys export`` wrote to a temporary folder.
+    """A capture whose tables are read from a temporary SQLite file that ``nsys export`` wrote.
 
     The file is deleted when the capture is closed or garbage-collected.
     """
@@ -50,15 +50,15 @@ class TemporaryExport(Capture):
         return self._capture.read(name, columns)
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of rows of several tables."""
+        """Return the number of rows of several tables, by table name."""
         return self._capture.count_many(names)
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Return the requested columns of several tables."""
+        """Return the requested columns of several tables, by table name."""
         return self._capture.read_many(columns)
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events in the export that belong to no declared table, by source table."""
+        """Return the number of events in the SQLite file that belong to no declared table, by source table."""
         return self._capture.count_undecoded()
 
     def launch(self) -> Launch:
@@ -66,16 +66,16 @@ class TemporaryExport(Capture):
         return self._capture.launch()
 
     def close(self) -> None:
-        """Close the temporary export and delete it."""
+        """Close the temporary SQLite file and delete it."""
         self._capture.close()
         self._delete()
 
 
 def open_via_nsys(source: Source) -> TemporaryExport:
-    """Export a report with ``nsys export``, and open the SQLite file that it writes.
+    """Export a report to a temporary SQLite file with ``nsys export``, and open that file.
 
     Raises:
-        TracekitError: The program nsys is not on the PATH, or it fails.
+        TracekitError: The program nsys is not on the PATH, or the export fails.
     """
     from tracekit.readers import nsys_sqlite
 
@@ -93,7 +93,7 @@ def open_via_nsys(source: Source) -> TemporaryExport:
 
 
 def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
-    """Run ``nsys export`` and return the path of the export.
+    """Export a report with ``nsys export``, and return the path of the SQLite file.
 
     Raises:
         TracekitError: The export failed.
@@ -115,8 +115,8 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
 def _run_silently(command: list[str]) -> int:
     """Run a command without showing its output, and return its exit status.
 
-    The output is discarded because it may describe the machine. An interruption kills the command. The function waits
-    in short steps, because an interruption would not end a longer wait once polars has been imported.
+    The output is discarded because it may describe the machine. An interruption kills the command. The function polls
+    the command, because an interruption would not end a longer wait after polars has been imported.
     """
     devnull = subprocess.DEVNULL
     with (

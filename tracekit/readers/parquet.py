@@ -1,4 +1,4 @@
-"""Read Parquet files of declared tables, either a single file or a folder with one file per table."""
+"""Read declared tables from a Parquet file, or from a folder with one Parquet file per table."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ def sniff(source: Source) -> bool:
 
 
 def open_tables(source: Source) -> TableFiles:
-    """Open a Parquet file of one table, or a folder with one file per table."""
-    return TableFiles(
-        find_table_files(source, ".parquet") or find_single_table_file(source, _ParquetFile), _ParquetFile
-    )
+    """Open a Parquet file with one declared table, or a folder with one Parquet file per table."""
+    return TableFiles(find_table_files(source, ".parquet") or find_single_table_file(source, _ParquetFile), _ParquetFile)
 
 
 class _ParquetFile:
@@ -48,9 +46,9 @@ class _ParquetFile:
         self.rows: int = sum(group.num_rows for group in groups)
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read the requested columns.
+        """Return the requested columns of the file.
 
-        String columns that would take much memory as plain strings are dictionary-encoded.
+        String columns that could exceed the budget as plain strings are dictionary-encoded.
         """
         from tracekit.readers.common import parquet_pages
 

@@ -1,4 +1,4 @@
-"""Read databases of DLProf 1.8 (``dlprof_dldb.sqlite``), and of other versions with the same tables."""
+"""Read databases of DLProf 1.8 (``dlprof_dldb.sqlite``) and of other DLProf versions with the same tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DLPROF_TABLES = {"read_only_ops", "read_only_op_instances", "dictionary"}
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file is a SQLite database with the DLProf op tables and an intact schema."""
+    """Return whether a file is a SQLite database that has the op tables of DLProf and an intact schema."""
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import read_table_names

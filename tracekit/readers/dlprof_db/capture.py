@@ -1,7 +1,7 @@
 """Build the declared tables from a DLProf database.
 
-Columns that DLProf does not record are null, or 0 if they are not nullable, such as streams, contexts, registers and
-shared memory.
+DLProf does not record some columns, such as streams, contexts, registers and shared memory. These columns are null, or
+0 if they are not nullable.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _UNKNOWN = (None, "", "UNKNOWN")
 
 
 class DlprofCapture(Capture):
-    """An opened DLProf database, whose tables are built on demand with only the requested columns."""
+    """An open DLProf database, whose declared tables are built when they are read."""
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
@@ -111,7 +111,7 @@ class DlprofCapture(Capture):
         self._database.close()
 
     def _build_table(self, name: str, mapping: TableMapping, columns: Sequence[str]) -> pa.Table:
-        """Build the requested columns of a declared table from the rows of one source table, ordered by their id."""
+        """Build the requested columns of a declared table from one source table. Rows are ordered by id."""
         schema = schemas.table(name)
         if mapping.source not in self._database.columns:
             return schemas.empty(schema, columns)
@@ -125,10 +125,15 @@ class DlprofCapture(Capture):
     def _read_source_rows(
         self, mapping: TableMapping, sources: Sequence[ColumnSource], string_columns: Sequence[str]
     ) -> pl.DataFrame:
-        """Read the requested columns of a source table.
+        """Read the columns of a source table that are needed to compute declared columns.
 
-        If a source or the mapping requires it, the additional column ``first`` contains, for each row, the id of the
-        first row of its API call.
+        If the ids of API calls or only the first rows of API calls are needed, the column ``first`` is added. It
+        contains, for each row, the id of the first row of the same API call.
+
+        Args:
+            mapping: The mapping from the source table to the declared table.
+            sources: The sources of the declared columns that are not read from string columns.
+            string_columns: Names of the string columns to read.
         """
         numbers = [o.id_column if isinstance(o, Lookup) else o for o in sources if not isinstance(o, CallId)]
         needs_first = mapping.only_first or any(isinstance(o, CallId) for o in sources)
@@ -154,10 +159,13 @@ class DlprofCapture(Capture):
         joined = rows.select(id=source.id_column).join(others, on=ID, how="left", maintain_order="left")
         return joined.select(pl.coalesce("referenced", ID) if source.defaults_to_id else "referenced").to_series()
 
-    def _build_column(self, field: pa.Field, data: pl.Series | None, rows: int) -> pa.Array:
-        """Convert values to a declared column. If ``data`` is None, the column is null, or 0 if it is not nullable."""
+    def _build_column(self, field: pa.Field, data: pl.Series | None, row_count: int) -> pa.Array:
+        """Convert values to an Arrow array for a declared column.
+
+        If ``data`` is None, all values are null, or 0 if the column is not nullable.
+        """
         if data is None:
-            missing = pa.nulls(rows, field.type)
+            missing = pa.nulls(row_count, field.type)
             return missing if field.nullable else missing.fill_null(0)
         if not pa.types.is_dictionary(field.type):
             return data.to_arrow()
@@ -182,7 +190,7 @@ class DlprofCapture(Capture):
         return rows.n_unique() if rows.height else 0
 
     def _build_process_or_thread_table(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Build the table of processes or threads from the ids in other tables, ordered by id."""
+        """Build the table ``processes`` or ``threads`` from the ids in other tables. Rows are ordered by id."""
         key = schemas.table(name).key
         keys = pl.concat([self._database.read_rows(t, key).unique() for t in ("read_only_op_instances", *CALL_TABLES)])
         rows = keys.unique().sort(key)
@@ -192,7 +200,7 @@ class DlprofCapture(Capture):
 
     @functools.cached_property
     def _capture_metadata(self) -> dict[str, str]:
-        """The versions, mode and model settings of the run, without private metadata such as the command line."""
+        """Versions, mode and model settings, by name. Private metadata, such as the command line, is omitted."""
         metadata = {"tool": "DLProf", "schema_version": self._database_version}
         system, model = (self._read_first_row(t) for t in ("read_only_system_config", "read_only_model_config"))
         metadata |= {name: str(system[c]) for c, name in _SYSTEM_METADATA.items() if system.get(c) not in _UNKNOWN}
@@ -200,7 +208,7 @@ class DlprofCapture(Capture):
         return {k: v for k, v in metadata.items() if v is not None}
 
     def _read_first_row(self, table: str) -> dict[str, object]:
-        """Return the first row of a table as a mapping, which is empty if the table has no rows."""
+        """Return the public columns of the first row of a table, by column name. Empty if the table has no rows."""
         columns = sorted(_PUBLIC_COLUMNS[table] & {*self._database.columns.get(table, ())})
         return self._database.read_first_row(table, columns) if columns else {}
 
@@ -211,7 +219,7 @@ class DlprofCapture(Capture):
         return str(first["current_version"]) if first else None
 
     def _check_version(self) -> None:
-        """Raise an error if the database lacks required columns, and warn if it is newer than the supported version."""
+        """Raise an error if the database lacks required tables or columns, and warn if its version is too new."""
         columns, version = self._database.columns, self._database_version or ""
         missing = [
             f"{t}.{c}"
@@ -229,6 +237,7 @@ class DlprofCapture(Capture):
         if numbers > NEWEST_VERSION:
             newest = ".".join(map(str, NEWEST_VERSION))
             warn(
-                f"version {version} is newer than {newest}, the newest supported version: unknown columns are skipped",
+                f"the database version {version} is newer than {newest}, the newest supported version: "
+                "unknown columns are skipped",
                 path=self.path,
             )

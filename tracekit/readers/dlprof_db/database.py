@@ -1,7 +1,7 @@
-"""Read tables of a DLProf database as frames.
+"""Read tables of a DLProf database as polars frames.
 
-Tables are read one by one and joined in polars. In a damaged file, the columns of a join may contain duplicates even
-if an index declares them unique, so that a join in SQLite could return far more rows than the file contains.
+Tables are read one by one and joined in polars. In a damaged file, the columns of a join may contain duplicates, even
+if an index declares these columns unique. A join in SQLite could then return far more rows than the file contains.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ID = "id"
 
 
 class DlprofDatabase(database.Database):
-    """An opened DLProf database."""
+    """An open DLProf database, whose tables are read as polars frames."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source, COPY_AGAIN)
@@ -52,7 +52,7 @@ class DlprofDatabase(database.Database):
         return pl.DataFrame(pa.table(columns))
 
     def select_rows_with_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
-        """Return the rows of a frame without nulls in the key columns, and check that their keys are unique.
+        """Return the rows of a frame that have no null in a key column, after a check that their keys are unique.
 
         Raises:
             CorruptTraceError: Several rows have the same keys.
@@ -67,13 +67,15 @@ class DlprofDatabase(database.Database):
     def read_rows_by_id(
         self, table: str, integer_columns: Sequence[str], string_columns: Sequence[str] = ()
     ) -> pl.DataFrame:
-        """Read columns of a table, sorted by the id of the row. The ids must be unique.
+        """Read columns of a table, with the rows sorted by id. The ids must be unique.
 
         Raises:
             CorruptTraceError: The table is missing or damaged, or ids are missing or not unique.
         """
         if table not in self.columns:
-            raise CorruptTraceError("the table is missing", path=self.path, table=table, hint=COPY_AGAIN)
+            raise CorruptTraceError(
+                "the table is missing from the DLProf database", path=self.path, table=table, hint=COPY_AGAIN
+            )
         rows = self.read_rows(table, tuple(dict.fromkeys((ID, *integer_columns))), string_columns)
         with_ids = self.select_rows_with_unique_keys(rows, [ID], table)
         if with_ids.height != rows.height:
@@ -83,7 +85,7 @@ class DlprofDatabase(database.Database):
 
     @functools.cached_property
     def dictionary_strings(self) -> col.StringTable:
-        """The strings of the table ``dictionary``, by id."""
+        """Strings of the table ``dictionary``, by id."""
         return map_strings_by_id(self.read_rows_by_id("dictionary", (), ("string",)), "string")
 
     def look_up_strings(
@@ -97,7 +99,7 @@ class DlprofDatabase(database.Database):
         Args:
             ids: The ids of the strings, which may be null.
             transform: A function that replaces the distinct strings, or None to leave them unchanged.
-            strings: The strings by id. If it is None, the strings of the table ``dictionary`` are used.
+            strings: The strings by id, or None for the strings of the table ``dictionary``.
         """
         names, _ = (strings or self.dictionary_strings).look_up_strings_of_ids(pa.chunked_array([ids.to_arrow()]))
         if transform is None:
@@ -119,5 +121,5 @@ class DlprofDatabase(database.Database):
 
 
 def map_strings_by_id(rows: pl.DataFrame, column: str) -> col.StringTable:
-    """Return the strings of a column, keyed by the id of the row."""
+    """Return the strings of a column, keyed by row id."""
     return col.StringTable(rows[ID].to_arrow(), rows[column].to_arrow().cast(pa.string()))

@@ -1,7 +1,7 @@
 """Build ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` from the last aggregation in a DLProf database.
 
-An aggregation contains sums over a selection of iterations. A database contains all aggregations that its user
-requested, of which the DLProf viewer shows one at a time.
+An aggregation contains sums over a set of iterations. A database contains all aggregations that its user requested. The
+DLProf viewer shows one of them at a time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _INSTANCE_KEY = ["read_only_ops_id", "op_instance"]
 
 
 def build_table(database: DlprofDatabase, name: str) -> pa.Table:
-    """Build the declared table with the given name, one of ``TABLES``. It is empty if its source table is missing."""
+    """Build one of the declared tables in ``TABLES``, given the name of the table."""
     check_polars_can_run()
     return pa.table(_TABLE_BUILDERS[name](database))
 
@@ -157,9 +157,10 @@ def _read_op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
 
 
 def _compute_union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the duration of the union of each key's intervals, and the time from the first start to the last end.
+    """Return the union and the span of the intervals that have the same keys, with one row per combination of keys.
 
-    The columns are ``union`` and ``span``, both in ns.
+    The column ``union`` contains the duration of the union of the intervals. The column ``span`` contains the time from
+    the first start to the last end. Both are in ns.
     """
     ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
     latest_end = pl.col("end").cum_max().shift(1).over(keys)
@@ -169,7 +170,7 @@ def _compute_union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFram
 
 
 def _find_iterations_containing_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
-    """Return the number of the aggregated iteration in which each op instance ends, or null if it ends in none.
+    """Return the number of the aggregated iteration in which each op instance ends, null outside of these iterations.
 
     Args:
         database: The database.
@@ -198,7 +199,7 @@ def _read_iterations_columns(database: DlprofDatabase) -> Columns:
 def _read_iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     """Return the iterations of the last aggregation, ordered by number.
 
-    The column ``key_node_id`` contains the id of the string with the name of the key op.
+    The column ``key_node_id`` contains the dictionary id of the name of the key op.
     """
     parts = dict(zip((f"{p}_duration" for p in _ITERATION_PARTS), _PART_COLUMNS, strict=True))
     stats = {
@@ -251,7 +252,7 @@ def _build_group_node_columns(database: DlprofDatabase) -> Columns:
 
 
 def _find_parent_rows(paths: pl.Series) -> pl.Series:
-    """Return the row number of the parent of each path, null for the root and for paths whose parent is missing."""
+    """Return the row number of the parent of each path, null for the root and for paths without a parent row."""
     rows = pl.DataFrame({"path": paths}).with_row_index("row").unique("path", keep="last").cast({"row": pl.Int64})
     parent_paths = pl.DataFrame({"path": paths.str.replace(r"[^/]*/\z", "")})
     parents = parent_paths.join(rows, on="path", how="left", maintain_order="left")["row"]
@@ -259,7 +260,7 @@ def _find_parent_rows(paths: pl.Series) -> pl.Series:
 
 
 def _count_names_with_prefix(paths: pl.Series, names: pl.Series) -> pl.Series:
-    """Return the number of names that begin with each path."""
+    """Return, for each path, the number of names that begin with the path."""
     lower_bounds = paths.fill_null("").cast(pl.Binary)
     upper_bounds = pl.Series(
         pc.binary_join_element_wise(lower_bounds.to_arrow(), *(pa.scalar(b, pa.large_binary()) for b in _PREFIX_BOUNDS))
@@ -280,7 +281,7 @@ _TABLE_BUILDERS = {
 
 
 def _read_last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, ...]) -> pl.DataFrame:
-    """Read columns of a table, restricted to the last aggregation, which is the last selection of iterations."""
+    """Read columns of the rows of a table that belong to the last aggregation in the database."""
     last = database.read_rows("aggregations", (ID,))[ID].max()
     return (
         database.read_rows(table, ("aggr_id", *columns))
@@ -289,15 +290,15 @@ def _read_last_aggregation(database: DlprofDatabase, table: str, columns: tuple[
     )
 
 
-def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id: str) -> pl.DataFrame:
-    """Add one column with the sum of each time metric, and the column ``count``.
+def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id_column: str) -> pl.DataFrame:
+    """Add one column per time metric with its sum in ns, and the column ``count``.
 
-    The count is the number of values whose sum is the CPU time.
+    The count is the number of values that were added up to the CPU time.
 
     Args:
         database: The database.
         rows: The rows to extend.
-        metrics_id: Name of the column of ``rows`` that refers to the time metrics.
+        metrics_id_column: Name of the column of ``rows`` that refers to the time metrics.
     """
     metrics = database.read_rows_by_id("metric", ("count", "sum"))
     sums = database.read_rows_by_id("node_time_metrics", tuple(f"{m}_metric_id" for m in _METRICS))
@@ -306,11 +307,11 @@ def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id: str
         metric_sums = metrics.select(ID, *columns).rename({"sum": name})
         sums = sums.join(metric_sums, left_on=f"{metric}_metric_id", right_on=ID, how="left", maintain_order="left")
     sums = sums.select(ID, *_TIMES, "count")
-    return rows.join(sums, left_on=metrics_id, right_on=ID, how="left", maintain_order="left")
+    return rows.join(sums, left_on=metrics_id_column, right_on=ID, how="left", maintain_order="left")
 
 
 def _replace_empty_with_null(texts: pl.Series) -> pl.Series:
-    """Replace empty strings with null."""
+    """Replace empty strings in a series with null."""
     return texts.replace("", None)
 
 

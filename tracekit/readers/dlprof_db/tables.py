@@ -1,8 +1,8 @@
 """Map the tables and columns of a DLProf database to declared tables.
 
-DLProf stores each CUDA API call in one of five tables, the first suitable one of those for kernels, memsets, memcpys,
-synchronizations, and calls without GPU activity. It stores no correlation ids. Therefore, the reader computes ids that
-calls and their activities have in common.
+DLProf has five tables for CUDA API calls: for calls that launch kernels, memsets, memcpys, synchronizations, and calls
+without GPU activity. Each call is stored in the first table that suits the call. DLProf stores no correlation ids.
+Therefore, the reader computes ids that API calls share with their GPU activities.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 class Lookup(NamedTuple):
-    """A value in another table, in the row to which an id refers.
+    """The source of a declared column whose values are looked up by id in another table.
 
     Attributes:
         id_column: The column of the source table that contains the id.
@@ -68,12 +68,12 @@ class Lookup(NamedTuple):
 
 
 class CallId(NamedTuple):
-    """The id of the API call of a row, computed from the source table and the id of the first row of the call."""
+    """The source of a column of API call ids, which are computed from the id of the first row of each call."""
 
     source: str
 
     def compute_call_id(self, first_row_id: Number) -> Number:
-        """Return a unique id of an API call, given the id of its first row in the source table."""
+        """Return the unique id of an API call, given the id of the first row of the call in the source table."""
         return first_row_id * len(CALL_TABLES) + CALL_TABLES.index(self.source)
 
 
@@ -83,10 +83,10 @@ ColumnSource = str | Lookup | CallId
 
 @dataclass(frozen=True, slots=True)
 class TableMapping:
-    """The source table and the source columns of a declared table.
+    """The mapping from a source table to a declared table.
 
     Attributes:
-        source: Name of the source table in the database.
+        source: Name of the source table in the DLProf database.
         columns: The source of each declared column that DLProf records.
         only_first: Whether only the first row of each API call becomes a row of the declared table.
     """
@@ -97,9 +97,11 @@ class TableMapping:
 
 
 def _create_activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
-    """Return how the columns of a table of GPU activities, such as ``memcpys``, are computed from a source table.
+    """Return the mapping from a source table to a table of GPU activities, such as ``memcpys``.
 
-    The device ids in the source table refer to a table of devices.
+    Args:
+        source: Name of the source table.
+        columns: The sources of additional columns, and of columns that differ from those of other activities.
     """
     common: dict[str, ColumnSource] = {
         "start_ns": "gpu_start",
@@ -148,9 +150,9 @@ TABLES: Mapping[str, TableMapping] = {
 
 
 def create_call_mapping(source: str) -> TableMapping:
-    """Return how the columns of ``api_calls`` are computed from a source table of DLProf.
+    """Return the mapping from a DLProf source table to ``api_calls``.
 
-    For the source table of kernels, the name of the call is omitted, because DLProf does not store it.
+    For the source table of kernels, the mapping omits the name of the call, because DLProf does not store the name.
     """
     columns: dict[str, ColumnSource] = {
         "api_call_id": CallId(source),

@@ -1,6 +1,6 @@
 """Read TensorFlow graphs (GraphDef, MetaGraphDef and SavedModel) in binary (``.pb``) or text format (``.pbtxt``).
 
-Source: the TensorFlow messages, declared in ``schemas/proto/tensorflow_graph.proto``.
+The protobuf messages are declared in ``schemas/proto/tensorflow_graph.proto``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 def sniff(source: Source) -> bool:
     """Return whether a file starts like a TensorFlow graph, or a folder contains a SavedModel.
 
-    The result is also True for run metadata, so that the error of ``open_capture`` can explain what to open instead.
+    The result is also True for run metadata. ``open_capture`` then raises an error that explains what to open instead.
     """
     if source.names:
         return any(name in source.names for name in SAVED_MODELS)

@@ -1,4 +1,4 @@
-"""Build declared tables from a TensorFlow graph or SavedModel. The file is read when it is opened."""
+"""Build declared tables from a TensorFlow graph or SavedModel. The whole file is decoded when it is opened."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class GraphCapture(Capture):
 
 
 def _resolve_saved_model(source: Source) -> Source:
-    """Return the SavedModel file in a folder. If the source is a file, it is returned unchanged."""
+    """Return the SavedModel file in a folder. A source that is a file is returned unchanged."""
     return next((Source(source.path / name) for name in SAVED_MODELS if name in source.names), source)
 
 
@@ -97,7 +97,7 @@ def _create_unsupported_error(source: Source, file_form: FileForm | None) -> Unk
 def _read_graph(file: InputFile, file_form: FileForm) -> Graph:
     label = f"the {file_form.message.value}"
     if file_form.is_text:
-        text.check_size(file.size)
+        text.check_text_size(file.size)
         data = text.encode_text_message(file.read(0, file.size), file_form.message.value)
         return _decode_message(data, file_form.message, label)
     return _decode_message(file, file_form.message, label)

@@ -16,14 +16,17 @@ _LONG_ESCAPES = re.compile(r"\\{1001}")
 """Pattern of more than 1000 consecutive backslashes. The parser of protobuf takes time quadratic in their number."""
 
 
-def check_size(size: int) -> None:
-    """Check that a text file is not too large to be parsed.
+def check_text_size(size: int) -> None:
+    """Check that a text of the given size in bytes is not too large to be parsed.
 
     Raises:
         Damage: The size exceeds ``MAX_TEXT_BYTES``.
     """
     if size > MAX_TEXT_BYTES:
-        raise Damage(f"its {size} bytes of text exceed tracekit's limit of {MAX_TEXT_BYTES}: save it in binary format")
+        raise Damage(
+            f"the graph has {size:,} bytes of text, but tracekit supports at most {MAX_TEXT_BYTES:,}: "
+            "save the graph in binary format"
+        )
 
 
 def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
@@ -38,10 +41,10 @@ def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
     """
     from google.protobuf import text_format
 
-    check_size(len(data))
+    check_text_size(len(data))
     text = bytes(data).decode("utf-8", "replace").removeprefix("\ufeff")
     if _LONG_ESCAPES.search(text):
-        raise Damage(f"the {name} contains more than 1,000 consecutive backslashes, tracekit's limit")
+        raise Damage(f"the {name} contains more than 1,000 consecutive backslashes, the most that tracekit supports")
     parsed = messages.load_message_class(FILE, name)()
     try:
         text_format.Parse(text, parsed, allow_unknown_field=True)

@@ -1,1 +1,1 @@
-"""Decode units, labels, NVTX state and device attributes for both Nsight Compute reports and CSV output."""
+"""Decoders of units, labels, NVTX state and device attributes, shared by the readers of ncu reports and CSV files."""

@@ -23,14 +23,14 @@ _INTEGER_COLUMNS = {
 
 
 def compute_device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
-    """Return the values of the columns of ``devices`` that are derived from the attributes of a device.
+    """Compute the columns of ``devices`` that are derived from the attributes of a device.
 
     Args:
         attributes: Numbers or strings in base units, by attribute name without the prefix ``device__attribute_``.
 
     Returns:
-        Values by column name, without the device ids. The name is None if it is missing or not a string. Any other
-        value is None if its attribute is missing, not an integer, or too large for the column.
+        Values by column name, without the device ids. ``name`` is None if the name is missing or not a string. Any
+        other value is None if its attribute is missing, not an integer, or too large for the column.
     """
     name = attributes.get("display_name")
     row: dict[str, int | str | None] = {"name": name if isinstance(name, str) else None}

@@ -13,27 +13,27 @@ _METRIC_NAME = re.compile(r"[\w.:]*[A-Za-z]__\w+[\w.:]*")
 
 
 def find_metric_and_label(section: str | None, printed: str) -> tuple[str | None, str | None]:
-    """Return the name of a metric and its label, given the name that Nsight Compute prints.
+    """Return the name and the label of a metric, given what Nsight Compute prints for the metric.
 
-    Nsight Compute prints either the name of a metric, such as ``gpu__time_duration.sum``, or its label, such as
+    Nsight Compute prints either the name of a metric, such as ``gpu__time_duration.sum``, or the label, such as
     ``Duration``.
 
     Args:
-        section: Display name of the section that contains the printed name, or None outside of sections.
-        printed: The printed name.
+        section: Display name of the section that contains the metric, or None outside of sections.
+        printed: The printed name or label.
 
     Returns:
-        The name of the metric, which is None if the printed label is unknown, and the label, which is None if the name
-        of the metric is printed.
+        A tuple of the name and the label of the metric. The name is None if the printed label is unknown. The label is
+        None if the name is printed.
     """
     if section in (None, COMMAND_LINE) or _METRIC_NAME.fullmatch(printed):
         return printed, None
     return _load_metrics_by_label().get((section, printed)), printed
 
 
-def find_section_id(section: str | None) -> str | None:
+def find_section_id(display_name: str | None) -> str | None:
     """Return the identifier of the section with the given display name, or None if the name is unknown."""
-    return next((id_ for id_, name in _load_section_names() if name == section), None)
+    return next((id_ for id_, name in _load_section_names() if name == display_name), None)
 
 
 def find_section_name(identifier: str | None) -> str | None:

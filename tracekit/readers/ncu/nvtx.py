@@ -1,13 +1,16 @@
-"""Parse the NVTX state that Nsight Compute prints, which consists of the ranges that were open at a launch.
+"""Parse the NVTX state that Nsight Compute prints: the ranges that were open at each launch.
 
 A cell holds quoted entries separated by blanks. A push/pop cell begins with the thread::
 
     3332  "<default domain>:Batch 0:none:none:none:none:none:none"  "<default domain>:Forward:none:none:…"
 
-An entry is ``Domain:Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg``. In cells of start/end ranges, each entry is
-preceded by the number of the range. In cells of summaries by range, entries have no domain. Nothing is escaped, so
-names may contain colons and quotes, too. The message of an entry repeats the name of the range. Therefore, the message
-shows where the domain ends.
+An entry is ``Domain:Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg``.
+
+- In cells of start/end ranges, the number of the range precedes each entry.
+- In cells of summaries by range, entries have no domain.
+
+Nothing is escaped, so names may contain colons and quotes. The message of an entry repeats the name of the range.
+Therefore, the message shows where the domain ends.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ _MESSAGE_TYPES = {"ASCII": "ascii", "UNICODE": "unicode", "REGISTERED": "registe
 
 
 def thread_id_expr(cells: pl.Expr) -> pl.Expr:
-    """Return the thread id at the beginning of each push/pop cell, or null if the cell has none."""
+    """Return an expression for the thread id at the beginning of each push/pop cell, null for cells without an id."""
     return cells.str.extract(r"^\s*(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
 
 
@@ -55,7 +58,7 @@ def parse_nvtx_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
 
     Args:
         cells: The cells in the column ``text``. The values of all other columns are repeated for each range of a cell.
-        cell_kind: Which of the three CSV columns with NVTX state the cells come from.
+        cell_kind: Kind of the CSV column that contains the cells.
 
     Returns:
         The columns of ``cells`` except ``text``, and the columns of ``ncu_nvtx_ranges`` except ``launch_id``.
@@ -73,10 +76,10 @@ def parse_nvtx_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
 
 
 def _rejoin_split_entries(entries: pl.DataFrame) -> pl.DataFrame:
-    """Rejoin the printed NVTX ranges that were split at quotes inside their names.
+    """Rejoin the NVTX entries that were split at quotes inside the names of ranges.
 
-    A range is complete if it ends with attributes. An incomplete one is joined with the following ones, up to the next
-    complete one.
+    An entry is complete if it ends with attributes. An incomplete entry is joined with the following entries, up to and
+    including the next complete entry.
     """
     ends = (
         pl.col("entry").str.ends_with(_PLAIN)
@@ -93,7 +96,7 @@ def _rejoin_split_entries(entries: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parse_entries(entries: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
-    """Split printed NVTX ranges into name, domain and attributes. Without attributes, the whole text is the name."""
+    """Split printed NVTX entries into domain, name and attributes, with one row per entry."""
     entry = pl.col("entry")
     plain = entry.str.ends_with(_PLAIN)
     typed = pl.when(plain).then(None).otherwise(entry)
@@ -143,7 +146,7 @@ def _name_and_domain_exprs() -> tuple[pl.Expr, pl.Expr]:
 
 
 def _range_name_expr(name: pl.Expr) -> pl.Expr:
-    """Return the name of a range, or the message of the range if the name is empty."""
+    """Return an expression for the name of each range. A missing name is replaced with the message of the range."""
     message = pl.when(pl.col("message") != "none").then(pl.col("message"))
     return pl.when(name.is_in(["", "none"]) & message.is_not_null()).then(message).otherwise(name).alias("name")
 
@@ -174,7 +177,8 @@ def build_range_paths(ranges: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row per launch inside a push/pop range: ``launch_id``, ``range_name``, ``range_path`` and ``range_depth``. A
-        path joins the names of all enclosing ranges with slashes, outermost first. The depth is their number.
+        path joins the names of all enclosing ranges with slashes, outermost first. The depth is the number of these
+        ranges.
     """
     name = pl.col("name").cast(pl.String)
     return (

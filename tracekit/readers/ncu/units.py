@@ -1,9 +1,10 @@
 """Convert the units that Nsight Compute prints into base units, and derive the base unit of a metric from its name.
 
 Base units are ``ns``, ``byte``, ``hz``, ``%`` and counts, such as ``inst``, ``sector`` and ``cycle``. Rates are per
-second (``byte/s``), cycle, block or thread. Reports contain values in base units, but not the names of the units. CSV
-files contain values in base units or scaled units, with the names of the units. Before 2023.2, the names of time units
-are longer (``usecond``).
+second (``byte/s``), cycle, block or thread.
+
+Reports contain values in base units, but not the names of the units. CSV files contain values in base units or scaled
+units, with the names of the units. Versions before 2023.2 print longer names of time units, such as ``usecond``.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _TIME_UNITS = {"ns": 0, "us": 3, "ms": 6, "s": 9, "nsecond": 0, "usecond": 3, "m
 
 @functools.cache
 def parse_unit(unit: str) -> tuple[str | None, int]:
-    """Return the base unit of a printed unit, and the exponent of the factor that converts values to the base unit.
+    """Return the base unit of a printed unit, and the power of ten that converts values to the base unit.
 
     Args:
         unit: The unit as printed, such as ``Kbyte`` or ``cycle/nsecond``.
 
     Returns:
-        The base unit, which is None for values without a unit, and the exponent of the power of ten by which values
-        must be multiplied.
+        A tuple of the base unit, which is None for values without a unit, and the exponent of the power of ten by which
+        values must be multiplied.
     """
     if unit in _TIME_UNITS:
         return "ns", _TIME_UNITS[unit]
@@ -109,9 +110,10 @@ _COUNTED_UNITS: tuple[tuple[str, str], ...] = (
 
 @functools.cache
 def find_unit_of_metric(metric: str) -> str | None:
-    """Return the base unit of a metric, given its name, such as ``dram__bytes.sum.per_second``.
+    """Return the base unit of a metric, or None if the metric has no unit.
 
-    The result is None if the metric has no unit.
+    Args:
+        metric: Name of the metric, such as ``dram__bytes.sum.per_second``.
     """
     name = _SAMPLING_PREFIX.sub("", metric).removeprefix("pmsampling:")
     if name in _UNIT_EXCEPTIONS:

@@ -1,4 +1,4 @@
-"""Read CSV output of Nsight Compute 2019 to 2025 (``ncu --csv``), which may be mixed with output of the program."""
+"""Read CSV output of Nsight Compute 2019 to 2025 (``ncu --csv``), even if it contains output of the program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file contains a table or a message of ncu near its beginning. Other output may precede it."""
+    """Return whether the beginning of a file contains a CSV table or a message of ncu, possibly after other output."""
     if _NCU_OUTPUT.search(_strip_utf16_zeros(source.head)):
         return True
     if len(source.head) < HEAD_BYTES or b"\0" in _strip_utf16_zeros(source.head):
@@ -42,7 +42,7 @@ def open_capture(source: Source) -> dict[str, pa.Table]:
 
 
 def _strip_utf16_zeros(data: bytes) -> bytes:
-    """Remove the zero bytes from bytes in UTF-16, so that ASCII patterns match them. Other bytes are unchanged."""
+    """Remove the zero bytes from UTF-16 text, so that ASCII patterns match. Other data is returned unchanged."""
     return data.replace(b"\0", b"") if data.startswith(_UTF16) else data
 
 

@@ -1,4 +1,4 @@
-"""Build the tables ``capture_info``, ``devices`` and ``processes``, which describe the capture and its machine."""
+"""Build the tables ``capture_info``, ``devices`` and ``processes`` of an Nsight Compute CSV file."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MACHINE_COLUMNS = {
 
 
 def build_capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
-    """Return the table ``capture_info``, with the tool, metadata from the session page, and names of the ncu pages."""
+    """Build the table ``capture_info`` from the metadata on the session page and the layouts of the pages."""
     metadata = {"tool": TOOL, **session.metadata, "pages": ", ".join(pages)}
     rows = [(name, value) for name, value in metadata.items() if value is not None]
     return pl.DataFrame(rows, ["name", "value"], orient="row")
 
 
 def build_devices(session: SessionPage, launches: pl.DataFrame, metrics: Metrics | None) -> pl.DataFrame:
-    """Return one row per device, built from the launches, their metrics and the session page."""
+    """Build the table ``devices`` from the launches, their metrics and the session page, with one row per device."""
     first_launches = launches.drop_nulls("device_id").unique("device_id", keep="first", maintain_order=True)
     rows_by_device = {
         r["device_id"]: r for r in first_launches.select("device_id", "compute_major", "compute_minor").rows(named=True)
@@ -58,7 +58,7 @@ def build_devices(session: SessionPage, launches: pl.DataFrame, metrics: Metrics
 
 
 def build_processes(session: SessionPage, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per process that launched a kernel or is listed on the session page, ordered by process id."""
+    """Return one row per process that has a launch or is listed on the session page, ordered by process id."""
     launched = launches.select("process_id", "process_name").drop_nulls("process_id").unique("process_id", keep="first")
     names = {process: re.split(r"[/\\]", path)[-1] for process, path in session.processes.items()} | dict(
         launched.rows()
@@ -67,7 +67,7 @@ def build_processes(session: SessionPage, launches: pl.DataFrame) -> pl.DataFram
 
 
 def _collect_attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics) -> Attributes:
-    """Return the attributes of each device, which ncu recorded as metrics of the first launch on the device."""
+    """Return the attributes of each device, by device id. They are metrics of the first launch on the device."""
     rows = metrics.select_metrics(lambda name: name.startswith(ATTRIBUTE_PREFIX)).join(
         first_launches, "launch_id", maintain_order="left"
     )

@@ -1,4 +1,4 @@
-"""Build all declared tables of an Nsight Compute CSV file at once, because they come from the same rows of the file."""
+"""Build all declared tables of an Nsight Compute CSV file at once, because they share the rows of the file."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
 def create_no_rows_error(
     path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages
 ) -> TracekitError:
-    """Return the error that explains why a file has no supported rows."""
+    """Return an error that explains why an Nsight Compute CSV file has no supported rows."""
     if dropped := rows.invalid_rows + messages.incomplete:
-        what = f"none of its {dropped} rows matches the header of its table"
+        what = f"none of the {dropped} rows matches the header of its table"
         return CorruptTraceError(what, path=path, table="ncu_launches", hint="run ncu --csv again")
     if "source" in pages:
         return UnsupportedVersionError(
@@ -69,14 +69,14 @@ def create_no_rows_error(
         )
     if messages.has_printed_page and not pages:
         return UnsupportedVersionError(
-            "the file is a page that ncu printed as text instead of CSV", path=path, hint=_PRINT_RAW_PAGE
+            "the file contains a page that ncu printed as plain text instead of CSV", path=path, hint=_PRINT_RAW_PAGE
         )
     what, hint = _explain_missing_rows(messages, "a header, but no rows" if pages else "no table")
     return MissingTableError(f"ncu {what}", path=path, hint=hint)
 
 
 def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[str, str]:
-    """Return the reason why ncu printed no rows, and a hint.
+    """Return the reason why ncu printed no rows, and a hint on how to solve the problem.
 
     Args:
         messages: Messages that ncu printed.
@@ -103,7 +103,7 @@ def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[st
 def _warn_about_skipped_content(
     path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages
 ) -> None:
-    """Warn about rows and pages that were skipped, and about values whose units are unknown."""
+    """Warn about skipped rows, skipped pages, and raw pages without units."""
     if dropped := rows.invalid_rows + messages.incomplete:
         warn(f"{dropped} rows do not match the header of their table and were skipped", path=path)
     if rows.has_unitless_page:
@@ -113,13 +113,13 @@ def _warn_about_skipped_content(
 
 
 def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str]) -> dict[str, pa.Table]:
-    """Build the declared tables from the collected rows."""
+    """Build the declared tables from the collected rows and the session page, and return them by name."""
     tables: dict[str, pl.DataFrame] = {"capture_info": about.build_capture_info(session, pages)}
     machine = pl.DataFrame(schema=about.MACHINE_COLUMNS)
     metrics = None
     if rows.runs:
-        first_runs, launch_of_run = launches.assign_launch_ids(pl.concat(rows.runs))
-        metrics = Metrics(rows, launch_of_run)
+        first_runs, launch_id_of_run = launches.assign_launch_ids(pl.concat(rows.runs))
+        metrics = Metrics(rows, launch_id_of_run)
         style = rows.number_style or ENGLISH
         ranges = launches.parse_nvtx_ranges(first_runs)
         typed = launches.convert_launch_columns(first_runs, style).join(
@@ -127,7 +127,9 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
         )
         tables["ncu_launches"] = _add_range_columns(typed, ranges)
         tables["ncu_nvtx_ranges"] = ranges
-        tables["ncu_rules"] = _build_rules(pl.concat(rows.rules or [pl.DataFrame(schema=RULES)]), launch_of_run, style)
+        tables["ncu_rules"] = _build_rules(
+            pl.concat(rows.rules or [pl.DataFrame(schema=RULES)]), launch_id_of_run, style
+        )
         machine = typed.with_columns(first_runs["process_name"]).select(list(about.MACHINE_COLUMNS))
     tables["devices"] = about.build_devices(session, machine, metrics)
     tables["processes"] = about.build_processes(session, machine)
@@ -144,24 +146,26 @@ def _compute_launch_durations(metrics: Metrics) -> pl.DataFrame:
     return best.agg(duration_ns=pl.col("value").first().round().cast(pl.Int64))
 
 
-def _add_range_columns(typed: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+def _add_range_columns(launch_rows: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     """Add the columns of ``ncu_launches`` that describe the NVTX ranges around each launch.
 
-    The range that ncu may have added to the name of a kernel is removed.
+    If ncu put the name of a range before the name of a kernel, the name of the range is removed.
     """
-    return typed.join(nvtx.build_range_paths(ranges), "launch_id", how="left", maintain_order="left").with_columns(
+    return launch_rows.join(
+        nvtx.build_range_paths(ranges), "launch_id", how="left", maintain_order="left"
+    ).with_columns(
         launches.name_without_range_expr(pl.col("name"), pl.col("range_name")).alias("name"),
         pl.col("range_depth").fill_null(0),
     )
 
 
-def _build_rules(rules: pl.DataFrame, launch_of_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
-    """Return the table ``ncu_rules`` from the collected messages of rules."""
+def _build_rules(rules: pl.DataFrame, launch_id_of_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
+    """Build the table ``ncu_rules`` from the collected messages of rules and the launch id of each run of rows."""
     speedup = parse_numbers(rules["speedup_percent"].fill_null(""), np.zeros(rules.height, np.int64), style)["value"]
     sections = {s: find_section_name(s) for s in rules["section"].unique()}
     return rules.select(
         pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("message_id"),
-        launch_of_run.gather(rules["run"]).alias("launch_id"),
+        launch_id_of_run.gather(rules["run"]).alias("launch_id"),
         pl.col("section").replace_strict(sections, return_dtype=pl.String),
         pl.col("section").alias("section_id"),
         "rule_id",

@@ -1,4 +1,4 @@
-"""Split a CSV file into its tables, and separate their rows from the other output of ncu and of the profiled program.
+"""Split an Nsight Compute CSV file into tables, and separate their rows from other output of ncu and the program.
 
 The file is read in blocks of complete lines, and the bytes of each block are searched for headers. Between headers,
 the first byte and the number of quotes of each line show which lines may not be rows. This check is vectorized, and
@@ -78,10 +78,10 @@ class Page:
 
 @dataclass(slots=True)
 class NcuMessages:
-    """Statistics of the output of ncu that is not part of a table.
+    """Statistics of the output outside of tables: messages of ncu, plain-text pages and incomplete rows.
 
     Attributes:
-        counts: Number of messages of ncu of each kind, and number of messages that mention each known cause of failure.
+        counts: Number of messages of ncu by kind, and number of messages that mention each known cause of failure.
         has_printed_page: Whether the file has a page that ncu printed as plain text instead of CSV.
         incomplete: Number of rows that were skipped because they are incomplete.
     """
@@ -100,7 +100,7 @@ class NcuMessages:
 
 
 def find_layout(header: list[str]) -> str | None:
-    """Return the layout of a table, given its header. The result is None if ncu does not print such a header."""
+    """Return the layout of the table with a given header, or None if the header is not one that ncu prints."""
     names = set(header)
     if {"Metric Name", "Minimum", "Maximum", "Average"} <= names:
         return "per-nvtx" if header[0] == "Domain" else "per-kernel" if "Kernel Name" in names else "per-gpu"
@@ -114,15 +114,15 @@ def find_layout(header: list[str]) -> str | None:
 
 
 def parse_csv_line(line: str) -> list[str]:
-    """Split one line of CSV into its cells."""
+    """Split one line of CSV into cells. A line that is not valid CSV has no cells."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error:
         return []
 
 
-def read_blocks(path: Path) -> Iterator[bytes]:
-    """Read a file in blocks of complete lines, which are converted to UTF-8 with LF line endings.
+def iterate_blocks(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file in blocks of complete lines, converted to UTF-8 with LF line endings.
 
     Raises:
         CorruptTraceError: A line is longer than ``MAX_LINE_BYTES``.
@@ -183,7 +183,7 @@ def find_rows_with_stray_quotes(text: bytes) -> list[int]:
     offsets = np.concatenate(
         [
             _NO_OFFSETS,
-            *(first + _find_stray_quotes(data[first : first + WINDOW + 2]) for first in _split_into_windows(data)),
+            *(first + _find_stray_quotes(data[first : first + WINDOW + 2]) for first in _list_window_offsets(data)),
         ]
     )
     if not len(offsets):
@@ -198,13 +198,13 @@ def _find_stray_quotes(data: ByteArray) -> Offsets:
     return np.flatnonzero(quotes[1:-1] & ~(edges[:-2] | edges[2:])) + 1
 
 
-def _split_into_windows(data: ByteArray) -> range:
-    """Return the offsets at which an array is split into windows that fit into the cache of the processor."""
+def _list_window_offsets(data: ByteArray) -> range:
+    """Return the start offset of each window of an array. A window fits into the cache of the processor."""
     return range(0, len(data), WINDOW)
 
 
 def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -> bytes:
-    """Double the quotes inside the cells of CSV rows. Cells are separated by ``","``.
+    """Escape the quotes inside the cells of CSV rows by doubling them. Cells are separated by ``","``.
 
     Args:
         text: Rows, each in one line.
@@ -220,10 +220,10 @@ def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -
 
 
 def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
-    """Yield the rows of all tables of a file in batches, together with the table that they belong to.
+    """Yield the rows of all tables of an Nsight Compute CSV file in batches, each with the table of the rows.
 
-    Rows are complete, and each row is one line. The first batch of each table is empty, so that tables without rows are
-    also yielded.
+    Rows are complete, and each row is one line. The first batch of each table is empty. Therefore, tables without rows
+    are also yielded.
 
     Args:
         path: Path of the file.
@@ -236,10 +236,10 @@ def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page
     seen: Counter[str] = Counter()
     page: Page | None = None
     rest = b""
-    for block in read_blocks(path):
+    for block in iterate_blocks(path):
         text, start = rest + block, 0
-        for offset, header, layout in _find_headers(text):
-            rows, _ = _extract_rows(text[start:offset], page, messages, final=True)
+        for offset, header, layout in _iterate_headers(text):
+            rows, _ = _extract_rows(text[start:offset], page, messages, ends_table=True)
             if page is not None and rows:
                 yield page, rows
             if len(header) > MAX_COLUMNS:
@@ -250,19 +250,19 @@ def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page
             page, start = Page(layout, columns, seen[layout]), text.find(b"\n", offset) + 1
             seen[layout] += layout != "session"
             yield page, b""
-        rows, rest = _extract_rows(text[start:], page, messages, final=False)
+        rows, rest = _extract_rows(text[start:], page, messages, ends_table=False)
         if page is not None and rows:
             yield page, rows
-    rows, _ = _extract_rows(rest, page, messages, final=True)
+    rows, _ = _extract_rows(rest, page, messages, ends_table=True)
     if page is not None and rows:
         yield page, rows
 
 
-def _find_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
+def _iterate_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
     """Yield the offset, the columns and the layout of each header in a block.
 
-    A header may follow other output on the same line. Of a header with more than ``MAX_COLUMNS`` columns, only
-    ``MAX_COLUMNS`` + 1 columns are yielded, so that the caller can detect that there are too many.
+    A header may follow other output on the same line. A header with more than ``MAX_COLUMNS`` columns is truncated to
+    ``MAX_COLUMNS`` + 1 columns, from which the caller can detect that the header is too long.
     """
     data, starts = find_line_starts(text)
     starts = starts[np.diff(starts, append=len(data)) > MIN_HEADER_BYTES]
@@ -280,7 +280,7 @@ def _find_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
 
 
 def _parse_header(text: bytes, start: int, end: int) -> list[str]:
-    """Split a header into its cells. At most ``MAX_COLUMNS`` + 1 cells are returned, even if there are more."""
+    """Return the first ``MAX_COLUMNS`` + 1 cells of the header between two offsets of a block."""
     too_many = text.count(b",", start, end) > MAX_COLUMNS
     row = text[start:end].split(b",", MAX_COLUMNS + 1)[:-1] if too_many else [text[start:end]]
     return parse_csv_line(b",".join(row).decode("utf-8", "replace"))
@@ -289,7 +289,7 @@ def _parse_header(text: bytes, start: int, end: int) -> list[str]:
 def find_line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
     """Return the bytes of a block as an array, and the offset at which each of its lines starts."""
     data = np.frombuffer(text, np.uint8)
-    ends = [first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _split_into_windows(data)]
+    ends = [first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _list_window_offsets(data)]
     starts = np.empty(1 + sum(map(len, ends)), np.int32)
     starts[0] = 0
     np.concatenate([_NO_OFFSETS, *ends], out=starts[1:], casting="same_kind")
@@ -297,10 +297,14 @@ def find_line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
     return data, starts[: np.searchsorted(starts, len(data))]
 
 
-def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, final: bool) -> tuple[bytes, bytes]:
-    """Return the rows of a table in the given lines, and the beginning of a row that continues in the next block.
+def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, ends_table: bool) -> tuple[bytes, bytes]:
+    """Return the table rows in some lines, and the beginning of a row that continues in the next block.
 
-    The other output in the lines is added to ``messages``. If ``page`` is None, all lines are such output.
+    Args:
+        text: The lines.
+        page: The table that the rows belong to, or None if the lines precede the first table.
+        messages: Statistics that are updated with the output that is not part of the table.
+        ends_table: Whether the table ends with these lines. If so, no row continues in the next block.
     """
     if page is None:
         messages.add_lines(text)
@@ -310,13 +314,13 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, fina
     data, starts = find_line_starts(text)
     has_odd_quotes = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
     irregular = np.flatnonzero(has_odd_quotes | (data[starts] != ord('"')))
-    if not len(irregular) and (final or _is_complete_row(text[starts[-1] :], page)):
+    if not len(irregular) and (ends_table or _is_complete_row(text[starts[-1] :], page)):
         return text, b""
-    return _RowExtractor(text, starts, has_odd_quotes, page, messages).extract_rows(irregular, final=final)
+    return _RowExtractor(text, starts, has_odd_quotes, page, messages).extract_rows(irregular, ends_table=ends_table)
 
 
 def _count_min_cell_separators(page: Page) -> int:
-    """Return the minimum number of cell separators that a complete row has."""
+    """Return the minimum number of cell separators (``","``) in a complete row of a table."""
     return max(len(page.header) // 2, 1) if page.layout != "session" else 1
 
 
@@ -326,7 +330,7 @@ def _is_complete_row(text: bytes, page: Page) -> bool:
 
 
 class _RowExtractor:
-    """An extractor of table rows from lines that also contain other output or rows that span several lines."""
+    """Extractor of table rows from lines that also contain other output or rows that span several lines."""
 
     def __init__(
         self, text: bytes, starts: Offsets, has_odd_quotes: np.ndarray, page: Page, messages: NcuMessages
@@ -343,32 +347,32 @@ class _RowExtractor:
         self._min_cell_separators = _count_min_cell_separators(page)
         self._page = page
 
-    def extract_rows(self, irregular_lines: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
-        """Return the rows of the table, and the last lines if they must be read together with the next block."""
+    def extract_rows(self, irregular_lines: np.ndarray, *, ends_table: bool) -> tuple[bytes, bytes]:
+        """Return the extracted rows, and the trailing lines that must be read together with the next block."""
         line = 0
         for k in irregular_lines.data:
             if k < line:
                 continue
-            line, continues = self._append_up_to_irregular_line(line, k, final=final)
+            line, continues = self._append_up_to_irregular_line(line, k, ends_table=ends_table)
             if continues:
                 return b"".join(self._rows), self._text[self._starts[line] :]
         last = self._count - 1
-        if not final and line <= last and self._is_start_of_row(last) and not self._is_complete_row(last, last):
+        if not ends_table and line <= last and self._is_start_of_row(last) and not self._is_complete_row(last, last):
             self._append_lines(line, last)
             return b"".join(self._rows), self._text[self._starts[last] :]
         self._append_lines(line, self._count)
         return b"".join(self._rows), b""
 
-    def _append_up_to_irregular_line(self, line: int, irregular_line: int, *, final: bool) -> tuple[int, bool]:
-        """Append the lines before an irregular line, and the row that contains the irregular line, if there is one.
+    def _append_up_to_irregular_line(self, line: int, irregular_line: int, *, ends_table: bool) -> tuple[int, bool]:
+        """Append the lines before an irregular line. If the irregular line belongs to a row, append that row, too.
 
         A line is irregular if it contains an odd number of quotes or does not begin with a quote.
 
         Returns:
             The next line to process, and whether this line begins a row that continues in the next block.
         """
-        after = self._find_end_of_previous_row(irregular_line) if irregular_line > line else None
-        if after == self._count and not self._may_continue_in_next_block(irregular_line - 1, final=final):
+        after = self._find_end_of_continued_row(irregular_line) if irregular_line > line else None
+        if after == self._count and not self._may_continue_in_next_block(irregular_line - 1, ends_table=ends_table):
             after = None
         if after is not None:
             self._append_lines(line, irregular_line - 1)
@@ -377,7 +381,7 @@ class _RowExtractor:
         if not self._has_odd_quotes[irregular_line] or self._text[self._starts[irregular_line]] != ord('"'):
             return self._skip_other_output(irregular_line), False
         after = self._find_closing_quote(irregular_line)
-        if after == self._count and not self._may_continue_in_next_block(irregular_line, final=final):
+        if after == self._count and not self._may_continue_in_next_block(irregular_line, ends_table=ends_table):
             after = None
         if after is not None:
             return self._append_row(irregular_line, after)
@@ -388,7 +392,7 @@ class _RowExtractor:
         return self._append_row(irregular_line, irregular_line) if complete else (irregular_line + 1, False)
 
     def _append_lines(self, first_line: int, end_line: int) -> None:
-        """Append the lines from ``first_line`` up to, but not including, ``end_line``."""
+        """Append the lines from ``first_line`` (inclusive) to ``end_line`` (exclusive) to the extracted rows."""
         if first_line < end_line:
             self._rows.append(self._text[self._starts[first_line] : self._ends[end_line - 1]])
 
@@ -403,15 +407,15 @@ class _RowExtractor:
         self._rows.append(self._join_lines(first_line, last_line))
         return last_line + 1, False
 
-    def _may_continue_in_next_block(self, line: int, *, final: bool) -> bool:
+    def _may_continue_in_next_block(self, line: int, *, ends_table: bool) -> bool:
         """Return whether a row that begins at a line may continue in the next block."""
-        return not final and len(self._text) - self._starts[line] <= MAX_LINE_BYTES
+        return not ends_table and len(self._text) - self._starts[line] <= MAX_LINE_BYTES
 
     def _skip_other_output(self, line: int) -> int:
-        """Skip the other output that begins at a line, and return the next line to process.
+        """Skip output outside of table rows that begins at a line, and return the next line to process.
 
         If the line contains no quote, all lines before the next line with a quote are added to the messages. Otherwise,
-        only this line is skipped, except for a row that follows the other output on the line.
+        only this line is skipped. If a row follows the other output on the line, the row is appended.
         """
         start = self._starts[line]
         quote = self._text.find(b'"', start)
@@ -427,7 +431,7 @@ class _RowExtractor:
         return self._row_start.match(self._text, self._starts[line]) is not None
 
     def _join_lines(self, first_line: int, last_line: int) -> bytes:
-        """Join consecutive lines of a block into one row. ``NEWLINE`` replaces the newlines between them."""
+        """Join consecutive lines of a block into one row, and replace the newlines between them with ``NEWLINE``."""
         record = self._text[self._starts[first_line] : self._ends[last_line] - 1]
         return record.replace(b"\n", NEWLINE.encode()) + b"\n"
 
@@ -435,10 +439,10 @@ class _RowExtractor:
         """Return whether consecutive lines of a block contain enough cells for a row and end like a row."""
         return _is_complete_row(self._text[self._starts[first_line] : self._ends[last_line]], self._page)
 
-    def _find_end_of_previous_row(self, line: int) -> int | None:
-        """Return the last line of the row that begins one line earlier, if the given line continues this row.
+    def _find_end_of_continued_row(self, line: int) -> int | None:
+        """Return the last line of the row that begins on the preceding line and continues on the given line.
 
-        Usually, a line with an odd number of quotes shows that a row continues. However, a name that contains both a
+        Usually, an odd number of quotes in a line shows that a row continues. However, a name that contains both a
         newline and a quote can leave an even number of quotes in the first line of the row.
 
         Returns:
@@ -463,8 +467,8 @@ class _RowExtractor:
 
         Returns:
             The number of that line, or the number of lines in the block if the closing quote may be in the next block.
-            None if another row begins before the closing quote, or if none of the next ``MAX_RECORD_LINES`` lines
-            contains it.
+            None if another row begins before the closing quote, or if the closing quote is not within the next
+            ``MAX_RECORD_LINES`` lines.
         """
         for k in range(line + 1, min(line + MAX_RECORD_LINES, self._count)):
             if self._row_start.match(self._text, self._starts[k]):

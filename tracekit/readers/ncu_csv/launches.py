@@ -17,7 +17,7 @@ _MONTHS = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, star
 
 
 def assign_launch_ids(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Number the launches or groups of launches, and assign each run of rows to one of them.
+    """Assign a launch id to each launch or group of launches, and to each run of rows.
 
     Runs with equal identifying columns belong to the same launch or group.
 
@@ -25,7 +25,8 @@ def assign_launch_ids(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
         runs: One row per run, in file order. A run consists of consecutive rows of the same launch or group.
 
     Returns:
-        The first run of each launch or group with its ``launch_id``, and the ``launch_id`` of every run.
+        A frame with the first run of each launch or group and its ``launch_id``, and a series with the ``launch_id`` of
+        every run.
     """
     group = pl.col("scope") != "launch"
     keys = runs.select(
@@ -37,8 +38,10 @@ def assign_launch_ids(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     )
     names = keys.unique(keep="first", maintain_order=True).with_row_index("launch_id")
     names = names.with_columns(pl.col("launch_id").cast(pl.Int64))
-    launch_of_run = keys.join(names, on=keys.columns, how="left", maintain_order="left", nulls_equal=True)["launch_id"]
-    return runs.with_columns(launch_of_run).filter(launch_of_run.is_first_distinct()), launch_of_run
+    launch_id_of_run = keys.join(names, on=keys.columns, how="left", maintain_order="left", nulls_equal=True)[
+        "launch_id"
+    ]
+    return runs.with_columns(launch_id_of_run).filter(launch_id_of_run.is_first_distinct()), launch_id_of_run
 
 
 def convert_launch_columns(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:
@@ -79,19 +82,19 @@ def parse_nvtx_ranges(launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def name_without_range_expr(name: pl.Expr, range_name: pl.Expr) -> pl.Expr:
-    """Return the name of a kernel without the range that ``--print-nvtx-rename`` puts before it."""
+    """Return an expression for kernel names without the range name that ``--print-nvtx-rename`` puts before them."""
     prefix = pl.concat_str(range_name, pl.lit("/"))
     renamed = name.str.starts_with(prefix).fill_null(value=False)
     return pl.when(renamed).then(name.str.slice(prefix.str.len_chars())).otherwise(name)
 
 
-def _dimension_exprs(name: str) -> list[pl.Expr]:
-    """Return expressions for the three sizes in strings such as ``(128, 1, 1)``. Omitted sizes are 1."""
-    numbers = pl.col(name).str.extract_all(r"\d+")
+def _dimension_exprs(column: str) -> list[pl.Expr]:
+    """Return expressions for the x, y and z sizes in strings such as ``(128, 1, 1)``. Omitted sizes are 1."""
+    numbers = pl.col(column).str.extract_all(r"\d+")
     sizes = [numbers.list.get(i, null_on_oob=True).cast(pl.Int32, strict=False) for i in range(3)]
     has_any = numbers.list.len() > 0
     return [
-        pl.when(has_any & (numbers.list.len() <= i)).then(1).otherwise(size).alias(f"{name}_{axis}")
+        pl.when(has_any & (numbers.list.len() <= i)).then(1).otherwise(size).alias(f"{column}_{axis}")
         for i, (size, axis) in enumerate(zip(sizes, "xyz", strict=True))
     ]
 
@@ -104,7 +107,10 @@ def _compute_capability_exprs() -> list[pl.Expr]:
 
 
 def iso_timestamp_expr(time: pl.Expr) -> pl.Expr:
-    """Convert times such as ``2020-Apr-07 17:01:05`` to ``2020-04-07T17:01:05``, and other strings to null."""
+    """Return an expression that converts times such as ``2020-Apr-07 17:01:05`` to ISO 8601.
+
+    Strings in any other format become null.
+    """
     parts = time.str.extract_groups(r"^(\d{4})-([A-Z][a-z]{2})-(\d{2}) (\d{2}:\d{2}:\d{2})$").struct
     month = parts[1].replace_strict(_MONTHS, default=None, return_dtype=pl.String)
     day = pl.concat_str(parts[0], month, parts[2], separator="-")

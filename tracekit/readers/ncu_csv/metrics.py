@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MetricKind(NamedTuple):
-    """The section, name and unit that are printed with a value, and the identifiers that are looked up for them.
+    """The description of a metric value: the printed section, name and unit, and the identifiers derived from them.
 
     Attributes:
         metric: Name of the metric, or None if its label is unknown.
@@ -41,26 +41,26 @@ class MetricKind(NamedTuple):
 
     @classmethod
     def from_printed(cls, section: str | None, name: str, unit: str | None) -> MetricKind:
-        """Return the kind of a metric value, given the section, name and unit that are printed with the value."""
+        """Create the description of a metric value from the section, name and unit that are printed with the value."""
         metric, label = find_metric_and_label(section or None, name)
         return cls(metric, label, section or None, find_section_id(section), parse_unit(unit or "")[0], unit or None)
 
 
 class Metrics:
-    """The metric values of a file in batches, and the launch to which each value belongs.
+    """The metric values of a file in batches, and the launch id of each run.
 
-    Consecutive rows of one launch are called a run.
+    A run consists of consecutive rows of one launch.
     """
 
-    def __init__(self, rows: RowCollector, launch_of_run: pl.Series) -> None:
+    def __init__(self, rows: RowCollector, launch_id_of_run: pl.Series) -> None:
         self._batches = rows.metrics or [pl.DataFrame(schema=METRICS)]
-        self._of_run = launch_of_run
+        self._of_run = launch_id_of_run
         self._kinds = [MetricKind.from_printed(*key) for key in rows.kinds]
 
     def select_metrics(self, is_selected: Callable[[str], bool]) -> pl.DataFrame:
         """Return the values of the metrics for whose name ``is_selected`` returns True.
 
-        The result also has the columns ``launch_id`` and ``metric``, the name of the metric.
+        The columns are those of ``METRICS``, ``launch_id``, and ``metric`` with the name of the metric.
         """
         names = {n: k.metric for n, k in enumerate(self._kinds) if k.metric is not None and is_selected(k.metric)}
         matching = pl.col("kind").is_in(list(names))
@@ -71,7 +71,7 @@ class Metrics:
         )
 
     def build_table(self) -> pa.Table:
-        """Return the table ``ncu_metrics``. Each batch of values is released once it has been converted."""
+        """Build the table ``ncu_metrics``. This releases all values, so the method can be called only once."""
         tables = []
         while self._batches:
             tables.append(self._build_batch(self._batches.pop(0)))
@@ -90,7 +90,7 @@ class Metrics:
 
 
 def _build_dictionary_column(values: list[str | None], numbers: np.ndarray) -> pa.DictionaryArray:
-    """Return a dictionary-encoded column in which element ``i`` is ``values[numbers[i]]``."""
+    """Return a dictionary-encoded column whose element ``i`` is ``values[numbers[i]]``."""
     unique: dict[str | None, int] = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
     codes = np.array([unique.get(v, -1) for v in values], np.int32)[numbers]
     indices = (

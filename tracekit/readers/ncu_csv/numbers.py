@@ -25,14 +25,14 @@ class NumberStyle:
 
     @property
     def number_pattern(self) -> str:
-        """Regular expression for a number whose thousands are grouped in threes or not grouped."""
+        """Regular expression for a number with or without thousands separators."""
         return rf"-?(?:\d{{1,3}}(?:{self.thousands}\d{{3}})+|\d+)(?:{self.decimal_point}\d+)?"
 
     @property
     def distinctive_number_pattern(self) -> str:
-        """Regular expression for numbers that indicate this style.
+        """Regular expression for numbers that show which decimal point their style has.
 
-        It does not match ``1,234``, for example, which is 1234 in some styles and 1.234 in others.
+        For example, ``1,234`` does not match, because it is 1234 in some styles and 1.234 in others.
         """
         both = (
             rf"\d{{1,3}}(?:{self.thousands}\d{{3}})+{self.decimal_point}\d+|\d{{1,3}}(?:{self.thousands}\d{{3}}){{2,}}"
@@ -43,7 +43,7 @@ class NumberStyle:
 
     @property
     def grouped_number_pattern(self) -> str:
-        """Regular expression for a number with grouped thousands."""
+        """Regular expression for a number with at least one thousands separator."""
         return rf"^-?\d{{1,3}}(?:{self.thousands}\d{{3}})+(?:{self.decimal_point}\d+)?$"
 
 
@@ -54,7 +54,7 @@ SWISS = NumberStyle(r"['\u2019]", r"\.")
 
 
 def detect_style(cells: pl.Series) -> NumberStyle | None:
-    """Return the thousands separator and the decimal point of printed numbers, or None if no number determines them."""
+    """Return the style in which numbers are printed, or None if no number shows which decimal point the style has."""
 
     def count_matching_cells(pattern: str) -> int:
         return int(cells.str.contains(pattern).sum())
@@ -83,9 +83,12 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
         style: The style in which numbers are printed.
 
     Returns:
-        The columns ``value`` (in base units, null if the cell has no number), ``text`` (the cell, if it is not only a
-        number), ``resolution`` (the value of one unit of the last printed digit) and ``instances`` (the number of
-        instance values in parentheses, null without parentheses).
+        A frame with these columns:
+
+        - ``value``: The number in base units, null if the cell has no number.
+        - ``text``: The cell, null if the cell contains only a number or a placeholder for a missing value.
+        - ``resolution``: The value of one unit of the last printed digit, in base units.
+        - ``instances``: The number of instance values in parentheses, null without parentheses.
     """
     split = _split_numbers_and_instances(cells, style)
     digits = _normalize_separators(split["number"], style)
@@ -124,7 +127,7 @@ def _split_numbers_and_instances(cells: pl.Series, style: NumberStyle) -> pl.Dat
 
 
 def _normalize_separators(numbers: pl.Series, style: NumberStyle) -> pl.Series:
-    """Replace decimal commas, and remove thousands separators. The result is null where a separator is misplaced."""
+    """Replace decimal commas, and remove thousands separators. Numbers with a misplaced separator become null."""
     rows = numbers.str.contains(f"{style.thousands}|," if style.decimal_point == "," else style.thousands).arg_true()
     if not len(rows):
         return numbers

@@ -1,4 +1,4 @@
-"""Collect the rows of all tables as strings, and convert batches of them to launches, metrics and rules.
+"""Collect the table rows of an Nsight Compute CSV file, and convert them to launches, metrics and rules in batches.
 
 Consecutive rows of one launch form a *run*. Runs are assigned to launches only after the whole file has been read,
 because rows of the same launch may also be on another page of the file.
@@ -93,7 +93,8 @@ class RowCollector:
         metrics: Batches of metric values with the columns of ``METRICS``. Batches from pages that summarize several
             launches also have the columns ``minimum`` and ``maximum``.
         rules: Batches of messages of rules with the columns of ``RULES``.
-        kinds: Index of each combination of section, printed name and printed unit, to which the column ``kind`` refers.
+        kinds: Index of each combination of section, printed name and printed unit. The column ``kind`` contains these
+            indices.
         invalid_rows: Number of rows that were skipped because they do not match their header.
         has_unitless_page: Whether a raw page lacks the row of units.
         number_style: The style in which numbers are printed, or None before it has been determined.
@@ -116,12 +117,13 @@ class RowCollector:
     _parsed_bytes: int = 0
 
     def add_rows(self, page: Page, text: bytes) -> None:
-        """Add rows of a table.
+        """Add rows of a table to the current batch.
 
-        They are parsed when a batch is full, or before rows of a table with a different header are added.
+        A batch is parsed when it is full, or before rows of a table with a different header are added.
 
         Raises:
-            CorruptTraceError: The columns change too often, or rows have far fewer cells than their header.
+            CorruptTraceError: The columns change too often, rows have far fewer cells than their header, or rows are
+                not valid CSV.
         """
         if self._pending_pages and (page.layout, page.header) != (
             self._pending_pages[0].layout,
@@ -138,7 +140,8 @@ class RowCollector:
         """Parse the rows that have been added but not parsed yet.
 
         Raises:
-            CorruptTraceError: The columns change too often, or rows have far fewer cells than their header.
+            CorruptTraceError: The columns change too often, rows have far fewer cells than their header, or rows are
+                not valid CSV.
         """
         pages, texts = (
             self._pending_pages,
@@ -157,9 +160,9 @@ class RowCollector:
             self._convert_batch([page], alone, [alone.height])
 
     def _drop_short_rows(self, page: Page, text: bytes) -> bytes:
-        """Drop the rows with too few cells if parsing all rows would create more cells than allowed.
+        """Drop rows with too few cells if parsing all rows would create too many cells, and return the remaining rows.
 
-        A row with few cells takes as much memory as a complete row when it is parsed. The dropped rows are counted as
+        When a row with few cells is parsed, it takes as much memory as a complete row. The dropped rows are counted as
         invalid unless they look like other output.
 
         Raises:
@@ -170,9 +173,9 @@ class RowCollector:
         if text.count(b"\n") * width <= max_cells:
             return text
         data, starts = find_line_starts(text)
-        enough = np.add.reduceat((data == ord(",")).view(np.uint8), starts, dtype=np.int32) >= _find_last_required_cell(
-            page
-        )
+        enough = np.add.reduceat(
+            (data == ord(",")).view(np.uint8), starts, dtype=np.int32
+        ) >= _find_last_required_column(page)
         if np.count_nonzero(enough) * width > max_cells:
             what = f"the header of the {page.layout} page has {len(page.header)} columns, but its rows have far fewer"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
@@ -207,16 +210,16 @@ class RowCollector:
             self._add_listed_metrics(pages[0], table, run)
 
     def determine_number_style(self, cells: pl.Series) -> NumberStyle:
-        """Return the thousands separator and the decimal point with which numbers are printed in the file.
+        """Return the thousands separator and the decimal point of the numbers in the file.
 
-        If no earlier cells determined this style, it is determined from the given cells. If these do not determine it
-        either, ``ENGLISH`` is returned.
+        This style is detected from the first cells that show it. If neither earlier cells nor the given cells show the
+        style, ``ENGLISH`` is returned.
         """
         self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
         return self.number_style or ENGLISH
 
     def _parse_rows(self, page: Page, text: bytes) -> pl.DataFrame:
-        """Parse rows into one string column per column of the header, and one column for superfluous cells."""
+        """Parse rows into one string column per column of the header, and one column for an excess cell."""
         self._parsed_batches += 1
         self._parsed_bytes += len(text)
         if self._parsed_batches > FREE_BATCHES + self._parsed_bytes // BYTES_PER_BATCH:
@@ -238,9 +241,9 @@ class RowCollector:
         return table
 
     def _extract_units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
-        """Remove the row of units from the rows of each raw page, and store the units in the page.
+        """Store the units of each raw page in the page, and return the table without the rows of units.
 
-        The row of units is the row whose ID is empty.
+        The row of units of a page is the row whose ID is empty.
         """
         of_units = pl.col("0") == ""
         first = table.filter(of_units).unique(_PAGE, keep="first", maintain_order=True)
@@ -257,7 +260,7 @@ class RowCollector:
         All other rows are counted as invalid, unless they look like output of ncu or the program between the rows.
         """
         width = len(page.header)
-        fits = pl.col(str(_find_last_required_cell(page))).is_not_null() & pl.col(str(width)).is_null()
+        fits = pl.col(str(_find_last_required_column(page))).is_not_null() & pl.col(str(width)).is_null()
         identified = (
             pl.col("0").str.contains(r"^\d+$")
             if page.header[0] in _NUMERIC_FIRST_COLUMNS
@@ -271,10 +274,9 @@ class RowCollector:
         return table.filter(valid)
 
     def _assign_run_numbers(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
-        """Return the run number of each row.
+        """Return the run number of each row, and append the columns that identify the launch of each run to ``runs``.
 
-        A run is a group of consecutive rows of the same launch. Runs are numbered from 0 across the whole file. The
-        columns that identify the launch of each run are stored in this object.
+        A run consists of consecutive rows of the same launch. Runs are numbered from 0 across the whole file.
         """
         page = pages[0]
         identity = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}
@@ -308,7 +310,7 @@ class RowCollector:
         names_and_units = (zip(names, (page.units or [])[lead:], strict=True) for page in pages)
         kinds = np.array(
             [
-                [self._get_metric_kind_index(None, name, unit) for name, unit in page_names]
+                [self._register_metric_kind(None, name, unit) for name, unit in page_names]
                 for page_names in names_and_units
             ],
             np.int32,
@@ -341,22 +343,22 @@ class RowCollector:
             self.rules.append(rules.filter(pl.col("rule_id") != "").select(RULES.names()))
 
     def _add_kind_column(self, metrics: pl.DataFrame) -> pl.DataFrame:
-        """Replace the columns of section, name and unit with the index of their combination in ``kinds``."""
+        """Replace the columns ``section``, ``metric`` and ``unit`` with ``kind``, the index of the metric kind."""
         on = ["section", "metric", "unit"]
         distinct = metrics.select(on).unique(maintain_order=True)
         kinds = distinct.with_columns(
-            kind=pl.Series([self._get_metric_kind_index(*row) for row in distinct.rows()], dtype=pl.Int32)
+            kind=pl.Series([self._register_metric_kind(*row) for row in distinct.rows()], dtype=pl.Int32)
         )
         return metrics.join(kinds, on=on, how="left", maintain_order="left", nulls_equal=True).drop(on)
 
-    def _get_metric_kind_index(self, section: str | None, metric: str, unit: str | None) -> int:
+    def _register_metric_kind(self, section: str | None, metric: str, unit: str | None) -> int:
         kind = self.kinds.setdefault((section, metric, unit), len(self.kinds))
         if kind == len(self._powers):
             self._powers.append(parse_unit(unit or "")[1])
         return kind
 
     def _add_metric_values(self, cells: pl.DataFrame) -> None:
-        """Parse the numbers in the given cells and add them to the metrics."""
+        """Parse the numbers in cells, and append them to ``metrics``."""
         if not cells.height:
             return
         powers = np.array(self._powers)[cells["kind"].to_numpy()]
@@ -366,8 +368,8 @@ class RowCollector:
         self.metrics.append(values.with_columns(extremes))
 
 
-def _find_last_required_cell(page: Page) -> int:
-    """Return the index of the last column that a row of the table must have. Cells after it may be missing."""
+def _find_last_required_column(page: Page) -> int:
+    """Return the index of the last column that every row of a table must have. Later cells may be missing."""
     needed = {"details": "Metric Value", "raw": page.header[-1]}.get(page.layout, "Average")
     return len(page.header) - 1 - page.header[::-1].index(needed)
 

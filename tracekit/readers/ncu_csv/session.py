@@ -1,4 +1,4 @@
-"""Read the session page, which lists versions, the start time, processes and devices.
+"""Read the session page of an Nsight Compute CSV file, which lists versions, the start time, processes and devices.
 
 Command lines, host names and addresses are not added to any table.
 """
@@ -22,7 +22,7 @@ _MAX_ROWS = 10_000
 
 @dataclass(slots=True)
 class SessionPage:
-    """The contents of a session page.
+    """The contents of the session page of an Nsight Compute CSV file.
 
     Attributes:
         attributes: Values of the attributes of the session, by printed name.
@@ -49,7 +49,7 @@ class SessionPage:
 
     @property
     def metadata(self) -> dict[str, str | None]:
-        """The metadata on the session page that is not private, by name in the table ``capture_info``."""
+        """Versions and start time on the session page, by name in the table ``capture_info``."""
         version = self.attributes.get("Nsight Compute Target", "").split(" ")[0]
         return {
             "tool_version": version or None,

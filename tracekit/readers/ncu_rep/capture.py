@@ -61,7 +61,7 @@ class RepCapture(Capture):
             return build_table(name, self._iterate_table_rows(name, columns), columns)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the report file."""
         self._report.close()
 
     @functools.cached_property
@@ -77,19 +77,23 @@ class RepCapture(Capture):
     def _iterate_table_rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
         if name == LAUNCHES:
             needed = any(c in launches.METRIC_COLUMNS for c in columns)
-            return launches.read_launch_rows(self._report, self._metrics if needed else None, columns)
+            return launches.iterate_launch_rows(self._report, self._metrics if needed else None, columns)
         if name == SOURCES:
-            return sources.read_source_rows(self._report, columns)
+            return sources.iterate_source_rows(self._report, columns)
         session = self._report.session
         if name == "capture_info":
-            return machine.read_capture_info_rows(session)
+            return machine.iterate_capture_info_rows(session)
         if name == "devices":
-            return machine.read_device_rows(session)
+            return machine.iterate_device_rows(session)
         if name == "processes":
-            return machine.read_process_rows(session)
-        return nvtx.read_range_rows(self._report) if name == "ncu_nvtx_ranges" else rules.read_rule_rows(self._report)
+            return machine.iterate_process_rows(session)
+        return (
+            nvtx.iterate_range_rows(self._report)
+            if name == "ncu_nvtx_ranges"
+            else rules.iterate_rule_rows(self._report)
+        )
 
 
 def _remove_dictionary_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Return the string type for a dictionary type. All other types are returned unchanged."""
+    """Replace a dictionary type with the string type. All other types are returned unchanged."""
     return pa.string() if pa.types.is_dictionary(arrow_type) else arrow_type

@@ -1,8 +1,8 @@
-"""Parse the container format of an Nsight Compute report, which consists of magic bytes, a header, and blocks.
+"""Parse the container format of Nsight Compute reports: magic bytes, a file header, and blocks.
 
 A block consists of a header and the messages that the header describes. When a report is opened, only headers are read,
-and the locations of the messages are recorded. Every size is checked against the size of the file before the bytes are
-read.
+and the locations of the messages are recorded. Before bytes are read, their number is checked against the size of the
+file.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class MessageLocation:
 
 @dataclass(slots=True)
 class SessionInfo:
-    """Metadata of the capture that is collected from all block headers.
+    """Metadata of a capture, collected from all block headers of the report.
 
     Attributes:
-        process_id: The first process id of a session, which applies to all blocks without a process id. None if no
-            session has a process id.
+        process_id: The first process id that a session contains, or None. It applies to all blocks without a process
+            id.
         created_s: Start of the capture, in seconds since 1970, or None if it is unknown.
         devices: Messages that describe GPUs.
         versions: Version of each Nsight Compute component, by name.
@@ -116,7 +116,7 @@ class ReportFile:
         self.names: pa.DictionaryArray = pa.array(self._names, pa.string()).dictionary_encode()
 
     def read_result(self, result_number: int) -> Any:
-        """Parse and return one result, given its position in file order.
+        """Parse and return one result, given its index in file order.
 
         Raises:
             Damage: The message is invalid.
@@ -127,7 +127,7 @@ class ReportFile:
     def read_module_source(self, source_number: int) -> Any:
         """Parse and return the protobuf message with the cubin, PTX and source files of one module.
 
-        ``source_number`` is the position of the module in file order.
+        ``source_number`` is the index of the module in file order.
 
         Raises:
             Damage: The message is invalid.
@@ -136,14 +136,14 @@ class ReportFile:
         return self._parse_message(self.sources[source_number], f"source {source_number}")
 
     def find_process_id(self, location: MessageLocation) -> int | None:
-        """Return the process id of a result or module.
+        """Return the process id of a result or module, or None if the process id is unknown.
 
-        If its block has no process id, the process id of the session is returned.
+        If the block of the result or module has no process id, the process id of the session is returned.
         """
         return self.session.process_id if location.process_id is None else location.process_id
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the report file."""
         self.file.close()
 
     def _parse_message(self, location: MessageLocation, label: str) -> Any:
@@ -155,7 +155,7 @@ class ReportFile:
         version = parse(message_class("FileHeader"), header, "the header").version
         if version != VERSION:
             supported = f"the file has version {version} of the format, but tracekit supports version {VERSION}"
-            warn(f"{supported}: unknown parts are skipped", path=self.path)
+            warn(f"{supported}: unknown fields are skipped", path=self.path)
         skipped = 0
         while offset < self.file.size:
             head, payload = self._read_sized_message(offset)
@@ -171,12 +171,12 @@ class ReportFile:
             warn(f"{skipped:,} bytes of results of unknown kinds were skipped", path=self.path)
 
     def _read_sized_message(self, offset: int) -> tuple[bytes, int]:
-        """Read a message that is preceded by its size, and return the message and the offset of its end."""
+        """Read a message whose size is stored before it, and return the message and its end offset."""
         start, stop = self._read_message_span(offset, self.file.size)
         return self.file.read(start, stop - start), stop
 
     def _read_message_span(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the start and end offset of the message whose size is stored at an offset."""
+        """Return the start and end offsets of the message whose size is stored at an offset."""
         start = offset + SIZE.size
         size = SIZE.unpack(self.file.read(offset, SIZE.size))[0] if start <= end else 0
         if start + size > end:
@@ -199,14 +199,14 @@ class ReportFile:
         return offset
 
     def _read_next_message_span(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the start and end offset of the next message of a block, which must not be empty."""
+        """Return the start and end offsets of the next message of a block. The message must not be empty."""
         start, stop = self._read_message_span(offset, end)
         if start == stop:
             raise Damage(f"the message at byte {offset} is empty")
         return start, stop
 
     def _add_header_metadata(self, block: Any) -> None:
-        """Add the metadata of the capture that a block header contains."""
+        """Add the metadata and the metric names in a block header to those of the capture."""
         session, info = block.session, self.session
         self._names += map(
             decode_text, check_count(block.names.texts, MAX_NAMES - len(self._names), "names of metrics")
@@ -222,28 +222,33 @@ class ReportFile:
 
 
 def _check_message_count(message_count: int, offset: int, label: str) -> None:
-    """Check that the bytes of a file up to an offset do not contain implausibly many results or sources.
+    """Check that the beginning of a report does not contain implausibly many results or sources.
 
     Args:
-        message_count: Number of results or sources up to the offset.
-        offset: The offset.
-        label: Plural noun for the results or sources in the error message.
+        message_count: Number of results or sources in the beginning of the report.
+        offset: Size of this beginning in bytes.
+        label: Plural noun for the messages in errors, ``results`` or ``sources``.
 
     Raises:
-        Damage: The number exceeds ``MAX_RESULTS``, or it exceeds ``UNCHECKED_RESULTS`` and the mean size of the
-            messages is less than ``MIN_MEAN_BYTES``.
+        Damage: The number exceeds ``MAX_RESULTS``, or the number exceeds ``UNCHECKED_RESULTS`` and the mean size of
+            the messages is less than ``MIN_MEAN_BYTES``.
     """
     if message_count > MAX_RESULTS:
-        raise Damage(f"it holds more than {MAX_RESULTS:,} {label}, the most that tracekit supports")
+        raise Damage(f"the report contains more than {MAX_RESULTS:,} {label}, the most that tracekit supports")
     if message_count > UNCHECKED_RESULTS and message_count * MIN_MEAN_BYTES > offset:
         raise Damage(
-            f"its first {offset:,} bytes hold {message_count:,} {label}, but the mean size of real {label} is at least "
-            f"{MIN_MEAN_BYTES} bytes"
+            f"the first {offset:,} bytes of the report contain {message_count:,} {label}, but the mean size of real "
+            f"{label} is at least {MIN_MEAN_BYTES} bytes"
         )
 
 
 def check_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
-    """Return items of a message after checking their number against a limit that no real report reaches.
+    """Return the items of a message unchanged, after a check that their number does not exceed a limit.
+
+    Args:
+        items: The items, such as the metrics of a result.
+        limit: Maximum number of items, which no real report reaches.
+        label: Plural noun for the items in errors.
 
     Raises:
         Damage: There are more items than the limit.
@@ -254,7 +259,7 @@ def check_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
 
 
 def decode_text(data: bytes) -> str:
-    """Decode a UTF-8 string, replacing invalid bytes."""
+    """Decode a UTF-8 string. Invalid bytes are replaced."""
     return data.decode("utf-8", "replace")
 
 

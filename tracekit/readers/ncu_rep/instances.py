@@ -1,4 +1,4 @@
-"""Read the instance values of metrics, which are their values per instruction, opcode or point in time."""
+"""Read the instance values of metrics: separate values per instruction, opcode or point in time."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def read_instances(report: ReportFile) -> pa.Table:
     """Read the instance values of all metrics of all results.
 
     Returns:
-        The columns of ``ncu_metric_instances``, in file order. If a result contains a metric twice, the last one is
-        used, as in ``ncu_metrics``.
+        One row per instance value, in file order, with the columns of ``ncu_metric_instances``. If a result contains a
+        metric twice, the last one is used, as in ``ncu_metrics``.
 
     Raises:
         Damage: A message is invalid or refers to a missing name, or a result has more than ``MAX_INSTANCES`` values.
@@ -55,7 +55,7 @@ def _iterate_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[i
     """Yield the encoded instance values of all metrics in batches.
 
     Yields:
-        A tuple for each metric of the batch (its launch id, its dictionary code and its number of instance values), and
+        A list with a tuple for each metric of the batch (launch id, dictionary code and number of instance values), and
         the encoded instance values of all these metrics, in order.
     """
     owners: list[tuple[int, int, int]] = []
@@ -81,7 +81,9 @@ def _collect_instances_by_metric(report: ReportFile, result_number: int, result:
         for data in check_count(result.metrics, MAX_METRICS, f"metrics of result {result_number}"):
             metric = metric_type.FromString(data)
             if metric.name >= len(names):
-                raise Damage(f"a metric refers to name {metric.name}, but the report has only {len(names)} names")
+                raise Damage(
+                    f"a metric refers to the name with index {metric.name}, but the report has only {len(names)} names"
+                )
             name = names[metric.name].as_py()
             instances.pop(name, None)
             if metric.instances:
@@ -96,7 +98,7 @@ def _collect_instances_by_metric(report: ReportFile, result_number: int, result:
 
 
 def _decode_instances(owners: list[tuple[int, int, int]], messages: list[bytes]) -> pa.Table:
-    """Decode a batch of instance values into one row per value."""
+    """Decode a batch that ``_iterate_instance_batches`` yielded into one row per instance value."""
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     stops = np.cumsum(sizes)
     buffer = Buffer(int(stops[-1]))
@@ -119,14 +121,14 @@ def _decode_instances(owners: list[tuple[int, int, int]], messages: list[bytes])
 
 
 def _decode_integers(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
-    """Decode the integers in a field without loss of precision. Values of other types are null."""
+    """Decode the integer values in a field without loss of precision. Values of other types become null."""
     numbers, missing = np.zeros(row_count, np.uint64), np.ones(row_count, np.bool_)
     if field is not None:
         inner = decode(buffer, *field.spans(), (INT32, INT64))
         outer = np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)
         for values in inner.values():
             if values.stops is not None:
-                raise Damage("a metric has bytes instead of a number")
+                raise Damage("the value of a metric is encoded as bytes instead of a number")
             rows = np.arange(len(values.values)) if values.valid is None else np.flatnonzero(values.valid)
             numbers[outer[rows]] = values.values[rows]
             missing[outer[rows]] = False

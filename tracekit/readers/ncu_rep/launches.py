@@ -1,7 +1,7 @@
 """Build the rows of ``ncu_launches`` from the results of a report.
 
-Most columns come from fields of a result or from its location in the file. The device, the compute capability, the
-duration, and the grid and block sizes of a graph are metrics of the result.
+Most columns come from the fields of a result, or from the location of the result in the file. The device, the compute
+capability, the duration, and the grid and block sizes of a graph are metrics of the result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RANGE_COLUMNS = ("range_name", "range_path", "range_depth")
 NS = 1_000_000_000
 
 
-def read_launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[str]) -> Iterator[Row]:
+def iterate_launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[str]) -> Iterator[Row]:
     """Yield one row of ``ncu_launches`` per result.
 
     Args:
@@ -50,7 +50,9 @@ def read_launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequ
     for number, result in iterate_results(report):
         row = _read_launch_row(report, number, result)
         from_metrics = {
-            c: _round_or_none(v[number]) for c, v in metric_values.items() if c not in SIZES or row["kind"] == "graph"
+            c: _round_to_int_or_none(v[number])
+            for c, v in metric_values.items()
+            if c not in SIZES or row["kind"] == "graph"
         }
         yield row | from_metrics | (nvtx.build_range_columns(number, result) if ranges else {})
 
@@ -97,7 +99,7 @@ def _read_grid_and_block_sizes(result: Any) -> Row:
 
 
 def _read_values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
-    """Return the columns of ``ncu_launches`` that are read from metrics, as lists with one element per result.
+    """Return the requested columns of ``ncu_launches`` from metrics, as lists with one element per result.
 
     Missing values are NaN.
     """
@@ -110,6 +112,6 @@ def _read_values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequ
     return {column: column_values.tolist() for column, column_values in values_by_column.items()}
 
 
-def _round_or_none(value: float) -> int | None:
-    """Round a number to an integer. NaN and infinite values become None."""
+def _round_to_int_or_none(value: float) -> int | None:
+    """Return a number rounded to an integer, or None for NaN and infinite numbers."""
     return round(value) if math.isfinite(value) else None

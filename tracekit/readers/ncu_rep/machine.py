@@ -18,8 +18,8 @@ TARGET = "Nsight Compute Target"
 NS = 1_000_000_000
 
 
-def read_capture_info_rows(session: SessionInfo) -> Iterator[Row]:
-    """Yield the rows of ``capture_info``."""
+def iterate_capture_info_rows(session: SessionInfo) -> Iterator[Row]:
+    """Yield the rows of ``capture_info``: the tool, the versions and the start of the capture."""
     metadata = {
         "tool": "NVIDIA Nsight Compute",
         "tool_version": session.versions.get(TARGET, "").partition(" ")[0],
@@ -29,8 +29,8 @@ def read_capture_info_rows(session: SessionInfo) -> Iterator[Row]:
     return ({"name": name, "value": value} for name, value in metadata.items() if value)
 
 
-def read_device_rows(session: SessionInfo) -> Iterator[Row]:
-    """Yield the rows of ``devices``. If several headers describe the same GPU, the last description is used."""
+def iterate_device_rows(session: SessionInfo) -> Iterator[Row]:
+    """Yield the rows of ``devices``. If several block headers describe the same GPU, the last description is used."""
     rows: dict[int, Row] = {}
     for device in session.devices:
         attributes = {
@@ -46,7 +46,7 @@ def read_device_rows(session: SessionInfo) -> Iterator[Row]:
     return iter(rows.values())
 
 
-def read_process_rows(session: SessionInfo) -> Iterator[Row]:
+def iterate_process_rows(session: SessionInfo) -> Iterator[Row]:
     """Yield the rows of ``processes``. Folders are removed from paths because they may name a user."""
     paths = {**({} if session.process_id is None else {session.process_id: ""}), **session.processes}
     return ({"process_id": pid, "name": re.split(r"[/\\]", path)[-1] or None} for pid, path in paths.items())

@@ -2,7 +2,7 @@
 
 A result has hundreds or thousands of metrics. Each metric is a small message with the index of its name, a value and
 instance values. The protobuf runtime only splits results into encoded metrics, because parsing each of them would be
-slow. Instead, the names and values of all metrics in a batch are decoded together.
+slow. The names and values of all metrics in a batch are decoded together instead.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def read_metrics(report: ReportFile) -> pa.Table:
     """Read the metrics of all results.
 
     Returns:
-        One row per metric, in file order, with the columns launch_id, name (a dictionary code), value, text and
-        instances. If a result contains a metric twice, the last one is used.
+        One row per metric, in file order, with the columns ``launch_id``, ``name`` (a dictionary code), ``value``,
+        ``text`` and ``instances``. If a result contains a metric twice, the last one is used.
 
     Raises:
         Damage: A message is invalid, or refers to a missing name.
@@ -104,7 +104,7 @@ def build_metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Arr
 
 
 def iterate_metric_batches(report: ReportFile) -> Iterator[MetricBatch]:
-    """Yield batches of the encoded metrics of all results."""
+    """Yield the encoded metrics of all results in batches of a few megabytes."""
     batch = MetricBatch()
     for number, result in iterate_results(report):
         batch.add_result(number, check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"))
@@ -116,7 +116,7 @@ def iterate_metric_batches(report: ReportFile) -> Iterator[MetricBatch]:
 
 
 def decode_metrics(batch: MetricBatch, name_codes: npt.NDArray[np.int32]) -> pa.Table:
-    """Decode a batch of metrics.
+    """Decode a batch of metrics into a table.
 
     Args:
         batch: The encoded metrics.
@@ -152,18 +152,25 @@ def _decode_name_codes(field: Field | None, codes_by_index: npt.NDArray[np.int32
         raise Damage("a metric has no name")
     invalid = field.values[field.values >= np.uint64(len(codes_by_index))]
     if len(invalid):
-        raise Damage(f"a metric refers to name {invalid[0]}, but the report has only {len(codes_by_index)} names")
+        raise Damage(
+            f"a metric refers to the name with index {invalid[0]}, but the report has only {len(codes_by_index)} names"
+        )
     return codes_by_index[field.values.view(np.int64)]
 
 
 def decode_metric_values(
     buffer: Buffer, field: Field | None, row_count: int
 ) -> tuple[Mask, npt.NDArray[np.float64], pa.Array]:
-    """Decode the values of metrics.
+    """Decode the values of metrics as numbers and strings.
+
+    Args:
+        buffer: The buffer that contains the encoded metrics.
+        field: The field with the values, or None if no metric has a value.
+        row_count: Number of metrics.
 
     Returns:
-        A mask of the values that are numbers, the numbers (0 where the value is not a number), and the strings (null
-        where the value is not a string).
+        Three arrays with one element per metric: whether the value is a number, the number (0 if the value is not a
+        number), and the string (null if the value is not a string).
     """
     numbers, is_number = np.zeros(row_count), np.zeros(row_count, np.bool_)
     if field is None:
@@ -179,9 +186,9 @@ def decode_metric_values(
 
 
 def _decode_numbers(field: Field, field_number: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
-    """Return the rows in which a field is present, and its values in these rows as doubles."""
+    """Return the row numbers of the messages that contain a field, and the values of the field as doubles."""
     if field.stops is not None:
-        raise Damage("a metric has bytes instead of a number")
+        raise Damage("the value of a metric is encoded as bytes instead of a number")
     rows = np.arange(len(field.values)) if field.valid is None else np.flatnonzero(field.valid)
     values = field.values[rows]
     if field_number == DOUBLE:
@@ -202,7 +209,7 @@ def _decode_strings(buffer: Buffer, field: Field | None, value_rows: Int64Array,
 def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) -> Mask:
     """Return a mask of the metrics that may have instance values.
 
-    A metric has no instance values if the message ends after its value, or after a category that follows the value.
+    A metric has no instance values if its message ends after the value, or after a category that follows the value.
     """
     if value is None or value.stops is None:
         return np.ones(len(stops), np.bool_)
@@ -213,7 +220,7 @@ def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) 
 
 
 def _count_instances(messages: Sequence[bytes], rows: Int64Array) -> npt.NDArray[np.int32]:
-    """Return the number of instance values of the metrics in the given rows, and 0 for all other metrics."""
+    """Return the number of instance values of each metric, which is counted only in the given rows and 0 elsewhere."""
     metric_type, counts = message_class("Metric"), np.zeros(len(messages), np.int32)
     try:
         counts[rows] = [len(metric_type.FromString(messages[row]).instances) for row in rows.tolist()]

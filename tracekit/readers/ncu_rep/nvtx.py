@@ -1,7 +1,7 @@
-"""Read the NVTX state of launches, which consists of the ranges that were open at each launch.
+"""Read the NVTX state of each launch: the ranges that were open when the kernel was launched.
 
-The state contains the ranges of all threads. A launch is inside the push/pop ranges of its own thread and inside all
-start/end ranges.
+The state contains the ranges of all threads. A launch is inside the push/pop ranges of its own thread, and inside the
+start/end ranges of all threads.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MAX_ITEMS = 1 << 16
 _FLOAT_TYPES = ("double", "float")
 
 
-def read_range_rows(report: ReportFile) -> Iterator[Row]:
+def iterate_range_rows(report: ReportFile) -> Iterator[Row]:
     """Yield the ranges that were open at each launch as rows of ``ncu_nvtx_ranges``."""
-    return (row for number, result in iterate_results(report) for row in read_launch_ranges(number, result))
+    return (row for number, result in iterate_results(report) for row in iterate_launch_ranges(number, result))
 
 
-def read_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
+def iterate_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
     """Yield the push/pop ranges that were open at one launch, outermost first, and then the open start/end ranges."""
     if not result.HasField("nvtx"):
         return
@@ -64,7 +64,7 @@ def read_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
 
 def build_range_columns(launch_id: int, result: Any) -> Row:
     """Return the columns of ``ncu_launches`` that describe the push/pop ranges around a launch."""
-    names = [row["name"] for row in read_launch_ranges(launch_id, result) if row["kind"] == "push_pop"]
+    names = [row["name"] for row in iterate_launch_ranges(launch_id, result) if row["kind"] == "push_pop"]
     if not names:
         return {"range_depth": 0}
     return {"range_name": names[-1], "range_path": "/".join(n or "" for n in names), "range_depth": len(names)}

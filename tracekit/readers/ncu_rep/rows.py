@@ -1,4 +1,4 @@
-"""Convert rows to declared tables in batches."""
+"""Convert rows of Nsight Compute reports to declared tables, in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_ROWS = 4096
 
 
 def build_table(name: str, rows: Iterable[Row], columns: Sequence[str] | None = None) -> pa.Table:
-    """Convert rows to a declared table, with null where a row lacks a column.
+    """Convert rows to a declared table. Columns that a row lacks are null.
 
     Raises:
         Damage: A number does not fit the type of its column.
@@ -42,10 +42,10 @@ def _build_field_column(rows: list[Row], field: pa.Field) -> pa.Array:
         raise Damage(f"a number does not fit into the column {field.name} ({field.type})") from e
 
 
-def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert values to an array. Repeated strings share one dictionary entry."""
-    if not pa.types.is_dictionary(kind):
-        return pa.array(values, kind)
+def _build_column(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
+    """Convert values to an Arrow array. If the type is a dictionary type, the values are dictionary-encoded strings."""
+    if not pa.types.is_dictionary(arrow_type):
+        return pa.array(values, arrow_type)
     numbers: dict[Any, int] = {}
     codes = [None if v is None else numbers.setdefault(v, len(numbers)) for v in values]
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(numbers), pa.string()))

@@ -21,21 +21,21 @@ MAX_RULES = MAX_SECTIONS = MAX_ITEMS = 4096
 _LINK = re.compile(r"@(section|sass|source|url):([^@]*)@")
 
 
-def read_rule_rows(report: ReportFile) -> Iterator[Row]:
-    """Yield the messages about all results as rows of ``ncu_rules``."""
+def iterate_rule_rows(report: ReportFile) -> Iterator[Row]:
+    """Yield the messages that rules wrote about results as rows of ``ncu_rules``."""
     total = 0
     for number, result in iterate_results(report):
         sections = _read_section_names(result) if result.rules else {}
         for data in check_count(result.rules, MAX_RULES, f"rules of result {number}"):
             rule = parse(message_class("Rule"), data, f"a rule of result {number}")
-            for row in _read_message_rows(rule):
+            for row in _iterate_message_rows(rule):
                 total += 1
                 name = sections.get(rule.section_id)
                 yield {"message_id": total, "launch_id": number, "section": name, **row}
 
 
 def replace_links(message: str) -> str:
-    """Replace the links in a message with their text, as Nsight Compute does. For web links, the address is added."""
+    """Replace each link in a message with its text, as Nsight Compute does. For web links, the address is appended."""
     return _LINK.sub(_format_link, message)
 
 
@@ -45,8 +45,8 @@ def _read_section_names(result: Any) -> dict[bytes, str]:
     return {section.section_id: decode_text(section.name) for section in sections}
 
 
-def _read_message_rows(rule: Any) -> Iterator[Row]:
-    """Yield one row per message of a rule. A speedup in the rule belongs to the message that precedes it."""
+def _iterate_message_rows(rule: Any) -> Iterator[Row]:
+    """Yield one row per message of a rule. An estimated speedup belongs to the message that precedes it in the rule."""
     row: Row | None = None
     rule_columns = _build_rule_columns(rule)
     for item in check_count(rule.body.items, MAX_ITEMS, "items of a rule"):

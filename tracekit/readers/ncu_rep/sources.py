@@ -1,8 +1,8 @@
 """Read the code of the profiled modules as cubins, PTX and source files.
 
-Payloads are the cubins, the PTX and the contents of the source files. All payloads are in memory together only if the
-column ``data`` is requested. Otherwise, only one message is in memory at a time. Because payloads are not compressed,
-they never take more memory than the size of the file.
+Payloads are the cubins, the PTX and the contents of the source files. If the column ``data`` is requested, all payloads
+are in memory together. Otherwise, only one message is in memory at a time. Payloads are not compressed, so they never
+take more memory than the size of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAUNCH_COLUMNS = ("launch_id", "launches")
 MAX_FILES = MAX_MODULES = 1 << 16
 
 
-def read_source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
+def iterate_source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
     """Yield one row of ``ncu_sources`` per cubin, PTX program or source file of each module.
 
     Args:
@@ -46,7 +46,7 @@ def read_source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row
             "process_id": process,
             "module": convert_to_signed(source.module),
         }
-        for kind, name, data in _list_module_payloads(source, number):
+        for kind, name, data in _iterate_module_payloads(source, number):
             payload_columns = {"source_id": total, "kind": kind, "name": name, "size_bytes": len(data or b"")}
             yield module_columns | payload_columns | ({"data": data} if "data" in columns else {})
             total += 1
@@ -68,7 +68,7 @@ def _list_modules_of_result(result_number: int, result: Any) -> set[int]:
     return {result.source.module} if result.source.HasField("module") else set()
 
 
-def _list_module_payloads(source: Any, source_number: int) -> Iterator[Payload]:
+def _iterate_module_payloads(source: Any, source_number: int) -> Iterator[Payload]:
     """Yield the kind, the name and the bytes of each payload of a module.
 
     The name is None for code that is not a source file. The bytes are None for a source file without content.
@@ -76,11 +76,11 @@ def _list_module_payloads(source: Any, source_number: int) -> Iterator[Payload]:
     for kind in KINDS:
         if data := getattr(source, kind):
             yield kind, None, data
-    for file in _list_source_files(source, source_number):
+    for file in _iterate_source_files(source, source_number):
         yield "file", _extract_file_name(file.path), file.content or None
 
 
-def _list_source_files(source: Any, source_number: int) -> Iterator[Any]:
+def _iterate_source_files(source: Any, source_number: int) -> Iterator[Any]:
     what = f"files of source {source_number}"
     remaining = MAX_FILES
     for encoded_list in check_count(source.files, MAX_FILES, f"lists of {what}"):
@@ -92,5 +92,5 @@ def _list_source_files(source: Any, source_number: int) -> Iterator[Any]:
 
 
 def _extract_file_name(path: bytes) -> str | None:
-    """Return the last component of a Linux or Windows path."""
+    """Return the last component of a Linux or Windows path, or None if the component is empty."""
     return decode_text(path.replace(b"\\", b"/").rpartition(b"/")[2]) or None

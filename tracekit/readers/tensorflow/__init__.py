@@ -1,1 +1,1 @@
-"""Decode the graphs in TensorFlow files into nodes and edges."""
+"""Decoders of TensorFlow graphs into nodes and edges, shared by the readers of graph files and event files."""

@@ -1,7 +1,7 @@
-"""Decode the attributes of nodes.
+"""Decode the attributes of graph nodes.
 
-Some attributes have a declared column. Functions that attributes refer to are listed by name, and all other attributes
-are converted to JSON.
+The attributes in ``COLUMN_ATTRIBUTES`` become columns. All other attributes of a node become one JSON object. Two
+further columns contain the element type of the node and the names of the functions that its attributes refer to.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class NodeAttributes:
     """The attributes of all nodes, sorted by node and name.
 
     Attributes:
-        rows: Number of nodes.
+        node_count: Number of nodes.
         nodes: Row number of the node that each attribute belongs to.
         keys: Index in ``names`` of the name of each attribute.
-        codes: Index in ``values`` of the value of each attribute, which is called its code.
+        codes: Code of the value of each attribute, which is its index in ``values``.
         names: The distinct names of attributes.
         values: The distinct values of attributes.
     """
 
-    rows: int
+    node_count: int
     nodes: Int64Array
     keys: Int64Array
     codes: Int64Array
@@ -61,7 +61,7 @@ class NodeAttributes:
     values: DistinctValues
 
     def build_attribute_columns(self) -> dict[str, pa.Array]:
-        """Return one column per attribute in ``COLUMN_ATTRIBUTES``, and ``dtype``, the element type of each node."""
+        """Return one column per attribute in ``COLUMN_ATTRIBUTES``, and the column ``dtype`` with the element types."""
         strings, json = self.values.strings, self.values.json
         arrays = {
             name: self._build_column([self._find_attribute_rows(*attribute)], strings if attribute[1] == "s" else json)
@@ -73,7 +73,7 @@ class NodeAttributes:
         return arrays
 
     def format_other_attributes(self) -> pa.ChunkedArray:
-        """Return, for each node, a JSON object with the attributes that have no column, or null if there are none."""
+        """Return, for each node, a JSON object with the attributes that have no column, null without attributes."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
             is_other[self._find_attribute_rows(*attribute)] = False
@@ -84,13 +84,13 @@ class NodeAttributes:
             members = pc.binary_join_element_wise(names.take(pa.array(self.keys[rows])), encoded, ":")
         except pa.ArrowInvalid as e:
             raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow string array") from e
-        return join_strings_by_row(self.rows, self.nodes[rows], members, "{}")
+        return join_strings_by_row(self.node_count, self.nodes[rows], members, "{}")
 
     def format_function_names(self, call_nodes: Int64Array, ops: pa.Array) -> pa.ChunkedArray:
-        """Return, for each node, a JSON array with the names of the functions it refers to, or null.
+        """Return, for each node, a JSON array with the names of the functions that the node refers to.
 
-        A node refers to a function if its operation is a call of the function, or if an attribute contains the
-        function.
+        A node refers to a function if the node calls the function, or if an attribute contains the function. The array
+        is null for nodes that refer to no function.
 
         Args:
             call_nodes: Row numbers of the nodes whose operation is the name of a function.
@@ -105,36 +105,41 @@ class NodeAttributes:
         )
         nodes = np.concatenate((call_nodes, self.nodes[rows]))
         order = np.argsort(nodes, kind="stable")
-        return join_strings_by_row(self.rows, nodes[order], names.take(pa.array(order)), "[]")
+        return join_strings_by_row(self.node_count, nodes[order], names.take(pa.array(order)), "[]")
 
-    def _find_attribute_rows(self, key: str, kind: str) -> Int64Array:
+    def _find_attribute_rows(self, name: str, kind: str) -> Int64Array:
         """Return the indices of the attributes that have the given name and the given kind of value."""
-        if key not in self.names:
+        if name not in self.names:
             return np.zeros(0, np.int64)
         fitting = self.values.kinds[self.codes] == distinct.KINDS.index(kind)
-        return np.flatnonzero((self.keys == self.names.index(key)) & fitting)
+        return np.flatnonzero((self.keys == self.names.index(name)) & fitting)
 
-    def _build_column(self, selections: Iterable[Int64Array], strings: pa.Array) -> pa.Array:
+    def _build_column(self, index_arrays: Iterable[Int64Array], strings: pa.Array) -> pa.Array:
         """Build a column with one value per node from the attributes at the given indices.
 
         Args:
-            selections: Indices of attributes with the same name. If a node has attributes in several selections, the
-                one in the last selection is used.
+            index_arrays: Arrays of indices of attributes, one array per attribute name. If a node has several of these
+                attributes, the one in the last array is used.
             strings: String of each distinct attribute value.
         """
-        codes = np.full(self.rows, -1, np.int64)
-        for rows in selections:
+        codes = np.full(self.node_count, -1, np.int64)
+        for rows in index_arrays:
             codes[self.nodes[rows]] = self.codes[rows]
         missing = codes < 0
         return (
-            pa.nulls(self.rows, DICTIONARY)
+            pa.nulls(self.node_count, DICTIONARY)
             if missing.all()
             else compact_dictionary(pa.array(codes, mask=missing), strings)
         )
 
 
-def read_attributes(buffer: Buffer, occurrences: Occurrences, rows: int) -> NodeAttributes:
+def read_attributes(buffer: Buffer, occurrences: Occurrences, node_count: int) -> NodeAttributes:
     """Decode the attributes of nodes. If several attributes of a node have the same name, the last one is used.
+
+    Args:
+        buffer: The buffer that contains the encoded attributes.
+        occurrences: Location of each attribute in the buffer, and row number of the node that has the attribute.
+        node_count: Number of nodes.
 
     Raises:
         Damage: A value is not a valid message.
@@ -152,4 +157,4 @@ def read_attributes(buffer: Buffer, occurrences: Occurrences, rows: int) -> Node
     last = np.ones(len(order), np.bool_)
     last[:-1] = sort_keys[order][1:] != sort_keys[order][:-1]
     order = order[last]
-    return NodeAttributes(rows, occurrences.rows[order], numbers[order], codes[order], names, distinct_values)
+    return NodeAttributes(node_count, occurrences.rows[order], numbers[order], codes[order], names, distinct_values)

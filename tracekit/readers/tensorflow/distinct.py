@@ -44,7 +44,7 @@ _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 @dataclass(slots=True)
 class DistinctValues:
-    """The distinct values of attributes. Attributes refer to a value by its index, which is called its code.
+    """The distinct values of node attributes. Attributes refer to a value by its code, which is its index.
 
     Attributes:
         kinds: Kind of each value, as an index in ``KINDS``.
@@ -77,7 +77,7 @@ class DistinctValues:
 
 
 def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tuple[Int64Array, DistinctValues]:
-    """Decode the values of attributes, and return the code of each value and the distinct values.
+    """Decode the values of node attributes, and return the code of each value together with the distinct values.
 
     Raises:
         Damage: A value is not a valid message.
@@ -105,9 +105,9 @@ def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Arra
 
 
 def _decode_short_values(buffer: Buffer, starts: Int64Array, stops: Int64Array, distinct: DistinctValues) -> Int64Array:
-    """Decode values that are not tensors and have at most ``MAX_DECODED_BYTES``.
+    """Decode values that are not tensors and not larger than ``MAX_DECODED_BYTES``, and return their codes.
 
-    The distinct values are added to ``distinct``, and the code of each value is returned.
+    The distinct values are appended to ``distinct``.
     """
     encoded = slice_bytes_or_empty(buffer, starts, stops).dictionary_encode()
     numbers, distinct_bytes = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
@@ -130,10 +130,11 @@ def _decode_short_values(buffer: Buffer, starts: Int64Array, stops: Int64Array, 
 def _decode_strings(
     buffer: Buffer, starts: Int64Array, stops: Int64Array
 ) -> tuple[Int64Array, Int64Array, pa.Array, pa.Array]:
-    """Decode the short values that are strings or lists of strings. All other values are ignored.
+    """Decode the values that are strings or lists of strings and have at most ``values.MAX_LENGTH`` bytes.
 
     Returns:
-        The row numbers, kinds, JSON texts and strings of these values. The string of a list is null.
+        The row numbers, kinds, JSON texts and strings of these values. The string of a list is null. All other values
+        are omitted.
     """
     fields = decode(buffer, starts, stops, _VALUES)
     is_short = stops - starts <= values.MAX_LENGTH
@@ -162,7 +163,7 @@ def _decode_strings(
 
 
 def _encode_json_strings(strings: pa.Array) -> pa.Array:
-    """Encode strings as JSON strings, including the quotes."""
+    """Encode strings as JSON strings, with quotes and escapes."""
     quoted = pc.binary_join_element_wise('"', strings, '"', "")
     needs_escape = pc.match_substring_regex(strings, _NEEDS_ESCAPE)
     if not pc.any(needs_escape).as_py():
@@ -189,11 +190,11 @@ def _compute_field_mask(field: Field | None, row_count: int) -> Mask:
 
 
 def _encode_tensor_keys(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
-    """Return a key for each tensor, dictionary-encoded: the number of its type, a colon and its encoded shape."""
+    """Return a dictionary-encoded key for each tensor: the element type number, a colon and the encoded shape."""
     fields = decode(buffer, starts, stops, (_DTYPE, _SHAPE))
     dtype = fields.get(_DTYPE)
     if dtype is not None and dtype.stops is not None:
-        raise Damage("the type of a tensor is not a number")
+        raise Damage("the element type of a tensor is encoded as bytes instead of a number")
     numbers = np.zeros(len(starts), np.int64) if dtype is None else dtype.values.astype(np.int64)
     types = pa.array(numbers).cast(pa.string()).cast(pa.binary())
     shapes = slice_bytes_or_empty(buffer, *compute_field_spans(fields.get(_SHAPE), len(starts)))

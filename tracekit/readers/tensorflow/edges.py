@@ -1,7 +1,7 @@
 """Build the edges of a graph from the inputs of its nodes.
 
 An input is written as ``NAME`` (output 0), ``NAME:OUTPUT`` or ``^NAME`` (control dependency). In the body of a
-function, it is ``NAME:ARGUMENT:OUTPUT`` or the name of an argument of the function.
+function, an input is written as ``NAME:ARGUMENT:OUTPUT``, or as the name of an argument of the function.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def build_edges(
 
 @dataclass(frozen=True, slots=True)
 class _ParsedInputs:
-    """The components of distinct strings, each of which is the name of a node or an input of a node.
+    """The components of distinct strings. Each string is the name of a node or an input of a node.
 
     Attributes:
         strings: The distinct strings, followed by node names that occur only as a component of an input.
@@ -80,7 +80,7 @@ class _ParsedInputs:
 
 
 def _parse_inputs(distinct_texts: pa.Array) -> _ParsedInputs:
-    """Parse distinct names and inputs of nodes into the name of a node, an argument and an output number."""
+    """Split distinct names and inputs of nodes into node name, argument, output number and control flag."""
     control = pc.starts_with(distinct_texts, "^")
     rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct_texts, ":")).to_numpy(zero_copy_only=False))
     without_caret = pc.replace_substring_regex(distinct_texts.take(pa.array(rows)), r"\A\^", "")
@@ -117,7 +117,7 @@ def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _find_nodes_by_key(node_keys: Int64Array, keys: Int64Array) -> pa.Array:
-    """Return the index of the first occurrence of each key in ``node_keys``, null for keys that do not occur."""
+    """Return the index of the first occurrence of each key in ``node_keys``, null for missing keys."""
     distinct_keys, first = np.unique(node_keys, return_index=True)
     if not len(distinct_keys):
         return pa.nulls(len(keys), pa.int64())
@@ -126,7 +126,7 @@ def _find_nodes_by_key(node_keys: Int64Array, keys: Int64Array) -> pa.Array:
 
 
 def _compute_input_numbers(target_nodes: Int64Array, is_control: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the position of each input among the data inputs of its node, and null for control dependencies."""
+    """Return the position of each input among the data inputs of its node from 0, null for control dependencies."""
     before: Int64Array = np.cumsum(~is_control) - ~is_control
     numbers = before - before[np.searchsorted(target_nodes, target_nodes)] if len(target_nodes) else before
     return pa.array(numbers.astype(np.int32), mask=is_control)

@@ -1,4 +1,4 @@
-"""Convert a field of many protobuf messages to an Arrow array."""
+"""Convert the values of a protobuf field in many messages to an Arrow array."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_buffer(data: bytes | memoryview) -> Buffer:
 
 
 def slice_bytes(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
-    """Return a binary array with one element per range of a buffer. The ranges must not overlap."""
+    """Return a binary array with the bytes of each range of a buffer. The ranges must not overlap."""
     order = None if (starts[1:] >= stops[:-1]).all() else np.argsort(starts, kind="stable")
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = (starts, stops) if order is None else (starts[order], stops[order])
@@ -37,7 +37,7 @@ def slice_bytes(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Arr
 
 
 def slice_bytes_or_empty(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
-    """Return a binary array with one element per range of a buffer. Only empty ranges may overlap other ranges."""
+    """Return a binary array with the bytes of each range of a buffer. Only empty ranges may overlap other ranges."""
     is_filled = stops > starts
     if is_filled.all():
         return slice_bytes(buffer, starts, stops)
@@ -48,12 +48,12 @@ def slice_bytes_or_empty(buffer: Buffer, starts: Int64Array, stops: Int64Array) 
 
 
 def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
-    """Return a string array with one element per range of a buffer. Invalid UTF-8 is replaced."""
+    """Return a string array with the text of each range of a buffer. Invalid UTF-8 is replaced."""
     return convert_to_strings(slice_bytes(buffer, starts, stops))[0]
 
 
 def build_string_column(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
-    """Return a field of each message as a string array, null where the field is missing.
+    """Return the value of a field in each message as a string array, null where the field is missing.
 
     Raises:
         Damage: The field contains numbers instead of strings.
@@ -68,7 +68,7 @@ def build_string_column(buffer: Buffer, field: Field | None, row_count: int) -> 
 
 
 def compute_field_spans(field: Field | None, row_count: int) -> tuple[Int64Array, Int64Array]:
-    """Return the start and end offsets of a field in each message, which are equal where the field is missing.
+    """Return the start and the end offset of a field in each message. Both are equal where the field is missing.
 
     Raises:
         Damage: The field contains numbers instead of bytes.
@@ -81,7 +81,7 @@ def compute_field_spans(field: Field | None, row_count: int) -> tuple[Int64Array
 
 
 def join_strings_by_row(row_count: int, owners: Int64Array, strings: pa.Array, brackets: str) -> pa.ChunkedArray:
-    """Join the strings of each row with commas and enclose them in brackets. Rows without strings become null.
+    """Join the strings of each row with commas, and enclose the result in brackets. Rows without strings become null.
 
     Args:
         row_count: Number of rows.

@@ -1,6 +1,6 @@
 """Detect which protobuf message a TensorFlow file contains.
 
-Protobuf has no magic number. Therefore, the head of the file is parsed as each of the possible messages.
+Protobuf files have no magic number. Therefore, the head of the file is parsed as each supported message type.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _INFO, _OPERATIONS, _RELEASES = 1, 2, 5
 
 
 def detect_file_form(head: bytes) -> FileForm | None:
-    """Return the message type and format of a TensorFlow file, given its head, or None if no supported type matches."""
+    """Return the message type and format of a TensorFlow file, given its first bytes, or None if no type matches."""
     if not _NOT_TEXT.search(head) and (match := _TEXT.match(head)):
         message, subfields = _FIRST_TEXT_FIELDS.get(match[1], (None, None))
         if message and (subfields is None or match[2] in subfields):
@@ -162,18 +162,18 @@ _DETECTORS = {
 
 
 def _read_first_submessage(data: memoryview) -> memoryview:
-    """Return the value of the first field of a message, or no bytes if this is not a field 1 that contains bytes."""
+    """Return the value of the first field of a message. Empty unless the field has number 1 and contains bytes."""
     number, value = next(iter(_read_leading_fields(data)), (0, 0))
     return value if number == 1 and not isinstance(value, int) else memoryview(b"")
 
 
 def _iterate_submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[memoryview]:
-    """Return an iterator over the values of the field ``number`` that are bytes."""
+    """Yield the values of the field with a given number that are bytes."""
     return (v for v in fields.get(number, ()) if not isinstance(v, int))
 
 
 def _read_expected_fields(data: memoryview, wire_types: Mapping[int, int]) -> dict[int, list[FieldValue]]:
-    """Return the fields at the beginning of a message by number, or no fields if one of them is unexpected.
+    """Return the values of the fields at the beginning of a message, by field number. Empty if a field is unexpected.
 
     A field is expected if ``wire_types`` maps its number to its wire type.
     """
@@ -186,9 +186,9 @@ def _read_expected_fields(data: memoryview, wire_types: Mapping[int, int]) -> di
 
 
 def _read_leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
-    """Return the fields at the beginning of a message. The last of them may be truncated.
+    """Return the number and the value of each field at the beginning of a message.
 
-    If the data is not a message, no fields are returned.
+    The last value may be truncated. The list is empty if the data is not a message.
     """
     try:
         return list(_iterate_fields(data))

@@ -76,7 +76,7 @@ def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str =
 
     Args:
         data: The encoded message, or the file that contains it.
-        label: Name of the message in errors.
+        label: Name of the message in error messages.
         graph: Name of the graph, for the column ``graph``.
         run: Name of the run, for the column ``run``.
 
@@ -139,7 +139,7 @@ def _create_empty_table(name: str) -> pa.Table:
 
 @contextlib.contextmanager
 def _add_prefix_to_errors(label: str) -> Iterator[None]:
-    """Return a context manager that puts a label before the message of each ``Damage`` error."""
+    """Return a context manager that prefixes the messages of ``Damage`` errors with a label."""
     try:
         yield
     except Damage as e:
@@ -161,7 +161,7 @@ def _load_message(data: bytes | memoryview | InputFile, message_kind: MessageKin
     elif len(data) > payloads.LARGE_BYTES:
         data = payloads.drop_unused_fields(memoryview(data), message_kind)
     if len(data) > MAX_GRAPH_BYTES:
-        raise Damage(f"its {len(data)} bytes exceed tracekit's limit of {MAX_GRAPH_BYTES} bytes")
+        raise Damage(f"the message has {len(data):,} bytes, but tracekit supports at most {MAX_GRAPH_BYTES:,}")
     return load_buffer(data), len(data)
 
 
@@ -170,7 +170,7 @@ def _decode_meta_graphs(buffer: Buffer, starts: Int64Array, stops: Int64Array, r
     infos, graphs = find_occurrences(buffer, starts, stops, (_INFO, _GRAPH))
     if len(starts) > MAX_GRAPHS or len(graphs) > MAX_GRAPHS:
         count = max(len(starts), len(graphs))
-        raise Damage(f"it contains {count} meta graphs, but tracekit supports at most {MAX_GRAPHS}")
+        raise Damage(f"the message contains {count} meta graphs, but tracekit supports at most {MAX_GRAPHS}")
     (tags,) = find_occurrences(buffer, infos.starts, infos.stops, (_TAGS,))
     tags_by_info: dict[int, list[str]] = {}
     for info, start, stop in zip(tags.rows, tags.starts, tags.stops, strict=True):
@@ -218,7 +218,7 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
 
 
 def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLocations:
-    """Locate the nodes of a graph and of the functions in its library."""
+    """Return the locations of the nodes of a graph and of the functions in its library."""
     nodes, libraries = find_occurrences(buffer, np.array([start]), np.array([stop]), (_NODE, _LIBRARY))
     (functions,) = find_occurrences(buffer, libraries.starts, libraries.stops, (_FUNCTION,))
     (bodies,) = find_occurrences(buffer, functions.starts, functions.stops, (_BODY,))
@@ -244,7 +244,7 @@ def _read_function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
 
 
 def _extract_scope_names(names: pa.Array) -> pa.Array:
-    """Return the part of each name before its last slash, null for names without a slash."""
+    """Return the scope of each node name: the text before the last slash, null for names without a slash."""
     groups = pc.extract_regex(names, r"(?s)^(?P<scope>.*)/")
     return pc.struct_field(groups, "scope")
 

@@ -25,7 +25,7 @@ _WIDTHS = {VARINT: 0, DELIMITED: 0, FIXED64: 8, FIXED32: 4}
 
 
 class MessageKind(enum.Enum):
-    """Types of messages that may contain constants."""
+    """Types of protobuf messages that may contain the values of constants."""
 
     SAVED_MODEL = enum.auto()
     META_GRAPH = enum.auto()
@@ -92,7 +92,7 @@ def _slice_window(data: memoryview | Window, start: int, stop: int) -> memoryvie
 
 
 def _iterate_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the number of each field, its start offset, and the start and end offset of its value."""
+    """Yield a tuple for each field: its number, its start offset, and the start and end offsets of its value."""
     offset, end = 0, len(data)
     while offset < end:
         field_start = offset
@@ -109,7 +109,7 @@ def _iterate_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, 
 
 
 def _read_varint(data: memoryview | Window, offset: int) -> tuple[int, int]:
-    """Decode the varint at an offset, and return its value and the offset after it."""
+    """Decode the varint at an offset, and return its value and its end offset."""
     head = data[offset : offset + 2]
     if len(head) and head[0] < MORE:
         return head[0], offset + 1

@@ -1,4 +1,4 @@
-"""Provide the names of the element types of TensorFlow tensors."""
+"""Names of the element types of TensorFlow tensors."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ def decode_attribute_value(data: bytes) -> AttributeValue:
     """
     attribute = messages.parse(messages.load_message_class(types.FILE, "AttrValue"), data, "the value of an attribute")
     kind = attribute.WhichOneof("value")
-    decoded = _to_json_value(attribute, kind)
+    decoded = _convert_to_json_value(attribute, kind)
     string = decoded if kind in ("s", "type") and isinstance(decoded, str) else None
-    return AttributeValue(kind or "", dump_json(decoded), string, tuple(_list_referenced_functions(attribute)))
+    return AttributeValue(kind or "", dump_json(decoded), string, tuple(_iterate_referenced_functions(attribute)))
 
 
 def format_tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
@@ -61,20 +61,20 @@ def format_tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
     )
 
 
-def dump_json(plain: Any) -> str:
+def dump_json(value: Any) -> str:
     """Convert a Python value to JSON text without spaces."""
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _to_json_value(message: Any, kind: str | None) -> Any:
+def _convert_to_json_value(message: Any, kind: str | None) -> Any:
     if kind is None:
         return None
     if kind == "list":
-        return _list_to_json_value(message.list)
+        return _convert_list_to_json_value(message.list)
     return _CONVERTERS[kind](getattr(message, kind))
 
 
-def _list_to_json_value(message: Any) -> Any:
+def _convert_list_to_json_value(message: Any) -> Any:
     values = [(name, items) for name in _LIST_FIELDS if (items := getattr(message, name))]
     if sum(len(items) for _, items in values) > MAX_LENGTH:
         return {"values": sum(len(items) for _, items in values)}
@@ -86,7 +86,7 @@ def _convert_to_string_or_size(string: bytes) -> Any:
 
 
 def _convert_float32(number: float) -> Any:
-    """Return a float with the fewest digits that identify the float32 value. NaN and infinity become strings."""
+    """Return the float with the fewest digits that identify a float32 value. NaN and infinity become strings."""
     return float(str(np.float32(number))) if math.isfinite(number) else str(number)
 
 
@@ -101,7 +101,7 @@ def _convert_tensor(tensor: Any) -> Any:
 
 
 def _convert_function(function: Any) -> Any:
-    attributes = {key: _to_json_value(v, v.WhichOneof("value")) for key, v in sorted(function.attr.items())}
+    attributes = {key: _convert_to_json_value(v, v.WhichOneof("value")) for key, v in sorted(function.attr.items())}
     return {"function": _convert_to_string_or_size(function.name), **({"attributes": attributes} if attributes else {})}
 
 
@@ -119,10 +119,10 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 _LIST_FIELDS = ("s", "i", "f", "b", "type", "shape", "tensor", "func")
 
 
-def _list_referenced_functions(message: Any) -> Iterator[str]:
-    """Yield the names of the functions that a value refers to, including those in the attributes of these functions."""
+def _iterate_referenced_functions(message: Any) -> Iterator[str]:
+    """Yield the names of the functions that an attribute value refers to, directly or in attributes of functions."""
     kind = message.WhichOneof("value")
     for function in [message.func] if kind == "func" else message.list.func if kind == "list" else ():
         yield function.name.decode("utf-8", "replace")
         for _, inner in sorted(function.attr.items()):
-            yield from _list_referenced_functions(inner)
+            yield from _iterate_referenced_functions(inner)
