@@ -219,7 +219,7 @@ class DlprofCapture(Capture):
         return str(first["current_version"]) if first else None
 
     def _check_version(self) -> None:
-        """Raise an error if the database lacks required tables or columns, and warn if its version is too new."""
+        """Raise an error if required tables or columns are missing, and warn if the version is not supported yet."""
         columns, version = self._database.columns, self._database_version or ""
         missing = [
             f"{t}.{c}"

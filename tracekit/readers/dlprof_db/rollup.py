@@ -157,10 +157,10 @@ def _read_op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
 
 
 def _compute_union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the union and the span of the intervals that have the same keys, with one row per combination of keys.
+    """Return the duration of the union of all intervals with the same keys, and the span of these intervals.
 
-    The column ``union`` contains the duration of the union of the intervals. The column ``span`` contains the time from
-    the first start to the last end. Both are in ns.
+    The result has one row per combination of keys. The column ``union`` contains the duration of the union. The column
+    ``span`` contains the time from the first start to the last end. Both are in ns.
     """
     ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
     latest_end = pl.col("end").cum_max().shift(1).over(keys)

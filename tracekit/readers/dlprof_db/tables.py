@@ -52,7 +52,7 @@ REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 class Lookup(NamedTuple):
-    """The source of a declared column whose values are looked up by id in another table.
+    """A column source that looks up values by id in another table.
 
     Attributes:
         id_column: The column of the source table that contains the id.
@@ -68,7 +68,7 @@ class Lookup(NamedTuple):
 
 
 class CallId(NamedTuple):
-    """The source of a column of API call ids, which are computed from the id of the first row of each call."""
+    """A column source that computes the id of each API call from the id of the first row of the call."""
 
     source: str
 

@@ -1,4 +1,7 @@
-"""Read CSV output of Nsight Compute 2019 to 2025 (``ncu --csv``), even if it contains output of the program."""
+"""Read CSV output of Nsight Compute 2019 to 2025 (``ncu --csv``).
+
+The files may also contain output of the profiled program.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def build_processes(session: SessionPage, launches: pl.DataFrame) -> pl.DataFram
 
 
 def _collect_attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics) -> Attributes:
-    """Return the attributes of each device, by device id. They are metrics of the first launch on the device."""
+    """Return the attributes of each device, by device id, from the metrics of the first launch on the device."""
     rows = metrics.select_metrics(lambda name: name.startswith(ATTRIBUTE_PREFIX)).join(
         first_launches, "launch_id", maintain_order="left"
     )

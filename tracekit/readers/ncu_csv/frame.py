@@ -298,7 +298,7 @@ def find_line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
 
 
 def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, ends_table: bool) -> tuple[bytes, bytes]:
-    """Return the table rows in some lines, and the beginning of a row that continues in the next block.
+    """Return the table rows in the given lines, and the beginning of a row that continues in the next block.
 
     Args:
         text: The lines.
@@ -348,7 +348,7 @@ class _RowExtractor:
         self._page = page
 
     def extract_rows(self, irregular_lines: np.ndarray, *, ends_table: bool) -> tuple[bytes, bytes]:
-        """Return the extracted rows, and the trailing lines that must be read together with the next block."""
+        """Return the table rows, and the trailing lines that must be read together with the next block."""
         line = 0
         for k in irregular_lines.data:
             if k < line:

@@ -87,6 +87,8 @@ _FIRST_NUMBER = re.compile(rb'^"?\d+"?(?:,|$)', re.MULTILINE)
 class RowCollector:
     """The metric values and rule messages in the rows of a file, collected in batches.
 
+    A run consists of consecutive rows of the same launch.
+
     Attributes:
         path: The file.
         runs: Batches of runs, with the columns that identify the launch of each run.

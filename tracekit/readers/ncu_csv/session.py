@@ -35,7 +35,7 @@ class SessionPage:
     devices: dict[int, dict[str, float | str | None]] = field(default_factory=dict)
 
     def add_rows(self, page: Page, text: bytes) -> None:
-        """Add the rows of one of the four tables of the session page."""
+        """Add the rows of one of the tables on the session page."""
         for line in text.split(b"\n", _MAX_ROWS)[:_MAX_ROWS]:
             row = parse_csv_line(line.decode("utf-8", "replace").replace(NEWLINE, "\n"))
             if len(row) < len(page.header):

@@ -51,7 +51,7 @@ class RepCapture(Capture):
         """Return the requested columns of a table.
 
         Raises:
-            CorruptTraceError: A part of the report that the table needs is damaged.
+            CorruptTraceError: The report is damaged where the data of the table is stored.
         """
         with convert_damage(self._report.path, name, self._report.file):
             if name == METRICS:

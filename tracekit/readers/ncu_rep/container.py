@@ -227,7 +227,7 @@ def _check_message_count(message_count: int, offset: int, label: str) -> None:
     Args:
         message_count: Number of results or sources in the beginning of the report.
         offset: Size of this beginning in bytes.
-        label: Plural noun for the messages in errors, ``results`` or ``sources``.
+        label: Plural noun for the error message, ``results`` or ``sources``.
 
     Raises:
         Damage: The number exceeds ``MAX_RESULTS``, or the number exceeds ``UNCHECKED_RESULTS`` and the mean size of
@@ -248,7 +248,7 @@ def check_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
     Args:
         items: The items, such as the metrics of a result.
         limit: Maximum number of items, which no real report reaches.
-        label: Plural noun for the items in errors.
+        label: Plural noun for the items in the error message.
 
     Raises:
         Damage: There are more items than the limit.

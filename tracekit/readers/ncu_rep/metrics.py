@@ -220,7 +220,7 @@ def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) 
 
 
 def _count_instances(messages: Sequence[bytes], rows: Int64Array) -> npt.NDArray[np.int32]:
-    """Return the number of instance values of each metric, which is counted only in the given rows and 0 elsewhere."""
+    """Count the instance values of each metric in the given rows. The count of all other metrics is 0."""
     metric_type, counts = message_class("Metric"), np.zeros(len(messages), np.int32)
     try:
         counts[rows] = [len(metric_type.FromString(messages[row]).instances) for row in rows.tolist()]

@@ -1,4 +1,4 @@
-"""Read the NVTX state of each launch: the ranges that were open when the kernel was launched.
+"""Read the NVTX state of each launch: the ranges that were open at the launch.
 
 The state contains the ranges of all threads. A launch is inside the push/pop ranges of its own thread, and inside the
 start/end ranges of all threads.

@@ -126,7 +126,7 @@ def _find_nodes_by_key(node_keys: Int64Array, keys: Int64Array) -> pa.Array:
 
 
 def _compute_input_numbers(target_nodes: Int64Array, is_control: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the position of each input among the data inputs of its node from 0, null for control dependencies."""
+    """Return the index of each input among the data inputs of its node, null for control dependencies."""
     before: Int64Array = np.cumsum(~is_control) - ~is_control
     numbers = before - before[np.searchsorted(target_nodes, target_nodes)] if len(target_nodes) else before
     return pa.array(numbers.astype(np.int32), mask=is_control)
