@@ -26,7 +26,9 @@ def sniff(source: Source) -> bool:
 
 def open_tables(source: Source) -> TableFiles:
     """Open a Parquet file with one declared table, or a folder with one Parquet file per table."""
-    return TableFiles(find_table_files(source, ".parquet") or find_single_table_file(source, _ParquetFile), _ParquetFile)
+    return TableFiles(
+        find_table_files(source, ".parquet") or find_single_table_file(source, _ParquetFile), _ParquetFile
+    )
 
 
 class _ParquetFile:
