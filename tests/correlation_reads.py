@@ -42,7 +42,7 @@ def reads_of(name: str, columns: Sequence[str]) -> Reads:
         else:
             correlation.compute_columns(name, columns)
 
-    reads = find_read_columns(compute, lambda table: schemas.example_frame(schemas.table(table)))
+    reads = find_read_columns(compute, lambda table: schemas.create_example_frame(schemas.table(table)))
     return dict(sorted(reads.items()))  # polars reads the sides of a join in any order
 
 

@@ -143,7 +143,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_stored(tmp_path: Path, monk
     assert identity.compute_content_digest(path) is None
     with tk.load(path) as trace:
         trace.table("kernels")
-    assert cache.CacheFolder().entries() == []
+    assert cache.CacheFolder().list_entries() == []
 
 
 def test_another_version_reads_the_file(monkeypatch: pytest.MonkeyPatch, reads: list[str]) -> None:
@@ -152,7 +152,7 @@ def test_another_version_reads_the_file(monkeypatch: pytest.MonkeyPatch, reads: 
     monkeypatch.setattr(cache_folder, "compute_reader_version", lambda: "other")
     all_tables(EXPORT)
     assert reads
-    assert [entry.is_current for entry in cache.CacheFolder().entries()] == [True, False]
+    assert [entry.is_current for entry in cache.CacheFolder().list_entries()] == [True, False]
 
 
 def test_the_version_changes_with_the_files_of_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_warnings_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.warns(tk.TracekitWarning, match="rows were skipped"):
             opened.read("kernels", ["start_ns"])
         opened.close()
-    assert cache.CacheFolder().entries() == []
+    assert cache.CacheFolder().list_entries() == []
 
 
 def test_private_facts_and_undecoded_events_come_from_the_file(small_files_are_cached: Path) -> None:
@@ -230,17 +230,17 @@ def test_the_limit_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for number, name in enumerate(("train_amp.sqlite", "ddp2.sqlite", "omp.sqlite")):
         if (FIXTURES / name).exists():
             all_tables(FIXTURES / name)
-            for entry in cache.CacheFolder().entries()[:1]:
+            for entry in cache.CacheFolder().list_entries()[:1]:
                 os.utime(entry.folder, (number, number))
-    before = cache.CacheFolder().entries()
+    before = cache.CacheFolder().list_entries()
     assert len(before) >= 2
     monkeypatch.setenv("TRACEKIT_CACHE_SIZE", str(before[0].bytes))
     cache.CacheFolder().delete_excess_entries()
-    assert [entry.folder for entry in cache.CacheFolder().entries()] == [before[0].folder]
+    assert [entry.folder for entry in cache.CacheFolder().list_entries()] == [before[0].folder]
     monkeypatch.setenv("TRACEKIT_CACHE_SIZE", "10")
     with tk.load(EXPORT) as trace:
         assert trace.count("kernels") == 334
-    assert sum(entry.bytes for entry in cache.CacheFolder().entries()) <= 10
+    assert sum(entry.bytes for entry in cache.CacheFolder().list_entries()) <= 10
 
 
 def test_a_full_disk_stores_nothing(monkeypatch: pytest.MonkeyPatch, small_files_are_cached: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_folder_that_cannot_be_written_changes_nothing(monkeypatch: pytest.Mon
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRACEKIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
     assert all_tables(EXPORT) == all_tables(EXPORT, cache=False)
-    assert cache.CacheFolder().entries() == []
+    assert cache.CacheFolder().list_entries() == []
 
 
 @pytest.mark.parametrize(("variable", "value"), [("TRACEKIT_CACHE", "maybe"), ("TRACEKIT_CACHE_SIZE", "1 GB")])
@@ -289,7 +289,7 @@ def test_small_files_and_other_formats_are_read_directly(monkeypatch: pytest.Mon
     with tk.load(EXPORT, cache=False) as trace:
         trace.export(tmp_path / "tables", tables=["kernels", "devices"], format="arrow")
     all_tables(tmp_path / "tables")
-    assert cache.CacheFolder().entries() == []
+    assert cache.CacheFolder().list_entries() == []
 
 
 def test_the_command_lists_and_clears(small_files_are_cached: Path) -> None:
@@ -396,5 +396,5 @@ def test_what_a_reader_is_asked_for(tmp_path: Path) -> None:
         assert opened.read_many({"kernels": []})["kernels"].num_columns == direct.read("kernels", []).num_columns
         folder = opened._find_folder_to_store()
         assert folder is not None
-        opened._cache.store_source(folder, EXPORT, "nsys-sqlite")
+        opened._cache.store_path_and_format(folder, EXPORT, "nsys-sqlite")
         opened._cache.store_metadata(folder, opened._metadata.to_json())

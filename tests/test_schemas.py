@@ -88,7 +88,7 @@ def test_columns_of_a_declaration() -> None:
 
 @pytest.mark.parametrize("schema", EVERY, ids=lambda s: f"{s.name}{len(s.columns)}")
 def test_json_schema(schema: schemas.TableSchema) -> None:
-    made = schemas.json_schema(schema)
+    made = schemas.build_json_schema(schema)
     assert json.loads(json.dumps(made)) == made
     assert made["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert made["$id"] == f"tracekit:{schema.name}:v1"

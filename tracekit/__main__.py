@@ -1,4 +1,4 @@
-"""Entry point of the program ``tracekit``. Signal handlers are installed before anything else is imported."""
+"""Entry point of the program ``tracekit``, which installs signal handlers before it imports the command line."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Read call stacks from a tree in which each node is a frame that refers to the frame of its caller."""
+"""Read call stacks from a tree of frames, in which each frame refers to the frame of its caller."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ def iterate_frame_batches(
         max_frames: Maximum number of frames of a batch that has more than one stack.
 
     Yields:
-        One tuple ``(rows, offsets, frames)`` per batch. ``rows`` is the slice of ``nodes`` that the batch contains.
-        ``offsets`` are offsets into ``frames`` as in an Arrow list array: the frames of stack ``i`` of the batch are
-        ``frames[offsets[i]:offsets[i + 1]]``. ``frames`` are the frames (nodes) of all these stacks, each stack from
-        the outermost to the innermost frame. If a stack has fewer callers than its depth, the missing outermost frames
-        are node 0.
+        One tuple ``(rows, offsets, frames)`` per batch:
+
+        - ``rows`` is the slice of ``nodes`` that the batch contains.
+        - ``offsets`` are offsets into ``frames`` as in an Arrow list array: the frames of stack ``i`` of the batch are
+          ``frames[offsets[i]:offsets[i + 1]]``.
+        - ``frames`` are the nodes of all stacks of the batch, each stack from the outermost to the innermost frame. If
+          a stack has fewer callers than its depth, the missing outermost frames are node 0.
     """
     ends = np.cumsum(depths[nodes])
     first = 0
@@ -50,7 +52,7 @@ def _collect_stack_nodes(parents: Int64Array, nodes: Int64Array, offsets: Int64A
     Args:
         parents: Node of the caller of each node.
         nodes: Node of the innermost frame of each stack.
-        offsets: Where each stack begins in the result, followed by the size of the result.
+        offsets: Offset of each stack in the result, followed by the size of the result.
     """
     frames = np.zeros(int(offsets[-1]), np.int64)
     starts, at = offsets[:-1], offsets[1:] - 1

@@ -1,8 +1,8 @@
 """Determine how much memory the control groups of Linux leave to this process.
 
 Containers and cluster jobs are limited by control groups (cgroups), which ``/proc/meminfo`` does not take into account.
-The limit of a group applies to all processes in the group and below it. Files that are missing or invalid are ignored,
-because containers hide some of them.
+The limit of a group applies to all processes in the group and in the groups below it. Files of control groups that are
+missing or invalid are ignored, because containers hide some of these files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _MOUNT_ROOT, _MOUNT_POINT, _MIN_MOUNT_FIELDS = 3, 4, 5
 """Positions of fields in a line of mountinfo before the separator, and their smallest number."""
 
 
-class _Files(NamedTuple):
-    """The files of one version of control groups, and the names of the reclaimable memory in ``memory.stat``."""
+class _GroupFiles(NamedTuple):
+    """Names of the files of a control group, and of the lines of ``memory.stat`` that state reclaimable memory."""
 
     limits: tuple[str, ...]
     usage: str
@@ -33,12 +33,14 @@ class _Files(NamedTuple):
 
 
 _FILES = {
-    "cgroup2": _Files(
+    "cgroup2": _GroupFiles(
         ("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file", "slab_reclaimable")
     ),
-    "cgroup": _Files(("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+    "cgroup": _GroupFiles(
+        ("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")
+    ),
 }
-"""The files by the name of the file system."""
+"""Names of the files of a control group, by type of its file system."""
 
 
 class MemoryGroup(NamedTuple):
@@ -46,35 +48,35 @@ class MemoryGroup(NamedTuple):
 
     Attributes:
         folder: Folder of the group.
-        files: Names of its files.
+        files: Names of the files of the group.
     """
 
     folder: Path
-    files: _Files
+    files: _GroupFiles
 
     def read_limit_bytes(self) -> int | None:
-        """Return the memory limit of the group in bytes, or None if it has none."""
+        """Return the memory limit of the group in bytes, or None if the group has no limit."""
         limits = [_read_number(self.folder / name) for name in self.files.limits]
         return min((limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES), default=None)
 
     def read_free_bytes(self) -> int | None:
-        """Return the memory that the group can still allocate in bytes, or None if it has no limit.
+        """Return how many bytes the group can still allocate, or None if the group has no limit.
 
-        Pages of the file cache count as free, because the system reclaims them before the limit is exceeded.
+        Reclaimable memory, such as the file cache, counts as free, because the system reclaims it at the limit.
         """
         if (limit := self.read_limit_bytes()) is None:
             return None
         used = _read_number(self.folder / self.files.usage) or 0
         statistics = dict(line.split(" ", 1) for line in _read_lines(self.folder / "memory.stat") if " " in line)
-        reclaimable = sum(_to_number(statistics.get(name, "")) or 0 for name in self.files.reclaimable)
+        reclaimable = sum(_parse_number(statistics.get(name, "")) or 0 for name in self.files.reclaimable)
         return max(0, limit - max(0, used - reclaimable))
 
 
 @functools.cache
 def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGroup, ...]:
-    """Return the control groups with a memory limit that contain the process: its own group and those above it.
+    """Return the control groups with a memory limit that contain a process: its own group and the groups above.
 
-    The result is cached, because a process rarely moves to another group. Limits themselves are read each time.
+    The result is cached, because a process rarely moves to another group. The values of the limits are not cached.
 
     Args:
         process_folder: The folder of the process in ``/proc``.
@@ -90,20 +92,20 @@ def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGro
 
 
 def read_free_memory_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
-    """Return the memory that control groups still allow this process to allocate in bytes, or None without a limit."""
+    """Return how many bytes the control groups of this process can still allocate, or None if there is no limit."""
     free = [group.read_free_bytes() for group in find_memory_groups(process_folder)]
     return min((size for size in free if size is not None), default=None)
 
 
 def read_memory_limit_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
-    """Return the smallest memory limit of the control groups of this process in bytes, or None without a limit."""
+    """Return the smallest memory limit of the control groups of this process in bytes, or None if there is no limit."""
     limits = [group.read_limit_bytes() for group in find_memory_groups(process_folder)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _read_control_group_paths(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the kind of file system and the path of the control group that controls the memory of the process."""
-    for line in _read_lines(file):
+def _read_control_group_paths(group_file: Path) -> Iterator[tuple[str, str]]:
+    """Yield the type of the file system and the path of each control group that can limit the memory of a process."""
+    for line in _read_lines(group_file):
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
@@ -112,45 +114,45 @@ def _read_control_group_paths(file: Path) -> Iterator[tuple[str, str]]:
             yield "cgroup2", path
 
 
-def _list_memory_mounts(file: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the kind, root and mount point of the file systems of control groups that can limit memory."""
-    for line in _read_lines(file):
+def _list_memory_mounts(mountinfo: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield the type, root and mount point of each file system of control groups that can limit memory."""
+    for line in _read_lines(mountinfo):
         mount, _, file_system = line.partition(" - ")
         fields = mount.split(" ")
         kind, _, options = file_system.partition(" ")
         is_memory = kind == "cgroup2" or (kind == "cgroup" and "memory" in re.split("[ ,]", options))
         if is_memory and len(fields) >= _MIN_MOUNT_FIELDS:
-            yield kind, _unescape(fields[_MOUNT_ROOT]), _unescape(fields[_MOUNT_POINT])
+            yield kind, _unescape_mount_field(fields[_MOUNT_ROOT]), _unescape_mount_field(fields[_MOUNT_POINT])
 
 
-def _list_folders_up_to_root(path: str, root: str, mount_point: str) -> list[Path]:
+def _list_folders_up_to_root(group_path: str, root: str, mount_point: str) -> list[Path]:
     """Return the folders of a control group and of the groups above it, up to the mount point.
 
-    In a container, the path may be that on the host. The mount point is then the group of the container.
+    In a container, ``group_path`` may be a path on the host. The mount point is then the group of the container.
     """
-    group, mounted = PurePosixPath(path), PurePosixPath(root)
+    group, mounted = PurePosixPath(group_path), PurePosixPath(root)
     if ".." in group.parts or not group.is_relative_to(mounted):
         return [Path(mount_point)]
     below = group.relative_to(mounted)
     return [Path(mount_point, parent) for parent in (below, *below.parents)]
 
 
-def _unescape(field: str) -> str:
-    """Replace the octal escape sequences with which mountinfo writes spaces and backslashes."""
+def _unescape_mount_field(field: str) -> str:
+    """Return a field of ``mountinfo`` without the octal escape sequences that represent spaces and backslashes."""
     return _ESCAPED_BYTE.sub(lambda match: chr(int(match[1], 8)), field)
 
 
 def _read_number(file: Path) -> int | None:
-    return _to_number(next(iter(_read_lines(file)), ""))
+    return _parse_number(next(iter(_read_lines(file)), ""))
 
 
-def _to_number(text: str) -> int | None:
-    """Return a non-negative decimal number, or None for anything else, such as the word max."""
+def _parse_number(text: str) -> int | None:
+    """Return the value of a non-negative decimal number, or None for any other text, such as ``max``."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 64)) else None
 
 
 def _read_lines(file: Path) -> list[str]:
-    """Return the lines of a file, or an empty list if it cannot be read."""
+    """Return the lines of a file, or an empty list if the file cannot be read."""
     try:
         return file.read_text("utf-8", "surrogateescape").splitlines()
     except (OSError, ValueError):

@@ -94,14 +94,14 @@ def save_baseline(
     exact_names: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Save the data of a capture that ``diff`` needs, so that other captures can be compared with it later.
+    """Save a baseline of a capture, with which ``diff`` can compare other captures later.
 
-    The file is JSON. It contains the names, counts and times of events, but no host names, paths or command lines of
-    the capture. The file is much smaller than the capture.
+    A baseline is a JSON file, which is much smaller than the capture. It contains the names, counts and times of
+    events, but no host names, paths or command lines of the capture.
 
     Args:
         side: A trace, a set of traces, the path of a capture, a folder of captures, or a pattern.
-        path: File to write.
+        path: Baseline file to write.
         key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
         iterations: First and last iteration to save, both inclusive.
         exact_names: Whether names are saved as they were recorded, as for ``diff``.
@@ -145,7 +145,7 @@ def write_baseline(
 
 
 def read_baseline(path: str | os.PathLike[str]) -> Summary:
-    """Read a baseline file.
+    """Read a baseline file and return its summary of a capture.
 
     Raises:
         CorruptTraceError: The file is not a baseline, is damaged or is larger than ``MAX_BASELINE_BYTES``.
@@ -167,7 +167,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Summary:
 
 
 def is_baseline(path: str | os.PathLike[str]) -> bool:
-    """Return whether the first bytes of a file are those of a baseline. Return False if the file cannot be read."""
+    """Return whether a file begins like a baseline. Return False if the file cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return _HEAD.match(file.read(_HEAD_BYTES)) is not None
@@ -177,11 +177,11 @@ def is_baseline(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summarizer:
-    """A picklable callable that returns the summary of a trace. ``diff`` compares such summaries.
+    """A picklable callable that returns the summary of a trace, which ``diff`` compares with another summary.
 
     Attributes:
         kinds: Kinds to summarize, such as ``kernels``.
-        key_op: Id or name of the op that delimits iterations. If None, the roll-up chooses it.
+        key_op: Id or name of the op that delimits iterations. If None, the roll-up chooses an op.
         iterations: First and last iteration to summarize, both inclusive.
         exact_names: Whether names are compared as they were recorded, instead of normalized.
     """
@@ -229,7 +229,7 @@ class Summarizer:
 
 
 def list_input_files_of_side(side: Side) -> tuple[targets.Input, ...]:
-    """Return the files from which one side of a comparison is read. An output must not replace any of them."""
+    """Return the input files of one side of a comparison, which an output must not replace."""
     if isinstance(side, Trace | TraceSet):
         return side.inputs
     if isinstance(side, str | os.PathLike):

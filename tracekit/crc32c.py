@@ -26,7 +26,7 @@ def compute_masked_crc32c(data: bytes) -> int:
 
     masked = crc = 0
     with _LOCK:
-        sandbox = _cached_sandbox()
+        sandbox = _create_sandbox()
         for start in range(0, len(data) or 1, _WINDOW_BYTES):
             window = np.frombuffer(data, np.uint8)[start : start + _WINDOW_BYTES]
             sandbox.bytes(_BUFFER, len(window))[:] = window
@@ -36,17 +36,16 @@ def compute_masked_crc32c(data: bytes) -> int:
 
 
 @functools.cache
-def _cached_sandbox() -> Sandbox:
+def _create_sandbox() -> Sandbox:
     from tracekit.sandbox import Sandbox
 
-    atexit.register(_cached_sandbox.cache_clear)  # otherwise wasmtime is unloaded before the cached sandbox is freed
-    return Sandbox(
-        _crc32c_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError("access outside of the sandbox memory")
-    )
+    atexit.register(_create_sandbox.cache_clear)  # otherwise wasmtime is unloaded before the cached sandbox is freed
+    message = "the CRC-32C program accessed an offset outside its memory"
+    return Sandbox(_build_crc32c_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError(message))
 
 
 @functools.cache
-def _crc32c_program() -> Program:
+def _build_crc32c_program() -> Program:
     from tracekit.sandbox.program import CRC32C, CRC32C_PARAMETERS, Program
 
     return Program((CRC32C,), {"CRC_TABLES": _TABLES}, CRC32C_PARAMETERS)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The metadata of a trace that its representation in a console or notebook shows.
+    """The metadata that a console or notebook shows for a trace.
 
     Attributes:
         format: Name of the format of the trace.
@@ -58,5 +58,5 @@ class Description:
 
 
 def _pluralize(number: int, noun: str) -> str:
-    """Return a number with a noun in the singular or plural, such as "2 GPUs"."""
+    """Return a number and its noun in the singular or plural, such as "2 GPUs"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -51,8 +51,8 @@ _PROFILER_PAGE = re.compile(
 def detect_reader(source: Source) -> Reader:
     """Detect the format of a file or folder, and return its reader.
 
-    The suffix only determines which reader is asked first. Plug-ins are loaded only if no built-in reader recognizes
-    the file, because searching a large Python environment for plug-ins takes time.
+    The suffix of the file only determines which reader is asked first. Plug-ins are loaded only if no built-in reader
+    recognizes the file, because searching a large Python environment for plug-ins takes time.
 
     Raises:
         UnknownFormatError: No reader recognizes the file. The message states what the file seems to be.
@@ -83,7 +83,7 @@ def describe_unrecognized(source: Source) -> tuple[str, str]:
 
 
 def detect_formats(source: Source, max_files: int = 256) -> dict[str, str]:
-    """Map the name of each capture in a folder to its format, sorted by name.
+    """Return the format of each capture in a folder, by file name and in the order of the names.
 
     A capture is a file that a built-in reader recognizes. Parquet and Arrow files of single tables are not included.
 

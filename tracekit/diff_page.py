@@ -1,4 +1,4 @@
-"""Create an HTML page that shows the differences between two captures, without scripts or network access."""
+"""Create an HTML page, without scripts and external resources, that shows the differences between two captures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def build_diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None
 
 
 def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
-    """Return the section with facts about both captures, notes on the comparison, and the significant changes."""
+    """Return the section with facts about the two captures, notes on the comparison, and the significant changes."""
     sides = (dict(_describe_side(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
     a, b = sides
     facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
@@ -69,7 +69,7 @@ def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     titles = {"kind": "Kind", **{c: t for c, t in _TITLES.items() if c != "evidence"}}
     tables = [
         Table("Sides", ("", "A", "B"), facts, len(facts)),
-        Table.from_frame("Significant changes", _to_display_values(significant), titles, ROWS, "name"),
+        Table.from_frame("Significant changes", _convert_to_display_values(significant), titles, ROWS, "name"),
     ]
     return Section("Overview", "overview", notes=[*diff.notes, *meanings], tables=tables)
 
@@ -94,10 +94,11 @@ def _build_kind_section(diff: Diff, kind: str, limit: int) -> Section:
         changed = changed.with_columns(change_ns=pl.col("time_b_ns") - pl.col("time_a_ns"))
         titles = {c: t.replace("(ns)", "per iteration (ns)") for c, t in _TITLES.items()}
     notes = [f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."]
-    table = Table.from_frame(KINDS[kind].title, _to_display_values(changed), titles, limit or changed.height, "name")
+    shown = _convert_to_display_values(changed)
+    table = Table.from_frame(KINDS[kind].title, shown, titles, limit or changed.height, "name")
     return Section(KINDS[kind].title, kind, notes=notes, tables=[table] if changed.height else [])
 
 
-def _to_display_values(rows: pl.DataFrame) -> pl.DataFrame:
-    """Round floats to two decimals, and convert enumerations to strings."""
+def _convert_to_display_values(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows in which floats are rounded to two decimals, and enumerations are converted to strings."""
     return rows.with_columns(pl.selectors.float().round(2), pl.selectors.enum().cast(pl.String))

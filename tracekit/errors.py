@@ -52,15 +52,15 @@ class TracekitError(Exception):
 
 
 class UnknownFormatError(TracekitError, ValueError):
-    """The file has no known format, or an argument has an unknown name or an invalid value.
+    """A file has an unknown format, or an argument is an unknown name or an invalid value.
 
-    The name may be that of a reader, exporter, report, rule, recipe, dialect, data model or option. The value may be
-    that of an option.
+    Names are those of readers, exporters, reports, rules, recipes, dialects, data models and options. Values are those
+    of options.
     """
 
 
 class UnsupportedVersionError(TracekitError):
-    """The format of a file is supported, but not this version of it."""
+    """A file has a supported format, but an unsupported version of this format."""
 
 
 class CorruptTraceError(TracekitError, ValueError):
@@ -124,19 +124,19 @@ def create_choices_hint(
 
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
-    """Issue a ``TracekitWarning``. Its message begins with ``path`` if it is not None."""
+    """Issue a ``TracekitWarning``. If a path is passed, the message begins with the path."""
     text = to_printable(message) if path is None else f"{convert_to_printable_path(path)}: {to_printable(message)}"
     _issued.append(None)
     warnings.warn(text, TracekitWarning, stacklevel=3)
 
 
 def count_warnings() -> int:
-    """Return how often ``warn`` was called in this process, also for warnings that filters suppress."""
+    """Return how many warnings ``warn`` has issued in this process, including those that filters suppress."""
     return len(_issued)
 
 
 def convert_to_printable_path(path: str | os.PathLike[str]) -> str:
-    """Return a path as printable text, even if its name is not UTF-8."""
+    """Return a path as printable text, in which bytes that are not valid UTF-8 are replaced with U+FFFD."""
     return to_printable(os.fsencode(path).decode("utf-8", "replace"))
 
 

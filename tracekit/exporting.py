@@ -1,4 +1,4 @@
-"""Write traces and single tables to files with an exporter, atomically."""
+"""Write traces and single tables to files atomically, with the exporter of a format."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def write_trace(
     """Write a trace to a file or folder atomically.
 
     Args:
-        view: The trace. An exporter that writes a whole trace to one file reads the tables that are selected in it.
+        view: The trace. An exporter that writes a whole trace to one file reads the selected tables of the view.
         path: File or folder to write.
         exporter: The exporter for the format of the output.
         tables: Names of the tables that an exporter with one file per table writes. If None, all tables are written
             except those that are declared as optional.
         overwrite: Whether to replace an existing output.
-        progress: Callback that receives the number of rows written so far and the number of all rows.
+        progress: Callback that receives the number of written rows and the total number of rows.
 
     Returns:
         The path of the output.
@@ -80,16 +80,16 @@ def write_table(
 
 
 def list_input_files_of_trace(view: TraceView) -> tuple[targets.Input, ...]:
-    """Return the files and folders from which a trace is read. An output must not replace any of them."""
+    """Return the input files and folders of a trace, which an output must not replace."""
     return tuple(i for source in view.plan.sources for i in source.inputs)
 
 
 def has_one_file_per_table(exporter: Exporter, tables: Sequence[str] | None) -> bool:
-    """Return whether the output is a folder with one file per table.
+    """Return whether an exporter writes tables to a folder with one file per table.
 
     Args:
         exporter: The exporter for the format of the output.
-        tables: Names of the tables to write. None means all tables. A single table is written as a file.
+        tables: Names of the tables to write, or None for all tables. A single table is written to one file.
     """
     return exporter.write is None and (tables is None or len(tables) != 1)
 
@@ -98,7 +98,7 @@ def _write_output(view: View, exporter: Exporter, path: Path, tables: Sequence[s
     if exporter.write is not None:
         exporter.write(view, path, progress)
     elif exporter.write_table is None:
-        raise ExportError(f"exporter {exporter.format!r} defines neither write nor write_table", path=path)
+        raise ExportError(f"the exporter {exporter.format!r} defines neither write nor write_table", path=path)
     elif tables is not None and len(tables) == 1:
         exporter.write_table(view, tables[0], path, progress)
     else:
@@ -135,4 +135,4 @@ def _write_tables(
 
 
 def _ignore_progress(done: int, total: int) -> None:
-    """Do nothing. This is the default progress callback."""
+    """Ignore the progress of an export. This is the default progress callback."""

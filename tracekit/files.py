@@ -71,7 +71,7 @@ def open_regular_file(path: Path) -> int:
 
 
 def find_special_file_kind(mode: int) -> str | None:
-    """Return the type of a special file, such as "a named pipe", from its mode. Return None for a regular file."""
+    """Return the type of a special file with an article, such as "a named pipe", or None for a regular file."""
     return None if stat.S_ISREG(mode) else next((name for test, name in _FILE_TYPES if test(mode)), "a special file")
 
 
@@ -108,7 +108,7 @@ class FileState(NamedTuple):
         """Check that a file is still in this state.
 
         Args:
-            path: The file, which is named in the error.
+            path: Path of the file, which error messages contain.
             descriptor: Open descriptor of the file, which is checked instead of the path. A new file at the path is
                 then ignored.
             may_grow: Whether the file may be larger than before, or modified without a change of its size.
@@ -150,8 +150,8 @@ def read_file_state(path: Path) -> FileState | None:
 class InputFile:
     """A regular file that is open for reading. Each read checks that the file has not changed.
 
-    If another file replaces it at its path, the opened file can still be read until it is closed. Several threads may
-    read at the same time. The descriptor is closed by ``close`` or when the object is garbage-collected.
+    If another file replaces the file at its path, the opened file can still be read until it is closed. Several threads
+    may read at the same time. The descriptor is closed by ``close`` or when the object is garbage-collected.
 
     Attributes:
         path: Path of the file.
@@ -199,7 +199,7 @@ class InputFile:
         return next(filter(os.path.exists, paths), os.fspath(self.path))
 
     def read(self, start: int, size: int) -> bytes:
-        """Return the ``size`` bytes from offset ``start``. All of them must be within the file.
+        """Return ``size`` bytes from offset ``start``. The file must contain all these bytes.
 
         Raises:
             TracekitError: The file has changed since it was opened, cannot be read, or is closed.
@@ -210,13 +210,13 @@ class InputFile:
             if len(data) < size:
                 data = self._read_remaining(descriptor, start, size, data)
         except OSError as e:
-            raise self._read_error(e) from e
+            raise self._create_read_error(e) from e
         finally:
             self._release_descriptor()
         return data
 
     def read_into(self, start: int, target: memoryview) -> None:
-        """Fill ``target`` with bytes of the file, beginning at offset ``start``. All of them must be within the file.
+        """Fill ``target`` with the bytes from offset ``start``. The file must contain all these bytes.
 
         Raises:
             TracekitError: The file has changed since it was opened, cannot be read, or is closed.
@@ -229,7 +229,7 @@ class InputFile:
                     raise self._create_truncation_error(start)
                 start, target = start + count, target[count:]
         except OSError as e:
-            raise self._read_error(e) from e
+            raise self._create_read_error(e) from e
         finally:
             self._release_descriptor()
 
@@ -244,7 +244,7 @@ class InputFile:
             self._release_descriptor()
 
     def close(self) -> None:
-        """Close the file. If other threads are reading it, it is closed when they have finished."""
+        """Close the file. If other threads are reading the file, the last of them closes it."""
         with self._lock:
             self._closed = True
             if not self._readers:
@@ -292,12 +292,12 @@ class InputFile:
             raise self._create_truncation_error(start)
         return b"".join(chunks)
 
-    def _read_error(self, error: OSError) -> TracekitError:
+    def _create_read_error(self, error: OSError) -> TracekitError:
         """Return the error to raise when a read fails with an ``OSError``."""
         return TracekitError(f"the file cannot be read: {error.strerror or error}", path=self.path, hint=DISK_HINT)
 
     def _create_truncation_error(self, end: int) -> TracekitError:
-        """Return the error for a file that was truncated, so that a read ended at the given offset."""
+        """Return the error for a read that ended at offset ``end`` because the file was truncated."""
         message = f"the file changed while it was open: it had {self.size} bytes, but now it ends at byte {end}"
         return TracekitError(message, path=self.path, hint=CHANGED_HINT)
 
@@ -322,7 +322,7 @@ class Region:
         return self._size
 
     def __getitem__(self, index: slice) -> memoryview:
-        """Read the bytes of a slice from the file. The slice must not have a step."""
+        """Read and return the bytes of a slice, which must not have a step."""
         start, stop, _ = index.indices(self._size)
         return memoryview(self._file.read(self._start + start, max(0, stop - start)))
 
@@ -354,7 +354,7 @@ class Window:
         return self._size
 
     def __getitem__(self, index: slice) -> memoryview:
-        """Return the bytes of a slice. The slice must not have a step."""
+        """Return the bytes of a slice, which must not have a step."""
         start, stop, _ = index.indices(self._size)
         if not self._buffer_start <= start <= stop <= self._buffer_start + len(self._buffer):
             size = max(0, stop - start, min(_WINDOW_BYTES, self._size - start))
@@ -367,7 +367,10 @@ class Window:
 
 
 def _open_existing_file(path: Path, expected_state: FileState | None) -> int:
-    """Open a regular file. If a file with an expected state does not exist, the error states that it was removed."""
+    """Open a regular file and return its descriptor.
+
+    If ``expected_state`` is not None and the file does not exist, the error states that the file was removed.
+    """
     try:
         return open_regular_file(path)
     except FileNotFoundError as e:
@@ -387,7 +390,7 @@ def _read_at(descriptor: int, start: int, size: int) -> bytes:
 
 
 def _read_into(descriptor: int, start: int, target: memoryview) -> int:
-    """Read bytes from offset ``start`` into ``target``, and return the number of bytes that were read."""
+    """Read bytes from offset ``start`` into ``target``, and return the number of read bytes."""
     target = target[:_MAX_READ_BYTES]
     if _HAS_PREADV:
         return os.preadv(descriptor, [target], start)

@@ -80,7 +80,7 @@ def _record_polars_threads_before_fork() -> None:
 
 
 def _record_lost_polars_threads_after_fork() -> None:
-    """Record, in a forked process, that it lacks the threads of polars if they had been started before the fork."""
+    """Record, in a forked process, whether polars had started its threads before the fork."""
     _state.lacks_threads = _state.lacks_threads or _state.had_threads_at_fork
 
 

@@ -32,7 +32,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """The number and the total size of the recorded events of one class that are in no declared table.
+    """The number and the total size of the events of one class that no declared table contains.
 
     Attributes:
         count: Number of events, or of rows of a source table.
@@ -133,7 +133,7 @@ class Report(Protocol):
 
 
 class View(Protocol):
-    """The interface of a trace for exporters."""
+    """The interface through which exporters read a trace."""
 
     @property
     def info(self) -> Mapping[str, str]:
@@ -141,7 +141,7 @@ class View(Protocol):
         ...
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read columns of several tables together and cache them. The value None selects all columns of a table."""
+        """Read and cache columns of several tables, by table name. The value None stands for all columns of a table."""
         ...
 
     def table(self, name: str) -> pa.Table:
@@ -175,7 +175,7 @@ class View(Protocol):
         ...
 
     def report(self, name: str) -> Report:
-        """Compute a report by its name."""
+        """Return the report with this name, such as ``cuda_gpu_kern_sum``."""
         ...
 
     def figure(self, name: str, **options: Any) -> Figure:
@@ -196,14 +196,14 @@ class View(Protocol):
 
         Args:
             name: Name of the data model: ``dlprof`` for the DLProf database, or ``graph`` for the graph of ops.
-            in_background: Whether tables that take long may still be computed in another thread when the method
-                returns. Accessing such a table waits for it.
+            in_background: Whether slow tables may still be computed in another thread when the method returns. An
+                access to a slow table waits for its computation.
         """
         ...
 
     @property
     def tables(self) -> list[str]:
-        """Names of the tables."""
+        """Names of all declared tables."""
         ...
 
     @property
@@ -230,8 +230,8 @@ class Reader:
         unredacted: Function that returns the number of values that ``redact`` would replace, by kind. None if they
             cannot be counted.
         leading_info: Function that returns the rows of ``capture_info`` that precede the events of a source, as values
-            by name such as ``distributed_rank``, without reading the events. If there are none, or if the content
-            before the events is damaged, it returns an empty mapping. None if no file of the format has such rows.
+            by name such as ``distributed_rank``, without reading the events. The mapping is empty if no rows precede
+            the events, or if the content before the events is damaged. None if the format never has these rows.
     """
 
     format: str
@@ -270,10 +270,10 @@ class ManyTraces:
 
     Attributes:
         parts: The traces. One of them is open at a time.
-        links: Flows, which are drawn as arrows between events, with one row per flow. The columns are ``name``;
-            ``from_part``, ``from_table``, ``from_id`` and ``from_ns``, which describe the event at the start of the
-            flow; and ``to_part``, ``to_table``, ``to_id`` and ``to_ns``, which describe the event at its end. A part is
-            an index in ``parts``, an id is that of the event in its table, and times are on the shared clock.
+        links: Flows, which are drawn as arrows between events, with one row per flow. Besides ``name``, the columns
+            are ``from_part``, ``from_table``, ``from_id`` and ``from_ns`` for the event at the start of the flow, and
+            ``to_part``, ``to_table``, ``to_id`` and ``to_ns`` for the event at its end. A part is an index in
+            ``parts``, an id is that of the event in its table, and times are in ns on the shared clock.
         origin_utc_ns: UTC time of the origin of the shared clock in ns since 1970. None if it is unknown.
         metadata: Metadata of the file, by name.
     """
@@ -298,10 +298,9 @@ class Exporter:
         correlated: Whether a trace has to be correlated before it is written.
         folder: Whether ``write`` creates a folder.
         options: Description of each option of the exporter, by option name.
-        configure: Function that returns the exporter with the values of some options set.
-        wrote: Function that returns whether this exporter wrote a given file. It must not raise an error. A
-            folder can be replaced only if exporters wrote all its files. None if a folder of this exporter must not be
-            replaced.
+        configure: Function that returns the exporter with the passed values of options.
+        wrote: Function that returns whether this exporter wrote a file, and never raises an error. A folder can be
+            replaced only if exporters wrote all its files. If None, folders of this exporter are never replaced.
         write_many: Function that writes several traces to one path that does not exist yet. None if the format holds
             one trace.
     """
@@ -319,10 +318,10 @@ class Exporter:
     write_many: Callable[[ManyTraces, Path, Progress], None] | None = None
 
     def with_options(self, options: Mapping[str, str]) -> Exporter:
-        """Return the exporter with the values of some options set.
+        """Return the exporter with the passed values of options.
 
         Raises:
-            UnknownFormatError: The exporter does not have one of the options.
+            UnknownFormatError: The exporter lacks one of the options.
         """
         unknown = [o for o in options if o not in self.options]
         if unknown:
@@ -331,10 +330,10 @@ class Exporter:
         return self.configure(options) if options and self.configure else self
 
     def check_folder(self, path: str | os.PathLike[str]) -> None:
-        """Check that the name of a folder of tables does not have the suffix of a file.
+        """Check that the path of a folder of tables does not end with the suffix of a file.
 
         Raises:
-            ExportError: The name has the suffix of a file.
+            ExportError: The path ends with a suffix of the files of this format.
         """
         if os.fspath(path).endswith(self.suffixes):
             what = f"the format {self.format} writes several tables to a folder, but this name has the suffix of a file"

@@ -2,8 +2,8 @@
 
 Raising an exception from a signal handler is not enough: the exception may be raised during an import, in a library
 that swallows it, or between two steps that belong together. The handler itself therefore runs the registered clean-up
-functions, prints "interrupted" and ends the process with exit status 128 plus the signal number, as shells expect. From
-the moment at which a complete output is moved to its target, signals are ignored, because the program is about to end.
+functions, prints "interrupted" and ends the process with exit status 128 plus the signal number, as shells expect. As
+soon as a complete output is moved to its target, signals are ignored, because the program is about to end.
 
 Only the program ``tracekit`` calls ``install_handlers``. A process that imports tracekit as a library keeps its own
 handlers.
@@ -33,10 +33,10 @@ _complete = False
 
 
 def install_handlers() -> None:
-    """Install the handler for the signals that end the program. Ignored signals, as under nohup, stay ignored."""
+    """Install the handler for signals that end the program. Signals that nohup or a shell ignores stay ignored."""
     for number in _list_signal_numbers():
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-            signal.signal(number, _handle_signal)
+            signal.signal(number, _clean_up_and_exit)
 
 
 def ignore_signals() -> None:
@@ -45,7 +45,7 @@ def ignore_signals() -> None:
     Signals with a handler other than tracekit's are unaffected.
     """
     for number in _list_signal_numbers():
-        if signal.getsignal(number) is _handle_signal:
+        if signal.getsignal(number) is _clean_up_and_exit:
             signal.signal(number, signal.SIG_IGN)
 
 
@@ -63,7 +63,7 @@ class cleaning_up:  # noqa: N801 - used like a function
 
 
 class completing:  # noqa: N801 - used like a function
-    """Context manager for moving a complete output to its target. Signals are ignored unless an error is raised."""
+    """Context manager in which a complete output is moved to its target. Signals are ignored unless the move fails."""
 
     def __enter__(self) -> None:
         global _complete
@@ -82,7 +82,7 @@ def mark_output_incomplete() -> None:
 
 
 def is_output_complete() -> bool:
-    """Return whether the output is complete, so that an interruption has no effect."""
+    """Return whether the output of a command is complete. Signals that would end the program are then ignored."""
     return _complete
 
 
@@ -93,7 +93,7 @@ def _list_signal_numbers() -> Iterator[int]:
             yield number
 
 
-def _handle_signal(number: int, _: object) -> None:
+def _clean_up_and_exit(number: int, _: object) -> None:
     if _complete:
         return
     ignore_signals()

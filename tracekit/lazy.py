@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 def create_lazy_getattr_and_dir(
     namespace: dict[str, Any], **modules: tuple[str, ...]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return functions ``__getattr__`` and ``__dir__`` for a package that import its modules on first use.
+    """Return the functions ``__getattr__`` and ``__dir__`` of a package whose modules are imported on first use.
 
     Args:
         namespace: The globals of the package. Imported names are cached in it.
-        modules: The public names in each module of the package. The modules themselves are attributes, too.
+        modules: The public names in each module, by module name. The modules are also attributes of the package.
     """
     package = namespace["__name__"]
     module_by_name = {name: module for module, names in modules.items() for name in names}

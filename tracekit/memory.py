@@ -1,4 +1,4 @@
-"""Limit the memory for columns, and map temporary files with larger columns into memory.
+"""Limit the memory for columns, and store larger columns in memory-mapped temporary files.
 
 Temporary files have no name, so the system deletes them when the process ends, however it ends. Their mapped pages can
 be dropped from memory at any time, because the system reads them again from the file.
@@ -44,7 +44,7 @@ _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def limit_memory(size_bytes: int | None) -> Iterator[None]:
-    """Limit the memory for columns to ``size_bytes`` bytes within the context. None means half of the free memory."""
+    """Limit the memory for columns to ``size_bytes`` in the context. None means half of the free memory."""
     token = _limit.set(size_bytes)
     try:
         yield
@@ -98,7 +98,7 @@ def read_total_memory_bytes(process_folder: Path = cgroups.PROCESS_FOLDER) -> in
 
 
 def make_malloc_return_large_blocks() -> None:
-    """Let the C library of Linux return large blocks of this process to the system when they are freed.
+    """Configure malloc of glibc so that large blocks are returned to the system when they are freed.
 
     By default, each thread holds up to 64 MiB of freed memory, which other threads cannot use.
     """
@@ -107,7 +107,7 @@ def make_malloc_return_large_blocks() -> None:
 
 
 def release_free_memory() -> None:
-    """Release freed memory that the allocators of Arrow and of the C library still hold to the system."""
+    """Return memory to the system that was freed, but that the allocators of Arrow and glibc still hold."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
@@ -123,16 +123,16 @@ def _call_glibc(function_name: str, *arguments: int) -> None:
 
 
 def release_pages() -> None:
-    """Drop the pages of all mapped files from memory, and return unused memory to the system if there are such files.
+    """Drop the pages of all mapped files from memory. If any file is mapped, also return freed memory to the system.
 
-    The pages are read again when they are used.
+    Dropped pages are read again from their file when they are accessed.
     """
     if drop_mapped_pages():
         release_free_memory()
 
 
 def drop_mapped_pages() -> bool:
-    """Drop the pages of all mapped files from memory, and return whether there are such files."""
+    """Drop the pages of all mapped files from memory, and return whether any file is mapped."""
     with _lock:
         maps = list(_maps)
     if hasattr(mmap, "MADV_DONTNEED"):
@@ -142,7 +142,7 @@ def drop_mapped_pages() -> bool:
 
 
 def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
-    """Map the content of a completely written temporary file into memory, close the file, and return the content.
+    """Map a completely written temporary file into memory, close the file, and return its content.
 
     The content stays mapped until the last reference to the buffer is deleted.
     """
@@ -159,8 +159,8 @@ def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
 def is_large(size: int) -> bool:
     """Return whether columns of ``size`` bytes are large enough to be moved from memory to a temporary file.
 
-    Without a limit, less than 1 MiB is never large, whatever the free memory is. Reading it takes longer than computing
-    most columns of a small capture.
+    Without a limit, sizes below 1 MiB are never large, so that the free memory need not be read. Reading it takes
+    longer than computing most columns of a small capture.
     """
     if size < LARGE_BLOCK and _limit.get() is None:
         return False
@@ -195,7 +195,7 @@ def allocate_zeros(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-    """Write arrays to one temporary file, and return equal arrays that are mapped from it and cannot be written."""
+    """Write arrays to one temporary file, and return equal read-only arrays that are mapped from this file."""
     import tempfile
 
     import numpy as np
@@ -219,7 +219,8 @@ def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
 def _reserve_space(file: IO[bytes], size: int) -> None:
     """Extend an empty file to ``size`` bytes of zeros.
 
-    If the disk is full, this function raises an error. Otherwise, writing to the mapped file would end the process.
+    If the disk is too full, this function raises an error. Without reserved space, the process would be killed when it
+    writes to the mapped file.
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
@@ -251,7 +252,7 @@ class TemporaryStream:
             self._writer.write_batch(batch)
 
     def finish_writing(self) -> list[pa.RecordBatch]:
-        """Finish writing, and return all batches. Their data is memory-mapped."""
+        """Finish writing, and return all batches, whose data is memory-mapped."""
         from pyarrow import ipc
 
         with _convert_disk_errors():

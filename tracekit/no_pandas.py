@@ -45,10 +45,10 @@ class _PandasHider:
 
 
 def hide_pandas() -> None:
-    """Make pyarrow look for pandas now, while pandas is hidden. pyarrow looks only once.
+    """Prevent pyarrow from importing pandas: make pyarrow look for pandas now, while pandas is hidden.
 
-    Afterwards, pandas can still be imported. The function does nothing if pandas is already imported or if a plug-in
-    was loaded.
+    pyarrow looks for pandas only once. Other code can still import pandas afterwards. The function does nothing if
+    pandas is already imported or if a plug-in was loaded.
     """
     if _state.is_hidden or _state.is_allowed or _PANDAS in sys.modules:
         return

@@ -1,4 +1,4 @@
-"""Check that a capture has the GPUs and the NVTX domains of a selection, and events in its time window."""
+"""Check that a capture has the selected GPUs and NVTX domains, and events in the selected time window."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN = 20
 
 
 class SelectableTrace(Protocol):
-    """Interface of a trace that is checked against a selection: its path, metadata, row counts and tables."""
+    """Interface of a trace for ``check_selection``: its path, metadata, row counts and tables."""
 
     path: Path | None
 
@@ -53,7 +53,7 @@ class SelectableTrace(Protocol):
         ...
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read and cache columns of several tables. The value None selects all columns of a table."""
+        """Read and cache columns of several tables, by table name. The value None stands for all columns of a table."""
         ...
 
 
@@ -79,7 +79,7 @@ def check_selection(
 ) -> None:
     """Check that the capture has the selected GPUs and NVTX domains, and events in the selected time.
 
-    A missing domain is only a warning, because other captures of the same program may have it.
+    A missing domain causes only a warning, because other captures of the same program may have it.
 
     Raises:
         TracekitError: The capture does not contain a selected GPU, or has no events in the selected time.

@@ -95,7 +95,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def _read_key_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
-    """Return a key as bytes, which are read from a file if the key is a path, and check its length."""
+    """Return the bytes of a key, which are read from a file if the key is a path, and check their number."""
     from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
 
     secret = _read_key(key, MAX_KEY + 1) if isinstance(key, os.PathLike) else key
@@ -107,10 +107,10 @@ def _read_key_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
     return secret
 
 
-def _read_key(path: os.PathLike[str], size: int) -> bytes:
+def _read_key(path: os.PathLike[str], max_bytes: int) -> bytes:
     try:
         with Path(path).open("rb") as file:
-            return file.read(size)
+            return file.read(max_bytes)
     except OSError as e:
         raise TracekitError(f"the key cannot be read: {e.strerror or e}", path=os.fspath(path)) from e
 

@@ -77,7 +77,7 @@ def reader(name: str) -> Reader:
     Raises:
         UnknownFormatError: No reader has this format name.
     """
-    return load_built_in_readers().get(name) or _find_handler("reader", name, readers())
+    return load_built_in_readers().get(name) or _find_by_format_name("reader", name, readers())
 
 
 def exporter(name: str) -> Exporter:
@@ -86,11 +86,11 @@ def exporter(name: str) -> Exporter:
     Raises:
         UnknownFormatError: No exporter has this format name.
     """
-    return _find_handler("exporter", name, exporters())
+    return _find_by_format_name("exporter", name, exporters())
 
 
 def formats() -> dict[str, tuple[bool, bool]]:
-    """Map the name of each format to whether it can be read and whether it can be written.
+    """Return whether tracekit can read and whether it can write each format, as a pair by format name.
 
     Examples:
         >>> import tracekit as tk
@@ -115,7 +115,7 @@ def find_exporter_for(path: str | os.PathLike[str]) -> Exporter:
 
 
 def _find_exporter_by_suffix(path: str | os.PathLike[str]) -> Exporter | None:
-    """Return the exporter with the longest suffix with which a path ends, or None if there is none."""
+    """Return the exporter with the longest suffix with which a path ends, or None if no suffix matches."""
     name = os.fspath(path)
     matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
     return max(matches, key=lambda m: m[0])[1] if matches else None
@@ -129,8 +129,8 @@ def find_table_exporter_for(path: str | os.PathLike[str], format_name: str | Non
         format_name: Name of the format.
 
     Raises:
-        UnknownFormatError: There is no such exporter, or it writes only whole traces. The hint lists the formats that
-            store single tables.
+        UnknownFormatError: No exporter has this suffix or format name, or the exporter writes only whole traces. The
+            hint lists the formats that store single tables.
     """
     chosen = _find_exporter_by_suffix(path) if format_name is None else exporter(format_name)
     if chosen is not None and chosen.write_table is not None:
@@ -145,7 +145,7 @@ def find_table_exporter_for(path: str | os.PathLike[str], format_name: str | Non
 
 
 def is_exported_file(path: Path) -> bool:
-    """Return whether a built-in exporter or the exporter of a plug-in wrote a file."""
+    """Return whether an exporter of tracekit or of a plug-in wrote a file."""
     return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
 
 
@@ -156,7 +156,7 @@ def _import_built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]
 
 
 def _add_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], entry_point_group: str) -> dict[str, Plugin]:
-    """Return the built-in readers or exporters, and the readers or exporters of plug-ins, by format name."""
+    """Return the built-in readers or exporters and those of plug-ins, by format name."""
     from importlib import metadata
 
     known = dict(built_in)
@@ -170,7 +170,7 @@ def _add_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], entry_point
 
 
 def _load_plugin(kind: type[Plugin], entry_point: EntryPoint) -> Plugin | None:
-    """Import the reader or exporter of an entry point. Warn and return None if it cannot be used."""
+    """Import the reader or exporter of an entry point. Warn and return None if the plug-in cannot be used."""
     no_pandas.allow_pandas()
     try:
         plugin = entry_point.load()
@@ -186,11 +186,11 @@ def _load_plugin(kind: type[Plugin], entry_point: EntryPoint) -> Plugin | None:
     return None
 
 
-def _find_handler(kind: str, format_name: str, handlers: dict[str, Plugin]) -> Plugin:
+def _find_by_format_name(noun: str, format_name: str, by_format_name: dict[str, Plugin]) -> Plugin:
     """Return the reader or exporter of a format, or raise an error that lists the known formats."""
     try:
-        return handlers[format_name]
+        return by_format_name[format_name]
     except KeyError:
         raise UnknownFormatError(
-            f"no {kind} is called {format_name!r}", hint=create_choices_hint(f"{kind}s", handlers, format_name)
+            f"no {noun} is called {format_name!r}", hint=create_choices_hint(f"{noun}s", by_format_name, format_name)
         ) from None

@@ -23,7 +23,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 def is_url(path: object) -> bool:
-    """Return whether a path begins with a scheme, as ``s3://bucket/report.nsys-rep`` does."""
+    """Return whether a path is a URL, which begins with a scheme, such as ``s3://bucket/report.nsys-rep``."""
     return isinstance(path, str) and _URL.match(path) is not None
 
 
@@ -49,14 +49,14 @@ def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.Pa
 
 
 def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
-    """Expand the URL of a folder or pattern into the URLs of its files, sorted. The URL of a file is returned as it is.
+    """Return the sorted URLs of the files in a folder or of the files that match a pattern, or the URL of a file.
 
     Args:
         url: URL of a file, of a folder, or of a pattern such as ``*.gz``.
         suffixes: Suffixes of the files to return for a folder.
 
     Raises:
-        TracekitError: No file matches, there are too many, or the storage cannot be read.
+        TracekitError: No file matches, more than 1,048,576 files match, or the storage cannot be read.
         FileNotFoundError: The file or folder does not exist.
     """
     with _convert_fsspec_errors(url):
@@ -151,7 +151,10 @@ def _open_file_system(url: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _convert_fsspec_errors(url: str) -> Iterator[None]:
-    """Convert errors of fsspec into ``TracekitError``, except ``FileNotFoundError``, and hide secrets in URLs."""
+    """Return a context manager that converts errors of fsspec to ``TracekitError`` and removes secrets from messages.
+
+    ``FileNotFoundError`` is not converted.
+    """
     try:
         yield
     except TracekitError:

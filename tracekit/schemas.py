@@ -75,13 +75,15 @@ class TableSchema:
         columns: The declared columns, in order.
         recorded_by: Commands or functions that record the table, separated by " or ". None if no option is needed.
         optional: Whether an export of a whole trace omits the table by default, because it is large.
-        sources: Maps the name of each source table to a label. The rows of the source tables are concatenated in the
-            order of the mapping. The mapping is empty if the table has at most one source table, which ``source`` of
-            its columns names. With several source tables, ``source`` of a column has one of these forms:
-            ``*.start`` is the column ``start`` of every source table, or null for source tables without this column;
-            ``*.rowid`` numbers the concatenated rows from 1; ``*`` is the label of the source table of the row; and
-            ``TABLE.start`` is the column ``start`` of the source table ``TABLE``, and null for rows of other source
-            tables.
+        sources: Label of each source table, by name, if there are several. Their rows are concatenated in the order of
+            the mapping. Empty if the table has at most one source table, which ``source`` of its columns names.
+
+    With several source tables, ``source`` of a column has one of these forms:
+
+    - ``*.start``: the column ``start`` of every source table, or null for source tables without this column
+    - ``*.rowid``: the number of the row among the concatenated rows, from 1
+    - ``*``: the label of the source table of the row
+    - ``TABLE.start``: the column ``start`` of the source table ``TABLE``, and null for rows of other source tables
     """
 
     name: str
@@ -207,12 +209,12 @@ def add_graph_columns_to_schema(base: TableSchema) -> TableSchema:
 
 
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
-    """Return the Arrow schema of a table or of some of its columns. Field metadata contains units and descriptions."""
+    """Return the Arrow schema of a table, or only of ``columns``. Field metadata contains units and descriptions."""
     return _build_arrow_schema(schema, None if columns is None else tuple(columns))
 
 
 def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> dict[str, pl.DataType]:
-    """Return the polars schema of a table or of some of its columns."""
+    """Return the polars data types of the columns of a table, or only of ``columns``, by column name."""
     import polars as pl
 
     types: dict[str, pl.DataType] = {
@@ -229,12 +231,12 @@ def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> 
 
 
 def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return an Arrow table without rows that has all columns of a schema, or some of them."""
+    """Return an Arrow table without rows that has all columns of a schema, or only ``columns``."""
     return _build_empty_table(schema, None if columns is None else tuple(columns))
 
 
 @functools.cache
-def example_frame(schema: TableSchema) -> pl.DataFrame:
+def create_example_frame(schema: TableSchema) -> pl.DataFrame:
     """Return an example table with one row.
 
     Each value is the first allowed value of its column or, if any value is allowed, 0, False or "".
@@ -253,12 +255,12 @@ def conform(
     *,
     path: str | os.PathLike[str] | None = None,
 ) -> pa.Table:
-    """Cast the columns of a table to their declared types and check them against the declaration.
+    """Return a table whose columns are cast to their declared types and checked against the declaration.
 
     The rows and their order do not change.
 
     Args:
-        data: The table. Columns that are not requested are dropped.
+        data: The table to check. Columns that are not requested are dropped.
         schema: The declaration of the table.
         columns: Names of the requested columns, in the order of the result. If None, all columns are requested in
             declared order.
@@ -285,7 +287,7 @@ def conform(
     return pa.table(arrays, schema=target)
 
 
-def json_schema(schema: TableSchema) -> dict[str, Any]:
+def build_json_schema(schema: TableSchema) -> dict[str, Any]:
     """Return the JSON Schema of one row of a table."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -310,7 +312,7 @@ def _create_example_value(column: Column, dtype: pl.DataType) -> object:
 
 @functools.cache
 def _get_declaration(name: str) -> TableSchema:
-    """Return the declaration of one table."""
+    """Return the cached declaration of a declared table."""
     raw = _load_declaration(name)
     optional = raw.get("optional", False)
     key, columns = tuple(raw["key"]), _parse_columns(raw["columns"])
@@ -338,7 +340,9 @@ def load_tensor_core_rules() -> Mapping[str, Any]:
 
 
 def load_declared_fields(file: str, message: str) -> Mapping[str, tuple[int, str | None]]:
-    """Return the number and the message type, if any, of each field of a protobuf message in ``schemas/proto``.
+    """Return the number and the message type of each field of a protobuf message in ``schemas/proto``, by field name.
+
+    The message type of a field that contains no message is None.
 
     Args:
         file: Name of the schema file, without suffix.
@@ -371,7 +375,7 @@ def _build_arrow_field(column: Column) -> pa.Field:
 
 
 class _ColumnMismatchError(Exception):
-    """A column does not match its declaration. The arguments are the name of the column and the reason."""
+    """A column does not match its declaration. The arguments are the column name and the reason."""
 
 
 def _cast_column(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.ChunkedArray:
@@ -398,8 +402,8 @@ def _cast_to_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
 def _dictionary_encode(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Dictionary-encode a string column with int32 codes.
 
-    A dictionary-encoded column keeps its dictionaries, with their strings and codes cast to the declared types. It is
-    encoded again only if a dictionary has nulls.
+    If the column is already dictionary-encoded, its dictionaries are reused, and codes and strings are cast to the
+    declared types. The column is encoded again only if a dictionary has nulls.
     """
     import pyarrow as pa
 

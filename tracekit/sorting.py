@@ -1,7 +1,7 @@
 """Compute, group and sort large columns block by block, so that only a few blocks are in memory at a time.
 
-Results are arrays that are mapped from temporary files if they are large (``memory.zeros``). ``create_series``
-converts them to polars columns without a copy.
+Large results are arrays that are mapped from temporary files (``memory.allocate_zeros``). ``create_series`` converts
+arrays to polars series without copying them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class SortedRows(NamedTuple):
     """Rows in the order of their keys.
 
     Attributes:
-        order: Row numbers in this order, or None if the rows were in this order already.
-        keys: The keys in this order.
+        order: Row numbers in the order of the keys, or None if the rows were already in this order.
+        keys: The sorted keys.
     """
 
     order: Array | None
@@ -50,7 +50,7 @@ class GroupedRows(NamedTuple):
     """Rows ordered by group. The rows of a group are in their original order.
 
     Attributes:
-        order: Row numbers in this order.
+        order: Row numbers, ordered by group.
         starts: Position in ``order`` of the first row of each group, followed by the number of rows.
     """
 
@@ -59,7 +59,7 @@ class GroupedRows(NamedTuple):
 
 
 def create_series(values: npt.NDArray[Any]) -> pl.Series:
-    """Convert a numpy array of numbers to a polars column without a name.
+    """Convert a NumPy array of numbers to a polars series without a name.
 
     Unlike ``pl.Series`` and ``pa.array``, this function does not import ``numpy.ma``, which would take 10 ms.
     """
@@ -91,12 +91,12 @@ def iterate_row_blocks(rows: int) -> Iterator[slice]:
 
 
 def choose_row_number_type(rows: int) -> np.dtype[Any]:
-    """Return the smallest type of integers that can number the given number of rows."""
+    """Return the integer type for row numbers of a table with ``rows`` rows: uint32 if possible, or int64."""
     return np.dtype(np.uint32 if rows <= _UINT32_ROWS else np.int64)
 
 
 def map_blocks(function: Callable[[slice], Array], rows: int, dtype: np.dtype[Any] | type) -> Array:
-    """Return an array with the results of a function for all blocks of rows."""
+    """Call a function for each block of rows, and return the results as one array."""
     result = memory.allocate_zeros(rows, dtype)
     for block in iterate_row_blocks(rows):
         result[block] = function(block)
@@ -108,19 +108,19 @@ def take(values: Array, rows: Array) -> Array:
     return map_blocks(lambda block: values[rows[block]], len(rows), values.dtype)
 
 
-def group_rows(groups: Callable[[slice], Array], rows: int, count: int) -> GroupedRows:
-    """Order rows by group.
+def group_rows(compute_groups: Callable[[slice], Array], rows: int, group_count: int) -> GroupedRows:
+    """Return rows ordered by group.
 
     Args:
-        groups: Function that returns the number of the group of each row in a block, from 0.
+        compute_groups: Function that returns the group number, from 0, of each row in a block.
         rows: Number of rows.
-        count: Number of groups.
+        group_count: Number of groups.
     """
-    sizes = np.zeros(count, np.int64)
+    sizes = np.zeros(group_count, np.int64)
     for block in iterate_row_blocks(rows):
-        sizes += np.bincount(groups(block), minlength=count)
+        sizes += np.bincount(compute_groups(block), minlength=group_count)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    (order,) = _distribute(groups, rows, starts, [])
+    (order,) = _distribute_to_groups(compute_groups, rows, starts, [])
     return GroupedRows(order, starts)
 
 
@@ -128,8 +128,8 @@ def sort_rows(*keys: Array) -> SortedRows:
     """Sort rows by one or more integer keys in ascending order. Rows with equal keys keep their order.
 
     The rows are first distributed to buckets by their first key. Each bucket is then sorted in memory. If many rows
-    have the same first key, their bucket is larger than ``BLOCK_ROWS``. A few million rows are sorted at once
-    if the memory limit allows it.
+    have the same first key, their bucket is larger than ``BLOCK_ROWS``. Up to ``_ROWS_SORTED_AT_ONCE`` rows are sorted
+    without buckets if the memory limit allows it.
     """
     rows = len(keys[0])
     if is_sorted(*keys):
@@ -146,7 +146,7 @@ def sort_rows(*keys: Array) -> SortedRows:
     for block in iterate_row_blocks(rows):
         sizes += np.bincount(select_bucket(block), minlength=len(sizes))
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    order, *ordered = _distribute(select_bucket, rows, starts, keys)
+    order, *ordered = _distribute_to_groups(select_bucket, rows, starts, keys)
     released = 0
     for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         within = compute_stable_order(*(key[start:stop] for key in ordered))
@@ -159,9 +159,10 @@ def sort_rows(*keys: Array) -> SortedRows:
 
 
 def sort_in_place(values: Array) -> None:
-    """Sort an array of integers.
+    """Sort an array of integers in place.
 
-    Almost ordered integers are sorted fastest by merging. Large arrays are not merged, because merging needs memory.
+    Small arrays are sorted by merging, which is fast for integers that are almost in order. Merging needs additional
+    memory, so large arrays are sorted with the default algorithm of NumPy.
     """
     values.sort(kind=None if memory.is_large(values.nbytes) else "stable")
 
@@ -181,7 +182,7 @@ def compute_stable_order(*keys: Array) -> Array:
 
 
 def _sort_ties(order: Array, keys: Sequence[Array]) -> Array:
-    """Return rows, which are in ascending order of the first key, in the order of all keys."""
+    """Return row numbers in ascending order of all keys, from their order by the first key."""
     key = keys[0][order]
     is_tie = key[1:] == key[:-1]
     is_tied = np.append(is_tie, False) | np.append(False, is_tie)
@@ -202,15 +203,20 @@ def _is_ascending(keys: Sequence[Array]) -> bool:
     if (before > after).any():
         return False
     ties = np.flatnonzero(before == after)
-    return all(_compare_consecutive_pairs(rest, ties))
+    return all(_compare_consecutive_rows(rest, ties))
 
 
-def _compare_consecutive_pairs(keys: Sequence[Array], first: Array) -> Iterator[bool]:
-    """Yield whether rows and the rows after them are in ascending order of each key, if earlier keys are equal."""
+def _compare_consecutive_rows(keys: Sequence[Array], first_rows: Array) -> Iterator[bool]:
+    """Yield for each key whether consecutive rows with equal earlier keys are in ascending order.
+
+    Args:
+        keys: The keys.
+        first_rows: Row number of the first row of each pair.
+    """
     for key in keys:
-        before, after = key[first], key[first + 1]
+        before, after = key[first_rows], key[first_rows + 1]
         yield bool((before <= after).all())
-        first = first[before == after]
+        first_rows = first_rows[before == after]
 
 
 def _argsort_stably(key: Array) -> Array:
@@ -235,9 +241,9 @@ def _argsort_stably(key: Array) -> Array:
 
 
 def _choose_bucket_bounds(key: Array) -> Array:
-    """Return the first values of all buckets but the first one, so that most buckets have at most ``BLOCK_ROWS`` rows.
+    """Return the smallest values of all buckets except the first. Most buckets have at most ``BLOCK_ROWS`` rows.
 
-    They are quantiles of a sample of the values.
+    The bounds are quantiles of a sample of the values.
     """
     buckets = min(-(-2 * len(key) // BLOCK_ROWS), _MAX_BUCKETS)
     step = max(len(key) // (buckets * _SAMPLES_PER_BUCKET), 1)
@@ -245,20 +251,22 @@ def _choose_bucket_bounds(key: Array) -> Array:
     return np.unique(sample[:: max(len(sample) // buckets, 1)])
 
 
-def _distribute(groups: Callable[[slice], Array], rows: int, starts: Numbers, columns: Sequence[Array]) -> list[Array]:
-    """Return the row numbers and the values of some columns, ordered by group.
+def _distribute_to_groups(
+    compute_groups: Callable[[slice], Array], rows: int, starts: Numbers, columns: Sequence[Array]
+) -> list[Array]:
+    """Return arrays of the row numbers and of the values of each column, ordered by group.
 
     Args:
-        groups: Function that returns the number of the group of each row in a block.
+        compute_groups: Function that returns the group number of each row in a block.
         rows: Number of rows.
         starts: Position of the first row of each group in the result, followed by the number of rows.
-        columns: The columns.
+        columns: The columns, in the original order of the rows.
     """
     order = memory.allocate_zeros(rows, choose_row_number_type(rows))
     results = [memory.allocate_zeros(rows, column.dtype) for column in columns]
     free = starts[:-1].copy()
     for block in iterate_row_blocks(rows):
-        group = groups(block)
+        group = compute_groups(block)
         within = np.argsort(group, kind="stable") if group.dtype.itemsize <= _RADIX_BYTES else _argsort_stably(group)
         sizes = np.bincount(group, minlength=len(free))
         targets = np.repeat(free - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(group))

@@ -27,7 +27,7 @@ class Source:
 
     @property
     def head(self) -> bytes:
-        """The first bytes of the file. Empty for a folder, a pipe or a device."""
+        """The first 4,096 bytes of the file. Empty for a folder, a pipe or a device."""
         return self._head_and_state[0]
 
     @property
@@ -74,7 +74,7 @@ class Source:
 
     @contextlib.contextmanager
     def _convert_os_errors(self) -> Iterator[None]:
-        """Return a context manager that converts ``OSError`` into ``TracekitError``."""
+        """Return a context manager that converts ``OSError`` to ``TracekitError``, except ``FileNotFoundError``."""
         try:
             yield
         except PermissionError as e:

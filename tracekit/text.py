@@ -39,7 +39,7 @@ def to_printable(text: str, *, keep: str = "") -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace surrogates, with which Python represents invalid bytes of arguments and paths, by U+FFFD.
+    """Replace surrogates, which represent invalid bytes of arguments and paths in Python, with U+FFFD.
 
     Readers replace invalid bytes of names in captures in the same way. polars and Arrow reject surrogates.
     """

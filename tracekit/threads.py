@@ -22,7 +22,7 @@ MAX_THREADS = 8
 def map_in_order(
     function: Callable[[Job], Result], jobs: Iterable[Job], max_threads: int = MAX_THREADS
 ) -> Iterator[Result]:
-    """Apply a function to each job in several threads and yield the results in the order of the jobs.
+    """Call a function for each job in several threads, and yield the results in the order of the jobs.
 
     At most two results per thread are computed ahead of the caller. A single job runs in the thread of the caller.
 
@@ -99,7 +99,7 @@ class RunningTotals:
 
 
 class EarlierJobError(Exception):
-    """Raised if a job cannot get the totals of the earlier jobs because one of them failed.
+    """A job cannot get the totals of the earlier jobs, because an earlier job failed.
 
     The error of the failed job is raised first.
     """

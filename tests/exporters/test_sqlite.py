@@ -64,7 +64,7 @@ def table_of(name: str, columns: dict[str, list[Any]]) -> pa.Table:
     """A table with some columns, zeros in the others that must not be null, and null in the rest."""
     schema = schemas.table(name)
     height = len(next(iter(columns.values())))
-    example = schemas.example_frame(schema).to_dicts()[0]
+    example = schemas.create_example_frame(schema).to_dicts()[0]
     filled = {c.name: [None if c.nullable else example[c.name]] * height for c in schema.columns} | columns
     return schemas.conform(pl.DataFrame(filled, schema=schemas.polars_schema(schema)).to_arrow(), schema)
 

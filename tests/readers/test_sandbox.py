@@ -20,7 +20,7 @@ PROGRAMS = {
     "tries": tries._PROGRAM,
     "kineto": kineto._PROGRAM,
     "tfevents": tfevents._PROGRAM,
-    "crc32c": crc32c._crc32c_program(),
+    "crc32c": crc32c._build_crc32c_program(),
 }
 ARRAYS = {
     "protobuf": {
@@ -103,7 +103,7 @@ def test_no_function_is_written_twice() -> None:
 
 def test_a_name_that_is_not_defined() -> None:
     with pytest.raises(KeyError, match="CRC_TABLES"):
-        Program((CRC32C,), {}, {}).text()
+        Program((CRC32C,), {}, {}).build_text()
 
 
 def test_unknown_parameters_are_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Read columns of a capture from the cache. Columns that the cache lacks are read from the file and stored."""
+"""Read columns of a capture from the cache, or from the file of the capture if the cache lacks them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ SMALLEST = 16 << 20
 
 
 def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
-    """Open a file as a capture that uses the cache. Files that are small or quick to read are opened without the cache.
+    """Open a file as a capture whose columns are cached.
+
+    Files smaller than ``SMALLEST``, and files in formats that are not in ``FORMATS``, are opened without the cache.
 
     Args:
         path: The file.
@@ -35,8 +37,7 @@ def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture
         open_capture: Function that opens the file without the cache.
 
     Returns:
-        The capture. If the cache has columns of this file, the file is opened only when data is read that the cache
-        lacks.
+        The capture. If the cache has an entry for the file, the file is opened only to read data that the entry lacks.
     """
     if format_name not in FORMATS or not path.is_file() or path.stat().st_size < SMALLEST:
         return open_capture()
@@ -44,23 +45,23 @@ def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture
 
 
 def open_user_cache() -> CacheFolder:
-    """Return the cache folder of the user. Small files are read without importing its module."""
+    """Return the cache folder of the user. The module ``folder`` is imported only when this function is called."""
     from tracekit.cache.folder import CacheFolder
 
     return CacheFolder()
 
 
 class CachedCapture(Capture):
-    """A capture that reads columns from the cache, or reads them from the file and stores them.
+    """A capture that stores the columns that it reads from a file in the cache, and reads them from there later.
 
-    If the digest of the file is unknown, a thread computes it while columns are read. Once reading the file has caused
-    a warning, nothing is stored anymore, so that every later read of the file causes the warning again.
+    If the digest of the file is unknown, a thread computes it while columns are read. After a warning about the file,
+    no more columns are stored. Otherwise, later reads would come from the cache and not repeat the warning.
     """
 
     def __init__(
         self, path: Path, format_name: str, open_capture: Callable[[], Capture], cache: CacheFolder | None = None
     ) -> None:
-        """Open the file, unless its columns are already in the cache.
+        """Open the file, unless the cache has an entry for it.
 
         Raises:
             TracekitError: The file cannot be read, or an environment variable has an invalid value.
@@ -96,7 +97,7 @@ class CachedCapture(Capture):
         return self.count_many([name])[name]
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of rows of several tables."""
+        """Return the number of rows of several tables, by table name."""
         if missing := [name for name in names if name not in self._metadata.counts]:
             with self._watch_for_warnings():
                 self._metadata.counts |= self._open_file().count_many(missing)
@@ -107,7 +108,10 @@ class CachedCapture(Capture):
         return self.read_many({name: columns})[name]
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Return columns of several tables. Columns that the cache lacks are read together and stored."""
+        """Return the requested columns of several tables, by table name.
+
+        Columns that the cache lacks are read together from the file, and then stored.
+        """
         stored = {name: self._read_stored_columns(name, names) for name, names in columns.items()}
         missing = {
             name: [column for column in names if column not in stored[name]]
@@ -125,13 +129,13 @@ class CachedCapture(Capture):
         return self._open_file().count_undecoded()
 
     def launch(self) -> Launch:
-        """Return the rank variables and the host of the profiled program. They are private, so they are not cached."""
+        """Return the rank variables and the host of the profiled program. Private values are not cached."""
         return self._open_file().launch()
 
     def close(self) -> None:
-        """Close the file, store its row counts in the cache, and evict entries that exceed the limit of the cache."""
+        """Store the metadata of the capture in the cache, delete excess entries of the cache, and close the file."""
         if self._metadata.has_changed and (folder := self._find_folder_to_store()):
-            self._cache.store_source(folder, self._path, self._format)
+            self._cache.store_path_and_format(folder, self._path, self._format)
             self._cache.store_metadata(folder, self._metadata.to_json())
             self._cache.delete_excess_entries()
         if self._pool is not None:
@@ -140,7 +144,7 @@ class CachedCapture(Capture):
             self._capture.close()
 
     def _open_file(self) -> Capture:
-        """Return the capture of the file itself, which is opened on first use."""
+        """Return the capture that reads the file without the cache. Open the file if it is not open yet."""
         if self._capture is None:
             with self._watch_for_warnings():
                 self._capture = self._open()
@@ -170,9 +174,9 @@ class CachedCapture(Capture):
             self._metadata = _StoredMetadata.from_json(self._cache.read_metadata(self._folder))
 
     def _find_folder_to_store(self) -> Path | None:
-        """Return the folder in which columns of the file may be stored.
+        """Return the folder in which to store columns of the file, or None if columns must not be stored.
 
-        Return None if the file changed while it was read, or if reading it caused a warning.
+        Columns must not be stored if the file changed while it was read, or if reading it caused a warning.
         """
         if self._has_warned:
             return None
@@ -183,14 +187,14 @@ class CachedCapture(Capture):
         return self._folder
 
     def _read_stored_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, pa.ChunkedArray]:
-        """Return the requested columns of a table that are in the cache, by name."""
+        """Return those of the requested columns of a table that the cache has, by column name."""
         if self._folder is None:
             return {}
         stored = self._cache.read_columns(self._folder, name, columns)
         return stored if {len(values) for values in stored.values()} <= {self._metadata.counts.get(name)} else {}
 
     def _store_columns(self, name: str, columns: pa.Table) -> None:
-        """Store columns of a table in the cache if the table is declared."""
+        """Store columns of a table in the cache. Do nothing if the table is not declared."""
         if not columns.num_columns or name not in schemas.table_names():
             return
         self._metadata.counts[name] = columns.num_rows
@@ -206,7 +210,7 @@ class _StoredMetadata:
         names: Names of the tables that may have rows. None if they are unknown.
         present: Whether a table may have rows, by table name.
         counts: Number of rows, by table name.
-        stored: The metadata that were read from the cache, as a parsed JSON object. Empty if none were stored.
+        stored: The metadata that was read from the cache, as a parsed JSON object. Empty if none was stored.
     """
 
     names: list[str] | None = None
@@ -216,7 +220,7 @@ class _StoredMetadata:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> _StoredMetadata:
-        """Return the metadata in a parsed JSON object. The result has no metadata if the object is damaged."""
+        """Return the metadata from a parsed JSON object, or empty metadata if the object is damaged."""
         names, present, counts = (stored.get(key) for key in ("names", "present", "counts"))
         if not (isinstance(names, list | None) and isinstance(present, dict) and isinstance(counts, dict)):
             return cls()
@@ -242,7 +246,7 @@ class _StoredMetadata:
 
 
 def _combine_columns(stored: Mapping[str, pa.ChunkedArray], read: pa.Table | None) -> pa.Table:
-    """Combine columns from the cache and columns that were read from the file into one table."""
+    """Return a table of the columns from the cache and the columns that were read from the file."""
     import pyarrow as pa
 
     columns = dict(stored) if read is None else {**stored, **dict(zip(read.column_names, read.columns, strict=True))}

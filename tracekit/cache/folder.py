@@ -1,8 +1,8 @@
 """The folder in which columns of captures are cached.
 
-It contains one folder per version of tracekit, and these contain one entry per capture. An entry is a folder of files,
-which are written atomically and never changed. An entry can be deleted while another process reads it, because
-memory-mapped files stay readable.
+The folder has one subfolder per version of tracekit, and each subfolder has one entry per capture. An entry is a folder
+of files that are written atomically. An entry can be deleted while another process reads it, because memory-mapped
+files stay readable.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
         format: Format of the capture.
         bytes: Size of the stored columns in bytes.
         used: Time of the last use in seconds since 1970.
-        is_current: Whether this version of tracekit stored the columns, so that it can use them.
+        is_current: Whether this version of tracekit stored the columns. Other versions cannot use them.
     """
 
     folder: Path
@@ -66,11 +66,11 @@ class CacheFolder:
 
     Attributes:
         root: The folder. It is created when something is stored.
-        limit: Maximum size in bytes. The least recently used entries are deleted if they exceed it.
+        limit: Maximum size of all entries in bytes. If they exceed it, the least recently used entries are deleted.
     """
 
     def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
-        """Choose the folder and the limit of the cache.
+        """Choose the folder and the size limit of the cache.
 
         Args:
             root: The folder. If None, ``TRACEKIT_CACHE_DIR`` or the cache folder of the user is used.
@@ -85,7 +85,7 @@ class CacheFolder:
         self._current = self._versions / compute_reader_version()
 
     def read_stored_digest(self, path: Path) -> str | None:
-        """Return the digest that is stored for a file. Return None if there is none or the file has changed since."""
+        """Return the stored digest of a file. Return None if no digest is stored or the file has changed since then."""
         try:
             status = FileStatus.from_path(path)
             known = json.loads((self._build_digest_path(path)).read_text("utf-8"))
@@ -95,7 +95,10 @@ class CacheFolder:
         return str(known["digest"]) if is_same and "digest" in known else None
 
     def compute_digest(self, path: Path) -> str | None:
-        """Compute the digest of a file and store it. Return None if the file is being changed or cannot be read."""
+        """Return the digest of a file, or None if the file changes while it is read or cannot be read.
+
+        The digest is stored, unless the file was changed so recently that another change might go unnoticed.
+        """
         with contextlib.suppress(OSError):
             status = FileStatus.from_path(path)
             is_settled = status.is_settled
@@ -108,7 +111,7 @@ class CacheFolder:
         return None
 
     def may_have_entry(self, path: Path, format_name: str) -> bool:
-        """Return whether the cache has an entry for a capture of the same size and format."""
+        """Return whether the cache has an entry for any file with the size of ``path`` and the same format."""
         with contextlib.suppress(OSError):
             size = path.stat().st_size
             return any(self._current.glob(f"{format_name}-{size}-*"))
@@ -119,12 +122,12 @@ class CacheFolder:
         return self._current / f"{format_name}-{path.stat().st_size}-{digest}"
 
     def mark_used(self, folder: Path) -> None:
-        """Record that an entry was used now."""
+        """Set the time of the last use of an entry to the current time."""
         with contextlib.suppress(OSError):
             os.utime(folder)
 
     def read_metadata(self, folder: Path) -> dict[str, Any]:
-        """Return the metadata that is stored in an entry, or an empty mapping if there are none."""
+        """Return the metadata that is stored in an entry, or an empty dictionary if none is stored."""
         try:
             metadata = json.loads((folder / _METADATA).read_text("utf-8"))
         except (OSError, ValueError):
@@ -132,11 +135,11 @@ class CacheFolder:
         return metadata if isinstance(metadata, dict) else {}
 
     def store_metadata(self, folder: Path, metadata: dict[str, Any]) -> None:
-        """Store metadata of a capture in its entry, as JSON."""
+        """Store the metadata of a capture as JSON in the entry of the capture."""
         self._write_file(folder / _METADATA, lambda new: new.write_text(json.dumps(metadata), "utf-8"))
 
     def read_columns(self, folder: Path, table: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Return the requested columns that an entry contains, by name. They are memory-mapped, not copied."""
+        """Return those of the requested columns that an entry contains, by name. The columns are memory-mapped."""
         import pyarrow as pa
 
         chunked: dict[str, pa.ChunkedArray] = {}
@@ -147,19 +150,19 @@ class CacheFolder:
         return chunked
 
     def store_columns(self, folder: Path, table: str, columns: pa.Table) -> None:
-        """Store columns of a table in one file of an entry. Do nothing if there is too little space for them."""
+        """Store columns of a table in one file of an entry. Do nothing if there is too little space."""
         if self._has_space(columns.nbytes):
             key = hashlib.sha256(" ".join(columns.column_names).encode()).hexdigest()[:_DIGITS]
             self._write_file(folder / f"{table}.{key}{_COLUMNS_SUFFIX}", lambda new: _write_columns(columns, new))
 
-    def store_source(self, folder: Path, path: Path, format_name: str) -> None:
-        """Store the path and the format of the capture of an entry, unless they are already stored."""
+    def store_path_and_format(self, folder: Path, path: Path, format_name: str) -> None:
+        """Store the path and the format of a capture in its entry, unless they are already stored."""
         if not (folder / _SOURCE).exists():
             text = json.dumps({"path": str(path.resolve()), "format": format_name})
             self._write_file(folder / _SOURCE, lambda new: new.write_text(text, "utf-8"))
 
-    def entries(self) -> list[Entry]:
-        """Return the entries of all versions of tracekit, the most recently used one first."""
+    def list_entries(self) -> list[Entry]:
+        """Return the entries of all versions of tracekit, in descending order of the time of their last use."""
         entries = [
             entry for folder in _list_subfolders(self._versions) for entry in self._list_entries_of_version(folder)
         ]
@@ -168,14 +171,14 @@ class CacheFolder:
     def delete_excess_entries(self) -> None:
         """Delete the least recently used entries until the size of the cache is within its limit."""
         total = 0
-        for entry in self.entries():
+        for entry in self.list_entries():
             total += entry.bytes
             if total > self.limit:
                 shutil.rmtree(entry.folder, ignore_errors=True)
 
     def delete_entries(self) -> list[Entry]:
-        """Delete all entries, and return them."""
-        entries = self.entries()
+        """Delete all entries and digests, and return the deleted entries."""
+        entries = self.list_entries()
         shutil.rmtree(self._versions, ignore_errors=True)
         shutil.rmtree(self.root / _KNOWN, ignore_errors=True)
         return entries
@@ -185,7 +188,7 @@ class CacheFolder:
         return self.root / _KNOWN / f"{hash_path(path)}.json"
 
     def _has_space(self, size: int) -> bool:
-        """Return whether ``size`` bytes are within the limit of the cache and leave enough free space on the disk."""
+        """Return whether ``size`` bytes are within the limit of the cache and leave 5 % of the disk free."""
         try:
             self.root.mkdir(_MODE, parents=True, exist_ok=True)
             disk = shutil.disk_usage(self.root)
@@ -193,13 +196,13 @@ class CacheFolder:
             return False
         return size <= self.limit and disk.free - size > disk.total // _FREE_SHARE
 
-    def _write_file(self, target: Path, write: Callable[[Path], object]) -> None:
+    def _write_file(self, target: Path, write_content: Callable[[Path], object]) -> None:
         """Write a file of the cache atomically. Errors of the operating system are ignored."""
         with contextlib.suppress(OSError):
             self.root.mkdir(_MODE, parents=True, exist_ok=True)
             with create_workspace(self.root) as temporary:
                 new = temporary / "new"
-                write(new)
+                write_content(new)
                 _flush_to_disk(new)
                 target.parent.mkdir(_MODE, parents=True, exist_ok=True)
                 new.replace(target)
@@ -216,7 +219,7 @@ class CacheFolder:
 
 
 def _read_size_limit() -> int:
-    """Return the limit in bytes from the variable ``TRACEKIT_CACHE_SIZE``, or the default if it is not set."""
+    """Return the size limit of the cache in bytes: ``TRACEKIT_CACHE_SIZE`` if that variable is set, or the default."""
     text = os.environ.get(LIMIT, "")
     if text and not (text.isascii() and text.isdecimal()):
         raise TracekitError(
@@ -226,7 +229,7 @@ def _read_size_limit() -> int:
 
 
 def _write_columns(columns: pa.Table, path: Path) -> None:
-    """Write columns as an Arrow IPC stream, in which each record batch may have its own dictionaries."""
+    """Write columns to a file as an Arrow IPC stream, in which each record batch may have different dictionaries."""
     import pyarrow as pa
 
     written = 0
@@ -240,7 +243,7 @@ def _write_columns(columns: pa.Table, path: Path) -> None:
 
 
 def _map_columns(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Memory-map a file and return the requested columns that it contains, without copying them."""
+    """Memory-map a file of stored columns, and return those of the requested columns that the file contains."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(memory.map_file_into_memory(path.open("rb"))) as stream:
@@ -255,7 +258,7 @@ def _flush_to_disk(path: Path) -> None:
 
 
 def _list_subfolders(parent: Path) -> Iterable[Path]:
-    """Return the subfolders of a folder, sorted. The result is empty if the folder does not exist."""
+    """Return the sorted subfolders of a folder. The result is empty if the folder cannot be read."""
     try:
         return sorted(path for path in parent.iterdir() if path.is_dir())
     except OSError:

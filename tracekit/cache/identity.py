@@ -21,7 +21,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 class FileStatus(NamedTuple):
-    """The metadata of a file in its file system. Any change of the content changes at least ``changed_ns``.
+    """The status of a file in its file system. Every change of the content changes at least ``changed_ns``.
 
     Attributes:
         device: Number of the device that contains the file.
@@ -49,7 +49,7 @@ class FileStatus(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the last change is old enough that any later change would change this status."""
+        """Whether the last change is so old that the next change is certain to have a different timestamp."""
         return 0 <= max(self.modified_ns, self.changed_ns) < time.time_ns() - SETTLED_NS
 
     def to_list(self) -> list[int]:
@@ -58,7 +58,9 @@ class FileStatus(NamedTuple):
 
 
 def compute_content_digest(path: Path) -> str | None:
-    """Return the first 32 hexadecimal digits of the SHA-256 digest of a file, or None if the file changes meanwhile.
+    """Return the first 32 hexadecimal digits of the SHA-256 digest of a file.
+
+    Return None if the file changes while it is read.
 
     Raises:
         OSError: The file cannot be read.
@@ -71,9 +73,9 @@ def compute_content_digest(path: Path) -> str | None:
 
 @functools.cache
 def compute_reader_version() -> str:
-    """Return a string that identifies this version of tracekit and changes with every change of its files.
+    """Return a string that identifies this version of tracekit and changes whenever one of its files changes.
 
-    The string depends on the files so that a checkout that is being edited ignores columns that older code stored.
+    If the code of a checkout is edited, columns that the earlier code stored are therefore not used.
     """
     digest = hashlib.sha256()
     for root in (_PACKAGE, schemas.FOLDER):

@@ -1,4 +1,4 @@
-"""Read from the environment whether the cache is used."""
+"""Determine from an environment variable whether the cache is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SWITCH = "TRACEKIT_CACHE"
 
 
 def is_enabled(*, default: bool) -> bool:
-    """Return whether the environment variable ``TRACEKIT_CACHE`` is ``on``. If it is not set, return the default.
+    """Return whether to use the cache: the environment variable ``TRACEKIT_CACHE`` if set, and otherwise the default.
 
     Raises:
         TracekitError: The variable is neither ``on`` nor ``off``.

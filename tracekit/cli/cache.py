@@ -29,7 +29,7 @@ def cache_command(*, clear: bool, printing: Printing) -> None:
     from tracekit.cache import CacheFolder
 
     cache = CacheFolder()
-    entries = cache.delete_entries() if clear else cache.entries()
+    entries = cache.delete_entries() if clear else cache.list_entries()
     columns = {"capture": pl.String, "format": pl.String, "bytes": pl.Int64, "used": pl.String, "current": pl.Boolean}
     with printing.open_output_page() as page:
         printing.print_frame(

@@ -40,7 +40,7 @@ def schema_command(*, table: str | None, correlated: bool, ops: bool, printing: 
     with printing.open_output_page() as page:
         if printing.style == "json":
             page.print_json(
-                schemas.json_schema(find_schema(table)) if table else _build_json_schemas(find_schema), indent=2
+                schemas.build_json_schema(find_schema(table)) if table else _build_json_schemas(find_schema), indent=2
             )
         else:
             printing.print_frame(
@@ -54,7 +54,7 @@ def _build_json_schemas(find_schema: SchemaLookup) -> dict[str, Any]:
     """Return one JSON Schema document that defines the rows of all tables under ``$defs``."""
     from tracekit import schemas
 
-    definitions = {name: schemas.json_schema(find_schema(name)) for name in schemas.table_names()}
+    definitions = {name: schemas.build_json_schema(find_schema(name)) for name in schemas.table_names()}
     first = next(iter(definitions.values()))
     return {"$schema": first["$schema"], "$id": f"tracekit:tables:v{schemas.SCHEMA_VERSION}", "$defs": definitions}
 

@@ -234,7 +234,9 @@ class TraceView:
         """Read and cache the columns that a function will use, in one pass over the file if its format allows."""
         from tracekit.core.reads import find_read_columns
 
-        self.prefetch(find_read_columns(compute, lambda table: schemas.example_frame(self.schema(table)), key=key))
+        self.prefetch(
+            find_read_columns(compute, lambda table: schemas.create_example_frame(self.schema(table)), key=key)
+        )
 
     def _list_column_names(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)

@@ -1,4 +1,4 @@
-"""Draw bar charts of utilization, iterations and their time, idle causes, ops, kernels, API calls and memory copies."""
+"""Draw bar charts of GPU utilization, iterations, idle causes, ops, kernels, API calls and memory copies."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ CAUSE_COLORS = {
 
 
 def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the utilization of each GPU.
+    """Draw the utilization of each GPU as a horizontal bar.
 
     Args:
-        devices: The columns ``device_id``, ``name``, ``busy_ns``, ``total_ns`` and ``percent``.
+        devices: One row per GPU, with the columns ``device_id``, ``name``, ``busy_ns``, ``total_ns`` and ``percent``.
         dark: Whether to use the dark template.
     """
     rows = devices.rows(named=True)
@@ -85,10 +85,10 @@ def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure
 
 
 def draw_time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw how the time of iterations is divided into parts, such as Tensor Core kernels and I/O, as one stacked bar.
+    """Draw the time of iterations by part, such as Tensor Core kernels and I/O, as one stacked bar.
 
     Args:
-        parts: The columns ``part``, ``time_ns`` and ``percent``.
+        parts: One row per part, with the columns ``part``, ``time_ns`` and ``percent``.
         dark: Whether to use the dark template.
     """
     bars = [
@@ -110,10 +110,10 @@ def draw_time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the summed durations of kernels, CUDA graphs and memory operations.
+    """Draw the total durations of kernels, CUDA graphs and memory operations as horizontal bars.
 
     Args:
-        kinds: The columns ``kind``, ``time_ns`` and ``count``.
+        kinds: One row per kind of activity, with the columns ``kind``, ``time_ns`` and ``count``.
         dark: Whether to use the dark template.
     """
     rows = [r for r in kinds.rows(named=True) if r["kind"] != "graph" or r["count"]]
@@ -140,14 +140,15 @@ def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
-    """Draw the duration of iterations as stacked bars of parts, such as Tensor Core kernels and I/O.
+    """Draw the duration of each iteration as a bar that is divided into parts, such as Tensor Core kernels and I/O.
 
-    Bars of iterations that are not aggregated are hatched in gray and not divided into parts.
+    If there are many iterations, a bar shows the mean of several iterations. Bars of iterations that are not aggregated
+    are hatched in gray and not divided into parts.
 
     Args:
         bins: One row per bar: ``first`` and ``last`` (numbers of the iterations that the bar shows), ``duration_ns``,
             ``is_aggregated``, and a column with the time of each part in ns.
-        columns: Name of the column of ``bins`` for each part, by name of the part.
+        columns: Name of the column of ``bins`` with the time of each part, by name of the part.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(bins["duration_ns"])
@@ -202,11 +203,11 @@ def _format_iteration_range(first: int, last: int) -> str:
 
 
 def draw_top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the ops with the longest time as horizontal bars.
+    """Draw the GPU time or CPU time of ops as horizontal bars.
 
     Args:
         ops: Rows of the table ``ops``, longest first.
-        metric: Name of the column with the time in ns.
+        metric: Name of the column to draw: ``gpu_time_ns`` or ``cpu_time_ns``.
         dark: Whether to use the dark template.
     """
     rows = ops.rows(named=True)
@@ -229,20 +230,21 @@ def draw_top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figur
 
 
 def draw_top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the kernels with the longest total time as horizontal bars.
+    """Draw the total GPU time of kernels as horizontal bars.
 
     Args:
-        kernels: The columns ``name``, ``time_ns``, ``count`` and ``percent``, longest first.
+        kernels: One row per kernel name, longest first, with the columns ``name``, ``time_ns``, ``count`` and
+            ``percent``.
         dark: Whether to use the dark template.
     """
     return _draw_bars_by_name(kernels, "launches", dark=dark, title="Kernels by GPU time", x_title="GPU time")
 
 
 def draw_api_calls(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the API functions with the longest total time as horizontal bars.
+    """Draw the total time of the calls of CUDA API functions as horizontal bars.
 
     Args:
-        calls: The columns ``name``, ``time_ns``, ``count`` and ``percent``, longest first.
+        calls: One row per function, longest first, with the columns ``name``, ``time_ns``, ``count`` and ``percent``.
         dark: Whether to use the dark template.
     """
     return _draw_bars_by_name(calls, "calls", dark=dark, title="CUDA API calls by time", x_title="Time in calls")
@@ -265,14 +267,14 @@ def _draw_bars_by_name(rows: pl.DataFrame, count_noun: str, *, dark: bool, title
 def _draw_horizontal_bars(
     labels: Sequence[str],
     times: Sequence[int],
-    hover: Sequence[str],
+    hover_texts: Sequence[str],
     colors: Sequence[str],
     *,
     dark: bool,
     title: str,
     x_title: str,
 ) -> Figure:
-    """Draw one horizontal bar per row, the first row at the top."""
+    """Draw one horizontal bar per label, with the first label at the top. Times are in ns."""
     factor, unit = choose_time_unit(times)
     positions = list(range(len(labels)))
     bars = import_graph_objects().Bar(
@@ -280,7 +282,7 @@ def _draw_horizontal_bars(
         x=[t / factor for t in times],
         orientation="h",
         marker_color=list(colors),
-        customdata=list(hover),
+        customdata=list(hover_texts),
         hovertemplate=_HOVER,
     )
     height = 110 + _ROW_PIXELS * len(labels)
@@ -290,10 +292,10 @@ def _draw_horizontal_bars(
 
 
 def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the bytes and, next to them, the time of each kind of memory copy and of memory sets.
+    """Draw two bar charts: the bytes and the time of memory sets and of each kind of memory copy.
 
     Args:
-        kinds: The columns ``name``, ``time_ns``, ``count`` and ``bytes``.
+        kinds: One row per kind of operation, with the columns ``name``, ``time_ns``, ``count`` and ``bytes``.
         dark: Whether to use the dark template.
     """
     rows = kinds.rows(named=True)
@@ -332,7 +334,7 @@ def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the idle time of each GPU by cause.
+    """Draw the idle time of each GPU as a bar that is divided by cause.
 
     Args:
         idle_times: Rows of the rule ``gpu_idle_causes``.

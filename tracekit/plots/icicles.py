@@ -36,12 +36,12 @@ _PATH_LENGTH = 300
 
 
 def draw_group_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of groups and ops, colored by direction.
+    """Draw the tree of groups and ops as an icicle chart, colored by direction (forward or backward).
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``direction``,
             ``op_id``, ``count`` (number of calls), ``value``, and ``own`` (width that the children do not fill).
-        metric: Metric of the columns ``value`` and ``own``, a key of ``METRIC_NAMES``.
+        metric: Metric of the columns ``value`` and ``own``: a key of ``METRIC_NAMES``.
         dark: Whether to use the dark template.
     """
     names = [op or name or "All ops" for op, name in zip(nodes["op_id"], nodes["name"], strict=True)]
@@ -54,12 +54,12 @@ def draw_group_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> 
 
 
 def draw_nvtx_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of NVTX range paths, colored by level.
+    """Draw the tree of NVTX range paths as an icicle chart, colored by level.
 
     Args:
-        nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``count`` (number
-            of ranges), ``value``, and ``own`` (width that the children do not fill).
-        metric: Metric of the columns ``value`` and ``own``, a key of ``METRIC_NAMES``.
+        nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``direction``
+            (null), ``count`` (number of ranges), ``value``, and ``own`` (width that the children do not fill).
+        metric: Metric of the columns ``value`` and ``own``: a key of ``METRIC_NAMES``.
         dark: Whether to use the dark template.
     """
     names = [name or "All ranges" for name in nodes["name"]]
@@ -69,7 +69,7 @@ def draw_nvtx_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> F
 
 
 def draw_call_stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of call stacks, colored by module.
+    """Draw the tree of call stacks as an icicle chart, colored by module.
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for the root), ``name``, ``module``, ``value``
@@ -133,7 +133,7 @@ def _draw_icicle(
     nodes: pl.DataFrame,
     names: list[str],
     colors: list[str],
-    hover: list[str],
+    hover_texts: list[str],
     *,
     dark: bool,
     title: str,
@@ -146,7 +146,7 @@ def _draw_icicle(
         nodes: The columns ``node``, ``parent`` and ``own``.
         names: Name of each node.
         colors: Color of each node.
-        hover: Hover text of each node.
+        hover_texts: Hover text of each node.
         dark: Whether to use the dark template.
         title: Title of the figure.
         height: Height of the figure in pixels.
@@ -160,7 +160,7 @@ def _draw_icicle(
         branchvalues="remainder",
         maxdepth=levels,
         sort=True,
-        customdata=hover,
+        customdata=hover_texts,
         hovertemplate="%{customdata}<extra></extra>",
         marker={"colors": colors, "line": {"width": 1}},
         leaf={"opacity": 1},

@@ -1,7 +1,7 @@
 """Format names and numbers for figures.
 
 plotly interprets a subset of HTML in labels and hover texts, and text between dollar signs as TeX. Names are escaped,
-so that they are displayed as they are.
+so that plotly displays them as text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 
 def escape_markup(text: str) -> str:
-    """Escape control characters, and characters that plotly would interpret as markup."""
+    """Return a text in which control characters, and characters that plotly would interpret, are escaped."""
     return to_printable(text).translate(_ESCAPES)
 
 
@@ -58,7 +58,7 @@ def _extract_function_name(signature: str) -> str:
 
 
 def format_hover_name(name: str | None) -> str:
-    """Return a name for a hover text, escaped and with line breaks. Names of over 1,200 characters are shortened."""
+    """Return a name for a hover text, escaped and with line breaks. Names over 1,200 characters are shortened."""
     if not name:
         return "unknown"
     text = shorten_middle(to_printable(name), HOVER_LENGTH)
@@ -71,14 +71,14 @@ def format_integer(value: int) -> str:
 
 
 def format_nanoseconds(value: int) -> str:
-    """Format a duration in ns with thousands separators, followed by its value in a larger unit in brackets."""
+    """Format a duration in ns with thousands separators, followed by its value in a larger unit in parentheses."""
     factor, unit = choose_time_unit([value])
     exact = f"{value:,} ns"
     return exact if factor == 1 else f"{exact} ({value / factor:,.3f} {unit})"
 
 
 def format_bytes(value: int) -> str:
-    """Format a number of bytes with thousands separators, followed by its value in a larger unit in brackets."""
+    """Format a number of bytes with thousands separators, followed by its value in a larger unit in parentheses."""
     factor, unit = choose_byte_unit([value])
     exact = f"{value:,} bytes"
     return exact if factor == 1 else f"{exact} ({value / factor:,.2f} {unit})"
@@ -87,8 +87,8 @@ def format_bytes(value: int) -> str:
 def choose_time_unit(durations_ns: Iterable[int]) -> tuple[int, str]:
     """Return a suitable unit for displaying durations in ns: the number of ns in the unit, and its name.
 
-    It is the largest unit that is not longer than the longest duration. Minutes, hours and days are used only if the
-    longest duration is at least two of them.
+    The result is the largest unit that does not exceed the longest duration. Minutes, hours and days are used only if
+    the longest duration is at least two of these units.
     """
     longest = max(durations_ns, default=0)
     long_unit = next(((ns, name) for ns, name in _UNITS if longest >= 2 * ns), None)

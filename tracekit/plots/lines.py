@@ -23,10 +23,10 @@ _HOVER = "%{customdata}<extra></extra>"
 
 
 def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the percentage of each time bin during which each GPU was busy, with one line per GPU.
+    """Draw the utilization of GPUs over time, in percent of each time bin, with one line per GPU.
 
     Args:
-        bins: The columns ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
+        bins: One row per GPU and time bin, with the columns ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(bins["end_ns"])
@@ -63,7 +63,8 @@ def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the memory in use over time, with one line per device and kind of memory.
 
     Args:
-        changes: The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
+        changes: One row per change of the memory in use, in order of time, with the columns ``timestamp_ns``,
+            ``device_id``, ``memory_kind`` and ``used_bytes``.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(changes["timestamp_ns"])
@@ -90,7 +91,8 @@ def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw GPU metrics over time, with one line per GPU and metric.
 
     Args:
-        samples: The columns ``timestamp_ns``, ``device_id``, ``metric`` and ``value``, in order of time.
+        samples: One row per sample of a metric, in order of time, with the columns ``timestamp_ns``, ``device_id``,
+            ``metric`` and ``value``.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(samples["timestamp_ns"])
@@ -114,15 +116,15 @@ def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_yaxes(rangemode="tozero")
 
 
-def _draw_line(x: list[float], y: list[Any], hover: list[str], name: str, style_index: int) -> Any:
+def _draw_line(x_values: list[float], y_values: list[Any], hover_texts: list[str], name: str, style_index: int) -> Any:
     color = COLORS[style_index % len(COLORS)]
     dash = ("solid", "dash", "dot", "dashdot")[style_index // len(COLORS) % 4]
     return import_graph_objects().Scatter(
-        x=x,
-        y=y,
+        x=x_values,
+        y=y_values,
         mode="lines",
         name=name,
         line={"color": color, "width": 1.5, "dash": dash},
-        customdata=hover,
+        customdata=hover_texts,
         hovertemplate=_HOVER,
     )

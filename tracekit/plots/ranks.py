@@ -1,4 +1,4 @@
-"""Draw figures that compare the ranks of a job: their GPU time, their waiting times and their iterations."""
+"""Draw figures that compare the GPU times, waiting times and iterations of the ranks of a job."""
 
 from __future__ import annotations
 
@@ -27,23 +27,21 @@ _WAITS = {"wait_ns": ("Waiting", PART_COLORS["io"]), "transfer_ns": ("Transfer",
 
 
 def draw_gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the time that each GPU spends in computation, communication and memory operations, and its idle time.
-
-    There is one stacked bar per rank and GPU.
+    """Draw one stacked bar per rank and GPU, of computation, communication, memory operations and idle time.
 
     Args:
         rows: The table ``gpu_time`` of the recipe ``gpu_time_sum``.
         dark: Whether to use the dark template.
     """
     ranks = _format_gpu_labels(rows)
-    bars = [_draw_time_bars(rows, ranks, column, *part, percent_of="total_ns") for column, part in _PARTS.items()]
+    bars = [_draw_time_bars(rows, ranks, column, *part, total_column="total_ns") for column, part in _PARTS.items()]
     return _draw_stacked_bars(
         bars, ranks, dark=dark, title="Time of the GPUs of each rank", x_title="Share of the time (%)"
     )
 
 
 def _format_gpu_labels(rows: pl.DataFrame) -> list[str]:
-    """Return the label of each row, which contains the GPU and, if there are several ranks, the rank."""
+    """Return a label for each row, with the GPU and, if there are several ranks, the rank."""
     names = rows.select(
         pl.format("GPU {}", "device_id"), pl.format("rank {}, GPU {}", "rank", "device_id").alias("both")
     )
@@ -73,7 +71,7 @@ def _draw_time_bars(
     name: str,
     color: str,
     *,
-    percent_of: str = "",
+    total_column: str = "",
     ns_per_unit: int = 1,
 ) -> Any:
     """Return a plotly trace with one horizontal bar per row, whose length is a time.
@@ -84,15 +82,15 @@ def _draw_time_bars(
         column: Name of the column with the times.
         name: Name of the times in the legend.
         color: Color of the bars.
-        percent_of: Name of a column. If it is not empty, times are drawn in per cent of the value in this column.
-        ns_per_unit: Number of ns in the unit of the axis, if times are not drawn in per cent.
+        total_column: Name of a column. If not empty, times are drawn in percent of the values of this column.
+        ns_per_unit: Number of ns in the unit of the axis, if times are not drawn in percent.
     """
-    totals = rows[percent_of].to_list() if percent_of else [None] * rows.height
+    totals = rows[total_column].to_list() if total_column else [None] * rows.height
     shares = [
         100 * time / total if total else time / ns_per_unit for time, total in zip(rows[column], totals, strict=True)
     ]
     hover = [
-        f"{rank}<br>{name}: {format_nanoseconds(time)}{f', {share:.2f}%' if percent_of else ''}"
+        f"{rank}<br>{name}: {format_nanoseconds(time)}{f', {share:.2f}%' if total_column else ''}"
         for rank, time, share in zip(row_labels, rows[column], shares, strict=True)
     ]
     return import_graph_objects().Bar(

@@ -35,13 +35,13 @@ _OF_RANKS = {
     "stragglers": ranks.draw_stragglers,
     "arrivals": ranks.draw_arrivals,
 }
-"""The functions that draw tables with the same names."""
+"""Function that draws the figure of a recipe table, by name of the table."""
 _POINTS = 2000
 _INDEX = "__index_level_0__"
 
 
 def draw_recipe_figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
-    """Draw the figures of a recipe.
+    """Draw and return the figures of a recipe.
 
     Args:
         tables: The tables of the recipe by name.
@@ -182,7 +182,9 @@ _SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "star")
 
 
 def _reduce_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
-    """Return all occurrences or, if there are many, the shortest and the longest of each group of consecutive ones.
+    """Return all occurrences or, if there are over 2,000, the extremes of each group of consecutive occurrences.
+
+    The extremes of a group are its shortest and its longest occurrence.
 
     Returns:
         The columns ``nth``, ``start`` and ``duration``.
@@ -245,7 +247,7 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
 
 
 def _format_time_origin(rank_count: int) -> str:
-    """Return the label of the origin of the time axis, which depends on whether there are several ranks."""
+    """Return how axis titles name the origin of time, which is the start of one capture or of the first capture."""
     return "the first capture" if rank_count > 1 else "the start of the capture"
 
 
@@ -253,7 +255,7 @@ _VALUE_NAMES = {"Kernel": "Kernels", "All": "All kernels", "Compute": "Kernels o
 
 
 def _compute_bin_edges(starts: list[int]) -> list[int]:
-    """Return the edges of bins of equal duration, given their start times."""
+    """Return the edges of bins of equal duration from their start times."""
     return [*starts, 2 * starts[-1] - starts[-2]] if len(starts) > 1 else [*starts, starts[0] + 1]
 
 
@@ -261,7 +263,7 @@ def draw_histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw histograms of the durations of the kernels with the largest total time, over all ranks.
 
     Args:
-        durations: The columns ``Duration`` and ``Name``.
+        durations: One row per kernel, with the columns ``Duration`` (in ns) and ``Name``.
         dark: Whether to use the dark template.
     """
     totals = durations.group_by("Name").agg(pl.col("Duration").sum()).sort("Duration", "Name", descending=[True, False])
@@ -301,7 +303,7 @@ def _draw_histogram_line(counts: pl.DataFrame, kernel_name: str, color_index: in
 
 
 def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw which percentages of the time of each kernel overlap communication and computation.
+    """Draw what percentages of the time of each kernel overlap with communication and with computation.
 
     Args:
         grouped: The table ``grouped_trace`` of a recipe.
@@ -332,7 +334,7 @@ def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _set_row_labels(figure: Figure, labels: list[str]) -> Figure:
-    """Set the labels of the rows of a figure, starting with row 0. Rows with equal labels stay separate."""
+    """Label the rows of a figure, starting with row 0, and return the figure. Rows with equal labels stay separate."""
     return figure.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
 
 

@@ -28,7 +28,7 @@ def select_drawable_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the FLOP/s and the FLOP per byte of DRAM traffic of each kernel, together with the highest roofline.
+    """Draw the FLOP/s of kernels over their FLOP per byte of DRAM traffic, together with the highest roofline.
 
     Args:
         rows: Rows of the report ``ncu_roofline``.
@@ -68,7 +68,7 @@ def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
 def _draw_roof_line(rows: pl.DataFrame) -> object:
     """Return the plotly trace of the highest roofline of the kernels.
 
-    Left of its ridge point, the roofline is the bandwidth of DRAM. Right of it, the roofline is the peak FLOP/s.
+    Left of the ridge point, the bandwidth of DRAM limits the FLOP/s. Right of this point, the peak FLOP/s is the limit.
     """
     math, memory = float(rows["Peak GFLOP/s"].max()), float(rows["Peak GB/s"].max())  # type: ignore[arg-type]
     ridge = math / memory

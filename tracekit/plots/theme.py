@@ -106,7 +106,7 @@ def create_figure(
     y_title: str | None = None,
     height: int | None = None,
 ) -> Figure:
-    """Create a figure in the light or dark template, with titles.
+    """Create a figure with titles, in the light or dark template.
 
     Args:
         traces: The plotly traces of the figure.
@@ -165,7 +165,7 @@ def choose_text_color(background: str) -> str:
 
 @functools.cache
 def build_plotly_template(*, dark: bool) -> Any:
-    """Return the light or the dark template."""
+    """Return the light or dark plotly template for figures."""
     colors = DARK if dark else LIGHT
     axis = {
         "gridcolor": colors.grid,

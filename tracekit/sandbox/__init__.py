@@ -32,7 +32,7 @@ class Sandbox:
     """An instance of a WebAssembly program with separate memory. Only one thread at a time may use it.
 
     Attributes:
-        memory: All bytes of the memory.
+        memory: The memory of the program, as a NumPy array of bytes.
     """
 
     def __init__(self, program: Program, size: int, out_of_bounds: Callable[[], Exception]) -> None:
@@ -60,8 +60,8 @@ class Sandbox:
 
         Args:
             function: Name of the function.
-            **parameters: Parameters of the function. Omitted parameters are 0. If all of them are omitted, they keep
-                the values that they had after the last call.
+            **parameters: Parameters of the function. Omitted parameters are 0. If all parameters are omitted, the
+                function gets the values that the parameters had at the end of the last call.
         """
         if parameters:
             names = self._names[function]
@@ -74,7 +74,7 @@ class Sandbox:
             raise self._out_of_bounds() from e
 
     def parameter(self, function: str, name: str) -> int:
-        """Return the value of a parameter after a function was called. Functions may change their parameters."""
+        """Return the value that a parameter of a function has after a call. Functions may change their parameters."""
         return int(self._parameters[self._names[function].index(name)])
 
     def bytes(self, offset: int, size: int) -> Bytes:
@@ -107,7 +107,7 @@ class _ArrayInterface:
 
 
 def _allocate_memory(program: Program, pages: int) -> tuple[_CompiledProgram, wasmtime.Store, wasmtime.Memory]:
-    """Compile a program, allocate memory for it, and return the code, the store and the memory.
+    """Compile a program and allocate its memory. Return the compiled program, the store and the memory.
 
     By default, gigabytes of address space around the memory are reserved as guard pages, so that the processor detects
     accesses outside the memory. If this fails, the program is compiled again with explicit bounds checks.
@@ -134,4 +134,4 @@ def _compile_program(program: Program, *, guarded: bool) -> _CompiledProgram:
         config.memory_reservation_for_growth = 0
         config.memory_guard_size = 0
     engine = wasmtime.Engine(config)
-    return _CompiledProgram(engine, wasmtime.Module(engine, program.text()))
+    return _CompiledProgram(engine, wasmtime.Module(engine, program.build_text()))

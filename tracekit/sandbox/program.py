@@ -41,7 +41,7 @@ class Program:
     constants: Mapping[str, int]
     parameters: Mapping[str, tuple[str, ...]]
 
-    def text(self) -> str:
+    def build_text(self) -> str:
         """Return the text of the module with constants and parameter offsets filled in.
 
         Raises:
