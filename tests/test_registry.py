@@ -131,19 +131,25 @@ def test_a_plug_in_that_fails_when_imported(monkeypatch: pytest.MonkeyPatch, err
 
 def test_a_built_in_wins_over_its_name(plugins) -> None:
     plugins(mine=reader("parquet"))
-    with pytest.warns(TracekitWarning, match="'some_plugin:mine' was skipped: the format 'parquet' already exists"):
+    with pytest.warns(
+        TracekitWarning, match="'some_plugin:mine' was skipped: the format 'parquet' already has another reader"
+    ):
         assert registry.readers()["parquet"].doc != "a test"
 
 
 def test_of_two_plug_ins_the_first_wins(plugins) -> None:
     plugins(one=reader("mine"), two=reader("mine"))
-    with pytest.warns(TracekitWarning, match="plug-in 'some_plugin:two' was skipped: the format 'mine' already exists"):
+    with pytest.warns(
+        TracekitWarning, match="plug-in 'some_plugin:two' was skipped: the format 'mine' already has another reader"
+    ):
         assert registry.readers()["mine"]
 
 
 def test_a_plug_in_of_the_wrong_kind(plugins) -> None:
     plugins(mine={"format": "mine"})
-    with pytest.warns(TracekitWarning, match="'some_plugin:mine' was skipped: it is a dict, not a tracekit.Reader"):
+    with pytest.warns(
+        TracekitWarning, match="'some_plugin:mine' was skipped: its object is a dict, not a tracekit.Reader"
+    ):
         assert "mine" not in registry.readers()
 
 

@@ -18,7 +18,7 @@ try:
     main()
 finally:
     from tracekit import schemas
-    print(schemas._get_declaration.cache_info().currsize, *sys.modules, file=sys.stderr)
+    print(schemas._build_table_schema.cache_info().currsize, *sys.modules, file=sys.stderr)
 """
 
 

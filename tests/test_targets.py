@@ -467,7 +467,7 @@ from tracekit import interrupts, targets
 from tracekit.targets import rename
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_DFL)
 if "two steps" in sys.argv: rename._find_c_rename_function = lambda: None
-if "watch" in sys.argv: interrupts.install_handlers()
+if "watch" in sys.argv: interrupts.install_signal_handlers()
 with targets.open_atomic_output(Path(sys.argv[1]), is_exported_file=lambda p: True, overwrite=True) as new:
     new.mkdir()
     (new / "kernels.csv").write_text("new")

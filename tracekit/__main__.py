@@ -15,7 +15,7 @@ A command for a small capture creates fewer objects, so it runs without any coll
 
 def main() -> None:
     """Run the command line and exit with its exit status."""
-    interrupts.install_handlers()
+    interrupts.install_signal_handlers()
     gc.set_threshold(*GC_THRESHOLDS)
     _open_null_device_for_closed_streams()
     from tracekit import cli

@@ -71,7 +71,7 @@ def open_regular_file(path: Path) -> int:
 
 
 def find_special_file_kind(mode: int) -> str | None:
-    """Return the type of a special file with an article, such as "a named pipe", or None for a regular file."""
+    """Return the type of a file from its mode, such as "a named pipe". Return None for a regular file."""
     return None if stat.S_ISREG(mode) else next((name for test, name in _FILE_TYPES if test(mode)), "a special file")
 
 

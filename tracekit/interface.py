@@ -298,7 +298,7 @@ class Exporter:
         correlated: Whether a trace has to be correlated before it is written.
         folder: Whether ``write`` creates a folder.
         options: Description of each option of the exporter, by option name.
-        configure: Function that returns the exporter with the passed values of options.
+        configure: Function that returns the exporter with the given values of its options.
         wrote: Function that returns whether this exporter wrote a file, and never raises an error. A folder can be
             replaced only if exporters wrote all its files. If None, folders of this exporter are never replaced.
         write_many: Function that writes several traces to one path that does not exist yet. None if the format holds
@@ -318,7 +318,7 @@ class Exporter:
     write_many: Callable[[ManyTraces, Path, Progress], None] | None = None
 
     def with_options(self, options: Mapping[str, str]) -> Exporter:
-        """Return the exporter with the passed values of options.
+        """Return the exporter with the given values of its options.
 
         Raises:
             UnknownFormatError: The exporter lacks one of the options.

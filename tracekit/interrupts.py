@@ -5,8 +5,8 @@ that swallows it, or between two steps that belong together. The handler itself 
 functions, prints "interrupted" and ends the process with exit status 128 plus the signal number, as shells expect. As
 soon as a complete output is moved to its target, signals are ignored, because the program is about to end.
 
-Only the program ``tracekit`` calls ``install_handlers``. A process that imports tracekit as a library keeps its own
-handlers.
+Only the program ``tracekit`` calls ``install_signal_handlers``. A process that imports tracekit as a library keeps its
+own handlers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _cleanups: list[Callable[[], object]] = []
 _complete = False
 
 
-def install_handlers() -> None:
+def install_signal_handlers() -> None:
     """Install the handler for signals that end the program. Signals that nohup or a shell ignores stay ignored."""
     for number in _list_signal_numbers():
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

@@ -156,15 +156,15 @@ def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
     return pa.py_buffer(mapped)
 
 
-def is_large(size: int) -> bool:
-    """Return whether columns of ``size`` bytes are large enough to be moved from memory to a temporary file.
+def is_large(size_bytes: int) -> bool:
+    """Return whether columns of ``size_bytes`` bytes are large enough to be moved from memory to a temporary file.
 
-    Without a limit, sizes below 1 MiB are never large, so that the free memory need not be read. Reading it takes
+    If no limit is set, sizes below 1 MiB are never large. The free memory is then not read, because reading it takes
     longer than computing most columns of a small capture.
     """
-    if size < LARGE_BLOCK and _limit.get() is None:
+    if size_bytes < LARGE_BLOCK and _limit.get() is None:
         return False
-    return size > compute_memory_budget() // SPILLED_SHARE
+    return size_bytes > compute_memory_budget() // SPILLED_SHARE
 
 
 def spill_to_temporary_file(table: pa.Table) -> pa.Table:
@@ -216,16 +216,16 @@ def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     return [np.frombuffer(mapped, a.dtype, a.size, start) for a, start in zip(arrays, starts, strict=True)]
 
 
-def _reserve_space(file: IO[bytes], size: int) -> None:
-    """Extend an empty file to ``size`` bytes of zeros.
+def _reserve_space(file: IO[bytes], size_bytes: int) -> None:
+    """Extend an empty file to ``size_bytes`` bytes of zeros.
 
     If the disk is too full, this function raises an error. Without reserved space, the process would be killed when it
     writes to the mapped file.
     """
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size)
+        os.posix_fallocate(file.fileno(), 0, size_bytes)
     else:
-        file.truncate(size)
+        file.truncate(size_bytes)
 
 
 class TemporaryStream:

@@ -150,5 +150,5 @@ def _format_window(time: Time) -> str:
     return f"from {_format_ms(start)} to {_format_ms(end)}"
 
 
-def _format_ms(time: int) -> str:
-    return f"{time / 1e6:,.3f} ms"
+def _format_ms(time_ns: int) -> str:
+    return f"{time_ns / 1e6:,.3f} ms"

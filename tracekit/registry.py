@@ -163,7 +163,8 @@ def _add_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], entry_point
     for entry in metadata.entry_points(group=entry_point_group):
         plugin = _load_plugin(kind, entry)
         if plugin is not None and plugin.format in known:
-            warn(f"the plug-in {entry.value!r} was skipped: the format {plugin.format!r} already exists")
+            noun = kind.__name__.lower()
+            warn(f"the plug-in {entry.value!r} was skipped: the format {plugin.format!r} already has another {noun}")
         elif plugin is not None:
             known[plugin.format] = plugin
     return known
@@ -181,7 +182,7 @@ def _load_plugin(kind: type[Plugin], entry_point: EntryPoint) -> Plugin | None:
         return plugin
     warn(
         f"the plug-in {entry_point.value!r} was skipped: "
-        f"it is a {type(plugin).__name__}, not a tracekit.{kind.__name__}"
+        f"its object is a {type(plugin).__name__}, not a tracekit.{kind.__name__}"
     )
     return None
 

@@ -102,25 +102,25 @@ def download(url: str, *, size: int | None = None) -> Iterator[Path]:
         yield copy
 
 
-def _download_file(url: str, copy: Path, size: int | None, free: int) -> None:
+def _download_file(url: str, copy: Path, expected_size: int | None, free_bytes: int) -> None:
     """Download the file at a URL to ``copy``.
 
     Args:
         url: The URL.
         copy: The file to write.
-        size: Size that the file must have in bytes. None if it is not known.
-        free: Free space of the disk in bytes. If the storage does not report the size of the file, at most this number
-            of bytes is written.
+        expected_size: Size that the file must have in bytes. None if it is not known.
+        free_bytes: Free space of the disk in bytes. If the storage does not report the size of the file, at most this
+            number of bytes is written.
     """
     system, path = _open_file_system(url)
     if system.isdir(path):
         raise TracekitError("this is a folder, not a file", path=remove_secrets(url), hint="open it with load_many")
     known = system.size(path)
-    if size is not None and known is not None and known != size:
+    if expected_size is not None and known is not None and known != expected_size:
         raise _create_size_changed_error(url)
-    limit = free if known is None else known
-    if limit > free:
-        message = f"the file has {known:,} bytes, but only {free:,} are free for temporary files"
+    limit = free_bytes if known is None else known
+    if limit > free_bytes:
+        message = f"the file has {known:,} bytes, but only {free_bytes:,} are free for temporary files"
         raise TracekitError(message, path=remove_secrets(url), hint="set TMPDIR to a folder on a larger disk")
     left = limit
     with system.open(path, "rb") as source, copy.open("xb") as target:
@@ -151,9 +151,9 @@ def _open_file_system(url: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _convert_fsspec_errors(url: str) -> Iterator[None]:
-    """Return a context manager that converts errors of fsspec to ``TracekitError`` and removes secrets from messages.
+    """Return a context manager that converts errors of fsspec, except ``FileNotFoundError``, to ``TracekitError``.
 
-    ``FileNotFoundError`` is not converted.
+    Secrets are removed from the URL in error messages.
     """
     try:
         yield

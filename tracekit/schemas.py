@@ -136,7 +136,7 @@ def table_names() -> tuple[str, ...]:
 
 def tables() -> dict[str, TableSchema]:
     """Return all declared tables by name, in alphabetical order."""
-    return {name: _get_declaration(name) for name in table_names()}
+    return {name: _build_table_schema(name) for name in table_names()}
 
 
 def table(name: str) -> TableSchema:
@@ -147,7 +147,7 @@ def table(name: str) -> TableSchema:
     """
     if name not in table_names():
         raise SchemaError(f"no table is called {name!r}", hint=create_choices_hint("tables", table_names(), name))
-    return _get_declaration(name)
+    return _build_table_schema(name)
 
 
 @functools.cache
@@ -311,7 +311,7 @@ def _create_example_value(column: Column, dtype: pl.DataType) -> object:
 
 
 @functools.cache
-def _get_declaration(name: str) -> TableSchema:
+def _build_table_schema(name: str) -> TableSchema:
     """Return the cached declaration of a declared table."""
     raw = _load_declaration(name)
     optional = raw.get("optional", False)

@@ -4,7 +4,7 @@
 capture, and ``capture`` reads columns from the cache and stores those that are missing.
 """
 
-from tracekit.cache.capture import CachedCapture, open_cached
+from tracekit.cache.capture import CachedCapture, open_cached_capture
 from tracekit.cache.switch import is_enabled
 from tracekit.lazy import create_lazy_getattr_and_dir
 
@@ -12,5 +12,5 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit.cache.folder import CacheFolder, Entry
 
-__all__ = ["CacheFolder", "CachedCapture", "Entry", "is_enabled", "open_cached"]
+__all__ = ["CacheFolder", "CachedCapture", "Entry", "is_enabled", "open_cached_capture"]
 __getattr__, __dir__ = create_lazy_getattr_and_dir(globals(), folder=("CacheFolder", "Entry"))

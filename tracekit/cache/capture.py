@@ -26,10 +26,10 @@ SMALLEST = 16 << 20
 """Minimum size of cached files in bytes. Smaller files can be read about as fast as their stored columns."""
 
 
-def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
+def open_cached_capture(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
     """Open a file as a capture whose columns are cached.
 
-    Files smaller than ``SMALLEST``, and files in formats that are not in ``FORMATS``, are opened without the cache.
+    Folders, files smaller than ``SMALLEST`` and formats that are not in ``FORMATS`` are opened without the cache.
 
     Args:
         path: The file.
@@ -52,7 +52,7 @@ def open_user_cache() -> CacheFolder:
 
 
 class CachedCapture(Capture):
-    """A capture that stores the columns that it reads from a file in the cache, and reads them from there later.
+    """A capture whose columns are read from the cache or, if the cache lacks them, from a file and then stored.
 
     If the digest of the file is unknown, a thread computes it while columns are read. After a warning about the file,
     no more columns are stored. Otherwise, later reads would come from the cache and not repeat the warning.

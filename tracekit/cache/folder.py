@@ -187,14 +187,14 @@ class CacheFolder:
         """Return the path of the file that stores the digest of a capture."""
         return self.root / _KNOWN / f"{hash_path(path)}.json"
 
-    def _has_space(self, size: int) -> bool:
-        """Return whether ``size`` bytes are within the limit of the cache and leave 5 % of the disk free."""
+    def _has_space(self, size_bytes: int) -> bool:
+        """Return whether ``size_bytes`` bytes are within the limit of the cache and leave 5 % of the disk free."""
         try:
             self.root.mkdir(_MODE, parents=True, exist_ok=True)
             disk = shutil.disk_usage(self.root)
         except OSError:
             return False
-        return size <= self.limit and disk.free - size > disk.total // _FREE_SHARE
+        return size_bytes <= self.limit and disk.free - size_bytes > disk.total // _FREE_SHARE
 
     def _write_file(self, target: Path, write_content: Callable[[Path], object]) -> None:
         """Write a file of the cache atomically. Errors of the operating system are ignored."""

@@ -118,7 +118,7 @@ class OpenedFile:
             return self._open_file(reader, source)
         from tracekit import cache
 
-        return cache.open_cached(self.path, self.format, lambda: self._open_file(reader, source))
+        return cache.open_cached_capture(self.path, self.format, lambda: self._open_file(reader, source))
 
     @staticmethod
     def _open_file(reader: Reader, source: Source) -> Capture:

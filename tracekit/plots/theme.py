@@ -118,7 +118,7 @@ def create_figure(
     """
     drawn = import_graph_objects().Figure(traces)
     if dark:
-        drawn.for_each_trace(_use_dark_colors)
+        drawn.for_each_trace(_replace_with_dark_colors)
     drawn.update_layout(template=build_plotly_template(dark=dark), title_text=title, height=height)
     if x_title is not None:
         drawn.update_xaxes(title_text=x_title)
@@ -127,7 +127,7 @@ def create_figure(
     return drawn
 
 
-def _use_dark_colors(plotly_trace: Any) -> None:
+def _replace_with_dark_colors(plotly_trace: Any) -> None:
     """Replace the colors of a plotly trace with those of the dark template."""
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
         if part in plotly_trace and name in plotly_trace[part]:
