@@ -101,9 +101,9 @@ class Capture(ABC):
         return {name: self.read(name, names) for name, names in columns.items()}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Count the events that are in no declared table, and return their number by class of event.
+        """Return the number of events that are in no declared table, by class of event.
 
-        The value of a class is the number of its events, or an ``Undecoded`` if the size of the events is also known.
+        A value is the number of events of a class, or an ``Undecoded`` if the size of the events is also known.
 
         The mapping is empty if the reader does not count these events.
         """

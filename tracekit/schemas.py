@@ -400,7 +400,7 @@ def _cast_to_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
 
 
 def _dictionary_encode(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dictionary-encode a string column with int32 codes.
+    """Return a string column as a dictionary-encoded column with int32 codes.
 
     If the column is already dictionary-encoded, its dictionaries are reused, and codes and strings are cast to the
     declared types. The column is encoded again only if a dictionary has nulls.
@@ -417,7 +417,7 @@ def _dictionary_encode(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _cast_dictionary(array: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Cast the codes of a dictionary array to int32, and its values to strings."""
+    """Return a dictionary array whose codes are cast to int32 and whose values are cast to strings."""
     import pyarrow as pa
 
     return pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), array.dictionary.cast(pa.string()))

@@ -27,7 +27,7 @@ _MAX_X_ESCAPE, _MAX_U_ESCAPE = 1 << 8, 1 << 16
 
 
 def to_printable(text: str, *, keep: str = "") -> str:
-    r"""Escape control characters, so that a string cannot control a terminal: ESC becomes ``\x1b``.
+    r"""Return text with escaped control characters, which cannot control a terminal: ESC becomes ``\x1b``.
 
     Args:
         text: Any string.
@@ -39,15 +39,16 @@ def to_printable(text: str, *, keep: str = "") -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace surrogates, which represent invalid bytes of arguments and paths in Python, with U+FFFD.
+    """Return text in which surrogates are replaced with U+FFFD.
 
-    Readers replace invalid bytes of names in captures in the same way. polars and Arrow reject surrogates.
+    Python represents invalid bytes of arguments and paths as surrogates, which polars and Arrow reject. Readers also
+    replace invalid bytes of names in captures with U+FFFD.
     """
     return _SURROGATE.sub("\ufffd", text)
 
 
 def escape_json_text(text: str) -> str:
-    """Escape control characters in JSON text. The parsed value of the text does not change."""
+    """Return JSON text with escaped control characters. The value that the text represents does not change."""
     return _NOT_ASCII_PRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else _escape_for_json(match[0]), text)
 
 
@@ -57,12 +58,12 @@ def is_formula(cell: str) -> bool:
 
 
 def escape_formula(text: str) -> str:
-    """Put an apostrophe before the text of a cell if a spreadsheet would interpret the text as a formula."""
+    """Return the text of a cell, after an apostrophe if a spreadsheet would interpret the text as a formula."""
     return f"'{text}" if is_formula(text) else text
 
 
 def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
-    """Put an apostrophe before column names and strings that a spreadsheet would interpret as formulas."""
+    """Return a data frame with apostrophes before names and strings that a spreadsheet would interpret as formulas."""
     import polars as pl
 
     def escape_column_expr(name: str) -> pl.Expr:

@@ -135,7 +135,7 @@ def _replace_with_dark_colors(plotly_trace: Any) -> None:
 
 
 def convert_to_dark_colors(colors: Any) -> Any:
-    """Replace a color of the light template, or each color in a list, with the color of the dark template.
+    """Return the dark color for a color of the light template, or for each color in a list.
 
     Colors that are not in ``DARK_COLORS``, and other values, are returned unchanged.
     """

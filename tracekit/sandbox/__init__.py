@@ -126,7 +126,7 @@ def _allocate_memory(program: Program, pages: int) -> tuple[_CompiledProgram, wa
 
 @functools.cache
 def _compile_program(program: Program, *, guarded: bool) -> _CompiledProgram:
-    """Compile a program for a memory with guard pages, or with explicit bounds checks if ``guarded`` is false."""
+    """Return a program that is compiled for guard pages, or with explicit bounds checks if ``guarded`` is False."""
     config = wasmtime.Config()
     config.parallel_compilation = False  # threads of a compiler pool would not exist after a fork
     if not guarded:
