@@ -394,7 +394,7 @@ def test_what_a_reader_is_asked_for(tmp_path: Path) -> None:
         assert opened.may_have("scalars") is False
         assert opened.count("kernels") == 334
         assert opened.read_many({"kernels": []})["kernels"].num_columns == direct.read("kernels", []).num_columns
-        folder = opened._find_folder_to_store()
+        folder = opened._find_folder_of_entry()
         assert folder is not None
         opened._cache.store_path_and_format(folder, EXPORT, "nsys-sqlite")
         opened._cache.store_metadata(folder, opened._metadata.to_json())

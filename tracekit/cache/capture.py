@@ -134,7 +134,7 @@ class CachedCapture(Capture):
 
     def close(self) -> None:
         """Store the metadata of the capture in the cache, delete excess entries of the cache, and close the file."""
-        if self._metadata.has_changed and (folder := self._find_folder_to_store()):
+        if self._metadata.has_changed and (folder := self._find_folder_of_entry()):
             self._cache.store_path_and_format(folder, self._path, self._format)
             self._cache.store_metadata(folder, self._metadata.to_json())
             self._cache.delete_excess_entries()
@@ -173,7 +173,7 @@ class CachedCapture(Capture):
             self._cache.mark_used(self._folder)
             self._metadata = _StoredMetadata.from_json(self._cache.read_metadata(self._folder))
 
-    def _find_folder_to_store(self) -> Path | None:
+    def _find_folder_of_entry(self) -> Path | None:
         """Return the folder in which to store columns of the file, or None if columns must not be stored.
 
         Columns must not be stored if the file changed while it was read, or if reading it caused a warning.
@@ -198,7 +198,7 @@ class CachedCapture(Capture):
         if not columns.num_columns or name not in schemas.table_names():
             return
         self._metadata.counts[name] = columns.num_rows
-        if folder := self._find_folder_to_store():
+        if folder := self._find_folder_of_entry():
             self._cache.store_columns(folder, name, columns)
 
 

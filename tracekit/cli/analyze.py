@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
-    complete_names,
+    create_name_completer,
     from_option,
     inputs_argument,
     jobs_option,
@@ -52,7 +52,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
     "names",
     type=parse_names,
     metavar="NAME[,NAME]",
-    shell_complete=complete_names(list_rule_names),
+    shell_complete=create_name_completer(list_rule_names),
     help="Rules to apply. The default is the rules of nsys analyze.",
 )
 @list_option(

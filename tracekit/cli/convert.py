@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
-    complete_names,
+    create_name_completer,
     force_option,
     from_option,
     list_table_names,
@@ -48,7 +48,7 @@ MINIMAL_TABLES = ("capture_info", "devices")
     "tables",
     metavar="TABLE",
     multiple=True,
-    shell_complete=complete_names(list_table_names),
+    shell_complete=create_name_completer(list_table_names),
     help="Convert only this table. Can be repeated. A single table is written to a file instead of a folder.",
 )
 @selection_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
-    complete_names,
+    create_name_completer,
     limit_option,
     parse_iterations,
     parse_names,
@@ -70,7 +70,7 @@ class _ComparedFiles:
     "kinds",
     type=parse_names,
     metavar="KIND[,KIND]",
-    shell_complete=complete_names(list_comparison_kinds),
+    shell_complete=create_name_completer(list_comparison_kinds),
     help="Kinds of rows to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. "
     "The default is all.",
 )

@@ -112,7 +112,7 @@ def parse_names(text: str) -> list[str]:
     return names
 
 
-def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
+def create_name_completer(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
     """Return a function for shell completion that completes a name, or the last name in a comma-separated list."""
 
     def complete_typed_name(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -188,7 +188,7 @@ def from_option(command: Command) -> Command:
             "--from",
             "from_",
             metavar="FORMAT",
-            shell_complete=complete_names(_list_reader_names),
+            shell_complete=create_name_completer(_list_reader_names),
             help="Format of IN. By default, it is detected from the content.",
         ),
         click.option(
@@ -278,7 +278,9 @@ def is_cache_enabled() -> bool:
 
 def output_format_option(help_text: str) -> Callable[[Command], Command]:
     """Return a decorator that adds the option ``--to`` with the given help text to a command."""
-    return click.option("--to", metavar="FORMAT", shell_complete=complete_names(_list_exporter_names), help=help_text)
+    return click.option(
+        "--to", metavar="FORMAT", shell_complete=create_name_completer(_list_exporter_names), help=help_text
+    )
 
 
 ops_option = click.option(
@@ -398,7 +400,7 @@ def rollup_options(command: Command) -> Command:
         click.option(
             "--dialect",
             metavar="NAME",
-            shell_complete=complete_names(_list_dialect_names),
+            shell_complete=create_name_completer(_list_dialect_names),
             help="Conventions by which NVTX ranges name ops, such as emit-nvtx. By default, they are detected.",
         ),
         click.option(

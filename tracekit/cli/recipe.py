@@ -10,7 +10,7 @@ import click
 
 from tracekit.cli.options import (
     Printing,
-    complete_names,
+    create_name_completer,
     force_option,
     from_option,
     jobs_option,
@@ -121,7 +121,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("recipe")
-@click.argument("recipe", metavar="NAME", shell_complete=complete_names(list_recipe_names))
+@click.argument("recipe", metavar="NAME", shell_complete=create_name_completer(list_recipe_names))
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @list_option(
     ("recipe", "shows", "options"),

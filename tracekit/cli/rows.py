@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tracekit.cli.options import (
-    complete_names,
+    create_name_completer,
     correlated_option,
     from_option,
     limit_option,
@@ -50,7 +50,7 @@ def complete_input_or_table(context: click.Context, _: click.Parameter, typed: s
     type=click.Path(path_type=Path),
     shell_complete=complete_input_or_table,
 )
-@click.argument("table", metavar="TABLE", shell_complete=complete_names(list_table_names))
+@click.argument("table", metavar="TABLE", shell_complete=create_name_completer(list_table_names))
 @from_option
 @rank_option
 @limit_option(

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import complete_names, correlated_option, list_table_names, ops_option, printing_options
+from tracekit.cli.options import (
+    create_name_completer,
+    correlated_option,
+    list_table_names,
+    ops_option,
+    printing_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command("schema")
-@click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_names(list_table_names))
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=create_name_completer(list_table_names))
 @correlated_option
 @ops_option
 @printing_options

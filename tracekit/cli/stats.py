@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
-    complete_names,
+    create_name_completer,
     from_option,
     inputs_argument,
     jobs_option,
@@ -58,7 +58,7 @@ def list_report_descriptions() -> dict[str, str]:
     default=DEFAULT,
     type=parse_names,
     metavar="NAME[,NAME]",
-    shell_complete=complete_names(list_report_names),
+    shell_complete=create_name_completer(list_report_names),
     help="Reports to print. The default is the reports that nsys prints by default.",
 )
 @list_option(

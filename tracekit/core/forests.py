@@ -125,8 +125,8 @@ def find_nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
 def _replace_with_null_unless(rows: pl.Series, condition: pl.Series) -> pl.Series:
     """Replace row numbers with null where a condition is not true."""
 
-    def replace_rows_with_null(block: slice) -> npt.NDArray[np.int64]:
+    def compute_row_numbers_with_null_marker(block: slice) -> npt.NDArray[np.int64]:
         here = rows[block].cast(pl.Int64).fill_null(-1)
         return here.zip_with(condition[block].fill_null(value=False), pl.Series([-1])).to_numpy()
 
-    return create_nullable_series(sorting.map_blocks(replace_rows_with_null, len(rows), np.int64))
+    return create_nullable_series(sorting.map_blocks(compute_row_numbers_with_null_marker, len(rows), np.int64))

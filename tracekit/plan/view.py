@@ -146,12 +146,12 @@ class TraceView:
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
-            unlimited=self._create_report_frames_unless_same(self.plan.remove_time_window()),
-            recorded=self._create_report_frames_unless_same(self.plan.remove_row_filters()),
-            launches=self._create_report_frames_unless_same(self.plan.keep_only_domain_filters()),
+            unlimited=self._create_frames_function_unless_equal(self.plan.remove_time_window()),
+            recorded=self._create_frames_function_unless_equal(self.plan.remove_row_filters()),
+            launches=self._create_frames_function_unless_equal(self.plan.keep_only_domain_filters()),
         )
 
-    def _create_report_frames_unless_same(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
+    def _create_frames_function_unless_equal(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
         """Return a function that returns tables of a plan as LazyFrames, or None for the plan of this trace itself."""
         return None if plan == self.plan else _create_report_frames(get_tables(plan))
 

@@ -104,7 +104,7 @@ def read_table_rows(
     Args:
         trace: The trace.
         name: Name of the table.
-        columns: Names of the columns to return. If None, all columns that are not null in every row are returned.
+        columns: Names of the columns to return. If None, all columns with at least one value are returned.
         where: Expression that is true for the rows to return. If None, all rows are returned.
     """
     schema = trace.schema(name)

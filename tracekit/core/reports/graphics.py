@@ -63,25 +63,25 @@ def vulkan_api_trace(request: Request) -> pl.LazyFrame:
 
 @report(*_RANGES)
 def vulkan_marker_sum(request: Request) -> pl.LazyFrame:
-    """Vulkan debug ranges on the CPU by text."""
+    """CPU times of Vulkan debug ranges, by text of the range."""
     return _sum_marked_ranges(request, "vulkan_debug")
 
 
 @report(*_RANGES)
 def vulkan_gpu_marker_sum(request: Request) -> pl.LazyFrame:
-    """Vulkan debug ranges on the GPU by text."""
+    """GPU times of Vulkan debug ranges, by text of the range."""
     return _sum_workloads(request, "vulkan")
 
 
 @report(*_RANGES)
 def opengl_khr_range_sum(request: Request) -> pl.LazyFrame:
-    """OpenGL debug ranges on the CPU by text."""
+    """CPU times of OpenGL debug ranges, by text of the range."""
     return _sum_debug_ranges(request, "KhrDebugPushPopRange")
 
 
 @report(*_RANGES)
 def opengl_khr_gpu_range_sum(request: Request) -> pl.LazyFrame:
-    """OpenGL debug ranges on the GPU by text."""
+    """GPU times of OpenGL debug ranges, by text of the range."""
     return _sum_debug_ranges(request, "KhrDebugGpuPushPopRange")
 
 

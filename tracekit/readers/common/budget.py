@@ -1,7 +1,7 @@
 """Limit the memory for reading a file in proportion to its size, so that a small file cannot become a huge table.
 
 Compressed and repeated values take almost no space in a file: a file of one kilobyte can declare a billion rows.
-Therefore memory is reserved from a budget before it is allocated. The budget is a fixed amount plus ``BYTES_PER_BYTE``
+Therefore memory is reserved from a budget before it is allocated. The budget is a fixed amount plus ``MEMORY_PER_FILE_BYTE``
 times the file size. Real files need at most 22 times their size. ``docs/errors.md`` lists the memory that hostile files
 take.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 START_BYTES = 64 << 20
-BYTES_PER_BYTE = 256
+MEMORY_PER_FILE_BYTE = 256
 CELL_BYTES = 8
 """Bytes of memory to reserve for one value of a column."""
 OBJECT_ROW_BYTES = 1 << 10
@@ -36,15 +36,15 @@ class Budget:
         reserved: Number of bytes reserved so far.
     """
 
-    def __init__(self, file_bytes: int, memory_per_byte: int = BYTES_PER_BYTE, reserved: int = 0) -> None:
+    def __init__(self, file_bytes: int, memory_per_file_byte: int = MEMORY_PER_FILE_BYTE, reserved: int = 0) -> None:
         """Create a budget for a file.
 
         Args:
             file_bytes: Size of the file in bytes.
-            memory_per_byte: Bytes of memory allowed per byte of the file, in addition to ``START_BYTES``.
+            memory_per_file_byte: Bytes of memory allowed per byte of the file, in addition to ``START_BYTES``.
             reserved: Number of bytes that other reads of the file have already reserved.
         """
-        self.limit = START_BYTES + memory_per_byte * file_bytes
+        self.limit = START_BYTES + memory_per_file_byte * file_bytes
         self.reserved = reserved
         self._file_bytes = file_bytes
         self._lock = threading.Lock()
@@ -126,17 +126,19 @@ class Ledger:
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
-    def open_budget_for_read(self, data_key: Hashable, memory_per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
+    def open_budget_for_read(
+        self, data_key: Hashable, memory_per_file_byte: int = MEMORY_PER_FILE_BYTE
+    ) -> Iterator[Budget]:
         """Return a context manager that provides the memory budget for one read, and records how much was reserved.
 
         Args:
             data_key: Key that identifies the data to read, so that reading the same data again is not counted twice.
-            memory_per_byte: Bytes of memory allowed per byte of the file. All reads with the same value share one
+            memory_per_file_byte: Bytes of memory allowed per byte of the file. All reads with the same value share one
                 limit. Reads with another value have a separate limit.
         """
         others = sum(
-            size for key, size in list(self._reserved.items()) if key[0] == memory_per_byte and key[1] != data_key
+            size for key, size in list(self._reserved.items()) if key[0] == memory_per_file_byte and key[1] != data_key
         )
-        budget = Budget(self._file_bytes, memory_per_byte, others)
+        budget = Budget(self._file_bytes, memory_per_file_byte, others)
         yield budget
-        self._reserved[memory_per_byte, data_key] = budget.reserved - others
+        self._reserved[memory_per_file_byte, data_key] = budget.reserved - others

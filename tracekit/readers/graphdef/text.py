@@ -52,7 +52,7 @@ def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
     except text_format.ParseError as e:
         line, column = e.GetLine(), e.GetColumn()
         position = "" if line is None else f", line {line}, column {column or 1}"
-        raise Damage(f"the {name}{position}: the protobuf text is invalid or truncated") from e
+        raise Damage(f"the protobuf text of the {name}{position} is invalid or truncated") from e
     except RecursionError as e:
         raise Damage(f"the {name} is nested too deeply") from e
     except (ValueError, OverflowError) as e:

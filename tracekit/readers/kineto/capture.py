@@ -94,7 +94,7 @@ def read_leading_info(source: Source) -> dict[str, str]:
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
     """Raise an error if the file contains no event that belongs to a table.
 
-    A trace of the PyTorch profiler that is not truncated may lack such events.
+    A complete trace of the PyTorch profiler without such events is valid, so it raises no error.
     """
     if not document.has_events:
         raise CorruptTraceError(

@@ -49,7 +49,7 @@ class SessionPage:
 
     @property
     def metadata(self) -> dict[str, str | None]:
-        """Versions and start time on the session page, by name in the table ``capture_info``."""
+        """The versions and the start time from the session page, keyed by their names in the table ``capture_info``."""
         version = self.attributes.get("Nsight Compute Target", "").split(" ")[0]
         return {
             "tool_version": version or None,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tracekit.detection import UNKNOWN, describe_unrecognized
 from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message, warn
 from tracekit.files import read_file_state
-from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
+from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.table_files import compute_reserved_value_size, is_flat_type, open_table_file
 from tracekit.readers.nsys import blobs
@@ -216,7 +216,7 @@ class FolderTables:
         The table ``GPU_METRICS`` may take twice as much memory per byte of its file as other tables, because repeated
         samples compress well.
         """
-        per_byte = (2 if request.table == GPU_METRICS else 1) * BYTES_PER_BYTE
+        per_byte = (2 if request.table == GPU_METRICS else 1) * MEMORY_PER_FILE_BYTE
         return self._ledger.open_budget_for_read((request.table, *request.types, request.where), per_byte)
 
     def _check_no_nested_columns(self, request: Request[Result]) -> None:

@@ -138,7 +138,7 @@ class EventFilter(Protocol):
         """Numbers of the event fields that the filter needs."""
         ...
 
-    def compute_event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
+    def compute_exclusion_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
         """Return a mask of the events to exclude.
 
         Args:
@@ -234,7 +234,7 @@ def _find_row_indices(
     if table.event_classes:
         masks.append(events.compute_mask_of_classes(table.event_classes, budget))
     if exclusion:
-        masks.append(~exclusion.compute_event_mask(events.decode_needed_fields(budget), total))
+        masks.append(~exclusion.compute_exclusion_mask(events.decode_needed_fields(budget), total))
     if not masks:
         return None
     keep = functools.reduce(np.logical_and, masks)

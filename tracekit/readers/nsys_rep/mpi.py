@@ -55,7 +55,7 @@ class MpiDomains:
         """Numbers of the event fields that determine whether an event is an MPI call."""
         return FIELDS
 
-    def compute_event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
+    def compute_exclusion_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
         """Return a mask of the NVTX events that are MPI calls.
 
         Args:

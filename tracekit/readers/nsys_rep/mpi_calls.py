@@ -107,8 +107,8 @@ class _OtherEvents(NamedTuple):
     def needed_fields(self) -> tuple[int, ...]:
         return self.domains.needed_fields
 
-    def compute_event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
-        return ~self.domains.compute_event_mask(fields_by_number, event_count)
+    def compute_exclusion_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
+        return ~self.domains.compute_exclusion_mask(fields_by_number, event_count)
 
 
 @dataclass
@@ -192,7 +192,7 @@ class _Payloads(NamedTuple):
         field = fields_by_number.get(_PAYLOAD)
         if field is not None:
             field = field.take(
-                np.flatnonzero(domains.compute_event_mask(fields_by_number, len(fields.selected_events.starts)))
+                np.flatnonzero(domains.compute_exclusion_mask(fields_by_number, len(fields.selected_events.starts)))
             )
             rows = field.rows()
             begins, ends = field.spans()

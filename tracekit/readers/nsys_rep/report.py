@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
-from tracekit.readers.common.budget import BYTES_PER_BYTE, Budget, Ledger
+from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, Budget, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, convert_damage
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys_rep import (
@@ -246,7 +246,7 @@ class Report:
     @functools.cached_property
     def mpi_domains(self) -> mpi.MpiDomains:
         """The NVTX domains of the MPI wrapper of nsys, whose ranges are MPI calls."""
-        with self._ledger.open_budget_for_read(("MPI",), BYTES_PER_BYTE) as budget:
+        with self._ledger.open_budget_for_read(("MPI",), MEMORY_PER_FILE_BYTE) as budget:
             return mpi.find_mpi_domains(self.payload_schemas, self.events, self.raw_data.strings, budget)
 
     @functools.cached_property
@@ -289,7 +289,7 @@ class Report:
 
         The budget for generic events is twice as large, because repeated samples have a high compression ratio.
         """
-        per_byte = (2 if request.table in GENERIC_TABLES else 1) * BYTES_PER_BYTE
+        per_byte = (2 if request.table in GENERIC_TABLES else 1) * MEMORY_PER_FILE_BYTE
         return self._ledger.open_budget_for_read((request.table, *request.types, request.where), per_byte)
 
     def _create_event_selection(self, request: Request[Result]) -> Selection:

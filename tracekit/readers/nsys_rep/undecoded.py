@@ -99,7 +99,7 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
     selections = [Selection(entries.GENERIC), *(Selection(layout.API, (t,)) for t in call_types)]
     selections += [check.selection for check in _CHECKS]
 
-    def sum_sizes_of_batch(batch: list[SelectedEvents]) -> list[Size]:
+    def list_undecoded_sizes(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
         sizes = list(_sum_sizes_of_generic_events(generic, {*report.gpu_metrics, *report.counter_fields}, sources))
         for event_type, selected_events in zip(call_types, calls, strict=True):
@@ -109,7 +109,7 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
         return sizes
 
     listed = [(names.format_event_kind(kind), *size) for kind, size in report.events.sum_sizes_by_kind().items()]
-    for batch in report.events.map_batches(selections, sum_sizes_of_batch):
+    for batch in report.events.map_batches(selections, list_undecoded_sizes):
         listed += batch
     for name, number, size in listed:
         if name is not None:
