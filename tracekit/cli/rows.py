@@ -9,8 +9,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from tracekit.cli.options import (
-    create_name_completer,
     correlated_option,
+    create_name_completer,
     from_option,
     limit_option,
     list_table_names,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracekit.cli.options import (
-    create_name_completer,
     correlated_option,
+    create_name_completer,
     list_table_names,
     ops_option,
     printing_options,

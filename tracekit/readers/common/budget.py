@@ -1,9 +1,9 @@
 """Limit the memory for reading a file in proportion to its size, so that a small file cannot become a huge table.
 
 Compressed and repeated values take almost no space in a file: a file of one kilobyte can declare a billion rows.
-Therefore memory is reserved from a budget before it is allocated. The budget is a fixed amount plus ``MEMORY_PER_FILE_BYTE``
-times the file size. Real files need at most 22 times their size. ``docs/errors.md`` lists the memory that hostile files
-take.
+Therefore, memory is reserved from a budget before it is allocated. The budget is a fixed amount plus
+``MEMORY_PER_FILE_BYTE`` times the file size. Real files need at most 22 times their size. ``docs/errors.md`` lists the
+memory that hostile files take.
 """
 
 from __future__ import annotations
