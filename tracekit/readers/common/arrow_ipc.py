@@ -82,7 +82,7 @@ class IpcFile:
         columns into memory before the requested ones are selected.
 
         Raises:
-            Damage: The columns exceed the memory budget.
+            Damage: A buffer lies outside its message, or the columns exceed the memory budget.
             ValueError: The data of a column is invalid.
             TracekitError: The file changed since it was opened.
         """
@@ -157,7 +157,7 @@ class ColumnLayout(NamedTuple):
 
     Attributes:
         kind: Arrow type of the column.
-        node: Index of the column's field node, which holds the number of rows and of nulls.
+        node: Index of the column's field node, which holds the numbers of rows and nulls.
         first: Index of the column's first buffer among the buffers of the record batch.
         stop: Index after the column's last buffer.
     """
@@ -169,7 +169,7 @@ class ColumnLayout(NamedTuple):
 
 
 def _compute_column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None:
-    """Return the layout of each column by name, or None unless all columns have primitive, string or binary types."""
+    """Return the layout of each column by name, or None if a column is not of a primitive, string or binary type."""
     columns: dict[str, ColumnLayout] = {}
     first = 0
     for node, field in enumerate(schema):
@@ -206,7 +206,7 @@ def _read_file_messages(file: InputFile) -> Iterator[IpcMessage]:
         raise ValueError("the file is truncated: its end marker is missing")
     size = int.from_bytes(file.read(file.size - tail, 4), "little")
     if size > file.size - tail - _FILE_HEAD_BYTES:
-        raise Damage(f"the file declares a footer of {size} bytes, but has only {file.size} bytes")
+        raise Damage(f"the file declares a footer of {size} bytes, which does not fit into its {file.size} bytes")
     footer = FlatTable.read_root_table(file.read(file.size - tail - size, size))
     for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
         for at, head, body in footer.iterate_structs(field, _BLOCK):
@@ -219,7 +219,7 @@ def _read_file_messages(file: InputFile) -> Iterator[IpcMessage]:
 
 
 def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
-    """Return the message at an offset, without reading its body, or None if the end marker of a stream is there."""
+    """Return the message at an offset, without reading its body, or None if a stream has its end marker there."""
     prefix, size = _PREFIX.unpack(_read_bytes(file, offset, _PREFIX.size))
     if prefix != STREAM:
         raise Damage(f"no Arrow message begins at offset {offset}")

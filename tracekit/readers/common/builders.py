@@ -63,7 +63,7 @@ class RowCounter:
 class TableBuilder:
     """A builder that joins batches into columns with few chunks.
 
-    The batches of a number column become one chunk. The dictionaries of a dictionary column become one dictionary,
+    The batches of a numeric column become one chunk. The dictionaries of a dictionary column become one dictionary,
     unless most of its strings are distinct. A string column has one chunk per batch.
     """
 
@@ -117,7 +117,7 @@ class ChunkBuilder:
             self._batches.append(batch)
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return the columns of all batches, by name. Each batch becomes one or more chunks of a column."""
+        """Return the columns of all batches, by name. Each batch becomes one or more chunks of each column."""
         batches, self._batches = self._batches, []
         return {name: join_batches([batch[name] for batch in batches]) for name in batches[0]}
 
@@ -131,10 +131,10 @@ def join_batches(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArr
 
 
 def concatenate(chunks: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Concatenate the chunks of a column.
+    """Concatenate the chunks of a column of numbers or dictionaries, and return other columns with separate chunks.
 
-    Chunks of strings, and chunks of dictionaries in which most strings are distinct, remain separate. If all values
-    are null, the result shares its memory with other columns of nulls.
+    If most strings in the dictionaries are distinct, the chunks remain separate as well. If all values are null, the
+    result shares its memory with other columns of nulls.
     """
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:

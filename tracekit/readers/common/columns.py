@@ -36,9 +36,9 @@ class StringTable(NamedTuple):
     values: pa.Array
 
     @classmethod
-    def from_mapping(cls, labels: Mapping[int, str | None]) -> StringTable:
+    def from_mapping(cls, strings_by_id: Mapping[int, str | None]) -> StringTable:
         """Create a string table from a mapping of ids to strings."""
-        return cls(pa.array(labels.keys(), pa.int64()), pa.array(labels.values(), pa.string()))
+        return cls(pa.array(strings_by_id.keys(), pa.int64()), pa.array(strings_by_id.values(), pa.string()))
 
     def look_up_strings_of_ids(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
         """Look up the string of each id in a column.
@@ -61,7 +61,7 @@ def build_dictionary_array(codes: pa.Array, names: pa.Array) -> pa.DictionaryArr
     """Build a dictionary column. Codes whose names are equal are replaced with a single code.
 
     Args:
-        codes: Code of each row, which is an index of ``names``. The codes must be numbered in the order in which they
+        codes: Code of each row, which is an index into ``names``. The codes must be numbered in the order in which they
             first occur.
         names: Name of each code. Rows with a null name become null.
     """
@@ -75,7 +75,7 @@ def compact_dictionary(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa
     """Build a dictionary column whose dictionary holds only names that occur in its rows.
 
     Args:
-        codes: Code of each row, which is an index of ``names``.
+        codes: Code of each row, which is an index into ``names``.
         names: Name of each code. Names that no row refers to are dropped.
     """
     used = concatenate_chunks(codes).dictionary_encode()
@@ -91,7 +91,9 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
     size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
     limit = min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES)
     if size > limit:
-        raise ValueError(f"the strings of {len(names)} rows have {size} bytes, but tracekit supports at most {limit}")
+        raise ValueError(
+            f"the strings of {len(names)} rows have {size} bytes, but tracekit supports at most {limit} bytes"
+        )
     return names.dictionary_decode()
 
 
@@ -167,7 +169,7 @@ def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tu
     """Dictionary-encode the rows of integer columns, so that equal rows have the same code.
 
     Returns:
-        The code of each row, and the list of the distinct rows as tuples of values. A code is an index of this list.
+        The code of each row, and the list of the distinct rows as tuples of values. A code is an index into this list.
     """
     first, *others = columns
     numbers, values = _encode_column(first)
@@ -195,8 +197,8 @@ def convert_column(column: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array,
         dictionary column.
 
     Raises:
-        TypeError: The column does not have the requested numeric type. The message is the expected type: ``integer`` or
-            ``number``.
+        TypeError: The column does not have the requested numeric type. The error message is the name of the
+            expected type, ``integer`` or ``number``.
     """
     if pa.types.is_dictionary(column.type):
         return (column, 0) if column.type == arrow_type else _convert_dictionary(column)
@@ -209,9 +211,9 @@ def convert_column(column: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array,
 
 
 def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
-    """Replace invalid UTF-8 in the dictionary of a column.
+    """Convert the dictionary of a column to strings, and replace invalid UTF-8 in it.
 
-    Return the repaired column, and the number of rows whose strings changed.
+    Return the converted column, and the number of rows in which invalid UTF-8 was replaced.
     """
     names, broken = convert_to_strings(column.dictionary)
     if broken:

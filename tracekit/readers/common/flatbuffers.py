@@ -92,7 +92,7 @@ class FlatTable:
 
 
 def _read_number(data: bytes, offset: int, struct_format: struct.Struct) -> int:
-    """Return the number that is encoded in a given format of the module ``struct`` at an offset."""
+    """Return the number that begins at an offset and has the given binary format."""
     if not 0 <= offset <= len(data) - struct_format.size:
         raise Damage(f"a number at offset {offset} lies outside its message of {len(data)} bytes")
     number: int = struct_format.unpack_from(data, offset)[0]

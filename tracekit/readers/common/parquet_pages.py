@@ -34,7 +34,7 @@ _NEXT_FIELD, _MORE, _LONGEST, _MAX_DEPTH = 16, 0x80, 63, 16
 
 
 class PageHeader(NamedTuple):
-    """The values in the header of a Parquet page that tracekit uses.
+    """The values that tracekit uses from the header of a Parquet page.
 
     Attributes:
         type: Number of the page type in the Parquet format, or -1 if the header has none.
@@ -66,7 +66,8 @@ class PageTotals(NamedTuple):
 def reserve_columns(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> None:
     """Check that columns have one value per row, and reserve memory for the decompressed size of their pages.
 
-    No memory is reserved for uncompressed columns and the codecs SNAPPY and LZ4, whose compression ratio is below 1000.
+    No memory is reserved for columns that are uncompressed or use the codecs SNAPPY or LZ4, because the compression
+    ratio of these codecs is below 1000.
 
     Args:
         file: The open file.
@@ -109,7 +110,7 @@ def find_columns_of_long_strings(file: InputFile, metadata: Any, names: Collecti
 
 
 def _iterate_column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
-    """Return an iterator over the number of rows and the column chunk, for each row group and each named column."""
+    """Return an iterator over the chunks of the named columns, each preceded by the number of rows of its row group."""
     indices = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return ((group.num_rows, group.column(i)) for group in groups for i in indices)
@@ -223,7 +224,7 @@ def _read_struct(data: bytes, offset: int) -> tuple[dict[int, Any], int]:
 
 
 def _skip_value(data: bytes, offset: int, thrift_type: int) -> int:
-    """Return the offset after a value of a given Thrift type that begins at an offset."""
+    """Return the offset after the value that begins at ``offset`` and has the given Thrift type."""
     if thrift_type in (_TRUE, _FALSE):
         return offset
     if thrift_type == _BYTES:

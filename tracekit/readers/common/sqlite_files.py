@@ -25,7 +25,7 @@ _HEADER = struct.Struct(">16sH2xB3xII24xI32xI4x")
 
 
 class Header(NamedTuple):
-    """The values in the header of a SQLite file that tracekit uses.
+    """The values that tracekit uses from the header of a SQLite file.
 
     Attributes:
         page_size: Size of a page in bytes.

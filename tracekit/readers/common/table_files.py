@@ -222,7 +222,8 @@ def _check_flat_types(arrow_types: Mapping[str, pa.DataType], declared: TableSch
     for name, arrow_type in arrow_types.items():
         if not is_flat_type(arrow_type):
             raise Damage(
-                f"column {name!r} of {declared.name!r} must have the type {declared[name].type}, but has {arrow_type}"
+                f"column {name!r} of table {declared.name!r} must have the type {declared[name].type}, "
+                f"but has the type {arrow_type}"
             )
 
 

@@ -125,7 +125,7 @@ class Trie:
         """Add a batch of sequences to the trie, and return the number of the node of each sequence.
 
         Args:
-            edges: Index of the first label of each sequence in ``labels``, followed by the index after the last one.
+            edges: Index of the first label of each sequence in ``labels``, followed by the index after the last label.
             labels: Labels of all sequences, as for ``add_sequences``.
         """
         rows, size = len(edges) - 1, int(edges[-1] - edges[0])

@@ -1,1 +1,1 @@
-"""Protocol Buffers: decode single messages, messages with a schema, and batches of many messages in a sandbox."""
+"""Decode Protocol Buffers, as single messages or as batches of many messages, and edit encoded messages."""

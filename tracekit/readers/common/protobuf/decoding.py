@@ -66,7 +66,7 @@ class Field:
     Attributes:
         values: The numbers, or the start offsets of the bytes. The value is undefined if the message lacks the field.
         stops: The end offsets of the bytes, or None if the field holds numbers.
-        valid: Whether each message has the field, or None if all messages have it.
+        valid: For each message, whether it has the field. None if all messages have it.
         number: The field number.
     """
 
@@ -125,7 +125,8 @@ def decode(
         The fields that occur in any message, by field number.
 
     Raises:
-        Damage: A field extends beyond the end of its message, or has an unknown wire type.
+        Damage: A field extends beyond the end of its message, has an unknown wire type, or holds both numbers and
+            bytes.
     """
     numbers = sorted(fields)
     if not numbers or not len(starts):

@@ -32,7 +32,7 @@ def encode_distinct_strings(buffer: Buffer, starts: Int64Array, stops: Int64Arra
 
     Returns:
         An array with the number of each string, and an array with the index of the first string that has each number.
-        If there are many thousand distinct strings, equal strings may get several numbers.
+        If there are many thousands of distinct strings, equal strings may get different numbers.
 
     Raises:
         Damage: An offset is beyond the end of the buffer.
@@ -61,7 +61,7 @@ def encode_distinct_strings(buffer: Buffer, starts: Int64Array, stops: Int64Arra
 def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
     """Return strings in a buffer as a dictionary array.
 
-    If there are many thousand distinct strings, the dictionary may contain some of them more than once.
+    If there are many thousands of distinct strings, the dictionary may contain some of them more than once.
 
     Args:
         buffer: Buffer that holds the strings.

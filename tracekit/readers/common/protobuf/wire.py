@@ -1,4 +1,4 @@
-"""Decode small protobuf messages without a schema, such as file headers and descriptions of a machine."""
+"""Decode small protobuf messages without a schema, such as file headers and descriptions of machines."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Message:
         return bytes(values[0]).decode("utf-8", "replace") if values else None
 
     def double_value(self, field: int) -> float:
-        """Return the value of a field of type double, or 0 if the field is absent or has another size."""
+        """Return the value of a field of type double, or 0 if the field is absent or does not have 8 bytes."""
         value = self.bytes_value(field)
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 

@@ -77,7 +77,7 @@ class PrivateValueMatcher:
             pseudonyms: Pseudonyms for UUIDs and PCI addresses, or None for pseudonyms from a random key.
         """
         self._pseudonyms = pseudonyms or Pseudonyms()
-        spellings = {spelling for name in names for spelling in _list_lower_case_spellings(name)}
+        spellings = {spelling for name in names for spelling in _iterate_spellings(name)}
         self._values = frozenset(value.lower() for value in values)
         self.literals = self._values | spellings
         self.examined = 0
@@ -112,8 +112,8 @@ class PrivateValueMatcher:
     def find_candidates(self, data: bytes, max_candidates: int | None = None) -> list[Candidate]:
         """Return the ranges of data that may contain a private value, in ascending order.
 
-        A range is its start offset, its end offset, and a bit mask of the patterns that may match there. Every private
-        value in a string within the data overlaps one of the ranges.
+        Each range consists of its start offset, its end offset, and a bit mask of the patterns that may match there.
+        Every private value in a string within the data overlaps one of the ranges.
 
         Args:
             data: The bytes to search, for example messages or strings.
@@ -263,7 +263,7 @@ class PrivateValueMatcher:
 
 
 def is_text(value: bytes) -> bool:
-    """Return whether bytes are valid UTF-8 without control characters other than tabs and newlines."""
+    """Return whether bytes are valid UTF-8 and have no control characters except for tabs, LF and CR."""
     if _CONTROL.search(value):
         return False
     try:
@@ -311,7 +311,7 @@ def _build_environment_search_strings(*, include_homes: bool) -> SearchStrings:
 
 
 def _confirm_patterns(pattern_bits: int, data: bytes, start: int) -> int:
-    """Return a bit mask of the patterns that can match at the offset of a search string.
+    """Check which patterns can match at the offset of a search string.
 
     Args:
         pattern_bits: Bit mask of the patterns that have this search string.
@@ -382,10 +382,11 @@ def _is_word_end(last: bytes, after: bytes, next_after: bytes, letters: frozense
     return not (last.isdigit() and after.isdigit())
 
 
-def _list_lower_case_spellings(name: bytes) -> Iterator[bytes]:
-    """Yield all spellings of a name in UTF-8, with ASCII letters in lower case.
+def _iterate_spellings(name: bytes) -> Iterator[bytes]:
+    """Yield the spellings of a name in UTF-8. ASCII letters are in lower case in all of them.
 
-    A name with non-ASCII letters has one spelling per case and Unicode normalization form.
+    A name with non-ASCII letters is yielded with these letters in lower, upper and title case, each in the Unicode
+    normalization forms NFC and NFD. A spelling may be yielded more than once.
     """
     yield name.lower()
     if name.isascii():

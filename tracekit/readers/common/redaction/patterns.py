@@ -3,8 +3,8 @@
 Matches are overwritten in place, so that no string changes its length. Searching every string for every pattern would
 be slow. Therefore each pattern has search strings or prefilters, which are found quickly in megabytes of data. A
 prefilter is a regular expression that begins with a fixed byte. Every match of a pattern contains one of its search
-strings, or a match of one of its prefilters. Every repetition in a regular expression is bounded, so that the time of a
-search is proportional to the number of bytes.
+strings, or a match of one of its prefilters. Every repetition in a regular expression is bounded, so that the
+time that a search takes is proportional to the number of bytes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Pattern:
 
 
 def overwrite_with_x(text: bytes) -> bytes:
-    """Return a string of the same length that consists of the letter ``x``."""
+    """Return a string of the letter ``x`` that is as long as ``text``."""
     return FILL * len(text)
 
 
@@ -202,7 +202,7 @@ _IPV6_GROUPS = 8
 
 
 def _overwrite_ipv6(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
-    """Overwrite the digits of an IPv6 address. A match with too few groups, such as a time, is returned unchanged."""
+    """Overwrite the digits of an IPv6 address. A match with too few groups, such as ``2024:10:05``, is unchanged."""
     is_complete = b"::" in match[0] or match[0].count(b":") == _IPV6_GROUPS - 1
     return _HEX.sub(FILL, match[0]) if is_complete else match[0]
 

@@ -189,7 +189,7 @@ class Redaction:
                 self._collect_names_from_variable(value)
 
     def _collect_names_from_variable(self, value: bytes) -> None:
-        """Collect private values from the value of an environment variable.
+        """Collect private names and values from the value of an environment variable.
 
         The value may be a list, as in ``PATH``. An element that is an absolute path is collected if it has private
         folders. Any other element is collected unless it is short or common.

@@ -1,6 +1,6 @@
 """Read the schema of a SQLite file before SQLite opens the file.
 
-At its first statement, SQLite parses the whole schema and reads the tables of statistics (``sqlite_stat1`` and so on),
+At its first statement, SQLite parses the whole schema and reads the statistics tables (``sqlite_stat1`` and so on),
 however large they are. Therefore this module reads and checks the schema first. A schema that exceeds ``MAX_BYTES``,
 ``MAX_STATEMENT_BYTES`` or ``MAX_ENTRIES`` is an error.
 """

@@ -76,13 +76,13 @@ class ConnectionPool:
                     f"the maximum that tracekit allows for a file of {self._size:,} bytes"
                 ) from e
 
-    def fetch(self, sql: str, parameters: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
+    def fetch(self, sql: str, parameters: Sequence[int], expected_rows: int) -> Iterator[pa.RecordBatch]:
         """Run a query and yield its rows as Arrow record batches.
 
         Args:
             sql: The query. The caller must have checked the pages that it reads.
             parameters: Values of the parameters of the query.
-            rows: Expected number of rows. The driver reserves memory for this many rows per batch.
+            expected_rows: Expected number of rows. The driver reserves memory for this many rows per batch.
 
         Yields:
             Record batches, in which strings have the type binary. There is one batch if the query returns the expected
@@ -95,7 +95,7 @@ class ConnectionPool:
 
         try:
             with self._borrow_connection() as connection, connection.cursor() as cursor:
-                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(expected_rows)})
                 cursor.execute(sql, tuple(parameters) or None)
                 for batch in cursor.fetch_record_batch():
                     yield validate_batch(batch)

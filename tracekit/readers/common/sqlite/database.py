@@ -312,8 +312,8 @@ class Database:
     def _read_schema(self) -> dict[str, catalogue.Entry]:
         """Return the schema entry of each ordinary table by name, after checking the schema.
 
-        The tables of statistics (``sqlite_stat1`` and so on) are checked as well, because SQLite reads them and the
-        schema at its first statement, whatever their size.
+        The statistics tables (``sqlite_stat1`` and so on) are checked as well, because SQLite reads them at its first
+        statement, however large they are.
         """
         schema = catalogue.read_schema(self._file)
         self._used_pages.mark_used(np.concatenate([schema.tree.inner, schema.tree.leaves, schema.overflow_pages]))
@@ -359,7 +359,7 @@ class Database:
         return table
 
     def _count_rows(self, table: str, conditions: Sequence[Condition | None]) -> list[int]:
-        """Return the number of rows of a table that match each of several filters."""
+        """For each filter, return the number of rows of a table that match it."""
         with self._check_reading(table):
             opened = self._get_checked_table(table)
             opened.check_columns([w.column for w in conditions if w is not None])
@@ -369,7 +369,7 @@ class Database:
     def _count_matching_rows(
         self, table: SqliteTable, run_index: int, conditions: Sequence[Condition | None]
     ) -> list[int]:
-        """Return the number of rows of one run of leaf pages that match each of several filters."""
+        """For each filter, return the number of rows of one run of leaf pages that match it."""
         unknown = [
             w
             for w in conditions

@@ -51,7 +51,7 @@ class ColumnInfo(NamedTuple):
 
 
 class UnsupportedRecordError(Exception):
-    """Raised if a record has values or a structure that only SQLite decodes."""
+    """Raised if a record has values or a structure that only SQLite can decode."""
 
 
 def find_decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
@@ -131,7 +131,7 @@ class _Cursor:
         return self._window[1], 0, True
 
     def skip_bytes(self, size: int | Ints) -> None:
-        """Advance the position in each record by a number of bytes: one for all records, or an array of numbers."""
+        """Advance the position in each record by ``size`` bytes. An array contains one size per record."""
         if isinstance(size, int):
             self.offset += size
         else:
@@ -171,7 +171,7 @@ class _RecordDecoder:
         """Decode the columns with the given numbers. Return the decoded columns by number.
 
         Raises:
-            UnsupportedRecordError: A column has other values than integers and nulls, or a length is invalid.
+            UnsupportedRecordError: A column has values other than integers and nulls, or a length is invalid.
         """
         decoded: dict[int, DecodedColumn] = {}
         for column in range(max(column_numbers) + 1):

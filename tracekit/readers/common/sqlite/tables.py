@@ -39,7 +39,10 @@ class UsedPages:
             Damage: A page is already used or does not exist.
         """
         if len(pages) and not 1 <= int(pages.min()) <= int(pages.max()) < len(self._used):
-            raise Damage(f"a row refers to page {int(pages.max())}, but the file has only {len(self._used) - 1} pages")
+            number = int(pages.min() if pages.min() < 1 else pages.max())
+            raise Damage(
+                f"a row refers to page {number}, but only the pages 1 to {len(self._used) - 1} are in the file"
+            )
         ordered = np.sort(pages)
         with self._lock:
             twice = np.append(ordered[1:][ordered[1:] == ordered[:-1]], pages[self._used[pages]])
@@ -144,7 +147,7 @@ class SqliteTable:
         """Record the number of rows of one run of leaf pages that match a condition.
 
         Raises:
-            Damage: A different number was recorded for the run and the condition.
+            Damage: A different number was recorded earlier for the run and the condition.
         """
         recorded = self._matches.setdefault((run_index, condition), rows)
         if recorded != rows:

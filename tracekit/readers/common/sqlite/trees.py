@@ -92,7 +92,7 @@ class RunSummary(NamedTuple):
         rows: Number of rows.
         payload: Size of all records in bytes.
         overflowing: Number of bytes of all records that are on overflow pages.
-        overflow_pages: First overflow page of each record that has overflow pages.
+        overflow_pages: Number of the first overflow page of each record that has overflow pages.
         ranges: First and last rowid of consecutive ranges that cover the run. SQLite reads one range at a time, so that
             the records of a batch have at most about ``BATCH_BYTES`` bytes.
     """
@@ -111,7 +111,8 @@ def read_tree(file: PageFile, root_page: int) -> Tree:
         Damage: A page is outside the file or has two parents, keys are not in order, or the tree has too many levels.
     """
     pages, highs = np.array([root_page], np.int64), np.array([HIGHEST], np.int64)
-    levels = [_check_page_numbers(file, pages, lowest=1)]
+    levels = [pages]
+    _check_page_numbers(file, pages, lowest=1)
     for _ in range(MAX_DEPTH):
         first = file.read(pages[:1])
         if first.kinds[0] == LEAF:
@@ -281,7 +282,8 @@ def _check_rowid_order(block: PageBlock, rowids: Ints, run: Run) -> None:
     _raise_for_invalid_cell(block, np.append(rowids[1:] <= rowids[:-1], False), "has rowids that are not in order")
 
 
-def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
+def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> None:
+    """Check that all pages exist and can hold data, and that no page number occurs twice."""
     low, high = int(pages.min()), int(pages.max())
     if not lowest <= low <= high <= file.count:
         number = low if low < lowest else high
@@ -293,7 +295,6 @@ def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
         raise Damage(f"page {twice[0]} is used twice")
-    return pages
 
 
 def _raise_for_invalid_page(block: PageBlock, is_invalid: Flags, problem: str) -> None:
@@ -301,7 +302,7 @@ def _raise_for_invalid_page(block: PageBlock, is_invalid: Flags, problem: str) -
 
     Args:
         block: The pages.
-        is_invalid: Whether each page is invalid.
+        is_invalid: For each page, whether it is invalid.
         problem: The error message without the page number at its beginning, such as "has no rows".
 
     Raises:
@@ -316,7 +317,7 @@ def _raise_for_invalid_cell(block: PageBlock, is_invalid: Flags, problem: str) -
 
     Args:
         block: The pages.
-        is_invalid: Whether each cell of all pages is invalid.
+        is_invalid: For each cell of all pages, whether it is invalid.
         problem: The error message without the page number at its beginning, such as "has rows that overlap".
 
     Raises:
