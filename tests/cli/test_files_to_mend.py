@@ -42,7 +42,10 @@ CASES = {
 REPORTS = {
     "unfinished": (
         REPORT[:-1],
-        f"unfinished or truncated: the end marker is missing at the end of the file ({len(REPORT) - 1} bytes)",
+        (
+            "the report is unfinished or truncated: "
+            f"the end marker is missing at the end of the file ({len(REPORT) - 1} bytes)"
+        ),
         UNFINISHED,
     ),
     "compression": (
@@ -50,7 +53,7 @@ REPORTS = {
         "the blocks of the report are compressed with 'zstd', but tracekit supports only lz4",
         "Hint: run nsys export --type sqlite REPORT, and read the export",
     ),
-    "head": (REPORT[:40], "truncated: the file has only 40 bytes", COPY),
+    "head": (REPORT[:40], "the file is truncated: it has only 40 bytes", COPY),
     "sections": (
         container(Parts().sections),
         "the section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00",
@@ -110,5 +113,5 @@ def test_a_part_of_a_capture(run: Run, tmp_path: Path, form: str, keep: float) -
     path = tmp_path / f"part.{form}"
     path.write_bytes(data[: int(len(data) * keep)])
     what, hint = said(run, path)
-    assert re.match(rf"tracekit: {re.escape(str(path))}: (unfinished or truncated|cut short|truncated): ", what)
+    assert re.match(rf"tracekit: {re.escape(str(path))}: (the report is unfinished or|the file is) truncated: ", what)
     assert hint in (UNFINISHED, "Hint: export it again: nsys export --type sqlite REPORT")

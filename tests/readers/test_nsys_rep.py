@@ -297,7 +297,7 @@ def test_unfinished_report_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CorruptTraceError) as caught:
         written(tmp_path, data)
     assert str(caught.value) == (
-        f"{tmp_path / 'made.nsys-rep'}: unfinished or truncated: "
+        f"{tmp_path / 'made.nsys-rep'}: the report is unfinished or truncated: "
         f"the end marker is missing at the end of the file ({len(data)} bytes)\n"
         "Hint: copy it again; if the original is also unfinished, let nsys finish, record again, "
         "or convert the .qdstrm file: QdstrmImporter -i FILE.qdstrm"
@@ -321,7 +321,13 @@ def test_other_compression_says_what_to_do(tmp_path: Path) -> None:
             "2031.1.2.3-9",
             "written by nsys 2031.1.2.3, but tracekit supports 2019.5 to 2026.2: unknown parts",
         ),
-        ("", "the report does not contain the version of nsys: it is read like one of the newest supported version"),
+        (
+            "",
+            (
+                "the report does not contain the version of nsys: "
+                "it is read as if the newest supported version had written it"
+            ),
+        ),
     ],
 )
 def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Path) -> None:
@@ -334,7 +340,7 @@ def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"NVIDIA Tegra Profiler Report 1.", "truncated: the file has only 31 bytes"),
+        (b"NVIDIA Tegra Profiler Report 1.", "the file is truncated: it has only 31 bytes"),
         (
             Parts().pack()[:-16] + b"\xff" * 8 + b"U3w[END]",
             "the offset of the table of contents is 18446744073709551615, but the file has {size} bytes",

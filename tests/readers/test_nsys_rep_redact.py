@@ -391,7 +391,7 @@ def tables(path: Path) -> dict[str, object] | None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (PLANTED.pack()[:-1], "unfinished or truncated: the end marker is missing"),
+        (PLANTED.pack()[:-1], "the report is unfinished or truncated: the end marker is missing"),
         (replace(PLANTED, header=message((2, b"\x0b"))).pack(), "a field has the unknown wire type 3\n"),
         (replace(PLANTED, sections={UI_DATA: UI, OPTIONS: b"\x0a\x7f"}).pack(), "a field at offset 0 extends beyond"),
         (

@@ -255,7 +255,7 @@ def test_old_exports_without_settings_are_redacted(tmp_path: Path) -> None:
         (
             "CREATE TRIGGER t AFTER UPDATE ON StringIds BEGIN DELETE FROM StringIds; END",
             TracekitError,
-            "the database has SQL triggers (1), which SQLite would run during redaction\nHint: export it again",
+            "the database has SQL triggers (count: 1), which SQLite would run during redaction\nHint: export it again",
         ),
         (
             "CREATE UNIQUE INDEX one ON META_DATA_CAPTURE(name, value)",

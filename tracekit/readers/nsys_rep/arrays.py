@@ -65,8 +65,8 @@ def decode_columns(
 
     Args:
         events: Fields of the events, including all fields that ``list_payload_fields`` returns.
-        selected_events: The same events as in ``events``. They also know the number of rows of this table in all
-            earlier batches.
+        selected_events: The same events as in ``events``. Their function ``prefix_totals`` provides the number of rows
+            of this table in all earlier batches.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
@@ -99,9 +99,9 @@ def decode_columns(
         ranks = (
             np.arange(fields.rows)
             if is_filtered
-            else selected_events.ranks()
+            else selected_events.compute_positions()
             if rows is None
-            else selected_events.ranks()[rows]
+            else selected_events.compute_positions()[rows]
         )
         arrays |= dict.fromkeys(row_numbers, col.build_number_array(ranks + 1))
         totals |= dict.fromkeys(row_numbers, fields.rows if is_filtered else selected_events.total)

@@ -259,7 +259,7 @@ class RawData:
     ) -> Iterator[Block]:
         """Yield blocks until they contain as many events as the report declares.
 
-        Reports of 2019.5 do not store the offset of the strings, which is the end of the blocks of events.
+        Reports of nsys 2019.5 do not store the offset of the strings, at which the blocks of events end.
         """
         left = self._declared_event_count
         while left > 0:
@@ -270,7 +270,7 @@ class RawData:
 
 
 def compress_block(body: bytes) -> bytes:
-    """Compress a message and return an encoded block, which begins with the compressed and decompressed size."""
+    """Compress a message and return an encoded block, which begins with its compressed and decompressed sizes."""
     unpacked = encode_delimited(body)
     data: bytes = _create_lz4_codec().compress(unpacked, asbytes=True)
     return encode_varint(len(data)) + encode_varint(len(unpacked)) + data

@@ -33,9 +33,9 @@ def compute_time_extent(header: Message, conversions: memoryview) -> TimeExtent:
     """Return the start time and duration of a capture.
 
     Args:
-        header: Capture header, which contains the offsets between clocks in reports of nsys up to 2025.
-        conversions: Section of clock conversions, which reports contain since nsys 2025.6. It is used if the header
-            has no offsets.
+        header: Capture header. In reports of nsys 2025 and earlier, it contains the offsets between clocks.
+        conversions: Section of clock conversions, which only reports of nsys 2025.6 and later contain. It is used if
+            the header has no offsets.
     """
     field = load_fields("CaptureHeader")
     start, stop = header.int_value(field.start_ns), header.int_value(field.stop_ns)

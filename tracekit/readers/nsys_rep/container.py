@@ -52,7 +52,7 @@ class Container:
         self.offsets: dict[str, int] = {}
         try:
             with convert_damage(self.path, file=self.file):
-                self.sections = self._read_contents()
+                self.sections = self._read_table_of_contents()
                 self.build = _parse_build_version(self.read_section(UI_DATA))
         except BaseException:
             self.close()
@@ -79,14 +79,15 @@ class Container:
         """Close the report file."""
         self.file.close()
 
-    def _read_contents(self) -> dict[str, Region]:
+    def _read_table_of_contents(self) -> dict[str, Region]:
         size = self.file.size
         if size < len(MAGIC) + TAIL.size:
-            raise Damage(f"truncated: the file has only {size} bytes")
+            raise Damage(f"the file is truncated: it has only {size} bytes")
         start, end = TAIL.unpack(self.file.read(size - TAIL.size, TAIL.size))
         if end != END:
             raise CorruptTraceError(
-                f"unfinished or truncated: the end marker is missing at the end of the file ({size} bytes)",
+                "the report is unfinished or truncated: "
+                f"the end marker is missing at the end of the file ({size} bytes)",
                 path=self.path,
                 hint=UNFINISHED,
             )
@@ -113,7 +114,8 @@ class Container:
     def _warn_if_unsupported(self) -> None:
         if not self.nsys_version:
             warn(
-                "the report does not contain the version of nsys: it is read like one of the newest supported version",
+                "the report does not contain the version of nsys: "
+                "it is read as if the newest supported version had written it",
                 path=self.path,
             )
         elif not OLDEST <= self.nsys_version <= NEWEST:

@@ -129,8 +129,8 @@ def decode_counter_samples(
         fields_by_type: Fields of the samples of each event type. Events of other types are ignored.
         selected_events: Generic events to decode.
         budget: Memory budget for the rows.
-        skipped: Counter whose value for the key ``INCOMPLETE`` is increased by the number of samples that have no time
-            or no data.
+        skipped: Counts of skipped events by reason. The count for the key ``INCOMPLETE`` is increased by the number of
+            samples that have no time or no data.
 
     Raises:
         Damage: A sample is shorter than its values, or the rows exceed the memory budget.
@@ -152,7 +152,7 @@ def decode_counter_samples(
 def _find_complete_events(
     fields_by_type: Mapping[int, list[CounterField]], fields_by_number: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
-    """Return the indices of the counter samples that have a time and data. Count all other samples in ``skipped``."""
+    """Return the indices of the counter samples that have a time and data. Add the number of others to ``skipped``."""
     if _EVENT.type_id not in fields_by_number:
         return np.zeros(0, np.int64)
     field = fields_by_number[_EVENT.type_id]

@@ -91,7 +91,7 @@ class Entries(NamedTuple):
         return {kind: int(totals[kind]) for kind in self.counts}
 
     def count_by_block(self, mask: Mask) -> Int64Array:
-        """Return the number of events in each block that a mask selects."""
+        """Return, for each block, the number of events that a mask selects."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
     def compute_positions_by_payload(self, rows: Int64Array, selection: Selection) -> Int64Array:

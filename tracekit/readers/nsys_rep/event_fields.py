@@ -93,7 +93,7 @@ class EventFields:
     def compute_mask_of_types(self, types: Sequence[int]) -> Mask:
         """Return a mask of the events that have one of the given event types."""
         if self._types is None:
-            self._types = (self.selected_events.types(np.arange(len(self.selected_events.starts))) % _CODES).astype(
+            self._types = (self.selected_events.get_types(np.arange(len(self.selected_events.starts))) % _CODES).astype(
                 np.uint8
             )
         return _compute_membership_mask(types)[self._types]
@@ -144,7 +144,7 @@ class EventFields:
         )
 
     def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
-        """Count calls with one of the given event types and an unknown class, by name of the class.
+        """Count calls with one of the given event types and an unknown class, by class name.
 
         The result is cached.
         """
@@ -184,7 +184,7 @@ class EventFields:
 
 
 def _compute_membership_mask(codes: Sequence[int]) -> Mask:
-    """Return a boolean array with one element per code, which is true for the given codes."""
+    """Return a mask with one element for each code from 0 to 255, which is true for the given codes."""
     table = np.zeros(_CODES, np.bool_)
     table[list(codes)] = True
     return table

@@ -48,10 +48,10 @@ class SelectedEvents(NamedTuple):
         buffer: Buffer that holds the decompressed blocks.
         starts: Start offset of each payload in the buffer.
         stops: End offset of each payload in the buffer.
-        ranks: Function that returns, for each selected event, its position among all events of the batch with the same
-            payload field, counted from 0.
+        compute_positions: Function that returns, for each selected event, its position among all events of the batch
+            with the same payload field, counted from 0.
         total: Number of all events of the batch with the same payload field, including events that are not selected.
-        types: Function that returns the event types of the selected events at the given indices.
+        get_types: Function that returns the event types of the selected events at the given indices.
         prefix_totals: Function that takes the totals of this batch by name, and returns the sums of the totals of all
             earlier batches. Call the function only once.
     """
@@ -59,9 +59,9 @@ class SelectedEvents(NamedTuple):
     buffer: Buffer
     starts: Int64Array
     stops: Int64Array
-    ranks: Callable[[], Int64Array]
+    compute_positions: Callable[[], Int64Array]
     total: int
-    types: Callable[[Int64Array], Kinds]
+    get_types: Callable[[Int64Array], Kinds]
     prefix_totals: PrefixTotals
 
 
@@ -107,11 +107,11 @@ class Events:
     def count_by_kind(self) -> Counter[int]:
         """Return the number of events of each kind. The keys are computed by ``combine_into_event_kind``."""
         total: Counter[int] = Counter()
-        for counted in map_in_order(self._count_batch, range(len(self._batches)), THREADS):
+        for counted in map_in_order(self._count_events_of_batch_by_kind, range(len(self._batches)), THREADS):
             total.update(counted)
         return total
 
-    def sum_sizes_by_kind(self) -> dict[int, tuple[int, int]]:
+    def count_events_and_bytes_by_kind(self) -> dict[int, tuple[int, int]]:
         """Return the number of events of each kind, and the total size of their payloads in bytes.
 
         The keys are computed by ``combine_into_event_kind``.
@@ -122,10 +122,10 @@ class Events:
             totals.update({} if batch is None else batch.sum_bytes_by_kind())
         return {kind: (number, totals[kind]) for kind, number in counts.items()}
 
-    def _count_batch(self, batch_index: int) -> dict[int, int]:
+    def _count_events_of_batch_by_kind(self, batch_index: int) -> dict[int, int]:
         entries_of_batch = self._entries[batch_index]
         if entries_of_batch is None:
-            buffer, entries_of_batch, _ = self._find_entries(batch_index)
+            buffer, entries_of_batch, _ = self._decompress_and_find_entries(batch_index)
             self._buffers.release_buffer(buffer)
         return entries_of_batch.counts
 
@@ -140,7 +140,7 @@ class Events:
         entries_of_batch = self._entries[batch_index]
         distinct = dict(zip(selections, prefix_totals, strict=True))
         if entries_of_batch is None:
-            buffer, entries_of_batch, bases = self._find_entries(batch_index)
+            buffer, entries_of_batch, bases = self._decompress_and_find_entries(batch_index)
             masks = {selection: entries_of_batch.compute_selection_mask(selection) for selection in distinct}
         else:
             masks = {selection: entries_of_batch.compute_selection_mask(selection) for selection in distinct}
@@ -153,7 +153,7 @@ class Events:
         yield [chosen[s]._replace(prefix_totals=totals) for s, totals in zip(selections, prefix_totals, strict=True)]
         self._buffers.release_buffer(buffer)
 
-    def _find_entries(self, batch_index: int) -> tuple[Buffer, Entries, Int64Array]:
+    def _decompress_and_find_entries(self, batch_index: int) -> tuple[Buffer, Entries, Int64Array]:
         """Decompress all blocks of a batch, and find their entries.
 
         If a block is invalid, every later call raises the same error.
@@ -176,7 +176,7 @@ class Events:
         return buffer, entries_of_batch, bases
 
     def _decompress_blocks(self, batch_index: int, block_indices: Int64Array) -> tuple[Buffer, Int64Array]:
-        """Decompress the needed blocks of a batch into one buffer.
+        """Decompress the blocks at the given indices of a batch into one buffer.
 
         Returns:
             The buffer, and an array with the offset of each block in the buffer, followed by the end of the last block.
@@ -212,15 +212,15 @@ def _select_events(
     starts = np.repeat(bases[:-1], np.diff(np.searchsorted(rows, entries_of_batch.bounds)))
     starts += entries_of_batch.starts[rows]
     stops = starts + entries_of_batch.sizes[rows]
-    ranks = functools.partial(entries_of_batch.compute_positions_by_payload, rows, selection)
-    types = functools.partial(entries_of_batch.get_event_types_at, rows)
+    compute_positions = functools.partial(entries_of_batch.compute_positions_by_payload, rows, selection)
+    get_types = functools.partial(entries_of_batch.get_event_types_at, rows)
     return SelectedEvents(
         buffer,
         starts,
         stops,
-        ranks,
+        compute_positions,
         entries_of_batch.count_events_with_payload(selection.payload),
-        types,
+        get_types,
         prefix_totals,
     )
 

@@ -138,7 +138,7 @@ _OPENMP_COLUMNS = {
 }
 
 
-def _declare_openmp_table(nested_message: str, *columns: str) -> EventTable:
+def _define_openmp_table(nested_message: str, *columns: str) -> EventTable:
     """Return the definition of a table of OpenMP events that have the given message inside the payload."""
     inner = _define_integer_columns("ApiCall", *columns, field_prefix=f"openmp.{nested_message}.")
     return EventTable(
@@ -151,26 +151,26 @@ def _declare_openmp_table(nested_message: str, *columns: str) -> EventTable:
 
 
 _OPENMP_TABLES = {
-    "THREAD": _declare_openmp_table("thread", "threadId", "threadType"),
-    "PARALLEL": _declare_openmp_table("parallel", "parallelId", "parentTaskId"),
-    "SYNC_REGION_WAIT": _declare_openmp_table("sync_region_wait", "parallelId", "taskId", "kind"),
-    "SYNC_REGION": _declare_openmp_table("sync_region", "parallelId", "taskId", "kind"),
-    "TASK": _declare_openmp_table("task", "parallelId", "taskId", "kind"),
-    "MASTER": _declare_openmp_table("master", "parallelId", "taskId"),
-    "REDUCTION": _declare_openmp_table("reduction", "parallelId", "taskId"),
-    "TASK_CREATE": _declare_openmp_table("task_create", "parentTaskId", "newTaskId"),
-    "TASK_SCHEDULE": _declare_openmp_table(
+    "THREAD": _define_openmp_table("thread", "threadId", "threadType"),
+    "PARALLEL": _define_openmp_table("parallel", "parallelId", "parentTaskId"),
+    "SYNC_REGION_WAIT": _define_openmp_table("sync_region_wait", "parallelId", "taskId", "kind"),
+    "SYNC_REGION": _define_openmp_table("sync_region", "parallelId", "taskId", "kind"),
+    "TASK": _define_openmp_table("task", "parallelId", "taskId", "kind"),
+    "MASTER": _define_openmp_table("master", "parallelId", "taskId"),
+    "REDUCTION": _define_openmp_table("reduction", "parallelId", "taskId"),
+    "TASK_CREATE": _define_openmp_table("task_create", "parentTaskId", "newTaskId"),
+    "TASK_SCHEDULE": _define_openmp_table(
         "task_schedule", "parallelId", "priorTaskId", "priorTaskStatus", "nextTaskId"
     ),
-    "CANCEL": _declare_openmp_table("cancel", "taskId"),
-    "MUTEX_WAIT": _declare_openmp_table("mutex_wait", "kind", "waitId", "taskId"),
-    "CRITICAL_SECTION": _declare_openmp_table("critical_section", "kind", "waitId"),
-    "MUTEX_RELEASED": _declare_openmp_table("mutex_released", "kind", "waitId", "taskId"),
-    "LOCK_INIT": _declare_openmp_table("lock_init", "kind", "waitId"),
-    "LOCK_DESTROY": _declare_openmp_table("lock_destroy", "kind", "waitId"),
-    "WORKSHARE": _declare_openmp_table("workshare", "kind", "parallelId", "taskId", "count"),
-    "DISPATCH": _declare_openmp_table("dispatch", "kind", "parallelId", "taskId"),
-    "FLUSH": _declare_openmp_table("flush", "threadId"),
+    "CANCEL": _define_openmp_table("cancel", "taskId"),
+    "MUTEX_WAIT": _define_openmp_table("mutex_wait", "kind", "waitId", "taskId"),
+    "CRITICAL_SECTION": _define_openmp_table("critical_section", "kind", "waitId"),
+    "MUTEX_RELEASED": _define_openmp_table("mutex_released", "kind", "waitId", "taskId"),
+    "LOCK_INIT": _define_openmp_table("lock_init", "kind", "waitId"),
+    "LOCK_DESTROY": _define_openmp_table("lock_destroy", "kind", "waitId"),
+    "WORKSHARE": _define_openmp_table("workshare", "kind", "parallelId", "taskId", "count"),
+    "DISPATCH": _define_openmp_table("dispatch", "kind", "parallelId", "taskId"),
+    "FLUSH": _define_openmp_table("flush", "threadId"),
 }
 
 TABLES: dict[str, EventTable] = {

@@ -111,8 +111,8 @@ def decode_metric_samples(
         metrics_by_type: Metrics in the samples of each event type. Events of other types are ignored.
         selected_events: Generic events to decode.
         budget: Memory budget for the rows.
-        skipped: Counter whose value for the key ``INCOMPLETE`` is increased by the number of samples that have no time
-            or no data.
+        skipped: Counts of skipped events by reason. The count for the key ``INCOMPLETE`` is increased by the number of
+            samples that have no time or no data.
 
     Raises:
         Damage: A sample is invalid, or the rows exceed the memory budget.

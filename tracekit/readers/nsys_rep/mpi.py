@@ -39,7 +39,9 @@ DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
 
 @dataclass(frozen=True, slots=True)
 class MpiDomains:
-    """A filter that selects MPI calls, which are the NVTX ranges in domains that the MPI wrapper of nsys created.
+    """The NVTX domains that the MPI wrapper of nsys created, as a filter that selects the MPI calls to exclude.
+
+    Every NVTX range in one of these domains is an MPI call.
 
     Attributes:
         pairs: Global process id and domain id of each domain of the MPI wrapper.

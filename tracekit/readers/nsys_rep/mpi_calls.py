@@ -132,9 +132,9 @@ class _Arguments:
         valid[rows] = True
 
     def build_argument_array(self, column: str, *, null_if_zero: bool) -> pa.Array:
-        """Return the argument of each call that belongs to a column. The value is null for calls without the argument.
+        """Return, for each call, the argument that belongs to a column, or null if the call does not have the argument.
 
-        If ``null_if_zero`` is True, 0 is also converted to null.
+        If ``null_if_zero`` is True, arguments that are 0 are also converted to null.
         """
         if column not in self.values:
             return col.build_null_array(self.total, pa.int64())

@@ -1,7 +1,7 @@
 """Overwrite private values in the messages of a report. Only fields that may hold private values are visited.
 
-The number of steps is limited in proportion to the size of the file. Otherwise, redacting a small file could take very
-long, because LZ4 can compress a million fields to a few bytes.
+The number of steps is limited in proportion to the size of the file. Otherwise, redacting a small file could take a
+very long time, because LZ4 can compress a million fields to a few bytes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class BlockEntries:
         order = np.argsort(starts, kind="stable")
         return cls(block_data, starts[order], stops[order], numbers[order])
 
-    def find_entries_at(self, offsets: Iterable[int]) -> list[int]:
+    def find_entry_indices_at(self, offsets: Iterable[int]) -> list[int]:
         """Return the ascending indices of the events or strings that contain at least one of the given offsets."""
         at = np.fromiter(offsets, np.int64)
         nth = np.searchsorted(self.starts, at, side="right") - 1
@@ -121,7 +121,7 @@ class BlockEntries:
     def __getitem__(self, entry_index: int) -> bytes:
         return self.body[self.starts[entry_index] : self.stops[entry_index]]
 
-    def select_spans_within_entry(self, entry_index: int, spans: Spans) -> list[Span]:
+    def select_spans_starting_in_entry(self, entry_index: int, spans: Spans) -> list[Span]:
         """Return the intervals that start in an event or string, with offsets relative to the event or string."""
         start, stop = int(self.starts[entry_index]), int(self.stops[entry_index])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
@@ -196,7 +196,7 @@ class Overwriter:
         return spans
 
     def overwrite_private_values(self, value: bytes, spans: Spans | None = None) -> bytes:
-        """Overwrite private values in a message, a string or other bytes, and return a copy.
+        """Return a copy of a message, a string or other bytes in which private values are overwritten.
 
         Args:
             value: Bytes to copy.
@@ -209,7 +209,7 @@ class Overwriter:
         return bytes(out)
 
     def overwrite_string(self, text: bytes, pattern_mask: int) -> bytes:
-        """Overwrite private values in a string, or in bytes that are not a message, and return a copy.
+        """Return a copy of a string, or of bytes that are not a message, in which private values are overwritten.
 
         Args:
             text: String to copy.
@@ -219,7 +219,7 @@ class Overwriter:
         return self.redaction.overwrite_private_values(self.matcher, text, pattern_mask)
 
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
-        """Overwrite private values in the fields of a block that hold neither events nor strings, and return a copy."""
+        """Return a copy of a block with private values overwritten in fields that hold neither events nor strings."""
         out = bytearray(entries.body)
         for start, end in entries.iterate_unknown_fields(self.budget):
             inside = [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans if start <= a < end]
@@ -291,7 +291,7 @@ def _iterate_delimited_fields(message: bytes, budget: StepBudget) -> Iterator[Fi
 def edit_entries(
     entries: BlockEntries, indices: Iterable[int], edit: Callable[[int, bytes], bytes], budget: StepBudget
 ) -> bytes:
-    """Edit the events or strings of a block with the given indices, and return the bytes of the changed block."""
+    """Edit the events or strings at the given indices of a block, and return the bytes of the changed block."""
     values: dict[int, bytes] = {}
     for nth in indices:
         budget.deduct_steps()

@@ -1,4 +1,4 @@
-"""Determine how to format NVTX payloads as JSON from the schemas that a program registered for them.
+"""Determine how to format NVTX payloads as JSON, based on the schemas that a program registered for them.
 
 A schema describes the layout of payloads like a struct in C. It lists entries with types, names and offsets. The type
 of an entry may be another schema or an enum, and an entry may be an array of fixed length. A plan is computed

@@ -166,7 +166,7 @@ def _create_launch_options_editor(redaction: Redaction) -> Edit:
 def create_target_machine_editor(redaction: Redaction) -> Edit:
     """Return a function that redacts the description of a target machine."""
     network = create_message_fields_editor(
-        "NetworkDevices", devices=lambda data: edit_message(data, _create_network_device_editor(redaction))
+        "NetworkDevices", devices=lambda data: edit_message(data, _create_network_device_field_editor(redaction))
     )
     field = load_fields("Property")
     edits: dict[int, Edit] = {
@@ -186,8 +186,8 @@ def create_target_machine_editor(redaction: Redaction) -> Edit:
     )
 
 
-def _create_network_device_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
-    """Return a function that edits one field of a network device, and clears the field of the hardware address."""
+def _create_network_device_field_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
+    """Return a function that clears a field of a network device if it is the hardware address."""
 
     def clear_address(span: FieldSpan, value: bytes) -> bytes:
         if span.number != load_fields("NetworkDevice").guid or not value.strip(b"\0"):
@@ -199,7 +199,7 @@ def _create_network_device_editor(redaction: Redaction) -> Callable[[FieldSpan, 
 
 
 def create_process_editor(redaction: Redaction) -> Edit:
-    """Return a function that removes the folder and the arguments of a process, but not its program name."""
+    """Return a function that removes the folders and the arguments of a process, but not its program name."""
 
     def redact_process(data: bytes) -> bytes:
         replaced = _redact_process_strings(data, list(iterate_field_spans(data)))

@@ -97,6 +97,7 @@ def count_private_values(source: Source) -> dict[str, int]:
 
 
 def _write_redacted_copy(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
+    """Write a redacted copy of a report, and return the number of replaced values of each kind."""
     container = Container(source)
     try:
         with convert_damage(source.path, file=container.file):
@@ -165,9 +166,9 @@ class _RedactedReport:
         )
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}
-        self.environments = self._collect_names_from_events()
+        self.environments = self._collect_names_and_environment_ids()
         self.outputs: set[int] = set()
-        self.strings, self.strings_end = self._collect_names_from_strings()
+        self.strings, self.strings_end = self._collect_names_and_string_blocks()
         self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.build_matcher())
 
     def write(self, out: BinaryIO) -> None:
@@ -268,7 +269,7 @@ class _RedactedReport:
                 batch, size = [], 0
         yield from _search_batch_of_blocks(batch, find_spans)
 
-    def _collect_names_from_events(self) -> set[int]:
+    def _collect_names_and_environment_ids(self) -> set[int]:
         """Collect private names from environment variables in events, and return the ids of environment strings.
 
         The indices of the events that contain processes to redact are added to the attribute ``processes``.
@@ -282,19 +283,19 @@ class _RedactedReport:
             if not keys and not spans:
                 continue
             entries = BlockEntries.parse(body)
-            for nth in entries.find_entries_at(keys):
+            for nth in entries.find_entry_indices_at(keys):
                 event = self._read_entry(entries, nth)
                 if entries.numbers[nth] == EVENT and private.PROCESS_KEY in event:
                     processes = private.ProcessesOfEvent.parse(event)
                     environments.update(processes.environments)
                     if processes.need_edit:
                         self.processes.setdefault(block.offset, set()).add(nth)
-            for nth in entries.find_entries_at(start for start, _, _ in spans):
+            for nth in entries.find_entry_indices_at(start for start, _, _ in spans):
                 event = self._read_entry(entries, nth)
                 for start, end, _ in find_innermost_fields(
-                    event, entries.select_spans_within_entry(nth, spans), self.budget
+                    event, entries.select_spans_starting_in_entry(nth, spans), self.budget
                 ):
-                    self._collect_names_from_environment(event[start:end])
+                    self._collect_names_and_check_environment(event[start:end])
         return environments
 
     def _read_entry(self, entries: BlockEntries, entry_index: int) -> bytes:
@@ -303,7 +304,7 @@ class _RedactedReport:
         self.budget.deduct_string_steps(MESSAGE_COST * len(event))
         return event
 
-    def _collect_names_from_environment(self, text: bytes) -> bool:
+    def _collect_names_and_check_environment(self, text: bytes) -> bool:
         """Collect private names from the environment variables in a string.
 
         Returns:
@@ -323,7 +324,7 @@ class _RedactedReport:
         self.budget.deduct_steps(len(starts))
         return [(start, start + 1, 0) for start in starts]
 
-    def _collect_names_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
+    def _collect_names_and_string_blocks(self) -> tuple[list[tuple[Block, int]], int]:
         """Collect private names from environment variables in strings, and return the blocks of strings.
 
         The ids of the strings that programs printed are added to the attribute ``outputs``.
@@ -356,13 +357,15 @@ class _RedactedReport:
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
         environments = [start for start, _, _ in self._find_environment_starts(entries.body, include_homes=True)]
         known = self._find_strings_with_ids(entries, ids, self.environments)
-        for nth in sorted({*entries.find_entries_at(zeros), *entries.find_entries_at(environments), *known}):
+        for nth in sorted(
+            {*entries.find_entry_indices_at(zeros), *entries.find_entry_indices_at(environments), *known}
+        ):
             text = entries[nth]
             self.budget.deduct_string_steps(len(text))
             if entries.numbers[nth] != STRING:
                 continue
             self.redaction.collect_names(PATH, text)
-            if self._collect_names_from_environment(text):
+            if self._collect_names_and_check_environment(text):
                 self.environments.add(int(ids[nth]))
             elif nth in known:
                 self.redaction.collect_names(ENVIRONMENT, text)
@@ -390,14 +393,14 @@ class _RedactedReport:
         outputs, environments = (
             self._find_strings_with_ids(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
         )
-        chosen = {*outputs, *environments, *entries.find_entries_at(start for start, _, _ in spans)}
+        chosen = {*outputs, *environments, *entries.find_entry_indices_at(start for start, _, _ in spans)}
 
         def redact_string(entry_index: int, value: bytes) -> bytes:
             if entry_index in outputs:
                 return self.redaction.replace_value(OUTPUT, value)
             if entry_index in environments:
                 return self.redaction.replace_value(ENVIRONMENT, value)
-            inside = entries.select_spans_within_entry(entry_index, spans)
+            inside = entries.select_spans_starting_in_entry(entry_index, spans)
             if entries.numbers[entry_index] != STRING:
                 return self.overwriter.overwrite_private_values(value, inside)
             pattern_mask = functools.reduce(operator.or_, (mask for _, _, mask in inside))
@@ -415,14 +418,14 @@ class _RedactedReport:
         process = private.create_message_fields_editor("Event", process=private.create_process_editor(self.redaction))
 
         def redact_event(entry_index: int, value: bytes) -> bytes:
-            inside = entries.select_spans_within_entry(entry_index, spans)
+            inside = entries.select_spans_starting_in_entry(entry_index, spans)
             if entry_index in processes:
                 self.budget.deduct_string_steps(MESSAGE_COST * len(value))
                 shorter = process(value)
                 inside, value = self.overwriter.find_private_value_spans(shorter), shorter
             return self.overwriter.overwrite_private_values(value, inside)
 
-        chosen = processes.union(entries.find_entries_at(start for start, _, _ in spans))
+        chosen = processes.union(entries.find_entry_indices_at(start for start, _, _ in spans))
         return edit_entries(entries, sorted(chosen), redact_event, self.budget)
 
 

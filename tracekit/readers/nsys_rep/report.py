@@ -102,7 +102,7 @@ class Report:
     def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All tables of events are read in one pass over the report.
 
-        Several threads read the report in batches of some megabytes. All values of a column that the report lacks are
+        Several threads read the report in batches of a few megabytes. All values of a column that the report lacks are
         null. The column ``rowid`` numbers the rows from 1.
 
         Yields:

@@ -55,21 +55,21 @@ class EventsReport(Protocol):
 
 
 class _FieldCheck(NamedTuple):
-    """A check whether events are rows of a declared table, which need at least one of several fields.
+    """A check for events that are not rows of a declared table because they have none of several fields.
 
     Attributes:
         selection: Selection of the events to check.
         fields: Numbers of the fields.
-        name: Function that takes an event type, and returns the event class for events without any of the fields.
+        format_class: Function that takes an event type, and returns the class of events that have none of the fields.
     """
 
     selection: Selection
     fields: Collection[int]
-    name: Callable[[int], str]
+    format_class: Callable[[int], str]
 
 
 def _create_identifying_fields_check(table: str) -> _FieldCheck:
-    """Return a check that events of a table have at least one identifying field of the table."""
+    """Return a check for events that have the event types of a table, but none of its identifying fields."""
     declared = layout.TABLES[table]
     return _FieldCheck(
         Selection(declared.payload, declared.event_types),
@@ -101,14 +101,16 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
 
     def list_undecoded_sizes(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
-        sizes = list(_sum_sizes_of_generic_events(generic, {*report.gpu_metrics, *report.counter_fields}, sources))
+        sizes = list(_iterate_sizes_of_generic_events(generic, {*report.gpu_metrics, *report.counter_fields}, sources))
         for event_type, selected_events in zip(call_types, calls, strict=True):
-            sizes += _sum_sizes_of_calls(selected_events, event_type)
+            sizes += _iterate_sizes_of_calls(selected_events, event_type)
         for check, selected_events in zip(_CHECKS, checked, strict=True):
-            sizes += _sum_sizes_of_events_without_fields(selected_events, check)
+            sizes += _iterate_sizes_of_events_without_fields(selected_events, check)
         return sizes
 
-    listed = [(names.format_event_kind(kind), *size) for kind, size in report.events.sum_sizes_by_kind().items()]
+    listed = [
+        (names.format_event_kind(kind), *size) for kind, size in report.events.count_events_and_bytes_by_kind().items()
+    ]
     for batch in report.events.map_batches(selections, list_undecoded_sizes):
         listed += batch
     for name, number, size in listed:
@@ -118,27 +120,27 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
     return {name: Undecoded(number, totals[name]) for name, number in counts.most_common() if number}
 
 
-def _sum_sizes_of_generic_events(
+def _iterate_sizes_of_generic_events(
     selected_events: SelectedEvents, decoded_types: Collection[int], sources: Mapping[int, str]
 ) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the generic events of each event type.
 
     The class is None for the event types in ``decoded_types``, whose events are rows of declared tables.
     """
-    for number, count, size in _sum_sizes_by_value(
+    for number, count, size in _iterate_sizes_by_value(
         selected_events, np.arange(len(selected_events.starts)), _GENERIC_TYPE
     ):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
         yield None if number in decoded_types else names.format_generic_event(source), count, size
 
 
-def _sum_sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
+def _iterate_sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the function calls of one event type.
 
     There is one item per event class. Its first element is None if declared tables contain the calls of the class. If
     the tables contain only calls with certain nested messages, another item counts the calls without these messages.
     """
-    for event_class, count, size in _sum_sizes_by_value(
+    for event_class, count, size in _iterate_sizes_by_value(
         selected_events, np.arange(len(selected_events.starts)), layout.CLASS
     ):
         yield names.format_call(event_type, event_class), count, size
@@ -151,7 +153,7 @@ def _sum_sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Ite
             yield names.format_call_class(event_class), len(rest), int(_get_payload_sizes(selected_events, rest).sum())
 
 
-def _sum_sizes_of_events_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
+def _iterate_sizes_of_events_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
     """Yield the event class, count and total size in bytes of the events that have none of the fields of a check.
 
     There is one item per event type.
@@ -160,13 +162,13 @@ def _sum_sizes_of_events_without_fields(selected_events: SelectedEvents, check: 
     for field in decode(selected_events.buffer, selected_events.starts, selected_events.stops, check.fields).values():
         decoded |= _compute_presence_mask(field, len(decoded))
     rest = np.flatnonzero(~decoded)
-    types = selected_events.types(rest)
+    types = selected_events.get_types(rest)
     for event_type in np.unique(types).tolist():
         rows = rest[types == event_type]
-        yield check.name(event_type), len(rows), int(_get_payload_sizes(selected_events, rows).sum())
+        yield check.format_class(event_type), len(rows), int(_get_payload_sizes(selected_events, rows).sum())
 
 
-def _sum_sizes_by_value(
+def _iterate_sizes_by_value(
     selected_events: SelectedEvents, rows: Int64Array, field_number: int
 ) -> Iterator[tuple[int | None, int, int]]:
     """Yield each value of a field, and the number and total size in bytes of the events with this value.
@@ -198,7 +200,7 @@ def _find_rows_of_class(selected_events: SelectedEvents, event_class: int) -> In
 
 
 def _decode_nested_messages(selected_events: SelectedEvents, rows: Int64Array) -> list[Field | None]:
-    """Decode the nested messages that identify the rows of tables from the events at the given indices.
+    """Decode, from the events at the given indices, the nested messages that identify table rows.
 
     The result has one field per kind of nested message. The field is None if no event contains this kind.
     """

@@ -32,7 +32,7 @@ TABLES = {
 
 
 def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
-    """Count function calls with an unknown class or no class, by name of the class.
+    """Count function calls with an unknown class or no class, by class name.
 
     Args:
         classes: Class of each function call, or None if no call has a class.
@@ -63,7 +63,7 @@ def count_unknown_activities(
     """
     if not table.expected_types:
         return Counter()
-    types = selected_events.types(rows)
+    types = selected_events.get_types(rows)
     expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
     empty = _compute_mask_without_fields(fields_by_number, table.sibling_fields, rows) & expected
     if unknown.any():

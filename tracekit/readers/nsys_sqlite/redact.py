@@ -204,7 +204,7 @@ class _RedactedExport:
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
             raise TracekitError(
-                f"the database has SQL triggers ({triggers}), which SQLite would run during redaction",
+                f"the database has SQL triggers (count: {triggers}), which SQLite would run during redaction",
                 path=self.path,
                 hint=EXPORT_AGAIN,
             )

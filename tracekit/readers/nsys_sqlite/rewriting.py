@@ -47,7 +47,7 @@ class _SearchedTable(NamedTuple):
 
     Attributes:
         name: Name of the table.
-        rowid: Name of the rowid in SQL, or None if the table has no rowid or columns hide all names of the rowid.
+        rowid: Name of the rowid in SQL, or None if the table has no rowid or if columns hide all names of the rowid.
         columns: Names of the columns that hold at least one value to search.
     """
 
@@ -216,7 +216,7 @@ class StringColumns:
 
 
 def check_expressions(db: sqlite3.Connection, path: Path) -> None:
-    """Raise an error if SQLite would evaluate SQL that is not allowed while a database is redacted.
+    """Raise an error if SQLite would evaluate forbidden SQL while a database is redacted.
 
     SQLite evaluates the expressions of generated columns, of indexes on expressions, and of partial indexes. The
     statements that create these tables and indexes may have at most ``MAX_EXPRESSIONS`` bytes in total. They may call
@@ -233,8 +233,8 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     statements = [sql for query in (generated, computed) for (sql,) in db.execute(query)]
     if sum(map(len, statements)) > MAX_EXPRESSIONS or not all(map(_is_allowed_statement, statements)):
         raise TracekitError(
-            f"the database has tables or indexes with SQL expressions ({len(statements)}), which SQLite would evaluate "
-            "during redaction",
+            f"the database has tables or indexes with SQL expressions (count: {len(statements)}), "
+            "which SQLite would evaluate during redaction",
             path=path,
             hint=EXPORT_AGAIN,
         )
