@@ -200,7 +200,10 @@ class DlprofCapture(Capture):
 
     @functools.cached_property
     def _capture_metadata(self) -> dict[str, str]:
-        """Versions, mode and model settings, by name. Private metadata, such as the command line, is omitted."""
+        """The versions, the mode and the model settings, keyed by their names in ``capture_info``.
+
+        Private metadata, such as the command line, is omitted.
+        """
         metadata = {"tool": "DLProf", "schema_version": self._database_version}
         system, model = (self._read_first_row(t) for t in ("read_only_system_config", "read_only_model_config"))
         metadata |= {name: str(system[c]) for c, name in _SYSTEM_METADATA.items() if system.get(c) not in _UNKNOWN}
@@ -208,7 +211,10 @@ class DlprofCapture(Capture):
         return {k: v for k, v in metadata.items() if v is not None}
 
     def _read_first_row(self, table: str) -> dict[str, object]:
-        """Return the public columns of the first row of a table, by column name. Empty if the table has no rows."""
+        """Return the public values in the first row of a table, by column name.
+
+        The result is empty if the table has no rows.
+        """
         columns = sorted(_PUBLIC_COLUMNS[table] & {*self._database.columns.get(table, ())})
         return self._database.read_first_row(table, columns) if columns else {}
 

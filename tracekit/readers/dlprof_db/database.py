@@ -51,8 +51,8 @@ class DlprofDatabase(database.Database):
         columns, _ = self.read_columns(table, types)
         return pl.DataFrame(pa.table(columns))
 
-    def select_rows_with_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
-        """Return the rows of a frame that have no null in a key column, after a check that their keys are unique.
+    def require_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
+        """Return the rows of a frame that have no null in a key column. The keys of these rows must be unique.
 
         Raises:
             CorruptTraceError: Several rows have the same keys.
@@ -77,7 +77,7 @@ class DlprofDatabase(database.Database):
                 "the table is missing from the DLProf database", path=self.path, table=table, hint=COPY_AGAIN
             )
         rows = self.read_rows(table, tuple(dict.fromkeys((ID, *integer_columns))), string_columns)
-        with_ids = self.select_rows_with_unique_keys(rows, [ID], table)
+        with_ids = self.require_unique_keys(rows, [ID], table)
         if with_ids.height != rows.height:
             what = f"{rows.height - with_ids.height} rows have no id"
             raise CorruptTraceError(what, path=self.path, table=table, hint=COPY_AGAIN)
@@ -85,7 +85,7 @@ class DlprofDatabase(database.Database):
 
     @functools.cached_property
     def dictionary_strings(self) -> col.StringTable:
-        """Strings of the table ``dictionary``, by id."""
+        """The strings of the table ``dictionary``, keyed by id."""
         return map_strings_by_id(self.read_rows_by_id("dictionary", (), ("string",)), "string")
 
     def look_up_strings(

@@ -78,7 +78,7 @@ def _read_ops_columns(database: DlprofDatabase) -> Columns:
     count_columns = ("num_calls", "kernel_calls", "using_tc")
     nodes = _read_last_aggregation(database, "op_nodes", ("read_only_ops_id", "node_time_metrics_id", *count_columns))
     nodes = _add_time_sums(
-        database, database.select_rows_with_unique_keys(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id"
+        database, database.require_unique_keys(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id"
     )
     joined = ops.join(nodes, left_on=ID, right_on="read_only_ops_id", how="left", maintain_order="left")
     support = pl.col("tc_support_status").replace_strict(_TENSOR_CORE_SUPPORT, default="maybe", return_dtype=pl.String)
@@ -210,17 +210,13 @@ def _read_iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     }
     times = {"iter_value": "iteration", "start_time": "start_ns", "stop_time": "end_ns"}
     key, list_table = ["iter_value"], "iteration_list"
-    rows = database.select_rows_with_unique_keys(
-        _read_last_aggregation(database, list_table, tuple(times)), key, list_table
-    )
+    rows = database.require_unique_keys(_read_last_aggregation(database, list_table, tuple(times)), key, list_table)
     part_times = _read_last_aggregation(database, "iteration_aggregation_list", (*key, *parts)).rename(parts)
-    part_times = database.select_rows_with_unique_keys(part_times, key, "iteration_aggregation_list")
+    part_times = database.require_unique_keys(part_times, key, "iteration_aggregation_list")
     part_times = part_times.with_columns(is_aggregated=pl.col("in_tensor_core_kernels_ns").is_not_null())
     kernels = _read_last_aggregation(database, "kernel_iteration_stats", (*key, *stats)).rename(stats)
     keys = _read_last_aggregation(database, "iteration_key", ("key_node_id",))
-    key_node_id = database.select_rows_with_unique_keys(keys.with_columns(one=1), ["one"], "iteration_key")[
-        "key_node_id"
-    ].max()
+    key_node_id = database.require_unique_keys(keys.with_columns(one=1), ["one"], "iteration_key")["key_node_id"].max()
     joined = rows.join(part_times, on=key, how="left").join(kernels, on=key, how="left").rename(times).sort("iteration")
     return joined.with_columns(
         pl.col("is_aggregated").fill_null(value=False),
@@ -293,7 +289,7 @@ def _read_last_aggregation(database: DlprofDatabase, table: str, columns: tuple[
 def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id_column: str) -> pl.DataFrame:
     """Add one column per time metric with its sum in ns, and the column ``count``.
 
-    The count is the number of values that were added up to the CPU time.
+    The column ``count`` contains the number of values whose sum is the CPU time.
 
     Args:
         database: The database.

@@ -101,7 +101,7 @@ def _create_activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -
 
     Args:
         source: Name of the source table.
-        columns: The sources of additional columns, and of columns that differ from those of other activities.
+        columns: Sources of declared columns. They extend and override the sources that all activity tables share.
     """
     common: dict[str, ColumnSource] = {
         "start_ns": "gpu_start",

@@ -85,7 +85,7 @@ def open_capture(source: Source) -> KinetoCapture:
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
-    """Return the metadata of a distributed job that precedes the events of a trace, such as the rank of the process.
+    """Return the metadata of a distributed job, such as the rank, if it is stored before the events of a trace.
 
     The events are not read. ``capture.read_leading_info`` documents the keys of the result.
     """

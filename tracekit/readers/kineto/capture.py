@@ -64,7 +64,7 @@ def read_capture(source: Source) -> KinetoCapture:
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
-    """Return the metadata of a distributed job that precedes the events of a trace, such as the rank of the process.
+    """Return the metadata of a distributed job, such as the rank, if it is stored before the events of a trace.
 
     The metadata is the member ``distributedInfo`` of the trace. The events are not read.
 
@@ -94,7 +94,7 @@ def read_leading_info(source: Source) -> dict[str, str]:
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
     """Raise an error if the file contains no event that belongs to a table.
 
-    A complete trace of the PyTorch profiler without such events is valid, so it raises no error.
+    However, a complete trace of the PyTorch profiler is accepted even if none of its events belongs to a table.
     """
     if not document.has_events:
         raise CorruptTraceError(

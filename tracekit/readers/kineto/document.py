@@ -179,12 +179,12 @@ class Document:
         """Parse the current array of events, and yield whenever the sandbox contains a batch of rows."""
         sandbox = self._sandbox
         while (result := sandbox.parse_events()) != ENDED:
-            if result == INVALID and not (self._are_quotes_escaped and self._find_next_event() is not None):
-                yield from self._yield_rows()
+            if result == INVALID and not (self._are_quotes_escaped and self._find_next_event_offset() is not None):
+                yield from self._hand_over_rows()
                 if self._escape_quotes() or self._append_next_bytes():
                     continue
             if result != INVALID:
-                yield from self._yield_rows()
+                yield from self._hand_over_rows()
                 if result == ROWS_FULL or self._append_next_bytes():
                     continue
                 if not bytes(sandbox.data[sandbox.offset : sandbox.end]).strip():
@@ -192,14 +192,14 @@ class Document:
                     return
             self._skipped_bytes += (sandbox.end if result == NEED_MORE else sandbox.scanned) - sandbox.offset
             if not self._skip_to_next_event():
-                yield from self._yield_rows()
+                yield from self._hand_over_rows()
                 if not self._read_until_next_event():
                     self.truncated = True
                     return
-        yield from self._yield_rows()
+        yield from self._hand_over_rows()
 
-    def _yield_rows(self) -> Iterator[None]:
-        """Yield once if the sandbox contains rows, and then remove the rows."""
+    def _hand_over_rows(self) -> Iterator[None]:
+        """Yield once if the sandbox contains rows, so that the caller can use them, and then remove the rows."""
         if self._sandbox.rows:
             yield
         self._sandbox.clear_rows()
@@ -226,7 +226,7 @@ class Document:
         Raises:
             CorruptTraceError: The file contains too many invalid events.
         """
-        offset = self._find_next_event()
+        offset = self._find_next_event_offset()
         if offset is None:
             return False
         self._sandbox.offset = offset
@@ -240,7 +240,7 @@ class Document:
             )
         return True
 
-    def _find_next_event(self) -> int | None:
+    def _find_next_event_offset(self) -> int | None:
         """Return the next offset at which an event may begin, or None if the sandbox contains no such offset."""
         sandbox = self._sandbox
         match = EVENT_BOUNDARY.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])

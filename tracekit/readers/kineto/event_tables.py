@@ -174,9 +174,9 @@ class EventCollector:
         """
         phases = cells.find_string_indices(Slot.PHASE, _PHASES)
         tables = (
-            self._find_tables_of_exported_events(cells)
+            self._find_table_indices_of_exported_events(cells)
             if self._exported
-            else self._find_tables_of_profiler_events(cells, phases)
+            else self._find_table_indices_of_profiler_events(cells, phases)
         )
         for number in np.flatnonzero(np.bincount(tables + 1, minlength=1)[1:]):
             self._append_rows(_TABLES[number], np.flatnonzero(tables == number), cells)
@@ -190,7 +190,7 @@ class EventCollector:
         tables = {name: builder.finish() for name, builder in self._builders.items()}
         return {name: columns for name, columns in tables.items() if columns}
 
-    def _find_tables_of_profiler_events(self, cells: EventCells, phases: Int64Array) -> Int64Array:
+    def _find_table_indices_of_profiler_events(self, cells: EventCells, phases: Int64Array) -> Int64Array:
         """Return the index of the table to which each event belongs, or -1 for an event that belongs to no table.
 
         The table is determined by the category and the phase that the PyTorch profiler writes.
@@ -202,7 +202,7 @@ class EventCollector:
         self._add_undecoded_counts(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
         return tables
 
-    def _find_tables_of_exported_events(self, cells: EventCells) -> Int64Array:
+    def _find_table_indices_of_exported_events(self, cells: EventCells) -> Int64Array:
         """Return the index of the table of each event that tracekit wrote, or -1 for an event that has no table.
 
         The table is determined by the argument that contains the row id, such as ``kernel_id``.

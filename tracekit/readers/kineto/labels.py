@@ -73,13 +73,13 @@ def parse_memset_memory_kind(name: str) -> str | None:
     return match[1] if match else None
 
 
-def convert_to_nsys_sync_type(kind: str) -> str | None:
+def convert_to_nsys_sync_type(kind: str) -> str:
     """Return the nsys name for a synchronization type of the profiler. Unknown types are returned unchanged."""
     return _SYNC_TYPES.get(kind, kind)
 
 
-def find_api_of_category(category: str) -> str | None:
-    """Return the CUDA API that the calls of a category belong to: ``CUDA driver`` or ``CUDA runtime``."""
+def find_api_of_category(category: str) -> str:
+    """Return the CUDA API to which the calls in an event category belong: ``CUDA driver`` or ``CUDA runtime``."""
     return {"cuda_driver": "CUDA driver"}.get(category, "CUDA runtime")
 
 
@@ -110,12 +110,12 @@ def create_dim3_parser(axis: int) -> Callable[[str], int | None]:
     The function returns None for other strings, and for sizes of 2^31 or more.
     """
 
-    def parse_axis(text: str) -> int | None:
+    def parse_size(text: str) -> int | None:
         match = _DIM3.fullmatch(text)
         value = int(match[axis + 1]) if match else None
         return value if value is not None and value < 1 << 31 else None
 
-    return parse_axis
+    return parse_size
 
 
 def parse_argb(text: str) -> int | None:

@@ -14,7 +14,7 @@ from tracekit.readers.kineto import labels
 from tracekit.readers.kineto.cells import parse_integer
 from tracekit.readers.kineto.event_tables import ARGUMENTS, DOMAINS, ROW_IDS
 from tracekit.readers.kineto.keys import Slot
-from tracekit.readers.kineto.tracks import replace_beyond_int32_with_null
+from tracekit.readers.kineto.tracks import replace_numbers_beyond_int32_with_null
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ class EventRows:
         self.count = len(members[Slot.START.name])
         self._origin_ns = origin_ns
         self._tracks = tracks
-        self._order = _compute_order_by_id(members[ROW_IDS[name].name], self.count) if tracks.exported else None
+        self._order = _compute_sort_order_by_id(members[ROW_IDS[name].name], self.count) if tracks.exported else None
         self._members = members
 
     def build_column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
@@ -100,7 +100,7 @@ class EventRows:
         return array if self._order is None else array.take(self._order)
 
 
-def _compute_order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
+def _compute_sort_order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
     """Return the indices that sort the rows by id, or None if an id is missing, not positive or not unique."""
     ids = col.concatenate_chunks(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
@@ -114,7 +114,7 @@ def _create_member_column_builder(slot: Slot) -> Callable[[EventRows], pa.Array]
 
 def _create_int32_column_builder(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
     def build_column(rows: EventRows) -> pa.Array:
-        numbers = replace_beyond_int32_with_null(rows.get_member_values(slot))
+        numbers = replace_numbers_beyond_int32_with_null(rows.get_member_values(slot))
         return numbers if default is None else numbers.fill_null(default)
 
     return build_column
@@ -162,7 +162,7 @@ def _build_short_name_column(rows: EventRows) -> pa.Array:
 
 
 def _build_dynamic_shared_memory_column(rows: EventRows) -> pa.Array:
-    return replace_beyond_int32_with_null(
+    return replace_numbers_beyond_int32_with_null(
         pc.coalesce(rows.get_member_values(Slot.DYNAMIC), rows.get_member_values(Slot.SHARED))
     ).fill_null(0)
 

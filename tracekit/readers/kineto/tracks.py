@@ -62,7 +62,7 @@ class Tracks:
         pid, tid = read_member(Slot.PID), read_member(Slot.TID)
         if table in ON_CPU:
             return {"process_id": pid, "thread_id": tid}
-        device = replace_beyond_int32_with_null(pc.coalesce(read_member(Slot.DEVICE), pid)).fill_null(0)
+        device = replace_numbers_beyond_int32_with_null(pc.coalesce(read_member(Slot.DEVICE), pid)).fill_null(0)
         stream = pc.coalesce(read_member(Slot.STREAM), tid).fill_null(0)
         stream = pc.if_else(pc.less(stream, 0), NO_STREAM, stream)
         context = read_member(Slot.CONTEXT).fill_null(0)
@@ -131,7 +131,7 @@ class Tracks:
     def _build_track_columns_of_export(self, read_member: ReadMember) -> dict[str, pa.Array]:
         tracks = self._find_tracks_of_events({s.name: read_member(s) for s in (Slot.PID, Slot.TID)})
         columns = {name: tracks[name].to_arrow() for name in _TRACK if name != "kind"}
-        columns["device_id"] = replace_beyond_int32_with_null(columns["device_id"])
+        columns["device_id"] = replace_numbers_beyond_int32_with_null(columns["device_id"])
         for name in STREAM_SLOTS:
             columns[name] = columns[name].fill_null(0)
         columns["kind"] = (
@@ -180,7 +180,7 @@ class Tracks:
         return pl.DataFrame({n: _convert_to_series(self.track_names[s.name]) for n, s in columns.items()})
 
 
-def replace_beyond_int32_with_null(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
+def replace_numbers_beyond_int32_with_null(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Replace numbers that do not fit into signed 32-bit integers with null."""
     numbers = col.concatenate_chunks(numbers)
     fits = pc.and_(pc.greater_equal(numbers, -_INT32), pc.less(numbers, _INT32))

@@ -31,14 +31,15 @@ def parse_unit(unit: str) -> tuple[str | None, int]:
     if unit in _TIME_UNITS:
         return "ns", _TIME_UNITS[unit]
     numerator, slash, denominator = unit.partition("/")
-    numerator, power = _strip_prefix(numerator)
+    numerator, power = _split_prefix(numerator)
     if denominator in _TIME_UNITS:
         return ("hz" if numerator == "cycle" else f"{numerator}/s"), power + 9 - _TIME_UNITS[denominator]
-    denominator, denominator_power = _strip_prefix(denominator)  # %/Kbyte: ncu divides the value too
+    denominator, denominator_power = _split_prefix(denominator)  # %/Kbyte: ncu divides the value too
     return (f"{numerator}{slash}{denominator}" or None), power + denominator_power
 
 
-def _strip_prefix(unit: str) -> tuple[str, int]:
+def _split_prefix(unit: str) -> tuple[str, int]:
+    """Return a unit without its prefix, and the power of ten for which the prefix stands."""
     match = _PREFIXED_UNIT.fullmatch(unit)
     return (match[2], _PREFIXES[match[1]]) if match else (unit, 0)
 

@@ -133,7 +133,7 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
         machine = typed.with_columns(first_runs["process_name"]).select(list(about.MACHINE_COLUMNS))
     tables["devices"] = about.build_devices(session, machine, metrics)
     tables["processes"] = about.build_processes(session, machine)
-    complete = {name: _add_missing_columns(name, table) for name, table in tables.items()}
+    complete = {name: _convert_to_declared_table(name, table) for name, table in tables.items()}
     return complete if metrics is None else {**complete, "ncu_metrics": metrics.build_table()}
 
 
@@ -176,7 +176,7 @@ def _build_rules(rules: pl.DataFrame, launch_id_of_run: pl.Series, style: Number
     )
 
 
-def _add_missing_columns(name: str, rows: pl.DataFrame) -> pa.Table:
+def _convert_to_declared_table(name: str, rows: pl.DataFrame) -> pa.Table:
     """Convert a frame to a declared table. Declared columns that the frame lacks are null."""
     declared = schemas.polars_schema(schemas.table(name))
     return rows.with_columns(pl.lit(None, t).alias(c) for c, t in declared.items() if c not in rows.columns).to_arrow()

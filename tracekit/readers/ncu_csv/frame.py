@@ -220,7 +220,7 @@ def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -
 
 
 def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
-    """Yield the rows of all tables of an Nsight Compute CSV file in batches, each with the table of the rows.
+    """Yield the rows of all tables of an Nsight Compute CSV file in batches, each with the table that contains it.
 
     Rows are complete, and each row is one line. The first batch of each table is empty. Therefore, tables without rows
     are also yielded.
@@ -262,7 +262,7 @@ def _iterate_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
     """Yield the offset, the columns and the layout of each header in a block.
 
     A header may follow other output on the same line. A header with more than ``MAX_COLUMNS`` columns is truncated to
-    ``MAX_COLUMNS`` + 1 columns, from which the caller can detect that the header is too long.
+    ``MAX_COLUMNS`` + 1 columns, so that the caller can detect that the header is too long.
     """
     data, starts = find_line_starts(text)
     starts = starts[np.diff(starts, append=len(data)) > MIN_HEADER_BYTES]
@@ -287,7 +287,7 @@ def _parse_header(text: bytes, start: int, end: int) -> list[str]:
 
 
 def find_line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
-    """Return the bytes of a block as an array, and the offset at which each of its lines starts."""
+    """Return the bytes of a block as an array, and the start offset of each line in the block."""
     data = np.frombuffer(text, np.uint8)
     ends = [first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _list_window_offsets(data)]
     starts = np.empty(1 + sum(map(len, ends)), np.int32)
@@ -319,14 +319,14 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, ends
     return _RowExtractor(text, starts, has_odd_quotes, page, messages).extract_rows(irregular, ends_table=ends_table)
 
 
-def _count_min_cell_separators(page: Page) -> int:
+def _get_min_cell_separator_count(page: Page) -> int:
     """Return the minimum number of cell separators (``","``) in a complete row of a table."""
     return max(len(page.header) // 2, 1) if page.layout != "session" else 1
 
 
 def _is_complete_row(text: bytes, page: Page) -> bool:
     """Return whether the given lines contain enough cells for a row and end like a row."""
-    return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _count_min_cell_separators(page)
+    return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _get_min_cell_separator_count(page)
 
 
 class _RowExtractor:
@@ -344,7 +344,7 @@ class _RowExtractor:
         self._rows: list[bytes] = []
         self._messages = messages
         self._row_start = re.compile(rb'"[^"\n]+","' if page.layout in ("per-nvtx", "session") else rb'"\d*","')
-        self._min_cell_separators = _count_min_cell_separators(page)
+        self._min_cell_separators = _get_min_cell_separator_count(page)
         self._page = page
 
     def extract_rows(self, irregular_lines: np.ndarray, *, ends_table: bool) -> tuple[bytes, bytes]:

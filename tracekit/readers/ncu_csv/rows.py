@@ -201,7 +201,7 @@ class RowCollector:
         """
         table = table.with_columns(pl.Series(_PAGE, np.repeat(np.arange(len(pages), dtype=np.int32), row_counts)))
         if pages[0].layout == "raw":
-            table = self._extract_units(pages, table)
+            table = self._move_units_to_pages(pages, table)
         table = self._select_rows_matching_header(pages[0], table)
         if not table.height:
             return
@@ -242,7 +242,7 @@ class RowCollector:
             table = table.with_columns(pl.all().str.replace_all(NEWLINE, "\n", literal=True))
         return table
 
-    def _extract_units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
+    def _move_units_to_pages(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
         """Store the units of each raw page in the page, and return the table without the rows of units.
 
         The row of units of a page is the row whose ID is empty.
@@ -339,12 +339,12 @@ class RowCollector:
         metrics = listed.filter(pl.col("metric") != "").select(
             "run", "section", "metric", "unit", **{name: column_expr(header) for name, header in cells.items()}
         )
-        self._add_metric_values(self._add_kind_column(metrics))
+        self._add_metric_values(self._replace_with_kind_column(metrics))
         if "Rule Name" in columns:
             rules = listed.with_columns(**{name: column_expr(header) for header, name in _RULE_COLUMNS.items()})
             self.rules.append(rules.filter(pl.col("rule_id") != "").select(RULES.names()))
 
-    def _add_kind_column(self, metrics: pl.DataFrame) -> pl.DataFrame:
+    def _replace_with_kind_column(self, metrics: pl.DataFrame) -> pl.DataFrame:
         """Replace the columns ``section``, ``metric`` and ``unit`` with ``kind``, the index of the metric kind."""
         on = ["section", "metric", "unit"]
         distinct = metrics.select(on).unique(maintain_order=True)

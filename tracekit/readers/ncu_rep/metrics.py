@@ -134,7 +134,7 @@ def decode_metrics(batch: MetricBatch, name_codes: npt.NDArray[np.int32]) -> pa.
     codes = _decode_name_codes(fields.get(NAME), name_codes)
     owners = np.repeat(np.arange(len(batch.results)), batch.counts)
     is_number, numbers, strings = decode_metric_values(buffer, fields.get(VALUE), len(sizes))
-    may_have_instances = _may_have_instances(buffer, fields.get(VALUE), stops)
+    may_have_instances = _compute_possible_instances_mask(buffer, fields.get(VALUE), stops)
     columns = {
         "launch_id": pa.array(np.array(batch.results, np.int64)[owners]),
         "name": pa.array(codes),
@@ -206,7 +206,7 @@ def _decode_strings(buffer: Buffer, field: Field | None, value_rows: Int64Array,
     return strings.take(pa.array(indices, mask=indices < 0))
 
 
-def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) -> Mask:
+def _compute_possible_instances_mask(buffer: Buffer, value: Field | None, stops: Int64Array) -> Mask:
     """Return a mask of the metrics that may have instance values.
 
     A metric has no instance values if its message ends after the value, or after a category that follows the value.

@@ -101,8 +101,8 @@ class NsysCapture(Lookups, Capture):
     def _count_rows_and_cache_stacks(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of matching rows for each pair of source table and filter, and cache the call stacks.
 
-        For a report, one pass over the file counts the rows and reads the call stacks. An export counts rows without
-        reading them, so its call stacks are read later.
+        For a report, one pass over the file counts the rows and reads the call stacks. The rows of an export are
+        counted without being read, so its call stacks are read and cached later.
         """
         chains = [table for table in stacks.CHAIN_TABLES if table in self.tables.columns]
         if self._stacks is not None or not any(FRAMES in self.tables.columns[table] for table in chains):
@@ -140,7 +140,9 @@ class NsysCapture(Lookups, Capture):
             nvtx.store_defined_names(self, definition, pa.table(results.pop()))
         parts: dict[str, list[pa.Table]] = {n: [] for n in events}
         for name, table in sources:
-            data = stacks.resolve_stacks(call_stacks, name, self._replace_keys_with_names(name, results.pop(0)))
+            data = stacks.replace_chain_ids_with_stack_ids(
+                call_stacks, name, self._replace_keys_with_names(name, results.pop(0))
+            )
             parts[name].append(self.cast_to_declared_types(name, data, table))
             memory.release_pages()
         tables = {
@@ -178,7 +180,7 @@ class NsysCapture(Lookups, Capture):
         return python_stacks.find_python_domains(self)
 
     def read_python_samples(self) -> dict[str, pa.Array]:
-        """Return all columns of ``python_samples`` except ``stack_id``. The first call reads them."""
+        """Return all columns of ``python_samples`` except ``stack_id``. Only the first call reads the file."""
         if not self._python_samples:
             self._python_samples = python_stacks.read_python_samples(self, self.python_domains)
         return self._python_samples
@@ -264,7 +266,7 @@ class NsysCapture(Lookups, Capture):
         """Cast columns that were computed from a source table to their declared types, and return them as a table.
 
         Raises:
-            CorruptTraceError: A value does not fit its declared type. The message names the first such row.
+            CorruptTraceError: A value does not fit its declared type. The error names the row of the first such value.
         """
         table = pa.table(dict(columns))
         try:
@@ -277,7 +279,7 @@ class NsysCapture(Lookups, Capture):
         self.tables.close()
 
     def _create_row_filter(self, table_name: str, source_table: str) -> Where | None:
-        """Return the filter that selects the rows of a declared table from one of its source tables."""
+        """Return the filter that selects the rows of a declared table from a source table, or None for all rows."""
         where = {**nvtx.FILTERS, **machine.FILTERS}.get(table_name)
         if where and source_table in self.tables.columns and where.column not in self.tables.columns[source_table]:
             raise CorruptTraceError(
@@ -294,7 +296,7 @@ class NsysCapture(Lookups, Capture):
             table_name: Name of the declared table.
             source_table: Name of the source table.
             converted: The converted columns before they are cast to their declared types.
-            default_message: Message of the error if every value fits.
+            default_message: Message of the error if no invalid value is found.
         """
         columns = self.tables.columns
         column, message, index = find_first_invalid_value(table_name, converted)
@@ -345,7 +347,7 @@ def join_source_tables(table_name: str, columns: Sequence[str], source_tables: l
 def find_source_column_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
     """Return the Arrow types of the source columns from which declared columns are computed, by column name.
 
-    The result has at least one column, because a batch without columns has no number of rows.
+    The result has at least one column, because the number of rows of a batch without columns is unknown.
     """
     resolvers = find_column_resolvers(schema.name)
     names = {c: find_source_column_name(table, schema, c) for c in columns if c not in resolvers}
@@ -389,9 +391,10 @@ def find_enum_name(table: str, column: str) -> str | None:
 
 @functools.cache
 def find_column_resolvers(table_name: str) -> dict[str, Resolver]:
-    """Return the functions that compute columns of a declared table, by column.
+    """Return the resolvers of a declared table, by declared column.
 
-    All other columns of the table are computed from the source columns that their declarations name.
+    A resolver consists of the source columns to read and a function that computes the declared column from them. All
+    other columns of the table are computed from the source columns that their declarations name.
     """
     by_table: dict[str, dict[str, Resolver]] = {
         **nvtx.RESOLVERS,

@@ -71,7 +71,7 @@ def collect_capture_info_values(capture: Lookups) -> dict[str, str]:
 
 
 def _read_machine_properties(capture: Lookups) -> dict[str, str]:
-    """Return the properties of the machine that are not private, by their name in ``capture_info``.
+    """Return the public properties of the machine, keyed by their names in ``capture_info``.
 
     If a property is listed several times, its first value is used.
     """

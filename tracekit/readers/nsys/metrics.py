@@ -1,4 +1,4 @@
-"""Compute the metric names and GPU numbers of GPU metric samples."""
+"""Compute the metric names and device ids of GPU metric samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ METRICS = "TARGET_INFO_GPU_METRICS"
 
 
 def resolve_device_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
-    """Return the GPU number of each GPU metric sample, which is the lowest byte of its type id."""
+    """Return the device id of each GPU metric sample: the lowest byte of the type id of the sample."""
     return pc.bit_wise_and(source_rows["typeId"], GPU_MASK)
 
 

@@ -64,7 +64,7 @@ _LINE_BIT = 31
 def create_chain_id_resolver(column: str) -> Resolver:
     """Return a resolver that copies the call chain numbers in a source column to the column ``stack_id``.
 
-    ``resolve_stacks`` later replaces the numbers with stack ids.
+    ``replace_chain_ids_with_stack_ids`` later replaces the numbers with stack ids.
     """
     return (column,), lambda _capture, _table, source_rows: source_rows[column]
 
@@ -80,7 +80,7 @@ class Chains(NamedTuple):
     """The call chains of one source table. A call chain is a call stack with a number that nsys assigned.
 
     Attributes:
-        ids: Number of each call chain in the source table, ascending.
+        ids: Number that identifies each call chain in the source table, ascending.
         stacks: Stack id of each call chain, or 0 if it has no frames.
     """
 
@@ -142,8 +142,10 @@ class Stacks:
         return col.build_number_array(known.stacks[rows].astype(np.int64), None if valid.all() else valid)
 
 
-def resolve_stacks(stacks: Stacks | None, table: str, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Replace the call chain numbers in the column ``stack_id`` of a declared table with stack ids."""
+def replace_chain_ids_with_stack_ids(
+    stacks: Stacks | None, table: str, columns: dict[str, pa.Array]
+) -> dict[str, pa.Array]:
+    """Replace the call chain numbers in the column ``stack_id`` with stack ids, and return all columns."""
     if stacks is None or table not in RESOLVERS or "stack_id" not in columns:
         return columns
     return {c: stacks.look_up_stack_ids(table, data) if c == "stack_id" else data for c, data in columns.items()}
@@ -207,7 +209,7 @@ class _FrameBuilder:
         self.count = 0
 
     def add_frames(self, columns: Mapping[str, pa.Array]) -> UInt32Array:
-        """Add frames, and return the number of each frame.
+        """Add frames, and return the number that identifies each frame. Equal frames have the same number.
 
         Args:
             columns: Columns of integers. Missing columns are null.

@@ -73,7 +73,7 @@ class NodeAttributes:
         return arrays
 
     def format_other_attributes(self) -> pa.ChunkedArray:
-        """Return, for each node, a JSON object with the attributes that have no column, or null if empty."""
+        """Return, for each node, a JSON object with the attributes that have no column, or null if it has none."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
             is_other[self._find_attribute_rows(*attribute)] = False

@@ -50,7 +50,7 @@ def build_edges(
         "edge_id": pa.array(np.arange(len(inputs))),
         "run": nodes["run"].take(target),
         "graph": nodes["graph"].take(target),
-        "source": _find_nodes_by_key(node_keys[:node_count], node_keys[node_count:]),
+        "source": _find_node_indices_by_key(node_keys[:node_count], node_keys[node_count:]),
         "source_name": compact_dictionary(pa.array(source_names), parsed.strings),
         "source_argument": parsed.arguments.take(pa.array(input_names)),
         "source_output": pa.array(parsed.outputs[input_names], mask=control),
@@ -116,7 +116,7 @@ def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
     return np.asarray(numbers, np.int32)
 
 
-def _find_nodes_by_key(node_keys: Int64Array, keys: Int64Array) -> pa.Array:
+def _find_node_indices_by_key(node_keys: Int64Array, keys: Int64Array) -> pa.Array:
     """Return the index of the first occurrence of each key in ``node_keys``, null for missing keys."""
     distinct_keys, first = np.unique(node_keys, return_index=True)
     if not len(distinct_keys):

@@ -162,20 +162,24 @@ _DETECTORS = {
 
 
 def _read_first_submessage(data: memoryview) -> memoryview:
-    """Return the value of the first field of a message. Empty unless the field has number 1 and contains bytes."""
+    """Return the value of the first field of a message.
+
+    The result is empty unless the field has number 1 and contains bytes.
+    """
     number, value = next(iter(_read_leading_fields(data)), (0, 0))
     return value if number == 1 and not isinstance(value, int) else memoryview(b"")
 
 
 def _iterate_submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[memoryview]:
-    """Yield the values of the field with a given number that are bytes."""
+    """Yield those values of the field with the given number that consist of bytes."""
     return (v for v in fields.get(number, ()) if not isinstance(v, int))
 
 
 def _read_expected_fields(data: memoryview, wire_types: Mapping[int, int]) -> dict[int, list[FieldValue]]:
-    """Return the values of the fields at the beginning of a message, by field number. Empty if a field is unexpected.
+    """Return the values of the fields at the beginning of a message, by field number.
 
-    A field is expected if ``wire_types`` maps its number to its wire type.
+    The result is empty if a field is unexpected. A field is expected if ``wire_types`` maps its number to its wire
+    type.
     """
     fields: dict[int, list[FieldValue]] = {}
     for number, value in _read_leading_fields(data):

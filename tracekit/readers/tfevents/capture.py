@@ -124,7 +124,8 @@ def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> N
     has_contents = any(f.points or f.executions or f.graphs or f.counts for run in runs for f in run.files)
     if not has_contents and all(file.name.endswith(folders.PROFILE_SUFFIX) for file in files):
         raise MissingTableError(
-            "the files contain only the marker of a TensorFlow profile in plugins/profile, which tracekit cannot read",
+            "the files contain only the marker of a TensorFlow profile in plugins/profile, and tracekit cannot read "
+            "this profile",
             path=path,
             hint="read an event file with scalars, graphs or run metadata, or the trace of another profiler",
         )

@@ -26,7 +26,7 @@ _FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a
 def add_exported_run_metadata(run: Run) -> Run:
     """Decode the run metadata in the summary values of a run, and return the run with the decoded contents.
 
-    The executions, graphs and counts in the run metadata are added to the files of the run, which is modified in place.
+    The run is modified in place: the executions, graphs and counts in the run metadata are added to its files.
 
     Raises:
         CorruptTraceError: A run metadata message is damaged.

@@ -53,7 +53,7 @@ def read_graphs(runs: Sequence[Run]) -> graph.Graph:
 
 def _find_distinct_graphs(run: Run) -> Iterator[graph.Graph]:
     """Yield the distinct graphs of a run. Plain graphs precede meta graphs."""
-    locations = sorted(_list_graph_locations(run), key=lambda location: location.meta)
+    locations = sorted(_iterate_graph_locations(run), key=lambda location: location.meta)
     if len(locations) > MAX_GRAPHS:
         warn(
             f"the run contains {len(locations)} graphs, but tracekit reads only the first {MAX_GRAPHS}",
@@ -80,7 +80,7 @@ def _find_distinct_graphs(run: Run) -> Iterator[graph.Graph]:
                 yield graph.read_graph(data, label=label, graph=name, run=run.name)
 
 
-def _list_graph_locations(run: Run) -> Iterator[GraphLocation]:
+def _iterate_graph_locations(run: Run) -> Iterator[GraphLocation]:
     for file in run.files:
         for spans in file.graphs:
             for bounds in zip(spans.starts.tolist(), spans.sizes.tolist(), spans.checksums, strict=True):
