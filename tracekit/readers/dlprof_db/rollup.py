@@ -170,7 +170,7 @@ def _compute_union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFram
 
 
 def _find_iterations_containing_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
-    """Return the number of the aggregated iteration in which each op instance ends, null outside of these iterations.
+    """Return the number of the aggregated iteration in which each op instance ends, null if there is no such iteration.
 
     Args:
         database: The database.
@@ -197,7 +197,7 @@ def _read_iterations_columns(database: DlprofDatabase) -> Columns:
 
 
 def _read_iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
-    """Return the iterations of the last aggregation, ordered by number.
+    """Return the iterations of the last aggregation, ordered by iteration number.
 
     The column ``key_node_id`` contains the dictionary id of the name of the key op.
     """

@@ -218,11 +218,11 @@ def _list_streams_with_activities(event_tables: Iterable[EventRows]) -> pl.DataF
     return pl.concat([pl.DataFrame(schema=schema), *frames]).drop_nulls().unique().sort(pl.all())
 
 
-def _extract_process_name(label: str | None, replaced_id: int | None) -> str | None:
+def _extract_process_name(label: str | None, appended_pid: int | None) -> str | None:
     """Return the name of a process without its folder, and without the pid that an exporter of tracekit appended."""
     if label is None:
         return None
-    return labels.strip_process_folder(label if replaced_id is None else label.removesuffix(f" · pid {replaced_id}"))
+    return labels.strip_process_folder(label if appended_pid is None else label.removesuffix(f" · pid {appended_pid}"))
 
 
 def _get_mapping_or_empty(value: object) -> Metadata:

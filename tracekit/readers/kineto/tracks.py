@@ -105,7 +105,7 @@ class Tracks:
             "nvtx_ranges": {name: col.concatenate_chunks(column).filter(keep) for name, column in ranges.items()},
         }
 
-    def _find_process_ids_of_activities(self, correlation: pa.Array) -> pa.Array:
+    def _find_process_ids_of_activities(self, correlation_ids: pa.Array) -> pa.Array:
         """Return the process id of each GPU activity, given its correlation id.
 
         If the file has a single process, all activities belong to it. Otherwise, an activity belongs to the process
@@ -115,7 +115,7 @@ class Tracks:
         processes = self.list_process_ids()
         if len(processes) <= 1 or "api_calls" not in self.members:
             only = processes[0] if len(processes) == 1 else None
-            return pa.array([only], pa.int64()).take(pa.array(np.zeros(len(correlation), np.int64)))
+            return pa.array([only], pa.int64()).take(pa.array(np.zeros(len(correlation_ids), np.int64)))
         check_polars_can_run()
         calls = pl.DataFrame(
             {
@@ -125,7 +125,7 @@ class Tracks:
         ).drop_nulls()
         owners = calls.group_by("correlation").agg(pl.col("process").unique())
         owners = owners.filter(pl.col("process").list.len() == 1).with_columns(pl.col("process").list.first())
-        activities = pl.DataFrame({"correlation": pl.Series(correlation)})
+        activities = pl.DataFrame({"correlation": pl.Series(correlation_ids)})
         return activities.join(owners, "correlation", how="left", maintain_order="left")["process"].to_arrow()
 
     def _build_track_columns_of_export(self, read_member: ReadMember) -> dict[str, pa.Array]:

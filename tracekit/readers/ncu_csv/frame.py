@@ -380,7 +380,7 @@ class _RowExtractor:
         self._append_lines(line, irregular_line)
         if not self._has_odd_quotes[irregular_line] or self._text[self._starts[irregular_line]] != ord('"'):
             return self._skip_other_output(irregular_line), False
-        after = self._find_closing_quote(irregular_line)
+        after = self._find_line_of_closing_quote(irregular_line)
         if after == self._count and not self._may_continue_in_next_block(irregular_line, ends_table=ends_table):
             after = None
         if after is not None:
@@ -462,11 +462,11 @@ class _RowExtractor:
                 return k
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
-    def _find_closing_quote(self, line: int) -> int | None:
-        """Return the line that contains the closing quote of a cell that begins in the given line.
+    def _find_line_of_closing_quote(self, line: int) -> int | None:
+        """Return the number of the line that contains the closing quote of a cell that begins in the given line.
 
         Returns:
-            The number of that line, or the number of lines in the block if the closing quote may be in the next block.
+            The number of the line, or the number of lines in the block if the closing quote may be in the next block.
             None if another row begins before the closing quote, or if the closing quote is not within the next
             ``MAX_RECORD_LINES`` lines.
         """

@@ -177,7 +177,7 @@ class RowCollector:
         data, starts = find_line_starts(text)
         enough = np.add.reduceat(
             (data == ord(",")).view(np.uint8), starts, dtype=np.int32
-        ) >= _find_last_required_column(page)
+        ) >= _find_last_required_column_index(page)
         if np.count_nonzero(enough) * width > max_cells:
             what = f"the header of the {page.layout} page has {len(page.header)} columns, but its rows have far fewer"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
@@ -262,7 +262,7 @@ class RowCollector:
         All other rows are counted as invalid, unless they look like output of ncu or the program between the rows.
         """
         width = len(page.header)
-        fits = pl.col(str(_find_last_required_column(page))).is_not_null() & pl.col(str(width)).is_null()
+        fits = pl.col(str(_find_last_required_column_index(page))).is_not_null() & pl.col(str(width)).is_null()
         identified = (
             pl.col("0").str.contains(r"^\d+$")
             if page.header[0] in _NUMERIC_FIRST_COLUMNS
@@ -302,7 +302,7 @@ class RowCollector:
         self._run += first_rows.height
         return run.alias("run")
 
-    def _add_raw_metrics(self, pages: list[Page], table: pl.DataFrame, run: pl.Series) -> None:
+    def _add_raw_metrics(self, pages: list[Page], table: pl.DataFrame, run_numbers: pl.Series) -> None:
         """Add the metrics of raw pages, which have one column per metric. Empty cells are skipped."""
         header = pages[0].header
         lead = 1 + max(i for i, h in enumerate(header) if h in IDENTITY)
@@ -321,11 +321,15 @@ class RowCollector:
         order = np.arange(rows * columns).reshape(columns, rows).T.ravel()
         cells = table[:, lead : lead + columns].unpivot()["value"].gather(order)
         long = pl.DataFrame(
-            {"run": np.repeat(run.to_numpy(), columns), "kind": kinds[table[_PAGE].to_numpy()].ravel(), "cell": cells}
+            {
+                "run": np.repeat(run_numbers.to_numpy(), columns),
+                "kind": kinds[table[_PAGE].to_numpy()].ravel(),
+                "cell": cells,
+            }
         )
         self._add_metric_values(long.filter(pl.col("cell") != ""))
 
-    def _add_listed_metrics(self, page: Page, table: pl.DataFrame, run: pl.Series) -> None:
+    def _add_listed_metrics(self, page: Page, table: pl.DataFrame, run_numbers: pl.Series) -> None:
         """Add the metrics and rules of a page that has one row per metric."""
         columns = {h: str(i) for i, h in reversed(list(enumerate(page.header)))}
 
@@ -333,7 +337,10 @@ class RowCollector:
             return pl.col(columns[header]) if header in columns else pl.lit(None, pl.String)
 
         listed = table.with_columns(
-            run, section=column_expr("Section Name"), metric=column_expr("Metric Name"), unit=column_expr("Metric Unit")
+            run_numbers,
+            section=column_expr("Section Name"),
+            metric=column_expr("Metric Name"),
+            unit=column_expr("Metric Unit"),
         )
         cells = {"cell": "Metric Value"} if page.is_per_launch else {"cell": "Average", **_EXTREMES}
         metrics = listed.filter(pl.col("metric") != "").select(
@@ -370,7 +377,7 @@ class RowCollector:
         self.metrics.append(values.with_columns(extremes))
 
 
-def _find_last_required_column(page: Page) -> int:
+def _find_last_required_column_index(page: Page) -> int:
     """Return the index of the last column that every row of a table must have. Later cells may be missing."""
     needed = {"details": "Metric Value", "raw": page.header[-1]}.get(page.layout, "Average")
     return len(page.header) - 1 - page.header[::-1].index(needed)

@@ -44,7 +44,9 @@ def iterate_launch_rows(report: ReportFile, metrics: pa.Table | None, columns: S
         columns: The requested columns. All other columns may be missing from the rows.
     """
     metric_values = (
-        {} if metrics is None else _read_values_of_metrics(report, metrics, [c for c in METRIC_COLUMNS if c in columns])
+        {}
+        if metrics is None
+        else _build_columns_from_metrics(report, metrics, [c for c in METRIC_COLUMNS if c in columns])
     )
     ranges = any(c in columns for c in RANGE_COLUMNS)
     for number, result in iterate_results(report):
@@ -98,7 +100,9 @@ def _read_grid_and_block_sizes(result: Any) -> Row:
     return {f"{name}_{axis}": getattr(size, axis) for name, size in sizes.items() for axis in "xyz"}
 
 
-def _read_values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
+def _build_columns_from_metrics(
+    report: ReportFile, metrics: pa.Table, columns: Sequence[str]
+) -> dict[str, list[float]]:
     """Return the requested columns of ``ncu_launches`` from metrics, as lists with one element per result.
 
     Missing values are NaN.

@@ -44,7 +44,7 @@ def decode_attribute_value(data: bytes) -> AttributeValue:
     kind = attribute.WhichOneof("value")
     decoded = _convert_to_json_value(attribute, kind)
     string = decoded if kind in ("s", "type") and isinstance(decoded, str) else None
-    return AttributeValue(kind or "", dump_json(decoded), string, tuple(_iterate_referenced_functions(attribute)))
+    return AttributeValue(kind or "", dump_json(decoded), string, tuple(_iterate_referenced_function_names(attribute)))
 
 
 def format_tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
@@ -119,10 +119,10 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 _LIST_FIELDS = ("s", "i", "f", "b", "type", "shape", "tensor", "func")
 
 
-def _iterate_referenced_functions(message: Any) -> Iterator[str]:
+def _iterate_referenced_function_names(message: Any) -> Iterator[str]:
     """Yield the names of the functions that an attribute value refers to, directly or in attributes of functions."""
     kind = message.WhichOneof("value")
     for function in [message.func] if kind == "func" else message.list.func if kind == "list" else ():
         yield function.name.decode("utf-8", "replace")
         for _, inner in sorted(function.attr.items()):
-            yield from _iterate_referenced_functions(inner)
+            yield from _iterate_referenced_function_names(inner)

@@ -165,7 +165,7 @@ def _add_events(events: FileEvents, batch: BufferedRecords) -> None:
     if RUN in fields:
         rows = _find_rows_with_field(fields[RUN], n)
         traced_runs = step_stats.find_traced_runs(batch.buffer, *fields[RUN].spans(), steps[rows])
-        events.executions += step_stats.read_executions(batch.buffer, traced_runs)
+        events.executions += step_stats.iterate_execution_batches(batch.buffer, traced_runs)
         events.counts.update(step_stats.count_fields(batch.buffer, traced_runs.starts, traced_runs.stops))
     for number in (GRAPH, META_GRAPH):
         if number in fields:

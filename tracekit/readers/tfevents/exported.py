@@ -52,7 +52,7 @@ def _add_run_metadata(
     offsets = points.offset + points.values.starts[string_rows]
     traced_runs = step_stats.TracedRuns(edges[:-1], edges[1:], tags, points.steps[rows])
     try:
-        file.executions += step_stats.read_executions(buffer, traced_runs)
+        file.executions += step_stats.iterate_execution_batches(buffer, traced_runs)
         other_rows, function_rows = np.flatnonzero(~has_functions), np.flatnonzero(has_functions)
         file.counts.update(
             step_stats.count_fields(buffer, traced_runs.starts[other_rows], traced_runs.stops[other_rows])

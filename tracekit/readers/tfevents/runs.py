@@ -45,7 +45,7 @@ class Run:
         self.name = name
         self.files = files
         points = [p for file in files for p in file.points]
-        self._tags = _unify_tag_dictionaries([p.values.tags for p in points])
+        self._tags = _concat_tags([p.values.tags for p in points])
         self._codes = self._tags.indices.to_numpy()
         self._kinds = np.concatenate([np.zeros(0, np.uint8), *(p.values.kinds for p in points)])
         self._plugins, self._is_scalar = self._collect_tag_metadata([p.values.metadata for p in points])
@@ -161,7 +161,7 @@ def _take_as_array(column: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
     return pa.concat_arrays(column.take(indices).chunks) if len(indices) else column.slice(0, 0).combine_chunks()
 
 
-def _unify_tag_dictionaries(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+def _concat_tags(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     kind = pa.dictionary(pa.int32(), pa.string())
     column = pa.chunked_array(batches, kind).unify_dictionaries()
     if not column.num_chunks:

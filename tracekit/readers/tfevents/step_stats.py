@@ -88,7 +88,7 @@ def find_traced_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, step
     return TracedRuns(metadata_starts, metadata_stops, tags.take(pa.array(rows)), steps[rows])
 
 
-def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executions]:
+def iterate_execution_batches(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executions]:
     """Yield batches of the executions of graph nodes that are recorded in run metadata messages.
 
     Raises:
@@ -272,7 +272,7 @@ def _decode_memory_stats(buffer: Buffer, field: Field, row_count: int) -> tuple[
 
 
 def _scatter_to_rows(column: MaskedColumn, rows: Int64Array, row_count: int) -> MaskedColumn:
-    """Return a column of ``row_count`` rows with the given numbers in the given rows. All other rows are masked."""
+    """Return a column of ``row_count`` rows with the given numbers in the given rows. All other rows are null."""
     numbers, mask = np.zeros(row_count, np.int64), np.zeros(row_count, np.bool_)
     numbers[rows] = column[0]
     mask[rows] = True if column[1] is None else column[1]
