@@ -298,7 +298,7 @@ def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]]
     own = flows.FlowBlock(np.cumsum([0, *arrows]), np.arange(sum(arrows), dtype=np.uint64))
     number = wire.encode_field_tag("TracePacket", "trusted_packet_sequence_id") + wire.encode_varint(300)
     made = slots.encode_packets(number, event, np.array(deltas, np.uint64), own.sizes)
-    own.write(made.data, made.gaps)
+    own.write(made.data, made.gap_offsets)
     read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(made.data)).packet
     assert [p.trusted_packet_sequence_id for p in read] == [300] * len(rows)
     assert [p.timestamp for p in read] == deltas

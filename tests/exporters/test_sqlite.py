@@ -18,7 +18,7 @@ from tracekit.exporters import databases
 from tracekit.exporters import sqlite as exporter
 from tracekit.exporters.sqlite import export
 from tracekit.exporters.sqlite.keys import ForeignKey, Keys, find_valid_keys, intersect_keys, list_declared_foreign_keys
-from tracekit.exporters.sqlite.views import DETAILS, JOINED, SUMMARIES, build_view_statements
+from tracekit.exporters.sqlite.views import DETAILS, JOINED, SUMMARIES, build_view_queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -328,4 +328,4 @@ def test_old_versions_of_sqlite_search_whole_words(tmp_path: Path, monkeypatch: 
 def test_views_refer_to_declared_tables() -> None:
     tables = schemas.tables()
     assert {c for names in JOINED.items() for c in names[1] if c not in tables[names[0]].names} == set()
-    assert [name for name, _ in build_view_statements({}, Keys(frozenset(), ()))] == []
+    assert [name for name, _ in build_view_queries({}, Keys(frozenset(), ()))] == []

@@ -29,7 +29,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether this exporter probably wrote a file: its stem is the table name in its Arrow schema."""
+    """Return whether this exporter probably wrote a file: the file is named after the table in its Arrow schema."""
     from pyarrow import ArrowException, ipc
 
     if path.suffix != ".arrow":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Database(contextlib.AbstractContextManager["Database"]):
-    """An SQLite database to which Arrow tables are written.
+    """A SQLite database to which Arrow tables are written.
 
     The database has no journal, so a failed write may damage it. Create it at a temporary path.
     """

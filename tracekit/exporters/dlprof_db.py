@@ -1,4 +1,4 @@
-"""Export an SQLite database in the format of DLProf 1.8.0, for the DLProf viewer.
+"""Export a SQLite database in the format of DLProf 1.8.0, for the DLProf viewer.
 
 ``schemas/dlprof`` declares the tables and views, and ``model("dlprof")`` of the trace contains the rows. ADBC inserts
 the rows without converting them to Python objects. Tables are created in the same order as in DLProf, and indexes and
@@ -40,8 +40,8 @@ _FINDINGS = "expert_systems_feedback"  # computed while other tables are written
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
-    """Write a trace as an SQLite database in the format of DLProf."""
-    tables = _set_option_values(view.model("dlprof", in_background=True), options or {})
+    """Write a trace as a SQLite database in the format of DLProf."""
+    tables = _build_tables_with_option_values(view.model("dlprof", in_background=True), options or {})
     total, written = sum(tables[name].height for name in tables if name != _FINDINGS), 0
     with Database(path) as database:
         _run_scripts(database, "tables")
@@ -55,7 +55,9 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
         _run_scripts(database, "indexes", "views")
 
 
-def _set_option_values(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> Mapping[str, pl.DataFrame]:
+def _build_tables_with_option_values(
+    tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]
+) -> Mapping[str, pl.DataFrame]:
     """Return tables in which the columns of each export option, such as ``user``, contain the value of the option."""
     import polars as pl
 

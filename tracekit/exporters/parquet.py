@@ -75,7 +75,7 @@ def _choose_dictionary_columns(table: pa.Table) -> list[str]:
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether this exporter probably wrote a file: its stem is the table name in its Arrow schema."""
+    """Return whether this exporter probably wrote a file: the file is named after the table in its Arrow schema."""
     from pyarrow import ArrowException, parquet
 
     if path.suffix != ".parquet":

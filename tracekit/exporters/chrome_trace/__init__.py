@@ -1,7 +1,7 @@
 """Export Chrome trace events as JSON for Perfetto, chrome://tracing, speedscope and other viewers.
 
-The package ``timeline`` assigns events to tracks. ``events``, ``metadata`` and ``text`` format it as
-JSON, ``export`` writes the file, and ``many`` writes several traces to one file.
+The package ``timeline`` assigns events to tracks. ``events``, ``metadata`` and ``text`` format events
+and tracks as JSON, ``export`` writes the file, and ``many`` writes several traces to one file.
 
 Source: "Trace Event Format", the Chromium project. The actual behavior of viewers is tested in ``tests/exporters``.
 """

@@ -33,7 +33,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     first event starts at 0, because viewers cannot show negative times.
 
     Raises:
-        ExportError: The trace has no timestamps, because it is a TensorFlow graph or contains Nsight Compute results.
+        ExportError: The data of the trace (a TensorFlow graph or Nsight Compute results) has no timestamps.
     """
     layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
     check_drawable(view, layout)
@@ -93,11 +93,11 @@ class FlowFormatter:
         if kind is kinds.API_CALLS:
             self._calls = flows.select_call_flow_starts(rows)
         if self._calls is not None and kind.launched and "api_call_id" in rows.columns:
-            yield from self._format_batches_of_flows(flows.LAUNCH, flows.find_launch_flows(self._calls, rows))
+            yield from self._create_batch_jobs(flows.LAUNCH, flows.find_launch_flows(self._calls, rows))
         for name, links in flows.find_mpi_flows(kind, rows):
-            yield from self._format_batches_of_flows(name, links)
+            yield from self._create_batch_jobs(name, links)
 
-    def _format_batches_of_flows(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
+    def _create_batch_jobs(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
         lane_texts, clock = format_pid_tid_members(self._layout.lanes), self._layout.clock
         for batch in links.iter_slices(BATCH_ROWS):
             yield functools.partial(events.format_flows, batch, lane_texts, clock, self.count + 1, name)
@@ -121,6 +121,6 @@ def format_file_header(metadata: Mapping[str, str]) -> bytes:
     return text.encode()
 
 
-def format_file_footer(metadata: Iterable[str]) -> bytes:
+def format_file_footer(metadata_events: Iterable[str]) -> bytes:
     """Return the end of the JSON file, including the events that name and order the tracks."""
-    return (",\n".join(metadata) + "\n]}\n").encode()
+    return (",\n".join(metadata_events) + "\n]}\n").encode()

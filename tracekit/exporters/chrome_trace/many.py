@@ -87,7 +87,10 @@ def _find_flow_positions(
 def _create_flow_jobs(
     links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, flow_count: int
 ) -> Iterator[Callable[[], memoryview]]:
-    """Yield jobs (functions) that each format a batch of flows between traces. Both events of a flow must be drawn."""
+    """Yield jobs (functions) that each format a batch of the flows between traces.
+
+    A flow is omitted unless both of its events are drawn and it ends at or after its start.
+    """
     lanes = positions["lane"].unique(maintain_order=True).to_frame("lane").with_row_index("lane_id")
     placed = positions.join(lanes, on="lane").drop("lane")
     for end in _ENDS:

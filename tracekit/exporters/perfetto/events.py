@@ -67,7 +67,7 @@ _FIXED = (kinds.REAL, kinds.THOUSANDTHS)
 
 
 class InternedValue(NamedTuple):
-    """An alternative value of an event argument. Strings have been interned for all rows.
+    """One of the alternative values of an event argument. Strings have been interned for all rows.
 
     Attributes:
         form: The type of the value: one of the constants in ``kinds``, such as ``INTEGER``.
@@ -81,7 +81,7 @@ class InternedValue(NamedTuple):
 
 
 class RowValues(NamedTuple):
-    """An alternative value of an event argument in a batch of rows.
+    """One of the alternative values of an event argument in a batch of rows.
 
     Attributes:
         form: The type of the value.
@@ -121,7 +121,7 @@ class Events(NamedTuple):
         times: The start times of the events, and their order.
         args: Each argument that is not in ``blobs``: the interning id of its name, and its alternative values.
         row_values: The values of ``args`` in all rows, or an empty list if the rows are sorted by time.
-        names: The interned names of the events, or None for counters and if ``blobs`` contains the names.
+        names: The interned names of the events, or None if the events are counters or ``blobs`` contains the names.
         blobs: The encoded fields that are equal in many events.
         codes: Index of the fields of each row in ``blobs``.
         flows: The flows that begin or end at the events, ordered by time, or None if there are no flows.
@@ -167,7 +167,7 @@ class EventBlock(NamedTuple):
         sequence: The packet sequence that the events are written to.
         deltas: Difference in ns between the start of each event and the start of the previous event.
         args: Each argument that is not in ``blobs``: the interning id of its name, and its alternative values.
-        names: The interning ids of the names of the events, or None for counters and if ``blobs`` contains the names.
+        names: The interning ids of the event names, or None if the events are counters or ``blobs`` contains the names.
         blobs: The encoded fields that are equal in many events.
         codes: Index of the fields of each event in ``blobs``.
         flows: The flows that begin or end at the events, or None if there are no flows.
@@ -194,10 +194,10 @@ class EventBlock(NamedTuple):
             event.append(VarintSlots(encode_field_tag("TrackEvent", "name_iid"), self.names[chosen]))
         event.append(BlobSlots(self.blobs, self.codes[chosen]))
         flows = None if self.flows is None else self.flows.select_events(start, stop)
-        gaps = 0 if flows is None else flows.sizes
-        packets = encode_packets(self.sequence.fields, event, self.deltas[chosen], gaps)
+        gap_sizes = 0 if flows is None else flows.sizes
+        packets = encode_packets(self.sequence.fields, event, self.deltas[chosen], gap_sizes)
         if flows is not None:
-            flows.write(packets.data, packets.gaps)
+            flows.write(packets.data, packets.gap_offsets)
         return memoryview(packets.data.data)
 
 
@@ -440,9 +440,9 @@ def _convert_values_to_uint64(value: InternedValue, rows: pl.DataFrame, chosen: 
     return RowValues(value.form, column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64), present)
 
 
-def _build_annotation_slots(name: int, value: RowValues) -> Slots:
+def _build_annotation_slots(name_id: int, value: RowValues) -> Slots:
     """Return slots that contain the value of an argument as one debug annotation per event."""
-    tag = _encode_annotation_tag(name, value)
+    tag = _encode_annotation_tag(name_id, value)
     lead = encode_field_tag("TrackEvent", "debug_annotations")
     if value.form in _FIXED:
         prefix = encode_length_delimited(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES]
@@ -450,16 +450,16 @@ def _build_annotation_slots(name: int, value: RowValues) -> Slots:
     return VarintSlots(encode_length_delimited(lead, tag), value.numbers, value.present, length_at=len(lead))
 
 
-def _build_annotation_columns(name: int, value: RowValues) -> list[Column]:
+def _build_annotation_columns(name_id: int, value: RowValues) -> list[Column]:
     """Return columns that contain the value of an argument as one debug annotation per event."""
     content = Fixed64s(value.numbers) if value.form in _FIXED else encode_varints(value.numbers)
-    columns = [Constant(_encode_annotation_tag(name, value)), content]
+    columns = [Constant(_encode_annotation_tag(name_id, value)), content]
     return encode_submessage(encode_field_tag("TrackEvent", "debug_annotations"), columns, value.present)
 
 
-def _encode_annotation_tag(name: int, value: RowValues) -> bytes:
-    """Return the bytes of a debug annotation up to its value: the interned name and the tag of the value."""
-    tag = encode_field_tag("DebugAnnotation", "name_iid") + encode_varint(name)
+def _encode_annotation_tag(name_id: int, value: RowValues) -> bytes:
+    """Return the bytes of a debug annotation up to its value: the interning id of its name and the tag of the value."""
+    tag = encode_field_tag("DebugAnnotation", "name_iid") + encode_varint(name_id)
     return tag + encode_field_tag("DebugAnnotation", _FIELDS[value.form])
 
 

@@ -2,8 +2,8 @@
 
 Perfetto sorts packets by time and preserves the order of packets with equal times. A slice end applies to the slice on
 the same track that began last, so an end must precede the slices that begin at the same time. Kinds of slices that
-share tracks form a stage. In each stage, all ends are therefore written before the begins, except the ends of slices
-without duration, which are written after the begins.
+share tracks form a stage. In each stage, all ends are therefore written before the starts, except the ends of slices
+without duration, which are written after the starts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     first event starts at 0, because viewers cannot show negative times.
 
     Raises:
-        ExportError: The trace has no timestamps, because it is a TensorFlow graph or contains Nsight Compute results.
+        ExportError: The data of the trace (a TensorFlow graph or Nsight Compute results) has no timestamps.
     """
     layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
     check_drawable(view, layout)
@@ -113,7 +113,7 @@ class TraceWriter:
         self, kind: EventKind, rows: WithColumn, layout: Layout, flows: FlowTable, lane_uuids: Numbers
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
-        times = _sort_by_time(kind, rows, layout)
+        times = _compute_event_times(kind, rows, layout)
         event_flows = flows.find_flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
@@ -142,7 +142,7 @@ class TraceWriter:
 
     def _begin_stream(self) -> Sequence:
         """Write the packets that begin a stream of events, and return the packet sequence of the stream."""
-        if not self._sequence.has_clocks:
+        if not self._sequence.has_unused_clock:
             self._sequence = self._create_sequence()
         self._file.write(self._sequence.begin_stream())
         return self._sequence
@@ -191,8 +191,8 @@ def _encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers, start: in
     return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
 
 
-def _sort_by_time(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTimes:
-    """Return the start times and the order of events by start. Of simultaneous slices, the longest is first."""
+def _compute_event_times(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTimes:
+    """Return the start times of events and their order by start. Of slices with equal starts, the longest is first."""
     keys = [start_expr(kind, layout.clock)]
     if kind.phase == kinds.SLICE:
         keys.append(-duration_expr(kind, layout.clock))

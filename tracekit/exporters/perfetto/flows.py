@@ -39,7 +39,7 @@ class Flows(NamedTuple):
     """The flows that begin or end at the events of one kind.
 
     Attributes:
-        positions: Positions of the events in the order of writing, ascending, with one entry per end of a flow.
+        positions: Positions of the events in the order of writing, ascending: one entry per start or end of a flow.
         ids: The id of the flow of each entry.
     """
 
@@ -49,39 +49,39 @@ class Flows(NamedTuple):
     def select_events(self, start: int, stop: int) -> FlowBlock:
         """Return the flows that begin or end at the events ``start`` to ``stop - 1``, in the order of writing."""
         first, last = np.searchsorted(self.positions, [start, stop]).tolist()
-        ends = np.searchsorted(self.positions[first:last], np.arange(start, stop + 1))
-        return FlowBlock(ends, self.ids[first:last])
+        offsets = np.searchsorted(self.positions[first:last], np.arange(start, stop + 1))
+        return FlowBlock(offsets, self.ids[first:last])
 
 
 class FlowBlock(NamedTuple):
     """The flows that begin or end at consecutive events.
 
     Attributes:
-        ends: Offset of the first id of each event in ``ids``, followed by the total number of ids.
+        offsets: Offset of the first id of each event in ``ids``, followed by the total number of ids.
         ids: The ids of the flows, ordered by event.
     """
 
-    ends: Sizes
+    offsets: Sizes
     ids: Array
 
     def select_events(self, start: int, stop: int) -> FlowBlock:
         """Return the flows that begin or end at the events ``start`` to ``stop - 1`` of the block."""
-        ends = self.ends[start : stop + 1]
-        return FlowBlock(ends - ends[0], self.ids[ends[0] : ends[-1]])
+        offsets = self.offsets[start : stop + 1]
+        return FlowBlock(offsets - offsets[0], self.ids[offsets[0] : offsets[-1]])
 
     @property
     def sizes(self) -> Sizes:
         """Size in bytes of the encoded flow ids of each event."""
-        return np.diff(self.ends) * _ENTRY_BYTES
+        return np.diff(self.offsets) * _ENTRY_BYTES
 
-    def write(self, data: Bytes, offsets: Sizes) -> None:
-        """Write the encoded flow ids of each event to ``data``, at the offset of the event in bytes."""
+    def write(self, data: Bytes, event_offsets: Sizes) -> None:
+        """Write the encoded flow ids of each event to ``data``, at the offset of the event in ``event_offsets``."""
         entries = np.empty((len(self.ids), _ENTRY_BYTES), np.uint8)
         entries[:, :-FIXED64_BYTES] = np.frombuffer(encode_field_tag("TrackEvent", "flow_ids"), np.uint8)
         entries[:, -FIXED64_BYTES:] = self.ids.astype("<u8").view(np.uint8).reshape(-1, FIXED64_BYTES)
-        counts = np.diff(self.ends)
-        nth = np.arange(len(self.ids)) - np.repeat(self.ends[:-1], counts)
-        targets = np.repeat(offsets, counts) + nth * _ENTRY_BYTES
+        counts = np.diff(self.offsets)
+        nth = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], counts)
+        targets = np.repeat(event_offsets, counts) + nth * _ENTRY_BYTES
         view_byte_windows(data, _ENTRY_BYTES)[targets] = entries.view(f"V{_ENTRY_BYTES}")[:, 0]
 
 

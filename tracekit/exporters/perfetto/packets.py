@@ -120,7 +120,7 @@ class Sequence:
         self._streams = 0
 
     @property
-    def has_clocks(self) -> bool:
+    def has_unused_clock(self) -> bool:
         """Whether the sequence has an unused clock for another stream."""
         return self._streams < len(SEQUENCE_CLOCKS)
 
@@ -130,7 +130,7 @@ class Sequence:
         return encode_field_tag("TracePacket", "trusted_packet_sequence_id") + encode_varint(self.number)
 
     def begin_stream(self) -> bytes:
-        """Return the packets that begin a new stream. Its clock starts at 0. The previous stream must be complete."""
+        """Begin a stream whose clock starts at 0. Return its first packets. The previous stream must be complete."""
         number = {"trusted_packet_sequence_id": self.number}
         begin = (
             b""

@@ -144,29 +144,31 @@ class Packets(NamedTuple):
 
     Attributes:
         data: The bytes of all packets.
-        gaps: Offset in ``data`` of the bytes reserved at the end of each event. The caller must fill these bytes.
+        gap_offsets: Offset in ``data`` of the bytes reserved at the end of each event. The caller must fill them.
     """
 
     data: Bytes
-    gaps: Sizes
+    gap_offsets: Sizes
 
 
-def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gaps: Sizes | int = 0) -> Packets:
+def encode_packets(
+    shared_fields: bytes, event_fields: Sequence[Slots], deltas: Numbers, gap_sizes: Sizes | int = 0
+) -> Packets:
     """Encode packets that contain one track event each.
 
     Args:
-        sequence: The encoded fields that are equal in all packets.
-        event: The fields of the track events.
+        shared_fields: The encoded fields that are equal in all packets.
+        event_fields: The fields of the track events.
         deltas: The timestamp of each packet in ns, relative to the previous packet.
-        gaps: Number of bytes to reserve at the end of each event.
+        gap_sizes: Number of bytes to reserve at the end of each event.
     """
     rows = len(deltas)
     time = VarintSlots(encode_field_tag("TracePacket", "timestamp"), deltas)
-    event_sizes = _compute_total_sizes(event) + gaps
-    fields = sequence + encode_field_tag("TracePacket", "track_event")
+    event_sizes = _compute_total_sizes(event_fields) + gap_sizes
+    fields = shared_fields + encode_field_tag("TracePacket", "track_event")
     packet_sizes = len(fields) + compute_fixed_width(event_sizes) + event_sizes + time.sizes
     head = FixedSlots([(encode_field_tag("Trace", "packet"), packet_sizes), (fields, event_sizes)], rows)
-    parts: list[Slots] = [head, *event, time]
+    parts: list[Slots] = [head, *event_fields, time]
     counts = [part.count for part in parts]
     content = np.empty((rows, sum(counts) * SLOT_BYTES), np.uint8)
     advances = np.empty((rows, sum(counts)), np.int64)
@@ -177,7 +179,7 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
         start += count
     last = start - time.count - 1
     ends_of_events = advances[:, last].copy()
-    advances[:, last] += gaps
+    advances[:, last] += gap_sizes
     ends = np.cumsum(advances.reshape(-1))
     starts = ends - advances.reshape(-1)
     data = np.empty(int(ends[-1]) + SLOT_BYTES, np.uint8)
@@ -242,18 +244,18 @@ def compute_varint_widths(values: Numbers) -> Bytes:
     return widths
 
 
-def encode_varint_words(values: Numbers, widths: Bytes, width: int) -> Numbers:
+def encode_varint_words(values: Numbers, widths: Bytes, max_width: int) -> Numbers:
     """Return the first 8 bytes of the varint of each integer as a little-endian word.
 
     Args:
         values: The integers.
         widths: Size of each varint in bytes.
-        width: Size of the longest varint in bytes.
+        max_width: Size of the longest varint in bytes.
     """
     words = values & np.uint64(_CONTINUES - 1)
-    for nth in range(1, min(width, _WORD_BYTES)):
+    for nth in range(1, min(max_width, _WORD_BYTES)):
         words |= (values << np.uint64(nth)) & np.uint64(_CONTINUES - 1 << 8 * nth)
-    return words if width == 1 else words | _compute_continuation_bits()[widths]
+    return words if max_width == 1 else words | _compute_continuation_bits()[widths]
 
 
 @functools.cache
@@ -281,7 +283,7 @@ def _view_word_column(content: Matrix, first: int) -> Numbers:
 
 
 def _count_slots(size: int) -> int:
-    """Return the number of 16-byte slots that contain the given number of bytes."""
+    """Return the number of 16-byte slots needed for the given number of bytes."""
     return -(-size // SLOT_BYTES)
 
 
@@ -296,7 +298,7 @@ def _fill_slot_sizes(sizes: Sizes | int, columns: SizeMatrix) -> None:
 
 
 def _compute_total_sizes(parts: Sequence[Slots]) -> Sizes | int:
-    """Return the total size in bytes of fields in each packet, or a single number if all sizes are equal."""
+    """Return the total size in bytes of the given fields in each packet, or a single number if all sizes are equal."""
     total: Sizes | int = 0
     for part in parts:
         total = total + part.sizes

@@ -81,7 +81,7 @@ class StringTable:
         """Evaluate an expression in the given rows, intern the resulting strings, and return them.
 
         The expression is evaluated once per combination of the values that it depends on. If it depends on a single
-        Categorical column, strings of earlier calls are not interned again.
+        Categorical column, strings of earlier calls with the same expression are not interned again.
 
         Args:
             table: Name of the string table.

@@ -1,4 +1,4 @@
-"""Encode protobuf messages with identical fields by vectorized operations on columns.
+"""Encode protobuf messages with the same set of fields by vectorized operations on columns.
 
 Each message is a row of a byte matrix, in which every field has the width of its longest value. At the end, the unused
 bytes of each row are removed.
@@ -30,7 +30,7 @@ _CONTINUES = 0x80
 
 
 class Constant(NamedTuple):
-    """A column with the same bytes in all rows, or only in the rows of the mask ``present``."""
+    """A column with the same bytes in all rows, or in all rows that the mask ``present`` selects."""
 
     data: bytes
     present: Mask | None = None
@@ -91,7 +91,7 @@ def encode_submessage(tag: bytes, columns: Sequence[Column], present: Mask | Non
     length = Constant(encode_varint(size)) if isinstance(size, int) else encode_varints(size.astype(np.uint64))
     lead = [Constant(tag), length]
     return (
-        [*lead, *columns] if present is None else [_omit_masked_values(column, present) for column in (*lead, *columns)]
+        [*lead, *columns] if present is None else [_omit_absent_values(column, present) for column in (*lead, *columns)]
     )
 
 
@@ -104,7 +104,7 @@ def encode_varints(values: Numbers, present: Mask | None = None) -> Varints:
     return Varints(values, widths, present)
 
 
-def _omit_masked_values(column: Column, present: Mask) -> Column:
+def _omit_absent_values(column: Column, present: Mask) -> Column:
     """Return a column that is omitted from the messages for which the mask ``present`` is False."""
     return column._replace(present=present if column.present is None else column.present & present)
 
@@ -113,11 +113,11 @@ def compute_row_sizes(columns: Sequence[Column]) -> int | Sizes:
     """Return the size in bytes of each encoded message, or a single number if all sizes are equal."""
     size: int | Sizes = 0
     for column in columns:
-        size = size + _compute_column_size(column)
+        size = size + _compute_value_sizes(column)
     return size
 
 
-def _compute_column_size(column: Column) -> int | Sizes:
+def _compute_value_sizes(column: Column) -> int | Sizes:
     """Return the size in bytes of each value of a column, or a single number if all sizes are equal."""
     if isinstance(column, Varints):
         low, high = _find_extremes(column.widths)
@@ -135,11 +135,11 @@ def _find_extremes(widths: Bytes) -> tuple[int, int]:
 
 def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
     """Encode one message per row from the given columns, and return the concatenated bytes of all messages."""
-    ends = list(itertools.accumulate(map(_find_matrix_width, columns)))
+    ends = list(itertools.accumulate(map(_find_column_width, columns)))
     end = ends[-1]
     spans = list(zip([0, *ends], ends, strict=False))
     matrix = np.empty((rows, end), np.uint8)
-    matrix[:] = _fill_in_constant_bytes(columns, spans, end)
+    matrix[:] = _build_template_row(columns, spans, end)
     kept = np.ones((rows, end), np.bool_)
     ragged = False
     for column, (start, stop) in zip(columns, spans, strict=True):
@@ -154,14 +154,14 @@ def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
     return memoryview(np.ascontiguousarray(flat).data)
 
 
-def _find_matrix_width(column: Column) -> int:
+def _find_column_width(column: Column) -> int:
     """Return the number of bytes to reserve for a column in every message: the size of its longest value."""
     if isinstance(column, Varints):
         return _find_extremes(column.widths)[1]
     return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
 
 
-def _fill_in_constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
+def _build_template_row(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
     """Return a template row with the bytes of the constant columns. All other bytes are 0."""
     template = np.zeros(width, np.uint8)
     for column, (start, stop) in zip(columns, spans, strict=True):
@@ -171,7 +171,10 @@ def _fill_in_constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int
 
 
 def _fill_varints(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
-    """Write varints to a byte matrix with one row per message, and return whether the sizes of the varints differ."""
+    """Write varints to a byte matrix with one row per message, and return whether the sizes of the varints differ.
+
+    Unused bytes of the matrix become False in the mask ``is_used``.
+    """
     values, widths = column.values, column.widths
     low, high = _find_extremes(widths)
     for nth in range(high):

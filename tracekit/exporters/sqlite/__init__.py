@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
-    """Write a trace as an SQLite database."""
+    """Write a trace as a SQLite database."""
     from tracekit.exporters.sqlite.export import write_database
     from tracekit.exporters.sqlite.keys import find_valid_keys
 

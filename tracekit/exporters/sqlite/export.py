@@ -1,4 +1,4 @@
-"""Write the tables of a trace, or of several traces with the column ``rank``, to an SQLite database."""
+"""Write the tables of a trace, or of several traces with the column ``rank``, to a SQLite database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit import schemas as declarations
 from tracekit.exporters.databases import Database, translate_errors
 from tracekit.exporters.sqlite.keys import list_declared_foreign_keys
-from tracekit.exporters.sqlite.views import build_view_statements, quote_identifier
+from tracekit.exporters.sqlite.views import build_view_queries, quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ def build_create_table_statement(schema: TableSchema, keys: Keys) -> str:
 def choose_index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
     """Return the column names of each index to create for a table.
 
-    The indexes cover references to tables other than ``_SMALL_TABLES``, the start or timestamp, and one name column.
+    The indexes cover the start or timestamp, one name column, and the references to tables not in ``_SMALL_TABLES``.
     """
     foreign = [k.columns for k in list_declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
     times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
@@ -128,7 +128,7 @@ def _add_indexes_and_views(
     for name, schema in schemas.items():
         for columns in choose_index_columns(schema, schemas) if counts[name] else ():
             db[name].create_index(columns, "_".join([name, *columns]))
-    for view, query in build_view_statements(schemas, keys):
+    for view, query in build_view_queries(schemas, keys):
         db.create_view(view, query)
     db["names"].enable_fts(["name"], tokenize="trigram" if sqlite3.sqlite_version_info >= _TRIGRAMS else None)
     connection.execute(f"PRAGMA analysis_limit = {_ANALYZED_ROWS}")

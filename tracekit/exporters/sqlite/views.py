@@ -75,7 +75,7 @@ def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def build_view_statements(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[tuple[str, str]]:
+def build_view_queries(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[tuple[str, str]]:
     """Yield the name and the SQL query of each view.
 
     Args:

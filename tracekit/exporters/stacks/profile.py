@@ -102,7 +102,7 @@ def read_profile(view: View, options: Options) -> Profile:
     keys = _KEYS[options.by]
     weight = pl.len()
     if options.weight == "time":
-        events, weight = _add_event_times(view, name, events)
+        events, weight = _build_events_and_time_expr(view, name, events)
     sums = events.group_by(*keys, "stack_id").agg(weight=weight.cast(pl.Int64)).collect()
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
@@ -229,7 +229,7 @@ def _select_events_inside_ranges(view: View, events: pl.LazyFrame, name: str, ti
     return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
 
 
-def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
+def _build_events_and_time_expr(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
     """Return the events, and an expression that aggregates their total time in ns.
 
     The time of a call is its duration. The time of a sample is the median sampling period. For Python stacks of CUDA

@@ -49,7 +49,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
     settings = options or {}
     origin = _parse_origin_ns(view.info.get("origin_utc_ns", ""))
     records = encode_events(
-        tables, origin, time_kind=settings.get("time", "gpu"), steps=int(settings.get("steps", STEPS))
+        tables, origin, time_kind=settings.get("time", "gpu"), max_steps=int(settings.get("steps", STEPS))
     )
     path.mkdir()
     with (path / f"events.out.tfevents.{origin // 10**9:010d}{_SUFFIX}").open("wb") as sink:
@@ -59,7 +59,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether this exporter probably wrote a file: an event file whose name ends in ``.tracekit``."""
+    """Return whether this exporter probably wrote a file: it is named like an event file that ends in ``.tracekit``."""
     return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_SUFFIX), path.name) is not None
 
 
@@ -72,7 +72,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
     """Return the exporter of TensorBoard event files, configured with the given options.
 
     Raises:
-        UnknownFormatError: The value of an option is invalid.
+        UnknownFormatError: The value of an option is invalid. This error class also covers options.
     """
     if options.get("time", "gpu") not in ("gpu", "cpu"):
         raise UnknownFormatError(

@@ -41,21 +41,21 @@ _NS = 1e9
 _MAX_INT64 = (1 << 63) - 1
 
 
-def encode_events(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time_kind: str, steps: int) -> list[bytes]:
+def encode_events(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time_kind: str, max_steps: int) -> list[bytes]:
     """Return the encoded ``Event`` messages of an event file, one per record.
 
     Args:
         tables: ``model("graph")`` of the trace.
         origin_ns: Trace origin in ns since 1970.
         time_kind: The time that TensorBoard shows as compute time, ``gpu`` or ``cpu``.
-        steps: Maximum number of iterations with separate statistics.
+        max_steps: Maximum number of iterations with separate statistics.
     """
     origin = origin_ns / _NS
     records = [
         _encode_event(origin, file_version=VERSION),
         _encode_event(origin, graph_def=encode_graph(tables)),
     ]
-    for tag, number, start_ns, rows in place_nodes_by_step(tables, time_kind, steps):
+    for tag, number, start_ns, rows in place_nodes_by_step(tables, time_kind, max_steps):
         metadata = _encode_run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
         tagged = {"tag": tag.encode(), "run_metadata": metadata}
         records.append(_encode_event((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))
@@ -92,9 +92,9 @@ def convert_to_drawable_op_type(op_type: str | None) -> str:
     return text.removesuffix("Summary") + "summary" if text.endswith("Summary") else text
 
 
-def format_device_name(number: int | None) -> str:
+def format_device_name(device_id: int | None) -> str:
     """Return the TensorFlow name of the GPU with a device id, or the name of the CPU if the device id is None."""
-    return CPU if number is None else f"/device:GPU:{number}"
+    return CPU if device_id is None else f"/device:GPU:{device_id}"
 
 
 def _add_attributes(attributes: Any, row: Mapping[str, Any]) -> None:
@@ -125,8 +125,8 @@ def _encode_run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int)
     """
     metadata = _load_message_class("tensorflow_events", "RunMetadata")()
     facts = nodes.select("name", "op_id", "data_type", "output_shapes", "output_bytes").rows()
-    for (number,), device_rows in rows.group_by("device_id", maintain_order=True):
-        device_stats = metadata.step_stats.dev_stats.add(device=format_device_name(number).encode())
+    for (device_id,), device_rows in rows.group_by("device_id", maintain_order=True):
+        device_stats = metadata.step_stats.dev_stats.add(device=format_device_name(device_id).encode())
         for node, _, start_ns, duration_ns in device_rows.iter_rows():
             name, op_id, data_type, shapes, size = facts[node]
             begin, end = start_ns // 1000, (start_ns + duration_ns) // 1000

@@ -21,7 +21,7 @@ _ROW_KEYS = ["node", "device_id"]
 def place_nodes_by_step(
     tables: Mapping[str, pl.DataFrame], time_kind: str, max_steps: int
 ) -> Iterator[tuple[str, int, int, pl.DataFrame]]:
-    """Yield one step with the nodes of all iterations, followed by one step for each of the first iterations.
+    """Yield one step with the nodes of all iterations, then one step for each of the first ``max_steps`` iterations.
 
     Args:
         tables: ``model("graph")`` of the trace.

@@ -56,9 +56,9 @@ class TableRows:
         """
         self._table = table
         self._categories: dict[tuple[str | int, ...], pl.Series] = {}
-        self._convert_dictionaries([] if condition is None else condition.meta.root_names())
-        self._convert_dictionaries(table.column_names)
-        self._selected = None if condition is None else self._select_rows(condition)
+        self._cache_dictionaries([] if condition is None else condition.meta.root_names())
+        self._cache_dictionaries(table.column_names)
+        self._selected = None if condition is None else self._find_row_numbers(condition)
         self.columns: Sequence[str] = table.column_names
         self.height: int = table.num_rows if self._selected is None else len(self._selected)
 
@@ -88,8 +88,8 @@ class TableRows:
             for b in iterate_row_blocks(self.height)
         )
 
-    def _convert_dictionaries(self, names: Sequence[str]) -> None:
-        """Convert the dictionaries of the named columns to Categorical series, column by column.
+    def _cache_dictionaries(self, names: Sequence[str]) -> None:
+        """Cache the dictionaries of the named columns as Categorical series, column by column.
 
         The order of the columns determines the codes of categories, and thereby the order in which strings are written.
         """
@@ -98,8 +98,8 @@ class TableRows:
                 for chunk in self._table[name].chunks:
                     self._convert_to_categorical(name, chunk)
 
-    def _select_rows(self, condition: pl.Expr) -> Array | None:
-        """Return the numbers of the rows that meet a condition, or None if all rows meet the condition."""
+    def _find_row_numbers(self, condition: pl.Expr) -> Array | None:
+        """Return the row numbers of the rows that meet a condition, or None if all rows meet the condition."""
         names, rows = list(dict.fromkeys(condition.meta.root_names())), self._table.num_rows
         chosen = memory.allocate_zeros(rows, choose_row_number_type(rows))
         count = 0

@@ -86,15 +86,15 @@ class _LazyCodes(NamedTuple):
 
     Attributes:
         rows: Number of rows.
-        block: Function that returns the codes of the rows in a block as 64-bit integers.
+        compute_block: Function that returns the codes of the rows in a block as 64-bit integers.
     """
 
     rows: int
-    block: Callable[[slice], Codes]
+    compute_block: Callable[[slice], Codes]
 
-    def store(self, count: int) -> Codes:
+    def to_array(self, count: int) -> Codes:
         """Return the codes of all rows as an array of the smallest unsigned type for codes below ``count``."""
-        return map_blocks(self.block, self.rows, np.min_scalar_type(max(count - 1, 0)))
+        return map_blocks(self.compute_block, self.rows, np.min_scalar_type(max(count - 1, 0)))
 
 
 def _read_codes_lazily(codes: Codes) -> _LazyCodes:
@@ -156,7 +156,9 @@ def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: i
     column_codes, column_count = _compute_column_codes(rows, name, limit)
     if count == 1 or column_count == 1:
         return (column_codes, column_count) if count == 1 else (codes, count)
-    both = _LazyCodes(codes.rows, lambda block: codes.block(block) * column_count + column_codes.block(block))
+    both = _LazyCodes(
+        codes.rows, lambda block: codes.compute_block(block) * column_count + column_codes.compute_block(block)
+    )
     if count * column_count <= _TABLE_SIZE:
         return both, count * column_count
     compacted, compacted_count = _compact_codes(both, count * column_count, limit)
@@ -165,7 +167,7 @@ def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: i
 
 def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column, and a number larger than all codes."""
-    low, high, nulls, is_integer = _find_extremes(rows, name)
+    low, high, nulls, is_integer = _summarize_column(rows, name)
     if nulls == rows.height:
         return _read_codes_lazily(_create_zero_codes(rows.height)), 1
     if not is_integer or not -_MAX_NUMBER < low <= high < _MAX_NUMBER:
@@ -178,12 +180,12 @@ def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_La
 
     codes, size = _LazyCodes(rows.height, shift_values), high - low + 1 + (nulls > 0)
     if size <= _TABLE_SIZE:
-        return _read_codes_lazily(codes.store(size)), size
+        return _read_codes_lazily(codes.to_array(size)), size
     compacted, size = _compact_codes(codes, size, limit)
     return _read_codes_lazily(compacted), size
 
 
-def _find_extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
+def _summarize_column(rows: Rows, name: str) -> tuple[int, int, int, bool]:
     """Return the smallest and largest value of a column, the number of nulls, and whether all values are integers."""
     extremes: list[Any] = []
     nulls, is_integer = 0, True
@@ -219,12 +221,12 @@ def _compact_codes(codes: _LazyCodes, count: int, limit: int | None = None) -> t
         return _compact_sparse_codes(codes, limit)
     is_used = np.zeros(count, np.bool_)
     for block in iterate_row_blocks(codes.rows):
-        is_used[codes.block(block)] = True
+        is_used[codes.compute_block(block)] = True
     size = int(is_used.sum())
     _check_limit(size, limit)
     numbers: Codes = np.cumsum(is_used, dtype=np.uint32 if count < _UINT32_CODES else np.int64)
     numbers = numbers - 1
-    return _LazyCodes(codes.rows, lambda block: numbers[codes.block(block)]).store(size), size
+    return _LazyCodes(codes.rows, lambda block: numbers[codes.compute_block(block)]).to_array(size), size
 
 
 def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, int]:
@@ -232,14 +234,14 @@ def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, 
     distinct, pending = np.zeros(0, np.int64), 0
     parts = [distinct]
     for block in iterate_row_blocks(codes.rows):
-        parts.append(create_series(codes.block(block)).unique().to_numpy())
+        parts.append(create_series(codes.compute_block(block)).unique().to_numpy())
         pending += len(parts[-1])
         if pending > max(len(distinct), BLOCK_ROWS) or block.stop == codes.rows:
             distinct, pending = sort_and_deduplicate(np.concatenate(parts)), 0
             parts = [distinct]
             _check_limit(len(distinct), limit)
-    numbers = _LazyCodes(codes.rows, lambda block: np.searchsorted(distinct, codes.block(block)))
-    return numbers.store(len(distinct)), len(distinct)
+    numbers = _LazyCodes(codes.rows, lambda block: np.searchsorted(distinct, codes.compute_block(block)))
+    return numbers.to_array(len(distinct)), len(distinct)
 
 
 def _check_limit(size: int, limit: int | None) -> None:

@@ -20,8 +20,8 @@ def create_timeline_exporter(package: str, name: str, description: str, suffixes
     """Return the exporter of a timeline format. Files whose names end in ``.gz`` are gzipped.
 
     Args:
-        package: Name of the package of the format. It has the modules ``export`` and ``many``, whose functions
-            ``write`` write one or several traces to a file. The modules are imported on first use.
+        package: Name of the package of the format. The function ``write`` of its module ``export`` writes one trace to
+            a file, and that of its module ``many`` several traces. The modules are imported on first use.
         name: Name of the format.
         description: Description of the format for lists of formats.
         suffixes: File name suffixes of the format, beginning with the default.
@@ -31,7 +31,7 @@ def create_timeline_exporter(package: str, name: str, description: str, suffixes
         """Return the exporter, configured with the given options.
 
         Raises:
-            UnknownFormatError: The value of an option is invalid.
+            UnknownFormatError: The value of an option is invalid. This error class also covers options.
         """
         tracks = parse_tracks(values)
         return Exporter(

@@ -24,15 +24,15 @@ LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
 
 
 def find_mpi_flows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield two names with tables of the flows between MPI calls: messages, and collective operations.
+    """Yield the name and the table of each group of flows between MPI calls: messages, and collective operations.
 
     Args:
         kind: The kind of the events. Nothing is yielded unless the events are MPI calls.
         rows: The events, with their lane ids.
     """
     if kind is kinds.MPI_CALLS and set(kind.links) <= set(rows.columns):
-        yield MESSAGE, _drop_backward_flows(_pair_message_flows(rows))
-        yield COLLECTIVE, _drop_backward_flows(_link_collective_flows(rows))
+        yield MESSAGE, _drop_backward_flows(_find_message_flows(rows))
+        yield COLLECTIVE, _drop_backward_flows(_find_collective_flows(rows))
 
 
 def find_launch_flows(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -56,7 +56,7 @@ def _drop_backward_flows(links: pl.DataFrame) -> pl.DataFrame:
     return links.filter(pl.col("from_ns") <= pl.col("to_ns"))
 
 
-def _pair_message_flows(rows: pl.DataFrame) -> pl.DataFrame:
+def _find_message_flows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the flows of messages, from the start of the sending call to the end of the receiving call."""
     rows = rows.with_row_index("row")
     sent = rows.select(sender_call_id="mpi_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row="row")
@@ -66,7 +66,7 @@ def _pair_message_flows(rows: pl.DataFrame) -> pl.DataFrame:
     return received.join(sent, "sender_call_id", maintain_order="left")
 
 
-def _link_collective_flows(rows: pl.DataFrame) -> pl.DataFrame:
+def _find_collective_flows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the flows that connect the calls of each collective operation, in the order of the call starts."""
     calls = rows.with_row_index("row").drop_nulls("collective_id").sort("start_ns", "mpi_call_id")
     ends = {"ns": pl.col("start_ns"), "lane_id": pl.col("lane_id"), "row": pl.col("row")}

@@ -45,7 +45,7 @@ class Arg(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventKind:
-    """A kind of event, such as kernels: declares how rows of a table are drawn on the timeline.
+    """A kind of event, such as kernels. It declares how rows of a table are drawn on the timeline.
 
     Attributes:
         table: The table that contains the events.
@@ -355,7 +355,7 @@ def _declare_call_kind(
 
 
 def _declare_sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:
-    """Return the ``EventKind`` of the samples in a table. Their labels are the innermost functions on the stack."""
+    """Return the ``EventKind`` of the samples in a table. Each is labeled by the innermost function of its stack."""
     path = pl.col("stack").cast(pl.String)
     return EventKind(
         table,

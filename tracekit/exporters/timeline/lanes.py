@@ -52,7 +52,7 @@ def is_nested(starts: Array, ends: Array) -> bool:
     shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
     _, (starts, shorter) = sort_rows(starts, shorter)
     depths = Depths.from_slices(starts, map_blocks(lambda block: -shorter[block], rows, np.int64))
-    return not any(depths.find_mismatches(block).any() for block in iterate_row_blocks(rows))
+    return not any(depths.compute_mismatch_mask(block).any() for block in iterate_row_blocks(rows))
 
 
 class Depths(NamedTuple):
@@ -79,15 +79,17 @@ class Depths(NamedTuple):
         order, (ordered,) = sort_rows(backwards)  # The sort keeps the order of equal ends.
         kind = np.int32 if rows < _INT32_ROWS else np.int64
 
-        def compute_opened(block: slice) -> Array:
+        def count_open_slices(block: slice) -> Array:
             return _compute_row_numbers(block) - np.searchsorted(ordered, starts[block], side="right")
 
-        def compute_closing(block: slice) -> Array:
+        def compute_closing_rows(block: slice) -> Array:
             return rows - 1 - (_compute_row_numbers(block) if order is None else order[block].astype(np.int64))
 
-        return cls(starts, ordered, map_blocks(compute_opened, rows, kind), map_blocks(compute_closing, rows, kind))
+        return cls(
+            starts, ordered, map_blocks(count_open_slices, rows, kind), map_blocks(compute_closing_rows, rows, kind)
+        )
 
-    def find_mismatches(self, block: slice) -> Array:
+    def compute_mismatch_mask(self, block: slice) -> Array:
         """Return a mask of the slices for which unequal numbers of slices are open before the start and after the end.
 
         Args:
@@ -128,7 +130,7 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
         depths = Depths.from_slices(starts[shared], ends[shared])
         crossing = np.zeros(group_numbers[-1] + 1, np.bool_)
         for block in iterate_row_blocks(len(shared)):
-            crossing[group_numbers[shared[depths.closing[block][depths.find_mismatches(block)]]]] = True
+            crossing[group_numbers[shared[depths.closing[block][depths.compute_mismatch_mask(block)]]]] = True
         shared = shared[crossing[group_numbers[shared]]]
     if len(shared):
         lane = _assign_disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), group_numbers[shared])

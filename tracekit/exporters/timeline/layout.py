@@ -41,7 +41,7 @@ class Layout(NamedTuple):
 
     Attributes:
         lanes: The lanes of all tracks.
-        lane_ids: Lane id of each event by kind, in the order of ``read_events``.
+        lane_ids: Lane ids of the events of each kind, in the order of ``read_events``.
         clock: The conversion of times in the capture to times in the file.
     """
 
@@ -77,7 +77,7 @@ def check_drawable(view: View, layout: Layout) -> None:
     """Raise an error if a trace has nothing to draw because its data has no timestamps.
 
     Raises:
-        ExportError: The trace has no timestamps, because it is a TensorFlow graph or contains Nsight Compute results.
+        ExportError: The data of the trace (a TensorFlow graph or Nsight Compute results) has no timestamps.
     """
     reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]
     if reasons:
@@ -137,14 +137,17 @@ def _list_columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
 
 
 def _read_positions(view: View, kind: EventKind) -> TableRows:
-    """Return the columns that determine the tracks and times of the events of a kind, possibly without rows."""
+    """Return the columns that determine the tracks and times of the events of a kind.
+
+    The result has no rows if a required column is missing.
+    """
     if not _list_columns_of_kind(view, kind):
         return TableRows(pa.table({}))
     return _open_table_rows(view, kind, columns.list_position_columns(kind))
 
 
 def _open_table_rows(view: View, kind: EventKind, names: Sequence[str]) -> TableRows:
-    """Return the given columns of the events of a kind, and those of its condition, in schema order."""
+    """Return the given columns of the events of a kind, and the columns that ``kind.where`` uses, in schema order."""
     needed = {*names, *columns.list_column_names(kind.where)}
     return TableRows(
         view.chunked_table(kind.table, [n for n in view.schema(kind.table).names if n in needed]), kind.where

@@ -36,7 +36,7 @@ def parse_tracks(values: Mapping[str, str]) -> frozenset[str]:
         values: Option values by option name.
 
     Raises:
-        UnknownFormatError: A track name is unknown.
+        UnknownFormatError: A track name is unknown. This error class also covers option values.
     """
     every = (*BY_DEFAULT, *ON_REQUEST)
     groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}

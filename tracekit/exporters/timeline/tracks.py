@@ -105,8 +105,8 @@ class TrackNames:
         devices: Name of each device, by device id.
         streams: Name of each stream, by process id, context id and stream id.
         contexts: Device id of each context, by process id and context id.
-        runs: Number of each TensorFlow device, by run and name of the device.
-        components: Number of each component whose events were counted, by name and instance.
+        runs: Index of each TensorFlow device, by run and name of the device.
+        components: Index of each component whose events were counted, by name and instance.
     """
 
     processes: dict[int, str]
@@ -264,9 +264,9 @@ class LaneRegistry:
         numbering.lanes += len(self._lane_ids)
         numbering.groups += len(self._pids)
 
-    def get_or_create_lane_ids(self, track: Track, lanes: int) -> list[int]:
-        """Return the ids of the first ``lanes`` lanes of a track. Lanes that do not exist are created."""
-        return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lanes)]
+    def get_or_create_lane_ids(self, track: Track, lane_count: int) -> list[int]:
+        """Return the ids of the first ``lane_count`` lanes of a track. Lanes that do not exist are created."""
+        return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lane_count)]
 
     def iterate_processes(self) -> Iterator[ShownProcess]:
         """Yield the track groups as processes, in the order in which viewers show them. All lanes must exist."""
@@ -290,7 +290,7 @@ class LaneRegistry:
         return list(dict.fromkeys(track.group for track, _ in self._lane_ids))
 
     def _assign_pids_to_groups(self) -> dict[TrackGroup, int]:
-        """Return the pid of each track group. Without ``add_to_file``, this is the only trace in the file."""
+        """Return the pid of each track group. If ``add_to_file`` was not called, the file contains no other trace."""
         return self._pids or Numbering().assign_pids(self._list_groups())
 
     def _iterate_lanes_in_order(self) -> Iterator[tuple[int, Track, int, int]]:
