@@ -96,7 +96,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
-    """Report the idle time of each device, divided by what the CPU does in this time."""
+    """Report the idle time of each device, broken down by what the CPU does in this time."""
     for row in activity.time_by_part.iter_rows(named=True):
         yield from _report_idle(activity, row["device_id"], {c: row[c] for c in _CAUSES})
 
@@ -143,10 +143,10 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
 
 
 def _describe_main_cause(idle_times: idle.IdleTimeTotals) -> str:
-    """Describe the main cause of idle time, such as ``the main cause is api call (cudaMalloc) with 1.25 ms``."""
+    """Describe the main cause of idle time, for example ``main cause: memory management (cudaMalloc), 1.25 ms``."""
     cause, time = idle_times.totals.row(0)
     inside = f" ({shorten_name(idle_times.main_name)})" if idle_times.main_name else ""
-    return f"the main cause is {cause.replace('_', ' ')}{inside} with {format_duration(time)}"
+    return f"main cause: {cause.replace('_', ' ')}{inside}, {format_duration(time)}"
 
 
 def format_cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
@@ -245,7 +245,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
         return
     by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
     named = ", ".join(f"{name} {format_duration(length)}" for name, length in by_name.iter_rows())
-    evidence = f"{loads.height} calls: {named}, of {format_duration(activity.duration_ns)}"
+    evidence = f"{loads.height} calls: {named}; the iterations take {format_duration(activity.duration_ns)}"
     advice = (
         "Run warm-up iterations and exclude them from the measurement (--iterations A:B); in production, load all code "
         "at start-up with CUDA_MODULE_LOADING=EAGER."
@@ -272,7 +272,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def copies(activity: IterationActivity) -> Iterator[Finding]:
-    """Report memory copies between host and device within the aggregated iterations, by direction."""
+    """Report memory copies between host and device within the aggregated iterations, separately for each direction."""
     rows = activity.gpu_activities.filter(pl.col("kind") == "memcpy")
     columns = ["copy_kind", "src_memory_kind", "dst_memory_kind"]
     copies = activity.rollup.measures.ops.frames("memcpys").select("bytes", pl.col(columns).cast(pl.String)).collect()

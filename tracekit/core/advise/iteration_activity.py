@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
 DURATION = pl.col("end_ns") - pl.col("start_ns")
-LONGEST_NAME = 80
+MAX_NAME_LENGTH = 80
 _TIMES_OF_CALL = {"start_ns": "api_start_ns", "end_ns": "api_end_ns"}
 _TIMES_ON_GPU = {"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}
 _BORDERS = (("start_ns", -1), ("end_ns", 0))
@@ -78,7 +78,8 @@ class IterationActivity:
     def gpu_activities(self) -> pl.DataFrame:
         """The GPU activities in order of start, clipped to the time windows of the aggregated iterations.
 
-        Columns:
+        The columns are:
+
         - ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``
         - ``activity``: row number in the table of this kind of activity
         - ``op``, ``instance``, ``call``: row numbers in the ops, the op instances and ``api_calls``
@@ -150,7 +151,7 @@ class IterationActivity:
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 
     def find_uncovered_times(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the times within the aggregated iterations that no interval covers: ``start_ns``, ``end_ns``."""
+        """Return the parts of the time windows that no interval in ``rows`` covers: ``start_ns``, ``end_ns``."""
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
         # With intervals of 1 ns before and after all windows, the times before and after all rows are gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
@@ -196,7 +197,7 @@ class IterationActivity:
 
 def shorten_name(name: str) -> str:
     """Shorten a name to at most 80 characters by replacing its beginning with an ellipsis."""
-    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+    return name if len(name) <= MAX_NAME_LENGTH else "…" + name[1 - MAX_NAME_LENGTH :]
 
 
 def sum_durations(rows: pl.DataFrame) -> int:

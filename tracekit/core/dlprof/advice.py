@@ -1,7 +1,7 @@
 """Find the problems that DLProf's expert systems report, with DLProf's rules and thresholds.
 
-The wording of the findings differs from DLProf's. Unless the mode is ``dlprof``, the rules also use information that
-DLProf does not have, and the findings of ``advise`` are added.
+The wording of the findings differs from DLProf's. Unless the mode of the roll-up is ``dlprof``, the rules also
+use information that DLProf does not have, and the findings of ``advise`` are added.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ExpertFinding(NamedTuple):
 def compute_findings(model: ModelSummary) -> list[ExpertFinding]:
     """Return the findings of DLProf's detectors, in the order in which DLProf reports them.
 
-    Unless the mode is ``dlprof``, the findings of ``advise`` follow.
+    Unless the mode of the roll-up is ``dlprof``, the findings of ``advise`` follow.
     """
     rows = [f for detect in _DETECTORS for f in detect(model)]
     if _is_dlprof_mode(model):

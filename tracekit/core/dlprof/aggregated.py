@@ -91,7 +91,10 @@ class AggregatedTables(RecordedTables):
 
     @property
     def device_gpu_utilizations(self) -> pl.DataFrame:
-        """One row per listed GPU, with the percentage of time in the aggregated iterations in which it ran kernels."""
+        """One row per GPU in the table ``devices``, with its utilization.
+
+        The utilization is the percentage of the time in the aggregated iterations in which the GPU ran kernels.
+        """
         ids = {d: i for i, d in enumerate(self.read_only_gpu_infos["device_id"].to_list(), 1)}
         rows = [(1, 1, ids[d], round(v, 6)) for d, v in self.model.device_utilization.items()]
         names = {"aggr_id": pl.Int64, "domain_id": pl.Int64, "gpu_info_id": pl.Int64, "gpu_utilization": pl.Float64}

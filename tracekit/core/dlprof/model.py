@@ -112,11 +112,11 @@ class ModelSummary:
         number of distinct names, as in DLProf.
         """
         eligible, used = pl.col("eligible"), pl.col("uses_tc")
-        ops = [self._sum_op_category(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
+        ops = [self._build_op_category_row(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
         activities = self.rollup.select_kernels("name", "uses_tc")
-        with_tc, without_tc = (_sum_activity_category(activities.filter(w)) for w in (used, ~used))
+        with_tc, without_tc = (_build_activity_category_row(activities.filter(w)) for w in (used, ~used))
         kernels = tuple(a + b for a, b in zip(with_tc, without_tc, strict=True))
-        rows = [*ops, kernels, with_tc, without_tc, _sum_activity_category(self.rollup.memory)]
+        rows = [*ops, kernels, with_tc, without_tc, _build_activity_category_row(self.rollup.memory)]
         return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY_COLUMNS, pl.Int64), orient="row")
 
     def compute_percentage_of_iteration_time(self, time_ns: float) -> float:
@@ -127,14 +127,14 @@ class ModelSummary:
         total = sum(self.iteration_durations)
         return 100 * time_ns / total if total else 0.0
 
-    def _sum_op_category(self, condition: pl.Expr) -> tuple[int, ...]:
+    def _build_op_category_row(self, condition: pl.Expr) -> tuple[int, ...]:
         """Return the times and the count of the ops that satisfy a condition, as one row of ``categories``."""
         sums = [pl.col(f"{m}_sum").sum() for m in ("cpu", "gpu", "overhead", "idle")]
         row = self.rollup.ops.filter(condition).select(*sums, (pl.col("count") > 0).sum().cast(pl.Int64))
         return tuple(row.row(0))
 
 
-def _sum_activity_category(calls: pl.DataFrame) -> tuple[int, ...]:
+def _build_activity_category_row(calls: pl.DataFrame) -> tuple[int, ...]:
     """Return the times and the count of kernels or memory operations, as one row of ``ModelSummary.categories``."""
     names = calls["name"].cast(pl.String).n_unique() if calls.height else 0
     return int(calls["kernel_api"].sum()), int(calls["kernel_gpu"].sum()), 0, 0, names

@@ -14,7 +14,7 @@ _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
 def find_first_use_positions(values: pl.Series, op_rows: pl.Series, section: int, index_in_row: int) -> pl.DataFrame:
-    """Return the position of the first use of each distinct string, in the order in which DLProf writes strings.
+    """Return the position at which DLProf first writes each distinct string.
 
     Args:
         values: One string per row, in the order in which DLProf writes them.

@@ -94,7 +94,7 @@ class Ops:
 
         Args:
             columns: Names of the columns.
-            rows: Numbers of the rows to return, or None for all rows.
+            rows: Row numbers of the calls to return, or None for all rows.
         """
         return self._tables.calls.select(columns, rows)
 
@@ -124,13 +124,13 @@ class Ops:
     @functools.cached_property
     def _tables(self) -> _Tables:
         """The dialect, timeline, op instances, ops and API calls. Intermediate data is freed."""
-        dialect, timeline = self._build_timeline()
+        dialect, timeline = self._find_dialect_and_build_timeline()
         instances, calls = _attribute_calls_to_instances(pair_calls_with_activities(self.frames), timeline.instances)
         instances, ops = _assign_instances_to_ops(instances, timeline.folding)
         stored = AttributedCalls.from_rows(self.frames, calls)
         return _Tables(dialect, replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
 
-    def _build_timeline(self) -> tuple[Dialect, Timeline]:
+    def _find_dialect_and_build_timeline(self) -> tuple[Dialect, Timeline]:
         """Return the dialect of the capture, and the timeline with the op instances."""
         capture = self.capture
         if self.name is not None:
@@ -160,8 +160,8 @@ def _attribute_calls_to_instances(
         timeline_instances: The op instances of the timeline.
 
     Returns:
-        Two frames: all op instances, with those that represent API calls outside of all ops at the end, and the
-        attributed calls, with the row number of their op instance in ``instance``.
+        Two frames. The first one has all op instances. Those that represent API calls outside of all ops are at the
+        end. The second one has the attributed calls, with the row number of their op instance in ``instance``.
     """
     api_calls = calls.unique("call", keep="first", maintain_order=True)
     has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")

@@ -39,7 +39,7 @@ def find_last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame,
     if not items.height or not intervals.height:
         return containers
     interval_positions, item_positions = containment.compute_axis_positions(
-        intervals, _replace_backward_ends_with_null(items), by=by
+        intervals, _replace_ends_before_starts_with_null(items), by=by
     )
     for chain in containment.split_into_chains(item_positions):
         slices = containment.find_contained_slices(interval_positions, chain)
@@ -48,7 +48,7 @@ def find_last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame,
     return containers
 
 
-def _replace_backward_ends_with_null(items: pl.DataFrame) -> pl.DataFrame:
+def _replace_ends_before_starts_with_null(items: pl.DataFrame) -> pl.DataFrame:
     """Replace ``end_ns`` with null where it is earlier than ``start_ns``."""
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
@@ -104,7 +104,7 @@ def _find_latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -
         return best["root"]
     by = ["process_id"]
     root_positions, call_positions = containment.compute_axis_positions(
-        _replace_backward_ends_with_null(roots), calls, by=by
+        _replace_ends_before_starts_with_null(roots), calls, by=by
     )
     for chain in containment.split_into_chains(root_positions):
         ids = roots["call_id"].gather(chain["row"])
@@ -124,6 +124,8 @@ def _find_latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -
 
 def _find_enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Find the intervals of a chain that contain each given interval, bounds included.
+
+    In a chain, starts and ends are both ascending.
 
     Returns:
         One slice of the chain per given interval: ``first`` (first row) and ``stop`` (row after the last row).
@@ -155,7 +157,8 @@ def _find_last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits:
 def _replace_if_later(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Replace rows with candidates that started later.
 
-    A candidate with the same start replaces a row if its id is smaller. A row of nulls is always replaced.
+    A candidate with the same start replaces a row if the id of the candidate is smaller. A row of nulls is always
+    replaced.
 
     Args:
         best: The rows to replace: ``start``, ``id`` and other columns.

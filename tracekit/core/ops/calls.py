@@ -50,7 +50,7 @@ class AttributedCalls(NamedTuple):
 
         Args:
             columns: Names of columns of ``pair_calls_with_activities``, or ``instance``.
-            rows: Numbers of the rows to return, or None for all rows.
+            rows: Row numbers of the pairs to return, or None for all rows.
         """
         of_calls = [c for c in columns if c in _OF_CALLS]
         of_activities = [c for c in columns if c in _OF_ACTIVITIES]

@@ -118,7 +118,7 @@ class Capture:
 
     @functools.cached_property
     def last_ns(self) -> int:
-        """The latest start or end of an NVTX range or API call, in ns."""
+        """The latest start or end of any NVTX range or API call, in ns."""
         ends = [self.frames(t).select(pl.max_horizontal(pl.col("start_ns", "end_ns").max())) for t in _TIMED]
         last = pl.concat([e.collect().to_series().alias("end") for e in ends]).max()
         return last if isinstance(last, int) else 0
@@ -192,7 +192,7 @@ _STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
 
 
 def build_op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
-    """Return the op names of nested ranges. All steps of a loop have the same op name.
+    """Build the tree of op names of nested ranges. All steps of a loop have the same op name.
 
     An outermost range whose name ends in a number, such as ``Batch 7``, is a step. A range inside a step is also a step
     if its name ends in a number after the word step, iter, iteration, batch or epoch. If steps differ only in their

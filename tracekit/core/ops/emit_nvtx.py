@@ -48,7 +48,7 @@ def _build_timeline(capture: Capture) -> Timeline:
     ranges = add_parsed_names(capture.ranges, _parse_names(names))
     parent = capture.nested_ranges.parent
     flags = ranges.select(pl.col("has_op_name", "may_have_op_name").fill_null(value=False))
-    ranges = ranges.with_columns(is_framework_op=_are_framework_ops(parent, *flags))
+    ranges = ranges.with_columns(is_framework_op=_compute_framework_op_mask(parent, *flags))
     op = _find_outermost_framework_ops(parent, ranges["is_framework_op"])
     tree, named = build_op_paths(parent, ranges["label"])
     ranges = ranges.with_columns(
@@ -146,7 +146,7 @@ def _input_shapes_expr(range_name: pl.Expr) -> pl.Expr:
     return map_categories_expr(argument, lambda a: a.str.extract(_SHAPES).str.replace_all(" ", ""))
 
 
-def _are_framework_ops(parent: pl.Series, has_op_name: pl.Series, may_have_op_name: pl.Series) -> pl.Series:
+def _compute_framework_op_mask(parent: pl.Series, has_op_name: pl.Series, may_have_op_name: pl.Series) -> pl.Series:
     """Return whether each range is an op of the framework.
 
     A name is ambiguous if it may be, but is not certainly, the name of an op, such as ``detach`` inside

@@ -18,7 +18,7 @@ from tracekit.errors import warn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LONGEST_TEXT = 1 << 18
+MAX_TEXT_LENGTH = 1 << 18
 _BRACKETS = str.maketrans({"<": None, ">": None, "(": "[", ")": "]"})
 _CALL = {
     "text": pl.String(),
@@ -52,8 +52,8 @@ def parse_trace_markers(texts: pl.Series) -> pl.DataFrame:
         texts: Distinct names of markers.
 
     Returns:
-        One row per name that could be parsed: ``text``, ``path`` (the function stack, with brackets as in op names),
-        ``stack_trace`` (one line per function, outermost first).
+        One row per name that could be parsed: ``text``, ``path`` (the function stack, with square brackets instead of
+        parentheses and without angle brackets), ``stack_trace`` (one line per function, outermost first).
     """
     return _parse_markers(texts, _LOCATION, _parse_location)
 
@@ -66,7 +66,7 @@ def merge_program_settings(texts: pl.Series) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for text in texts.to_list():
         try:
-            marker = json.loads(text) if len(text) <= LONGEST_TEXT else {}
+            marker = json.loads(text) if len(text) <= MAX_TEXT_LENGTH else {}
         except (ValueError, RecursionError):
             continue
         config = marker.get("model_config") if isinstance(marker, dict) else None
@@ -106,8 +106,8 @@ def _parse_literal(text: str) -> Any:
     Raises:
         ValueError: The literal is too long.
     """
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"the literal is longer than {LONGEST_TEXT} characters")
+    if len(text) > MAX_TEXT_LENGTH:
+        raise ValueError(f"the literal is longer than {MAX_TEXT_LENGTH} characters")
     return ast.literal_eval(text)
 
 

@@ -61,13 +61,15 @@ def infer_formats_and_output_shapes(instances: pl.DataFrame) -> pl.DataFrame:
     """
     arguments = instances.select(_ARGUMENTS)
     distinct = arguments.unique(maintain_order=True)
-    results = [_infer_op_from_json(*row) for row in distinct.cast(pl.String).iter_rows()]
+    results = [_infer_formats_and_json_shapes(*row) for row in distinct.cast(pl.String).iter_rows()]
     schema = {c: pl.Categorical() for c in ("data_format", "output_format", "parameters_format", "output_shapes")}
     lookup = distinct.hstack(pl.DataFrame(results, schema=schema, orient="row"))
     return arguments.join(lookup, on=_ARGUMENTS, how="left", maintain_order="left", nulls_equal=True)
 
 
-def _infer_op_from_json(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
+def _infer_formats_and_json_shapes(
+    op_type: str, shapes: str | None, parameters: str | None
+) -> tuple[str, str, str, str | None]:
     """Infer the data formats of operands, result and parameters of an op, and the result shapes as JSON."""
     operands = [s if isinstance(s, list) else [] for s in _parse_json_list(shapes)]
     formats, result = infer_formats_and_output_shape(op_type, operands, _parse_json_list(parameters))
@@ -139,7 +141,7 @@ def _infer_convolution_shape(operands: list[Shape], rank: int, parameters: list[
     return [image[0], kernel[0], *(compute_result_size(d) for d in range(rank))]
 
 
-def _infer_linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
+def _infer_linear_formats_and_shape(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     """Return the formats and the shape of the result of a linear layer."""
     more = "*," if operands and len(operands[0]) > 2 else ""  # noqa: PLR2004 - a matrix
     formats = Formats(f"N,{more}K;M,K", f"N,{more}M")
@@ -148,7 +150,7 @@ def _infer_linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     return formats, [*operands[0][: max(1, len(operands[0]) - 1)], operands[1][0]]
 
 
-def _infer_matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
+def _infer_matmul_formats_and_shape(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     """Return the formats and the shape of the result of a matrix product with broadcasting."""
     left, right = [*operands, [0, 0], [0, 0]][:2]
     rank = max(len(left), len(right))
@@ -170,7 +172,7 @@ def _infer_matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
 
 
 _PRODUCTS_OF_ANY_RANK: dict[str, Callable[[list[Shape]], tuple[Formats, Shape | None]]] = {
-    "linear": _infer_linear,
-    "matmul": _infer_matmul,
-    "__matmul__": _infer_matmul,
+    "linear": _infer_linear_formats_and_shape,
+    "matmul": _infer_matmul_formats_and_shape,
+    "__matmul__": _infer_matmul_formats_and_shape,
 }

@@ -90,7 +90,8 @@ def resolve_option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict
     The value of an option that is not set is its default.
 
     Raises:
-        UnknownFormatError: An option is unknown, a value is not allowed, or a required option is missing.
+        UnknownFormatError: An option is unknown, a value is not allowed, or a required option is missing. Despite its
+            name, this error also reports invalid options.
     """
     for name, value in settings.items():
         if name not in recipe.options:

@@ -91,7 +91,7 @@ def gpu_time_breakdown(request: RankRequest) -> Tables:
     return {
         _BUSY: busy.select("device_id", *(f"{name}_ns" for name in _SUMS), hidden, **percents),
         _OVERLAPS: _sum_overlaps(combinations.select("kinds", "time_ns")),
-        _ACTIVITIES: _sum_by_name(rows),
+        _ACTIVITIES: _summarize_durations_by_name(rows),
         _IDLE: _find_stream_idle_times(request, rows),
     }
 
@@ -205,7 +205,7 @@ def _sum_combination_times(rows: pl.DataFrame) -> pl.DataFrame:
     return sweep.group_by("device_id", "kinds").agg(pl.col("time_ns").sum())
 
 
-def _sum_by_name(rows: pl.DataFrame) -> pl.DataFrame:
+def _summarize_durations_by_name(rows: pl.DataFrame) -> pl.DataFrame:
     """Return statistics of the durations of activities by kind and name, the longest total of each kind first."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     sums = rows.group_by("kind", "name").agg(

@@ -1,4 +1,4 @@
-"""Declare the recipe that divides the time of each GPU by kind of activity. nsys does not have this recipe."""
+"""Declare the recipe that breaks down the time of each GPU by kind of activity. nsys does not have this recipe."""
 
 from __future__ import annotations
 

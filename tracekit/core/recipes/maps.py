@@ -157,8 +157,8 @@ def _build_heat_map_of_calls(request: RankRequest, table: str, title: str) -> Ta
     rows = pl.concat(sides.values()).collect()
     rows = rows if (rows["side"] == title).any() else rows.clear()
 
-    def split_by_side(group: pl.DataFrame) -> BusyIntervals:
+    def split_kernels_and_calls(group: pl.DataFrame) -> BusyIntervals:
         kernels, calls = (group.filter(side=side) for side in sides)
         return {"Kernel": kernels, title: calls, "Overlap": intersect_unions(kernels, calls, by=())}
 
-    return _build_heat_map(request, rows, ["process_id"], split_by_side)
+    return _build_heat_map(request, rows, ["process_id"], split_kernels_and_calls)

@@ -40,7 +40,7 @@ _SM = "SM Active"
 _UTILIZATION = (_SM, "SM Issue", "Tensor Active")
 _NAMES_OF_SM = (_SM, "SMs Active")
 _WITHOUT_UNIT = (*_NAMES_OF_SM, *_UTILIZATION[1:], "Unallocated Warps in Active SMs")
-"""Metrics that nsys lists without their unit if it is percent."""
+"""Metrics that nsys lists without their unit if the unit is percent."""
 _UNIT = r" \[([^\[\]]*)\]$"
 _GPU, _METRIC_NAME, _SM_NAME = "GPU ID", "Metric Name", "sm_name"
 _RANK_STATS = "rank_stats"

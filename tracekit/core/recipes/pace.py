@@ -50,7 +50,7 @@ def _declare_pace_outputs(key: str) -> tuple[Output, ...]:
 
 
 def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str, time_dtype: PolarsDataType) -> Tables:
-    """Return the occurrences of a kernel or NVTX range in one rank, in row order, and the counts of their durations.
+    """Return the occurrences of a kernel or NVTX range in one rank, in row order, and the count of each duration.
 
     Args:
         request: The input of the recipe. Its option ``name`` selects the kernel or range.
@@ -78,7 +78,10 @@ def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str,
 
 
 def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
-    """Return the tables of the recipe over all ranks: statistics, and one table per pace with one column per rank."""
+    """Return the tables of the recipe over all ranks: statistics, and one table per column in ``_PACES``.
+
+    A table of a pace, such as ``pace_duration``, has one row per occurrence and one column per rank.
+    """
     occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
     ranks = tables[_RANKS][RANK].to_list()
     key = values.columns[0]
@@ -107,7 +110,7 @@ def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl
 
 
 def _compute_time_delta_statistics(occurrences: pl.DataFrame) -> pl.DataFrame:
-    """Return statistics of the time since the previous occurrence over all ranks, with one row per occurrence."""
+    """Return the statistics over all ranks of the time since the previous occurrence, with one row per occurrence."""
     x = pl.col("delta").cast(pl.Float64)
     grouped = (
         occurrences.sort(_NTH, RANK)

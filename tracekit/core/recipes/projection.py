@@ -39,8 +39,8 @@ _FIRST_START, _LAST_END = pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max
 _FIRST_END = pl.col("gpu_end_ns").min().alias("gpu_first_end_ns")
 _BOUNDS_OF_EXTENT = (_FIRST_START, pl.col("gpu_first_end_ns").min(), _LAST_END)
 _ROUNDS = 6
-"""Number of rounds in which copies of nodes are traced back. Each doubles the length of the chains of copies that are
-followed, up to 64 copies.
+"""Number of rounds in which copies of nodes are traced back. Each round doubles the length of the chains of copies that
+are followed, up to 64 copies.
 """
 
 
@@ -54,7 +54,7 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
     """
     ranges = read_attributable_ranges(frames).collect()
     nodes = _read_node_creations(frames)
-    singles, outer = _project_nodes(ranges, nodes)
+    singles, outer = _pair_nodes_with_ranges(ranges, nodes)
     sources = [
         _read_launching_calls(frames),
         _read_graph_creations(frames),
@@ -115,24 +115,24 @@ def _compute_range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> 
     return joined.select("row", gpu_start_ns="low", gpu_first_end_ns="first_end", gpu_end_ns="high")
 
 
-def _project_nodes(ranges: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _pair_nodes_with_ranges(ranges: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Pair the activities of graph nodes with the ranges in which the nodes were created.
 
     Returns:
         Two frames with one row per activity and range. Each row of the first frame is one projection of a range that
-        contains no other range. The second frame has the other ranges.
+        contains no other range. The second frame has the pairs with the other ranges.
     """
     pairs = pair_ranges_with_launches(ranges, nodes)
     times = nodes.select(_TIMES)[pairs["member"]]
     rows = pairs.rename({"member": "activity"}).hstack(times).with_columns(pl.col("activity").cast(pl.UInt32))
-    is_single = _contains_no_range(ranges)[pairs["row"]]
+    is_single = _compute_innermost_range_mask(ranges)[pairs["row"]]
     names = ["row", *_TIMES]
     singles = rows.filter(is_single).sort("activity", "row")
     return singles.select(*names, "activity"), rows.filter(~is_single).select(names)
 
 
-def _contains_no_range(ranges: pl.DataFrame) -> pl.Series:
-    """Return a mask of the ranges that contain no other range of their thread.
+def _compute_innermost_range_mask(ranges: pl.DataFrame) -> pl.Series:
+    """Return a mask that is true for the ranges that contain no other range of their thread.
 
     Of several ranges with equal bounds, each one contains the next one.
     """

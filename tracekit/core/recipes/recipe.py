@@ -36,7 +36,7 @@ class Option:
         doc: Description of the option.
         minimum: Smallest allowed integer.
         maximum: Largest allowed integer.
-        choices: Allowed strings. If there are none, all strings are allowed.
+        choices: Allowed strings, or an empty tuple if all strings are allowed.
     """
 
     default: Value
@@ -54,7 +54,7 @@ class Option:
             value: The value to check.
 
         Raises:
-            UnknownFormatError: The value is not allowed.
+            UnknownFormatError: The value is not allowed. Despite its name, this error also reports invalid options.
         """
         if not self._is_allowed(value):
             message = f"recipe {recipe!r}: {value!r} is not a valid value of the option {name!r}"
@@ -169,7 +169,10 @@ class Recipe:
     aligned: bool = False
 
     def add_rank_column(self, tables: Tables, rank: int) -> Tables:
-        """Return the tables of one rank. Tables that are not aggregated over ranks get the column ``rank``."""
+        """Add the column ``rank`` to the tables of one rank.
+
+        Tables that ``reductions`` aggregate over ranks do not get the column.
+        """
         number = pl.lit(rank, pl.Int64).alias(RANK)
         return {n: t if n in self.reductions else t.with_columns(number) for n, t in tables.items()}
 

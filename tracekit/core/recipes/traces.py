@@ -80,7 +80,7 @@ def _percentage_exprs() -> list[pl.Expr]:
     reductions={_SUMS: _sum_overlaps},
 )
 def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
-    """Percentage of the time of each kernel that overlaps with NCCL kernels and with other kernels of its device."""
+    """Percentage of the time of each kernel in which it overlaps with NCCL kernels and other kernels of its device."""
     rows = (
         read_kernels(request, "start_ns", "end_ns", *_DEVICE)
         .with_columns(DURATION, is_nccl=is_nccl_kernel_expr())

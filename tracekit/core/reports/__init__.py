@@ -189,7 +189,8 @@ def compute_report(
         The computed report. It has no rows if the capture has no data for the report.
 
     Raises:
-        UnknownFormatError: The report or one of the options is unknown, or two options are mutually exclusive.
+        UnknownFormatError: The report or one of the options is unknown, the value of an option is invalid, or two
+            options are mutually exclusive. Despite its name, this error also reports invalid options.
     """
     base, *options = name.split(":")
     report = _find_report(base)
@@ -218,7 +219,8 @@ def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
     """Parse the integer value of an option of a report.
 
     Raises:
-        UnknownFormatError: The value is not an integer of at most nine digits, or is 0 for the option ``rows``.
+        UnknownFormatError: The value is not an integer of at most nine digits, or is 0 for the option ``rows``. Despite
+            its name, this error also reports invalid options.
     """
     minimum, maximum = 1 if parameter == "rows" else 0, 10**_MAX_DIGITS - 1
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS and int(text) >= minimum):

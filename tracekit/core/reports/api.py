@@ -27,7 +27,7 @@ _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 @report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls by function. Versions of a function have the same printed name, but separate rows."""
-    grouped = _sum_durations_by_function(request.frames("api_calls"))
+    grouped = _summarize_durations_by_function(request.frames("api_calls"))
     return grouped.with_columns(strip_api_version_expr(pl.col("name").cast(pl.String)))
 
 
@@ -37,13 +37,13 @@ def cuda_api_sum(request: Request) -> pl.LazyFrame:
 )
 def osrt_sum(request: Request) -> pl.LazyFrame:
     """Operating system runtime calls by function."""
-    return _sum_durations_by_function(read_osrt_calls(request.frames))
+    return _summarize_durations_by_function(read_osrt_calls(request.frames))
 
 
 @report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def syscall_sum(request: Request) -> pl.LazyFrame:
     """System calls by function."""
-    return _sum_durations_by_function(request.frames("syscalls").filter(event_class=_SYSTEM_CALL))
+    return _summarize_durations_by_function(request.frames("syscalls").filter(event_class=_SYSTEM_CALL))
 
 
 @report(
@@ -117,7 +117,7 @@ def cuda_kern_exec_trace(request: Request) -> pl.LazyFrame:
     )
 
 
-def _sum_durations_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
+def _summarize_durations_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
     grouped = summarize_groups(rows.select("name_id", "name", DURATION), ["name_id", "name"])
     return sort_largest_total_first(grouped, "name_id")
 

@@ -65,7 +65,7 @@ def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
     """Kernels and memory operations by name."""
-    return _sum_durations_by_name(*_read_gpu_activities(request))
+    return _summarize_durations_by_name(*_read_gpu_activities(request))
 
 
 @report(
@@ -78,7 +78,7 @@ def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
     name = map_categories_expr(pl.col("name"), strip_api_version_expr)
     calls = request.frames("api_calls").select(name, DURATION, category=pl.lit("CUDA_API"))
-    return _sum_durations_by_name(calls, *_read_gpu_activities(request))
+    return _summarize_durations_by_name(calls, *_read_gpu_activities(request))
 
 
 @report(*declare_duration_summary_columns("Count"), text_column("Operation", "name"))
@@ -170,7 +170,7 @@ def _read_gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     return activities, memory
 
 
-def _sum_durations_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
+def _summarize_durations_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
     """Summarize the durations of calls, kernels and memory operations by name.
 
     As in nsys, rows with the same name form one group even if their categories differ. The category of the group is

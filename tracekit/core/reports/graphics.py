@@ -64,43 +64,43 @@ def vulkan_api_trace(request: Request) -> pl.LazyFrame:
 @report(*_RANGES)
 def vulkan_marker_sum(request: Request) -> pl.LazyFrame:
     """CPU times of Vulkan debug ranges, by text of the range."""
-    return _sum_marked_ranges(request, "vulkan_debug")
+    return _summarize_marked_ranges(request, "vulkan_debug")
 
 
 @report(*_RANGES)
 def vulkan_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     """GPU times of Vulkan debug ranges, by text of the range."""
-    return _sum_workloads(request, "vulkan")
+    return _summarize_workloads(request, "vulkan")
 
 
 @report(*_RANGES)
 def opengl_khr_range_sum(request: Request) -> pl.LazyFrame:
     """CPU times of OpenGL debug ranges, by text of the range."""
-    return _sum_debug_ranges(request, "KhrDebugPushPopRange")
+    return _summarize_debug_ranges(request, "KhrDebugPushPopRange")
 
 
 @report(*_RANGES)
 def opengl_khr_gpu_range_sum(request: Request) -> pl.LazyFrame:
     """GPU times of OpenGL debug ranges, by text of the range."""
-    return _sum_debug_ranges(request, "KhrDebugGpuPushPopRange")
+    return _summarize_debug_ranges(request, "KhrDebugGpuPushPopRange")
 
 
 @report(*_RANGES)
 def dx11_pix_sum(request: Request) -> pl.LazyFrame:
-    """PIX ranges of Direct3D 11 on the CPU by text."""
-    return _sum_marked_ranges(request, "dx11_pix")
+    """CPU times of PIX ranges of Direct3D 11, by text of the range."""
+    return _summarize_marked_ranges(request, "dx11_pix")
 
 
 @report(*_RANGES)
 def dx12_pix_sum(request: Request) -> pl.LazyFrame:
-    """PIX ranges of Direct3D 12 on the CPU by text."""
-    return _sum_marked_ranges(request, "dx12_pix")
+    """CPU times of PIX ranges of Direct3D 12, by text of the range."""
+    return _summarize_marked_ranges(request, "dx12_pix")
 
 
 @report(*_RANGES)
 def dx12_gpu_marker_sum(request: Request) -> pl.LazyFrame:
-    """PIX ranges of Direct3D 12 on the GPU by text."""
-    return _sum_workloads(request, "dx12")
+    """GPU times of PIX ranges of Direct3D 12, by text of the range."""
+    return _summarize_workloads(request, "dx12")
 
 
 @report(*declare_duration_summary_columns("Num Calls"), text_column("Event Type", "api"), text_column("Name", "name"))
@@ -122,7 +122,7 @@ def _read_calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
     return request.frames("graphics_calls").filter(pl.col("kind").is_in(list(kinds)))
 
 
-def _sum_marked_ranges(request: Request, kind: str) -> pl.LazyFrame:
+def _summarize_marked_ranges(request: Request, kind: str) -> pl.LazyFrame:
     """Summarize, by text, the durations of ranges that one call begins and another call ends.
 
     The call that ends a range has no text. Its thread and correlation id are those of the call that begins the range.
@@ -135,17 +135,21 @@ def _sum_marked_ranges(request: Request, kind: str) -> pl.LazyFrame:
     ends = calls.filter(pl.col("text_id").is_null()).select(*THREAD, "correlation_id", "start_ns")
     pairs = begins.join(ends, on=[*THREAD, "correlation_id"])
     durations = (pl.col("start_ns") - pl.col("end_ns")).alias("duration_ns")
-    return _sum_by_text(pairs.select("text_id", "text", durations), "text_id")
+    return _summarize_by_text(pairs.select("text_id", "text", durations), "text_id")
 
 
-def _sum_workloads(request: Request, kind: str) -> pl.LazyFrame:
-    """Summarize the durations of the GPU workloads of an API by text. Workloads without a text are omitted."""
+def _summarize_workloads(request: Request, kind: str) -> pl.LazyFrame:
+    """Summarize, by text, the durations of the GPU workloads of one API. Workloads without a text are omitted."""
     rows = request.frames("graphics_workloads").filter(kind=kind)
-    return _sum_by_text(rows.filter(pl.col("text_id").is_not_null()).select("text_id", "text", DURATION), "text_id")
+    return _summarize_by_text(
+        rows.filter(pl.col("text_id").is_not_null()).select("text_id", "text", DURATION), "text_id"
+    )
 
 
-def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
-    """Summarize the durations of the OpenGL debug ranges of a class by text, or by ``debug_id`` if they have no text.
+def _summarize_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
+    """Summarize the durations of the OpenGL debug ranges of one event class, by text.
+
+    Ranges without a text are grouped by ``debug_id``.
 
     Open ranges end at the latest start or end of any OpenGL debug event. As in nsys, the result is empty if no event
     has an end.
@@ -154,10 +158,10 @@ def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
     number = pl.when(pl.col("text_id").is_null()).then("debug_id").alias("number")
     text = pl.coalesce(pl.col("text").cast(pl.String), number.cast(pl.String))
     rows = rows.select("text_id", number, text.alias("text"), DURATION)
-    return _sum_by_text(rows.drop_nulls("duration_ns"), "text_id", "number")
+    return _summarize_by_text(rows.drop_nulls("duration_ns"), "text_id", "number")
 
 
-def _sum_by_text(rows: pl.LazyFrame, *ids: str) -> pl.LazyFrame:
+def _summarize_by_text(rows: pl.LazyFrame, *ids: str) -> pl.LazyFrame:
     """Summarize durations by text.
 
     As in nsys, groups whose total is not positive are omitted, but are included in the sum from which shares are
@@ -165,7 +169,7 @@ def _sum_by_text(rows: pl.LazyFrame, *ids: str) -> pl.LazyFrame:
 
     Args:
         rows: One row per range: ``text``, ``duration_ns`` and the columns ``ids``.
-        ids: Columns that identify a text. Groups with equal totals are sorted by these columns.
+        ids: Columns that, with ``text``, identify a group. Groups with equal totals are sorted by these columns.
     """
     groups = summarize_groups(rows, [*ids, "text"]).filter(pl.col("total") > 0)
     return sort_largest_total_first(groups, *ids)

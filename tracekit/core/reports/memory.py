@@ -38,8 +38,8 @@ _KIND = (integer_column("Device", "device_id"), text_column("Kind", "memory_kind
 def gpu_memory_peak(request: Request) -> pl.LazyFrame:
     """Peak of each kind of memory on each device, allocations at the peak, and memory that was never freed.
 
-    If a time window is selected, memory that was allocated before the window is included. A peak that was reached
-    before the window is printed with the start of the window.
+    If a time window is selected, memory that was allocated before the window is included. If a peak was reached before
+    the window, its printed time is the start of the window.
     """
     rows, peaks = _read_allocations_and_peaks(request)
     at_peak = memory.select_allocations_at_peak(rows, peaks).group_by(memory.GROUP).agg(pl.len().alias("allocations"))
@@ -159,7 +159,7 @@ def um_total_sum(request: Request) -> pl.LazyFrame:
     integer_column("Source Line", "source_line"),
 )
 def um_cpu_page_faults_sum(request: Request) -> pl.LazyFrame:
-    """Page faults of unified memory on CPUs by the function and line that caused them."""
+    """Page faults of unified memory on CPUs, by the function and line that caused them."""
     keys = ("function_id", "function", "source_file_id", "source_file", "source_line")
     grouped = request.frames("cpu_page_faults").group_by(keys).agg(pl.len().alias("count"))
     order = [True, False, False, False]
@@ -178,7 +178,7 @@ def _read_allocations(request: Request) -> pl.DataFrame:
 
 
 def _select_memory_changes_in_window(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the changes in memory usage within the time window, and the last changes before the window."""
+    """Return the changes in memory usage within the time window, and the usage at the start of the window."""
     return memory.select_memory_changes_in_window(memory.compute_memory_usage(rows), request.window)
 
 
@@ -230,7 +230,7 @@ def _read_unified_memory_events(request: Request) -> tuple[pl.LazyFrame, pl.Lazy
 
 
 def _migrated_bytes_exprs() -> list[pl.Expr]:
-    """Return expressions for the number of bytes that migrated in each direction, or null if none migrated."""
+    """Return expressions for the number of bytes that migrated in each direction. The number is null if none did."""
     names = {"to_device_bytes": _TO_DEVICE, "to_host_bytes": _TO_HOST}
     sizes = {name: pl.col("bytes").filter(pl.col("copy_kind") == kind) for name, kind in names.items()}
     return [pl.when(s.len() > 0).then(s.sum()).alias(name) for name, s in sizes.items()]

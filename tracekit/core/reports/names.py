@@ -37,7 +37,7 @@ def range_tag_expr() -> pl.Expr:
 
 
 def format_dimensions_expr(prefix: str) -> pl.Expr:
-    """Return an expression that joins the sizes of a grid or block to one string, each padded to four characters.
+    """Return an expression that joins the sizes of a grid or block into one string, each padded to four characters.
 
     ``prefix`` is ``grid`` or ``block``. The sizes are in the columns ``{prefix}_x``, ``{prefix}_y`` and ``{prefix}_z``.
     """

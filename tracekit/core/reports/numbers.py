@@ -3,8 +3,8 @@
 polars differs in two ways:
 
 - Its method ``round`` multiplies and divides by a power of ten, instead of using the exact binary value of a double.
-- It divides by a literal by multiplying by the reciprocal. For a third of all numbers, the result is wrong by one unit
-  in the last place.
+- Instead of dividing by a literal, it multiplies by the reciprocal. For a third of all numbers, the result is wrong by
+  one unit in the last place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def quotient_expr(dividend: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
 
 
 def percent_of_sum_expr(part: pl.Expr) -> pl.Expr:
-    """Return an expression for each integer as a percentage of the sum of all integers, or null if the sum is 0."""
+    """Return an expression for each integer as a percentage of the sum of all integers.
+
+    The percentage is null if the sum is 0.
+    """
     total = part.sum()
     return pl.when(total != 0).then(quotient_expr(part * 100.0, total.cast(pl.Float64)))
 

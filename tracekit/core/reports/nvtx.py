@@ -309,7 +309,7 @@ def _group_ranges(ranges: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, 
 
     Returns:
         A frame with one row per group (``group``, ``tag``, ``kind``, the columns of the thread and ``tag_order``), and
-        a column with the number of the group for each row number in ``rows``.
+        a column ``group`` with the number of the group of each range in ``rows``.
     """
     used = rows.unique()
     tagged = ranges[used].select(range_tag_expr(), "kind", *THREAD, used.alias("range"))
@@ -406,7 +406,7 @@ def _compute_range_gpu_extents(
 def _compute_gpu_extents_in_chain(
     range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the columns of ``compute_range_gpu_extents`` for the launches in one chain."""
+    """Return the columns of ``compute_range_gpu_extents`` for one of the chains into which launches are split."""
     inside = find_contained_slices(range_positions, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
     low, high = compute_slice_minima(starts, inside), -compute_slice_minima(-ends, inside)
@@ -416,7 +416,7 @@ def _compute_gpu_extents_in_chain(
 def _count_distinct_launches(
     range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the row number of each range, and the number of distinct correlation ids of its launches in ``ops``."""
+    """Return ``row`` (row number) and ``ops`` (number of distinct correlation ids of the launches) of each range."""
     activity = launches["activity"].gather(launch_positions["row"]).alias("activity")
     distinct_launches = launch_positions.with_columns(activity).unique(["start", "end", "activity"])
     distinct_ranges = range_positions.unique(["start", "end"])

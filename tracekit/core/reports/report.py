@@ -27,7 +27,7 @@ TIMES = ("start_ns", "end_ns")
 CALL_COLUMNS = (*THREAD, "correlation_id", *TIMES)
 RANGE_COLUMNS = ("range_id", *TIMES, "kind", *THREAD, "end_thread_id", "domain", "name")
 STRING_COLUMNS: Mapping[str, Sequence[str]] = {"nvtx_ranges": ("name",)}
-"""Columns that reports read as String instead of Categorical, by table. Often nearly every range has its own name."""
+"""Columns that reports read as String, not Categorical, keyed by table: often nearly every range has its own name."""
 _EXACT_ROUNDING_SINCE = (2024, 5)
 
 
@@ -105,7 +105,7 @@ class Report:
         return any(not has_rows(frames, t) for t in needs) and has_rows(frames, kernels)
 
     def _list_required_tables(self, request: Request) -> tuple[str, ...]:
-        """Return the tables that the report requires, followed by ``kernels``, or nothing if it requires no tables."""
+        """Return the tables that the report requires, followed by ``kernels``, or () if it requires no tables."""
         needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
         return (*needs, "kernels") if needs else ()
 

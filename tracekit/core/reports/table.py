@@ -69,7 +69,7 @@ class ReportColumn(NamedTuple):
         x = pl.col(self.source)
         match self.style:
             case ColumnStyle.TEXT:
-                quote = _quote_special_values_expr if standard_quotes else _quote_as_nsys_expr
+                quote = _quote_special_values_expr if standard_quotes else _quote_like_nsys_expr
                 value = map_categories_expr(x, quote) if dtype == pl.Categorical else quote(x)
             case ColumnStyle.INTEGER:
                 value = x
@@ -197,7 +197,7 @@ def _quote_special_values_expr(values: pl.Expr) -> pl.Expr:
     return _add_quotes_expr(doubled, plain.str.contains_any(_SPECIAL_CHARACTERS))
 
 
-def _quote_as_nsys_expr(values: pl.Expr) -> pl.Expr:
+def _quote_like_nsys_expr(values: pl.Expr) -> pl.Expr:
     """Return an expression that quotes strings like nsys: only strings with a comma, and without doubling quotes."""
     plain = values.cast(pl.String)
     return _add_quotes_expr(plain, plain.str.contains(",", literal=True))

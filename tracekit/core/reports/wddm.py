@@ -73,8 +73,8 @@ def _find_packet_intervals(
 
     Args:
         request: The input of the report.
-        queue_number: Type of the queue.
-        queue_name: Name of the type, such as ``dma``.
+        queue_number: Number of the queue type.
+        queue_name: Name of the queue type, such as ``dma``.
         start_key: Column that identifies a packet in the event of its start.
         stop_key: Column that identifies a packet in the event of its stop.
     """
