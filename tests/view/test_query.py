@@ -92,7 +92,7 @@ def test_orders_are_stable_and_nulls_are_last(values: list[int | None], descendi
     numbers.sort(key=lambda i: values[i] or 0, reverse=descending)
     if descending:  # equal values keep their order
         numbers.sort(key=lambda i: (-(values[i] or 0), i))
-    assert queries._compute_matching_order(frame, query).to_list() == [
+    assert queries._compute_matching_row_numbers(frame, query).to_list() == [
         *numbers,
         *(i for i, v in enumerate(values) if v is None),
     ]
@@ -260,7 +260,7 @@ def test_captures_know_what_they_have(hostile: Captures) -> None:
 def test_values_that_cannot_be_searched_are_an_error() -> None:
     frame = pl.DataFrame({"list": [[1]]})
     with pytest.raises(TracekitError, match="the search text cannot be evaluated for the values of the table"):
-        queries._compute_matching_order(frame, Query(KERNELS, AT, search="1"))
+        queries._compute_matching_row_numbers(frame, Query(KERNELS, AT, search="1"))
     query = Query(KERNELS, AT, search="1", filter='{"list": {"type": "contains", "filter": "1"}}', sort=order("list"))
     with pytest.raises(TracekitError, match="the filter of 'list' or the search text or the sort order cannot be"):
-        queries._compute_matching_order(frame, query)
+        queries._compute_matching_row_numbers(frame, query)

@@ -33,11 +33,11 @@ def cache_command(*, clear: bool, printing: Printing) -> None:
     columns = {"capture": pl.String, "format": pl.String, "bytes": pl.Int64, "used": pl.String, "current": pl.Boolean}
     with printing.open_output_page() as page:
         printing.print_frame(
-            page, pl.DataFrame([_format_cache_entry(entry) for entry in entries], schema=columns, orient="row")
+            page, pl.DataFrame([_build_cache_row(entry) for entry in entries], schema=columns, orient="row")
         )
 
 
-def _format_cache_entry(entry: Entry) -> tuple[str, str, int, str, bool]:
+def _build_cache_row(entry: Entry) -> tuple[str, str, int, str, bool]:
     """Return the row of a cache entry: its path, format, size in bytes, time of last use, and whether it is current."""
     used = dt.datetime.fromtimestamp(entry.used, dt.UTC)
     return entry.path, entry.format, entry.bytes, f"{used:%Y-%m-%d %H:%M:%S} UTC", entry.is_current

@@ -112,10 +112,10 @@ def correlate_command(
 
 
 def _join_ncu(trace: Traces, ncu_results: Trace, metrics: list[str] | None) -> Trace:
-    """Join the kernels of a trace with Nsight Compute results.
+    """Return a trace whose kernels are joined with Nsight Compute results.
 
     Raises:
-        click.UsageError: ``trace`` is a set of several traces.
+        click.UsageError: ``trace`` is a set of traces.
     """
     from tracekit.trace import Trace
 

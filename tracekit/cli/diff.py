@@ -186,7 +186,7 @@ def diff_command(
     if printing.style != "table" and to is None:
         for note in diff.notes:
             print_message(f"note: {note}", quiet=quiet)
-    context.exit(CONDITION_HOLDS if _print_conditions_that_hold(diff, parsed) else 0)
+    context.exit(CONDITION_HOLDS if _print_and_count_met_conditions(diff, parsed) else 0)
 
 
 def _print_statistics_diff(folder_a: Path, folder_b: Path, printing: Printing) -> None:
@@ -212,7 +212,7 @@ def _print_statistics_diff(folder_a: Path, folder_b: Path, printing: Printing) -
     )
 
 
-def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> int:
+def _print_and_count_met_conditions(diff: Diff, conditions: Sequence[Condition]) -> int:
     """Print the conditions of ``--fail-if`` that hold for the differences, and return their number."""
     failing = [condition for condition in conditions if condition.is_met_by(diff)]
     for condition in failing:
@@ -273,7 +273,7 @@ def _format_introduction(diff: Diff) -> Iterator[str]:
 
 
 def _format_kind_heading(diff: Diff, kind: str) -> str:
-    """Return the heading of one kind, such as kernels: its total times in A and B, and the numbers of changed rows."""
+    """Return the heading of the rows of one kind: total times in A and B, and the number of changed rows."""
     from tracekit.core.compare import KINDS
 
     frame, total = diff.frame(kind), KINDS[kind].total

@@ -100,7 +100,7 @@ def _collect_ncu_metadata(trace: Trace) -> dict[str, Any]:
 
 
 def format_metadata(metadata: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines that ``tracekit info`` prints about a trace. ``collect_metadata`` returns the metadata."""
+    """Yield the lines that ``tracekit info`` prints about a trace, given the result of ``collect_metadata``."""
     yield metadata["path"]
     version = f"{metadata.get('tool', '')} {metadata.get('tool_version', '')}".strip()
     named = {"format": metadata["format"], "written by": version, "schema": metadata.get("schema_version")}
@@ -146,7 +146,7 @@ def _describe_ncu_results(metadata: dict[str, Any]) -> str:
 
 
 def _format_undecoded_events(sizes: dict[str, dict[str, int | None]]) -> Iterator[str]:
-    """Yield one line per class of recorded events that are in no table, with their number and size in bytes."""
+    """Yield a heading, and a line with the number and size of the events of each class that is not decoded."""
     yield "  recorded, but not decoded:"
     counts = {name: f"{size['count']:,}" for name, size in sizes.items()}
     totals = {name: "" if size["bytes"] is None else f"{size['bytes']:,} bytes" for name, size in sizes.items()}

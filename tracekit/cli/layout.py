@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import polars as pl
 
 GAP = "  "
-NARROWEST_TEXT = 24  # in cells; if string columns would be narrower, the frame is printed as blocks
-NARROWEST_WITH_END = 24  # in cells; strings that are shortened to a smaller width lose their end, not their middle
-NARROWEST_NAME = 36  # in cells; columns are omitted before string columns become narrower
-SHORT_STRING = 12  # in cells; columns of longer strings that are not names are omitted before numbers
+MIN_TEXT_WIDTH = 24  # in cells; if string columns would be narrower, the frame is printed as blocks
+MIN_WIDTH_WITH_END = 24  # in cells; strings that are shortened to a smaller width lose their end, not their middle
+MIN_NAME_WIDTH = 36  # in cells; columns are omitted before string columns become narrower
+MAX_SHORT_WIDTH = 12  # in cells; columns of longer strings that are not names are omitted before numbers
 KEPT_NUMBERS = 3  # columns of numbers that are kept as long as there are other columns than names
 KEPT_NAMES = 2  # columns of names that are kept as long as there are other columns
-MOST_LINES = 4  # maximum number of lines of a string in a block
-MOST_DECIMALS = 3
+MAX_BLOCK_LINES = 4  # maximum number of lines of a string in a block
+MAX_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
 _STATISTIC = re.compile(r"\b[AKQT]?(Avg|Med|Min|Max|StdDev|Mean|Median|Minimum|Maximum)\b")
 _LAUNCH_SHAPE = re.compile(r"^(Grid|Block) ?[XYZ]\b")
@@ -58,10 +58,10 @@ class TextColumn:
         return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten_to_width(text, width)]
 
     def split_block_value(self, text: str, width: int) -> list[str]:
-        """Return the lines of a value in a block. Values that are not prose are shortened to ``MOST_LINES`` lines."""
+        """Return the lines of a value in a block. Values except prose are shortened to ``MAX_BLOCK_LINES`` lines."""
         if self.is_prose:
             return self.split_cell(text, width)
-        return chop_cells(shorten_to_width(text, MOST_LINES * width), width) or [""]
+        return chop_cells(shorten_to_width(text, MAX_BLOCK_LINES * width), width) or [""]
 
     def pad(self, text: str, width: int) -> str:
         """Pad a string with spaces to a width. Numbers are padded on the left."""
@@ -107,9 +107,9 @@ def format_fitting_table(frame: pl.DataFrame, width: int, *, bold: bool = False)
 
 
 def _compute_min_name_width(columns: Sequence[TextColumn]) -> int:
-    """Return the minimum width of a column of names. If this is still too wide, other columns are omitted."""
+    """Return the width below which string columns are not shortened. Other columns are omitted instead."""
     has_many_numbers = sum(column.is_number for column in columns) > KEPT_NUMBERS
-    return NARROWEST_NAME if has_many_numbers else NARROWEST_TEXT
+    return MIN_NAME_WIDTH if has_many_numbers else MIN_TEXT_WIDTH
 
 
 def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
@@ -118,15 +118,15 @@ def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
     Columns are omitted in the following order:
 
     1. Columns without values.
-    2. Columns of long strings, except names.
+    2. Columns of long strings, except the first string column and names.
     3. Columns of numbers, until three of them are left.
-    4. Columns of other strings, except names.
+    4. Columns of other strings, with the same exceptions.
     5. Columns of numbers, until one of them is left.
-    6. Columns of names.
+    6. Columns of names, until one of them is left.
     7. All other columns.
 
     In each step, the last column is omitted first. Among the numbers, ids and launch shapes are omitted first, followed
-    by statistics other than totals.
+    by statistics other than totals. Names are the first two string columns whose titles end in ``name``.
     """
     numbers = sorted((column for column in columns if column.is_number), key=_compute_omission_priority)
     strings = [column for column in columns if not column.is_number]
@@ -134,7 +134,7 @@ def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
     others = [column for column in strings[1:] if column not in names]
     groups = (
         [column for column in columns if not any(column.cells)],
-        [column for column in others if column.width > SHORT_STRING],
+        [column for column in others if column.width > MAX_SHORT_WIDTH],
         numbers[KEPT_NUMBERS:],
         others,
         numbers[1:],
@@ -163,7 +163,7 @@ def shorten_to_width(text: str, width: int) -> str:
     text = _collapse_arguments(text, width)
     if cell_len(text) <= width:
         return text
-    tail = (width - 1) // 3 if width >= NARROWEST_WITH_END else 0
+    tail = (width - 1) // 3 if width >= MIN_WIDTH_WITH_END else 0
     end = chop_cells(text[::-1], tail)[0][::-1] if tail else ""
     return chop_cells(text, width - 1 - tail)[0] + "…" + end
 
@@ -205,7 +205,7 @@ def _find_max_bracket_level(text: str, opening: str, closing: str) -> int:
 
 
 def _collapse_brackets(text: str, opening: str, closing: str, collapsed_level: int) -> str:
-    """Replace everything inside brackets of a level with an ellipsis, but keep the brackets themselves."""
+    """Replace everything inside the brackets of one level with an ellipsis, but keep the brackets themselves."""
     characters, inside = [], False
     for character, level in _iterate_bracket_levels(text, opening, closing):
         if level < collapsed_level or (level == collapsed_level and character in (opening, closing)):
@@ -218,9 +218,9 @@ def _collapse_brackets(text: str, opening: str, closing: str, collapsed_level: i
 
 
 def _compute_grid_widths(
-    columns: Sequence[TextColumn], width: int | None, min_text_width: int = NARROWEST_TEXT
+    columns: Sequence[TextColumn], width: int | None, min_text_width: int = MIN_TEXT_WIDTH
 ) -> list[int] | None:
-    """Return a width for each column with which the grid fits a total width.
+    """Return the width of each column of a grid that fits the total width ``width``.
 
     All string columns have the same maximum width. Return None if this maximum would be less than ``min_text_width``.
     """
@@ -268,7 +268,7 @@ def _format_grid(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: 
 def _format_blocks(columns: Sequence[TextColumn], width: int, *, bold: bool) -> Iterator[str]:
     """Yield the lines of one block per row: a line with the row number, then the title and value of each column."""
     margin = max(cell_len(c.title) for c in columns)
-    room = max(width - margin - len(GAP), NARROWEST_TEXT)
+    room = max(width - margin - len(GAP), MIN_TEXT_WIDTH)
     for i, row in enumerate(zip(*(c.cells for c in columns), strict=True), start=1):
         rule = f"── {i:,} ".ljust(width, "─")
         yield click.style(rule, bold=True) if bold else rule
@@ -287,7 +287,7 @@ def _format_column(column: pl.Series) -> list[str]:
     if _ID.search(column.name):
         return ["" if v is None else str(v) for v in values]
     decimals = max((len(str(v).partition(".")[2]) for v in values if v is not None), default=0)
-    form = f",.{decimals}f" if column.dtype.is_float() and decimals <= MOST_DECIMALS else ","
+    form = f",.{decimals}f" if column.dtype.is_float() and decimals <= MAX_DECIMALS else ","
     return ["" if v is None else format(v, form) for v in values]
 
 

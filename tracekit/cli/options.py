@@ -112,25 +112,25 @@ def parse_names(text: str) -> list[str]:
     return names
 
 
-def create_name_completer(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
+def create_name_completer(list_names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
     """Return a function for shell completion that completes a name, or the last name in a comma-separated list."""
 
     def complete_typed_name(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
         before, comma, last = typed.rpartition(",")
-        return [CompletionItem(before + comma + n) for n in names() if n.startswith(last)]
+        return [CompletionItem(before + comma + n) for n in list_names() if n.startswith(last)]
 
     return complete_typed_name
 
 
 def _list_reader_names() -> Iterable[str]:
-    """Return the names of the formats that can be read. Readers are imported only by this call."""
+    """Return the names of the formats that can be read. Readers are imported only when this function is called."""
     from tracekit import registry
 
     return registry.readers()
 
 
 def _list_exporter_names() -> Iterable[str]:
-    """Return the names of the formats that can be written. Exporters are imported only by this call."""
+    """Return the names of the formats that can be written. Exporters are imported only when this function is called."""
     from tracekit import registry
 
     return registry.exporters()
@@ -363,7 +363,7 @@ class RollUp(NamedTuple):
 
     @property
     def used_options(self) -> list[str]:
-        """The names of the options that the user set to other values than the defaults, such as ``--iterations``."""
+        """The names of the options that the user set to values other than the defaults, such as ``--iterations``."""
         return [f"--{name.replace('_', '-')}" for name, v in self.values.items() if v not in (None, EXTENDED)]
 
     def __call__(self, trace: Traces, *tables: str, required: bool = False) -> Traces:
@@ -420,7 +420,7 @@ def rollup_options(command: Command) -> Command:
 
 
 def parse_iterations(text: str) -> tuple[int | None, int | None]:
-    """Parse a range of iterations ``A:B``, or a single iteration. An omitted first or last iteration is None.
+    """Parse a range ``A:B`` or a single iteration into a first and a last iteration. An omitted one is None.
 
     Raises:
         click.BadParameter: The text is neither a range of iterations nor a single iteration.
@@ -581,7 +581,7 @@ def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:
 
 
 def expand_folder_of_captures(path: Path) -> list[Path]:
-    """Return the paths of the captures in a folder of captures. Return any other path as the only one."""
+    """Return the paths of the captures in a folder of captures. For any other path, return only this path."""
     if not _is_folder_of_captures(path):
         return [path]
     from tracekit.sets.paths import expand_paths

@@ -115,7 +115,8 @@ class Page(NamedTuple):
     def _write_unescaped(self, text: str, end: bytes = b"\n") -> None:
         """Write a string without escaping it.
 
-        Surrogates, with which Python represents bytes of a path that are not valid UTF-8, are written as these bytes.
+        Python represents bytes of a path that are not valid UTF-8 as surrogates. These are written as the original
+        bytes.
         """
         (self._terminal_stream or self.data).write(text.encode("utf-8", "surrogateescape") + end)
 
@@ -225,7 +226,7 @@ def open_output_path(out: Path, suffix: str) -> Iterator[Path]:
 
 
 def _copy_to_stdout(content: BinaryIO, stream: BinaryIO) -> None:
-    """Copy a file to standard output. If this is a terminal, escape control characters, and reject binary files."""
+    """Copy a file to standard output. On a terminal, escape control characters, and reject binary files."""
     if sys.stdout.isatty():
         sample = content.read(_SAMPLE_BYTES)
         if b"\0" in sample or not _is_utf8(sample):

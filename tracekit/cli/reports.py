@@ -42,7 +42,7 @@ def format_limit_help(noun: str) -> str:
 def list_option(
     columns: Sequence[str], list_rows: Callable[[], Iterable[Sequence[str]]], help_text: str
 ) -> Callable[[FC], FC]:
-    """Return the option ``--list``, which prints a table and exits.
+    """Return a decorator that adds the option ``--list`` to a command. The option prints a table and exits.
 
     Args:
         columns: Names of the columns. The second column contains sentences.

@@ -46,7 +46,10 @@ def schema_command(*, table: str | None, correlated: bool, ops: bool, printing: 
     with printing.open_output_page() as page:
         if printing.style == "json":
             page.print_json(
-                schemas.build_json_schema(find_schema(table)) if table else _build_json_schemas(find_schema), indent=2
+                schemas.build_json_schema(find_schema(table))
+                if table
+                else _build_json_schema_of_all_tables(find_schema),
+                indent=2,
             )
         else:
             printing.print_frame(
@@ -56,7 +59,7 @@ def schema_command(*, table: str | None, correlated: bool, ops: bool, printing: 
             )
 
 
-def _build_json_schemas(find_schema: SchemaLookup) -> dict[str, Any]:
+def _build_json_schema_of_all_tables(find_schema: SchemaLookup) -> dict[str, Any]:
     """Return one JSON Schema document that defines the rows of all tables under ``$defs``."""
     from tracekit import schemas
 

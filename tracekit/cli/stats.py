@@ -37,10 +37,10 @@ DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_su
 
 def list_report_names() -> Iterable[str]:
     """Return the names of all reports."""
-    return list_report_descriptions()
+    return collect_report_descriptions()
 
 
-def list_report_descriptions() -> dict[str, str]:
+def collect_report_descriptions() -> dict[str, str]:
     """Return a one-line description of each report, by report name."""
     from tracekit.core import reports
     from tracekit.core.dlprof.reports import DOCS, REPORTS
@@ -62,7 +62,7 @@ def list_report_descriptions() -> dict[str, str]:
     help="Reports to print. The default is the reports that nsys prints by default.",
 )
 @list_option(
-    ("report", "shows"), lambda: list_report_descriptions().items(), "List all reports with a description, and exit."
+    ("report", "shows"), lambda: collect_report_descriptions().items(), "List all reports with a description, and exit."
 )
 @from_option
 @rank_option

@@ -30,12 +30,12 @@ def tables_command(*, paths: tuple[Path, ...], from_: str | None, printing: Prin
     from tracekit.trace import Trace
 
     with load_inputs(paths, from_) as trace:
-        frame = _list_tables(trace) if isinstance(trace, Trace) else trace.frames(_list_tables)
+        frame = _describe_tables(trace) if isinstance(trace, Trace) else trace.frames(_describe_tables)
         with printing.open_output_page(trace) as page:
             printing.print_frame(page, frame, prose_columns=["doc"])
 
 
-def _list_tables(trace: Trace) -> pl.DataFrame:
+def _describe_tables(trace: Trace) -> pl.DataFrame:
     """Return a frame with one row per table: name, number of rows, number of columns and description."""
     import polars as pl
 

@@ -124,7 +124,7 @@ def _register_callbacks(app: dash.Dash, captures: Captures) -> None:
 
 
 def _register_browser_callbacks(app: dash.Dash) -> None:
-    """Register callbacks that run in the browser: color scheme, document title, zoom of the timeline, and controls."""
+    """Register the browser callbacks of the color scheme, the document title, the timeline zoom and the controls."""
     app.clientside_callback(
         ClientsideFunction("tracekit", "scheme"),
         Output("mantine", "forceColorScheme"),

@@ -159,7 +159,7 @@ class Captures:
         """Return the cached rows of a table. If they are not cached, compute and cache them."""
         return self._rows.get(key, compute)
 
-    def get_row_order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
+    def get_row_numbers(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
         """Return the row numbers of the rows that match a query, in the sort order of the query.
 
         If the row numbers are not cached, compute and cache them.
@@ -184,7 +184,7 @@ class Captures:
             self.free_working_data()
 
     def free_working_data(self) -> None:
-        """Free the data from which tables were computed, and return free memory to the system. Do not clear caches."""
+        """Free the data from which tables were computed, and return free memory to the system. The caches stay."""
         for capture in self.all:
             trace_view(capture.trace).free_working_data()
         memory.release_free_memory()

@@ -28,7 +28,7 @@ UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9
 
 
 def build_figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = False, **options: Any) -> Any:
-    """Return a panel with a figure of ``trace.plot``. Return None if the capture lacks its data.
+    """Return a panel with a figure of ``trace.plot``, or None if the capture has no data for the figure.
 
     Args:
         trace: The capture.

@@ -26,8 +26,8 @@ class Link:
     Attributes:
         page: Name of the page.
         label: Text of the link.
-        filters: Column of this table, by column of the linked table. The linked page shows only the rows whose values
-            equal those of the clicked row in these columns.
+        filters: Maps columns of the linked table to columns of this table. The linked page shows only rows whose values
+            in the former equal the values of the clicked row in the latter.
         table: Name of the table on the linked page.
     """
 
@@ -268,32 +268,40 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "ranks_summary",
             "Collectives and messages across ranks, by size",
-            sources.create_ranks_reader("summary"),
+            sources.create_communication_reader("summary"),
             "time_ns:desc",
             note="A rank waits until the last rank arrives. The remaining time is the transfer.",
         ),
         Dataset(
             "ranks_arrivals",
             "Delays and waiting times by rank",
-            sources.create_ranks_reader("arrivals"),
+            sources.create_communication_reader("arrivals"),
             "delay_ns:desc",
             first=("rank", "kind", "communicator", "count", "last_count"),
         ),
         Dataset(
             "ranks_stragglers",
             "Stragglers and the phase in which they lose time",
-            sources.create_ranks_reader("stragglers"),
+            sources.create_communication_reader("stragglers"),
         ),
         Dataset(
             "ranks_iterations",
             "Iterations across ranks",
-            sources.create_ranks_reader("iterations"),
+            sources.create_communication_reader("iterations"),
             "iteration:asc",
             has_sums=False,
         ),
-        Dataset("ranks_operations", "Collectives and messages across ranks", sources.create_ranks_reader("operations")),
         Dataset(
-            "ranks_clocks", "Clocks of the ranks", sources.create_ranks_reader("clocks"), "rank:asc", has_sums=False
+            "ranks_operations",
+            "Collectives and messages across ranks",
+            sources.create_communication_reader("operations"),
+        ),
+        Dataset(
+            "ranks_clocks",
+            "Clocks of the ranks",
+            sources.create_communication_reader("clocks"),
+            "rank:asc",
+            has_sums=False,
         ),
         Dataset("gpu_time", "GPUs of all ranks", sources.read_gpu_time, "rank:asc"),
         Dataset("utilization", "Utilization by bins of time", sources.read_utilization, has_sums=False),

@@ -1,4 +1,4 @@
-"""Write all rows of a table that match its filters as a file to download."""
+"""Write the rows of a table that match its filters to a file that the browser downloads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Download(NamedTuple):
 
 
 def export_rows(captures: Captures, values: Mapping[str, str]) -> Download:
-    """Return a file with the filtered and sorted rows of a table and its visible columns.
+    """Return a file with the visible columns of the filtered and sorted rows of a table.
 
     Args:
         captures: The captures of the server.

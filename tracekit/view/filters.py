@@ -20,7 +20,7 @@ MAX_TEXT = 32_768
 
 
 def filter_expr(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
-    """Return an expression that is true for rows that match a filter model of AG Grid, or None if it has no filters.
+    """Return an expression that is true for rows that match a filter model of AG Grid, or None if the model is empty.
 
     Args:
         model: The filter of each column: a condition with ``type`` and ``filter``, or several ``conditions`` and their
@@ -61,13 +61,13 @@ def parse_sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) 
     for each in model:
         if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
             raise TracekitError("each column of the sort order must have the direction asc or desc")
-        columns.append((_check_column(each.get("colId"), schema), each["sort"] == "desc"))
+        columns.append((_require_column(each.get("colId"), schema), each["sort"] == "desc"))
     return columns
 
 
 def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return an expression that is true for rows that match the filter of one column."""
-    column = _check_column(name, schema)
+    column = _require_column(name, schema)
     if not isinstance(model, dict):
         raise TracekitError(f"the filter of column {column!r} must be a JSON object")
     conditions = model.get("conditions")
@@ -140,7 +140,7 @@ def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
     return col.cast(pl.String).str.contains(f"(?i){pl.escape_regex(text)}").fill_null(value=False)
 
 
-def _check_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
+def _require_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
     """Return a column name unchanged, or raise an error if the table does not have this column."""
     if not isinstance(name, str) or name not in schema:
         raise TracekitError(

@@ -371,7 +371,7 @@ def _build_link_definitions(dataset: Dataset, rows: Rows, state: PageState) -> l
     return columns
 
 
-def parse_table_id(id_: Mapping[str, str], captures: int, **values: str) -> queries.Query:
+def parse_table_id(id_: Mapping[str, str], capture_count: int, **values: str) -> queries.Query:
     """Parse the component id of a table, which the browser sends, into the query of the table.
 
     Raises:
@@ -379,22 +379,22 @@ def parse_table_id(id_: Mapping[str, str], captures: int, **values: str) -> quer
     """
     if not isinstance(id_, dict) or not all(isinstance(each, str) for each in (*id_.values(), *values.values())):
         raise TracekitError("the component id in the request is not the id of a table")
-    at = parse_aggregation(dict(parse_qsl(id_.get("at", ""))), captures)
+    at = parse_aggregation(dict(parse_qsl(id_.get("at", ""))), capture_count)
     arguments = tuple(sorted(parse_qsl(id_.get("arguments", ""), keep_blank_values=True)))
     return queries.Query(id_.get("table", ""), at, arguments, **values)
 
 
-def register_callbacks(app: Dash, captures: Captures, details: Any) -> None:
+def register_callbacks(app: Dash, captures: Captures, build_details: Any) -> None:
     """Register the callbacks of all tables.
 
     Args:
         app: The application.
         captures: The captures of the server.
-        details: Function that returns the detail tables of a selected row, given the id of the grid, the row and the
-            query string of the URL.
+        build_details: Function that returns the detail tables of a selected row, given the id of the grid, the row and
+            the query string of the URL.
     """
     _register_rows_callback(app, captures)
-    _register_details_callback(app, details)
+    _register_details_callback(app, build_details)
     _register_browser_callbacks(app)
 
 
@@ -442,7 +442,7 @@ def _register_rows_callback(app: Dash, captures: Captures) -> None:
         return {"rowData": page.rows, "rowCount": page.matching}, options, _format_row_count(page), None
 
 
-def _register_details_callback(app: Dash, details: Any) -> None:
+def _register_details_callback(app: Dash, build_details: Any) -> None:
     """Register the callback that shows the details of a selected row."""
 
     @app.callback(
@@ -457,13 +457,13 @@ def _register_details_callback(app: Dash, details: Any) -> None:
         if not isinstance(selected, list) or not selected or not isinstance(selected[0], dict):
             return no_update
         try:
-            return details(id_, selected[0], search or "")
+            return build_details(id_, selected[0], search or "")
         except TracekitError as error:
             return build_error_message(error)
 
 
 def _register_browser_callbacks(app: Dash) -> None:
-    """Register the callbacks that run in the browser: they update the URL, clear filters and export rows."""
+    """Register the callbacks that update the URL, clear filters and export rows. They run in the browser."""
     remembered = [
         ("grid", "filterModel"),
         ("grid", "columnState"),
@@ -501,7 +501,9 @@ def _parse_requested_row_range(request: Mapping[str, Any]) -> tuple[int, int]:
     """Return the start and the end (exclusive) of the requested range of rows."""
     start, stop = request.get("startRow"), request.get("endRow")
     if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
-        raise TracekitError(f"the request must contain the integers startRow and endRow, at most {MAX_ROWS:,}")
+        raise TracekitError(
+            f"the request must contain the integers startRow and endRow, which must not exceed {MAX_ROWS:,}"
+        )
     return start, stop
 
 

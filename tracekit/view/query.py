@@ -93,17 +93,19 @@ def load_rows(captures: Captures, query: Query) -> Rows:
     return captures.get_rows(query.create_rows_key(), lambda: find_dataset(query.table).rows(scope))
 
 
-def compute_matching_order(captures: Captures, query: Query) -> pl.Series | None:
+def compute_matching_row_numbers(captures: Captures, query: Query) -> pl.Series | None:
     """Return the row numbers of the rows that match a query, in the sort order of the query.
 
     Return None if the query neither filters nor sorts the rows.
     """
     if query.is_plain:
         return None
-    return captures.get_row_order(query, lambda: _compute_matching_order(load_rows(captures, query).frame, query))
+    return captures.get_row_numbers(
+        query, lambda: _compute_matching_row_numbers(load_rows(captures, query).frame, query)
+    )
 
 
-def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
+def _compute_matching_row_numbers(frame: pl.DataFrame, query: Query) -> pl.Series:
     """Compute the row numbers of the rows that match a query, in the sort order of the query."""
     schema = frame.schema
     number = "_row"
@@ -167,16 +169,16 @@ def parse_json(text: str, kind: type) -> Any:
 def read_matching_frame(captures: Captures, query: Query) -> pl.DataFrame:
     """Return all rows that match a query, in sorted order."""
     frame = load_rows(captures, query).frame
-    order = compute_matching_order(captures, query)
+    order = compute_matching_row_numbers(captures, query)
     return frame if order is None else frame[order]
 
 
 def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
-    """Return the rows ``start`` to ``stop`` (exclusive) of a query, with the sums of all matching rows."""
+    """Return rows ``start`` to ``stop`` (exclusive) among the rows that match a query, with sums over all matches."""
     if not 0 <= start <= stop <= start + MAX_PAGE:
-        raise TracekitError(f"rows {start} to {stop} were requested, but a request may contain at most {MAX_PAGE} rows")
+        raise TracekitError(f"rows {start} to {stop} were requested, but a request can ask for at most {MAX_PAGE} rows")
     rows = load_rows(captures, query)
-    frame, order = rows.frame, compute_matching_order(captures, query)
+    frame, order = rows.frame, compute_matching_row_numbers(captures, query)
     described = find_dataset(query.table)
     tree = described.tree if query.is_plain else None
     shown = (

@@ -1,6 +1,7 @@
-"""Compute data about the ranks of a job. If the captures of the server are not one job, a single capture is analyzed.
+"""Compute data about the ranks of a job.
 
-Recipes and the analysis of the communication are computed once, from the captures that the server has opened.
+If the captures of the server are not the ranks of one job, only the capture of the page is analyzed. Recipes and
+the analysis of the communication are computed once, from the captures that the server has opened.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def analyze_communication(captures: Captures, capture: Capture) -> Communication
 
 
 def list_nonempty_tables(analysis: Communication) -> list[str]:
-    """Return the names of the tables of an analysis that have rows and are meaningful for the number of ranks."""
+    """Return the names of those tables of an analysis that have rows and are meaningful for its number of ranks."""
     several = (analysis.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
     return [name for name in TABLES if getattr(analysis, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 
@@ -190,7 +191,7 @@ def compute_gpu_time(captures: Captures, capture: Capture) -> Rows:
 
 
 def compute_utilization(captures: Captures, capture: Capture, recipe: str, bins: int) -> Rows:
-    """Return the utilization of each rank and GPU per time bin in percent, which a heat map recipe computes.
+    """Return the utilization in percent of each rank and GPU in each time bin, as computed by a heat map recipe.
 
     Args:
         captures: The captures of the server.
@@ -257,8 +258,8 @@ def add_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None
 
     Args:
         frame: The rows.
-        other_clock: New name of each column whose times are not on the clock of the shown capture, by old name. If
-            None, no column is renamed.
+        other_clock: Maps the names of columns whose times are not on the clock of the shown capture to the new names
+            of these columns. If None, no column is renamed.
     """
     frame = frame.rename({old: new for old, new in (other_clock or {}).items() if old in frame.columns})
     titles = {c: _TITLES.get(c) or convert_name_to_title(c) for c in frame.columns}

@@ -93,18 +93,18 @@ class Viewer:
 
     def _add_routes(self, flask: Flask) -> None:
         """Register the checks that run before each request, and the routes for downloads and for the timeline."""
-        flask.wsgi_app = self._count_requests(flask.wsgi_app)  # type: ignore[assignment,method-assign]
+        flask.wsgi_app = self._wrap_to_count_requests(flask.wsgi_app)  # type: ignore[assignment,method-assign]
         flask.before_request(self._check_request)
         flask.before_request(self._check_callback)
         flask.after_request(self._add_security_headers)
         flask.register_error_handler(TracekitError, _create_error_response)
         flask.register_error_handler(DependencyException, _create_not_found_response)
         flask.add_url_rule("/download", view_func=self._send_download)
-        flask.add_url_rule("/download/check", view_func=self._check_download)
+        flask.add_url_rule("/download/check", view_func=self._send_download_check)
         flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
         flask.add_url_rule("/perfetto/<path:name>", view_func=_send_perfetto_file)
 
-    def _count_requests(self, respond: WSGIApplication) -> WSGIApplication:
+    def _wrap_to_count_requests(self, respond: WSGIApplication) -> WSGIApplication:
         """Return a WSGI application that notifies the captures when a request begins and when its response is sent."""
 
         def respond_and_count(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -165,15 +165,15 @@ class Viewer:
         return response
 
     def _send_download(self) -> Response:
-        """Return the rows that match the filters of a table as a file."""
+        """Return a file with the rows that match the filters of a table."""
         content, kind, name = downloads.export_rows(self._captures, request.args)
         answer = Response(content, mimetype=kind)
         if not name.endswith(".tsv"):
             answer.headers.set("Content-Disposition", "attachment", filename=name)
         return answer
 
-    def _check_download(self) -> tuple[str, int]:
-        """Return an empty response if the filtered rows of a table can be written as a file, or else an error."""
+    def _send_download_check(self) -> tuple[str, int]:
+        """Return an empty response if the filtered rows of a table can be downloaded. Otherwise, raise an error."""
         downloads.check_export(self._captures, request.args)
         return "", 204
 
@@ -199,9 +199,9 @@ class _Timelines:
     def read_trace(self, values: dict[str, str]) -> bytes:
         """Return the Perfetto trace of a time window. Convert the window if it is not cached.
 
-        The whole file is read at once, which is possible because a window has at most ``windows.MAX_EVENTS`` events. A
-        file that is read while the response is sent would stay open if the browser disconnects, and might be deleted
-        meanwhile.
+        The whole file is read at once, which is possible because pages request windows with about
+        ``windows.MAX_EVENTS`` events. A file that is read while the response is sent would stay open if the browser
+        disconnects, and might be deleted meanwhile.
         """
         at = parse_aggregation(values, len(self._captures))
         trace = self._captures[at].get_aggregated_trace(at)

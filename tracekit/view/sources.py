@@ -132,14 +132,14 @@ def convert_report_rows(frame: pl.DataFrame) -> Rows:
 
 
 def add_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
-    """Return rows with an additional column, which contains the values of a column in per cent of their sum.
+    """Return rows with an additional column, which contains the values of a column as percentages.
 
     The additional column is inserted after ``column``.
 
     Args:
         rows: The rows.
         column: Name of a numeric column.
-        total: Value that is 100 %, instead of the sum. If None, the sum of ``column`` is used.
+        total: Value that corresponds to 100 %. If None, it is the sum of ``column``.
         title: Title of the inserted column.
     """
     whole = int(rows.frame[column].sum() or 0) if total is None else total
@@ -169,8 +169,8 @@ def create_table_reader(name: str, share: str | None = None) -> Callable[[Scope]
 
     Args:
         name: Name of the table.
-        share: Name of a column. A column with its values in per cent of their sum is inserted after it. If None, no
-            column is inserted.
+        share: Name of a column. A column with its values as percentages of their sum is inserted after it. If None,
+            no column is inserted.
     """
 
     def read_rows(scope: Scope) -> Rows:
@@ -243,7 +243,7 @@ _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
 
 
 def read_iterations(scope: Scope) -> Rows:
-    """Return one row per iteration, with its duration and its kernel time in per cent of the duration."""
+    """Return one row per iteration, with its duration and its kernel time as a percentage of the duration."""
     rows = add_durations(read_table_rows(scope.trace, "iterations"))
     duration = pl.col("duration_ns").replace(0, None)
     frame = rows.frame.with_columns(
@@ -330,7 +330,7 @@ def read_op_instances(scope: Scope) -> Rows:
 
 
 def read_gpus(scope: Scope) -> Rows:
-    """Return one row per GPU with its utilization: the share of the aggregated iterations in which it ran kernels."""
+    """Return one row per GPU with its utilization: the part of the aggregated time during which it ran kernels."""
     devices = read_table_rows(scope.trace, "devices")
     busy = scope.trace.plot.utilization().drop("name", "total_ns")
     busy = busy.rename({"percent": "utilization_percent", "busy_ns": "kernel_time_ns"})
@@ -339,7 +339,7 @@ def read_gpus(scope: Scope) -> Rows:
     frame = frame.select("device_id", "name", "utilization_percent", "kernel_time_ns", *own)
     titles = {"utilization_percent": "Utilization (%)", "kernel_time_ns": "Time with kernels (ns)"}
     docs = {
-        "utilization_percent": "Share of the aggregated iterations in which the GPU ran kernels.",
+        "utilization_percent": "Part of the time of the aggregated iterations during which the GPU ran kernels.",
         "kernel_time_ns": "Time in which the GPU ran kernels. Time in which several kernels ran is counted once.",
     }
     return Rows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
@@ -364,7 +364,7 @@ def read_groups(scope: Scope) -> Rows:
 
 
 def read_group_ops(scope: Scope) -> Rows:
-    """Return the ops in the selected group and its descendants that have the same direction as the group."""
+    """Return those ops in the selected group and its descendants whose direction is that of the group."""
     rows = read_table_rows(scope.trace, "ops")
     path = scope.arguments.get("path", "")
     if not path:  # the root contains all ops
@@ -451,7 +451,7 @@ def read_collective_launches(scope: Scope) -> Rows:
     return add_durations(read_table_rows(scope.trace, "kernels", where=is_nccl_expr()))
 
 
-def create_ranks_reader(name: str) -> Callable[[Scope], Rows]:
+def create_communication_reader(name: str) -> Callable[[Scope], Rows]:
     """Return a function that computes the rows of a table about the communication between ranks."""
 
     def read_rows(scope: Scope) -> Rows:
@@ -485,7 +485,7 @@ def read_gpu_time(scope: Scope) -> Rows:
 
 
 def read_utilization(scope: Scope) -> Rows:
-    """Return the utilization of each rank and GPU by time bin."""
+    """Return the utilization of each rank and GPU in each time bin."""
     from tracekit.view import ranks
 
     recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""), "bins")

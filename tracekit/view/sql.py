@@ -146,18 +146,18 @@ def _like_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return an expression for LIKE or ILIKE. In patterns, ``%`` matches any string and ``_`` any character."""
     if type(node.expression).__name__ != "Literal" or not node.expression.is_string:
         raise TracekitError("the condition uses LIKE without a pattern in quotes", hint=HINT)
-    pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote_character(c) for c in str(node.expression.this))
+    pattern = "".join({"%": ".*", "_": "."}.get(c) or _convert_character_to_regex(c) for c in str(node.expression.this))
     flags = "(?is)" if type(node).__name__ == "ILike" else "(?s)"
     matches = _node_expr(node.this, schema).cast(pl.String).str.contains(f"{flags}^{pattern}$")
     return ~matches if node.args.get("negate") else matches
 
 
-def _quote_character(character: str) -> str:
+def _convert_character_to_regex(character: str) -> str:
     """Return the regular expression for one character of a LIKE pattern."""
     return character if character.isalnum() or character in " _" else f"\\x{{{ord(character):x}}}"
 
 
-def _is_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _is_operator_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return an expression for the operator IS, which tests whether a value is NULL, TRUE or FALSE."""
     value = _node_expr(node.this, schema)
     kind = type(node.expression).__name__
@@ -224,6 +224,6 @@ _SPECIAL: Mapping[str, Callable[[Any, Mapping[str, pl.DataType]], pl.Expr]] = {
     "Between": _between_expr,
     "Like": _like_expr,
     "ILike": _like_expr,
-    "Is": _is_expr,
+    "Is": _is_operator_expr,
     "Paren": _parentheses_expr,
 }

@@ -82,13 +82,13 @@ def make_url(page: str, aggregated: Aggregated, parameters: Mapping[str, str] | 
     return f"/{page}?{query}" if query else f"/{page}"
 
 
-def parse_url(path: str, query: str, captures: int) -> State:
+def parse_url(path: str, query: str, capture_count: int) -> State:
     """Parse a URL into the state of a page.
 
     Args:
         path: Path of the URL.
         query: Query string of the URL, with or without the question mark.
-        captures: Number of captures that the server has opened.
+        capture_count: Number of captures that the server has opened.
 
     Raises:
         TracekitError: A parameter has an invalid value.
@@ -99,20 +99,20 @@ def parse_url(path: str, query: str, captures: int) -> State:
         raise TracekitError(f"the query string of the URL has more than {MAX_QUERY:,} characters")
     values = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))
     return State(
-        path.strip("/"), parse_aggregation(values, captures), {n: v for n, v in values.items() if n not in _OWN}
+        path.strip("/"), parse_aggregation(values, capture_count), {n: v for n, v in values.items() if n not in _OWN}
     )
 
 
-def parse_aggregation(values: Mapping[str, str], captures: int) -> Aggregated:
+def parse_aggregation(values: Mapping[str, str], capture_count: int) -> Aggregated:
     """Parse URL parameters into a capture and an aggregation.
 
     Raises:
         TracekitError: A parameter has an invalid value.
     """
     capture = _parse_integer(values.get("capture", "") or "0", "capture")
-    if not 0 <= capture < captures:
+    if not 0 <= capture < capture_count:
         raise TracekitError(
-            f"the URL selects capture {capture}, but the number of captures is {captures}",
+            f"the URL selects capture {capture}, but the number of captures is {capture_count}",
             hint="captures are numbered from 0",
         )
     at = Aggregated(capture, key_op=values.get("key_op") or None)
@@ -127,7 +127,7 @@ _OWN = ("capture", "iterations", "key_op", "token")
 
 
 def _parse_integer(text: str, name: str) -> int:
-    """Parse a URL parameter, which must be an integer of at most 18 digits. An error contains its name."""
+    """Parse the URL parameter with the given name, which must be an integer of at most 18 digits."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(2**60)) - 1):
         raise TracekitError(
             f"the URL parameter {name!r} is {text[:100]!r}, but it must be an integer of at most 18 digits"

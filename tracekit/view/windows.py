@@ -24,7 +24,7 @@ class Window(NamedTuple):
 
     Attributes:
         span: First and last time of the events of the capture.
-        converted: Start and end of the events on the timeline, which are converted for Perfetto.
+        converted: Start and end of the time whose events are converted for Perfetto and shown on the timeline.
         shown: Start and end of the time to which the timeline zooms.
     """
 
@@ -38,12 +38,12 @@ class Window(NamedTuple):
         return self.converted == self.span
 
     def compute_preceding_window(self) -> tuple[int, int] | None:
-        """Return the preceding window of the same duration, or None if this window starts with the capture."""
+        """Return the preceding window, at most as long as this one, or None if this window starts with the capture."""
         start, end = self.converted
         return (max(self.span[0], start - (end - start)), start) if start > self.span[0] else None
 
     def compute_following_window(self) -> tuple[int, int] | None:
-        """Return the following window of the same duration, or None if this window ends with the capture."""
+        """Return the following window, at most as long as this one, or None if this window ends with the capture."""
         start, end = self.converted
         return (end, min(self.span[1], end + (end - start))) if end < self.span[1] else None
 

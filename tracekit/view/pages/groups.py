@@ -1,4 +1,4 @@
-"""The page "Groups": the tree of scopes as an icicle chart and as a table, by metric, direction and depth."""
+"""The page "Groups": an icicle chart and a table of the tree of scopes, for one metric, direction and depth."""
 
 from __future__ import annotations
 

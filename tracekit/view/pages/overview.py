@@ -38,7 +38,7 @@ def build_page(context: Context) -> list[Any]:
         context.build_figure("utilization_over_time", "GPU utilization over time"),
     ]
     parts = [
-        _build_key_numbers(context, trace),
+        _build_number_cards(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
         _build_advice_panel(context),
         *wide,
@@ -51,7 +51,7 @@ def build_page(context: Context) -> list[Any]:
     return [part for part in parts if part is not None]
 
 
-def _build_key_numbers(context: Context, trace: Trace) -> Any:
+def _build_number_cards(context: Context, trace: Trace) -> Any:
     """Return a component with the most important numbers of the capture, such as its GPU utilization."""
     cards = []
     span = trace.span()

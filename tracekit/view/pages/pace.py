@@ -71,18 +71,18 @@ class Total(NamedTuple):
 
 
 def _find_largest_totals(context: Context, kind: str) -> dict[str, Total]:
-    """Return the number and total time of occurrences of the longest kernels or NVTX ranges, by name."""
+    """Return the totals of the kernels or NVTX ranges with the longest total times, by name."""
     recipe, key = _SUMS[kind]
     rows = ranks.run_recipe(context.captures, context.capture, recipe)["all_stats"]
     rows = rows.drop_nulls(key).sort("Sum", descending=True, maintain_order=True).head(LISTED)
     return {name: Total(count, int(time)) for name, count, time in rows[key, "Count", "Sum"].rows()}
 
 
-def _choose_default_name(context: Context, names: Mapping[str, Total]) -> str:
+def _choose_default_name(context: Context, totals: Mapping[str, Total]) -> str:
     """Return the name of the kernel or NVTX range that is selected by default.
 
     This is the one with the longest total time among those that occur more than once per rank. If there are none, all
     names are considered.
     """
     number = len(ranks.get_ranks_of_job_or_capture(context.captures, context.capture))
-    return next((name for name, total in names.items() if total.occurrences > number), next(iter(names)))
+    return next((name for name, total in totals.items() if total.occurrences > number), next(iter(totals)))

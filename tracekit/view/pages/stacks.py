@@ -1,4 +1,4 @@
-"""The page "Call stacks": an icicle chart of calls and a table of functions, by event, thread and time."""
+"""The page "Call stacks": an icicle chart and tables of call stacks, for the selected events, thread and time."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def _list_busiest_threads(selection: stacks.Selection) -> list[tuple[int, int, s
     return list(rows.iter_rows())
 
 
-def _build_time_window_fields(values: dict[str, str], whole: str) -> list[Any]:
+def _build_time_window_fields(values: dict[str, str], whole_capture_url: str) -> list[Any]:
     """Return the input fields and the button that select a time window."""
     fields = [
         dmc.TextInput(id=f"stacks-{name}", label=label, value=values.get(name, ""), size="xs", w=160)
         for name, label in (("start", "From (ns)"), ("end", "To (ns)"))
     ]
     button = dmc.Button("Limit the time", id="limit-stacks", size="xs")
-    links = [components.build_link("Whole capture", whole)] if "start" in values or "end" in values else []
+    links = [components.build_link("Whole capture", whole_capture_url)] if "start" in values or "end" in values else []
     return [*fields, button, *links]
