@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tracekit.core.forests import compute_depths, concat_ancestor_strings
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.containment import (
+    add_enclosing_range_id,
     compute_axis_positions,
     find_contained_slices,
-    find_latest_enclosing,
     find_shortest_containers,
     list_contained_pairs,
     split_into_chains,
@@ -144,7 +144,7 @@ def test_latest_enclosing(rows: list[Interval], points: list[tuple[int, int | No
     ids = [100 - i for i in range(len(rows))]
     ranges = frame(rows).with_columns(pl.Series("range_id", ids, dtype=pl.Int64))
     asked = pl.DataFrame(points, schema=dict.fromkeys([*BY, "at_ns"], pl.Int64), orient="row")
-    got = find_latest_enclosing(asked.lazy(), ranges.lazy(), time_column="at_ns", by=BY).collect()
+    got = add_enclosing_range_id(asked.lazy(), ranges.lazy(), time_column="at_ns", by=BY).collect()
     want = []
     for process, thread, t in points:
         around = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import memory, schemas
 from tracekit.core import correlate, trees
-from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, build_range_paths, find_first_rows
+from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, build_range_paths, find_first_row_numbers
 from tracekit.plan.stages import list_columns_for_correlation
 
 ADDED = [c for c in schemas.correlated_schema("kernels").names if c not in schemas.table("kernels").names]
@@ -201,7 +201,7 @@ def test_columns_in_temporary_files_are_those_in_memory(tables) -> None:
 
 def test_the_calls_of_a_table_are_found_once() -> None:
     linked = Correlation(declared(nvtx_ranges=nvtx(("a", 1, 0, 10)), **launches((1, 7, 8, 0))))
-    with mock.patch.object(correlate, "find_first_rows", wraps=correlate.find_first_rows) as found:
+    with mock.patch.object(correlate, "find_first_row_numbers", wraps=correlate.find_first_row_numbers) as found:
         linked.compute_projections()
         linked.compute_columns("nvtx_ranges", ["gpu_op_count"])
         linked.compute_columns("kernels", ["range_path"])
@@ -231,7 +231,9 @@ def test_first_rows_finds_the_first_row_of_a_key(table, wanted, spread) -> None:
     schema = {"process_id": pl.Int32, "correlation_id": pl.Int64}
     table = [(p, None if c is None else c * spread) for p, c in table]
     wanted = [(p, None if c is None else c * spread) for p, c in wanted]
-    found = find_first_rows(pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row"))
+    found = find_first_row_numbers(
+        pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row")
+    )
     assert found.to_list() == [table.index(k) if None not in k and k in table else None for k in wanted]
 
 
@@ -241,7 +243,9 @@ extreme = st.one_of(st.none(), st.sampled_from([-(2**63), -(2**62), -1, 0, 1, 2*
 @given(*[st.lists(st.tuples(st.sampled_from([1, 2]), extreme), max_size=6)] * 2)
 def test_correlation_ids_may_be_any_int64(table, wanted) -> None:
     schema = {"process_id": pl.Int64, "correlation_id": pl.Int64}
-    found = find_first_rows(pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row"))
+    found = find_first_row_numbers(
+        pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row")
+    )
     assert found.to_list() == [table.index(k) if None not in k and k in table else None for k in wanted]
 
 

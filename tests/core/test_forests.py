@@ -36,7 +36,7 @@ def test_values_of_ancestors(parents: list[int | None], data: st.DataObject) -> 
     assert sums.to_list() == [None if w is None else sum(numbers[i] for i in w) for w in ways]
     strings = forests.concat_ancestor_strings(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
     assert strings.to_list() == [None if w is None else "".join(f":{numbers[i]}" for i in w[::-1]) for w in ways]
-    flagged = forests.has_flagged_ancestor(parent, pl.Series(flags, dtype=pl.Boolean))
+    flagged = forests.mark_flagged_rows_and_descendants(parent, pl.Series(flags, dtype=pl.Boolean))
     assert flagged.to_list() == [None if w is None else any(flags[i] for i in w) for w in ways]
     assert forests.find_roots(parent).to_list() == [None if w is None else w[-1] for w in ways]
 

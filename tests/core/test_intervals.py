@@ -205,7 +205,7 @@ def test_merge_union_and_gaps(rows) -> None:
     merged = [(track, *s) for track in (0, 1) for s in expected[track]]
     assert intervals.merge_intervals(data, by=["thread"]).rows() == merged
     lengths = {track: sum(e - s for s, e in expected[track]) for track in (0, 1) if expected[track]}
-    assert dict(intervals.compute_union_duration(data, by=["thread"]).rows()) == lengths
+    assert dict(intervals.compute_union_durations(data, by=["thread"]).rows()) == lengths
     between = [(t, a[1], b[0]) for t in (0, 1) for a, b in zip(expected[t], expected[t][1:], strict=False)]
     assert intervals.find_gaps(data, by=["thread"]).rows() == between
 
@@ -215,7 +215,7 @@ def test_without_tracks_all_intervals_share_one(rows) -> None:
     data = intervals_frame(rows).drop("thread")
     moments = covered(rows, 0) | covered(rows, 1)
     assert intervals.merge_intervals(data, by=[]).rows() == stretches(moments)
-    assert intervals.compute_union_duration(data, by=[]).item() == len(moments)
+    assert intervals.compute_union_durations(data, by=[]).item() == len(moments)
     assert len(intervals.find_gaps(data, by=[])) == max(len(stretches(moments)) - 1, 0)
     assert intervals.intersect_unions(data, data, by=[]).rows() == stretches(moments)
 

@@ -50,7 +50,7 @@ def test_a_key_op_that_ends_at_zero_makes_an_iteration_without_length() -> None:
 @pytest.mark.parametrize("span", [(2, 1), (-1, None)])
 def test_spans_that_hold_nothing(span: tuple[int, int | None]) -> None:
     with pytest.raises(
-        TracekitError, match=r"invalid range of iterations .*: the range is negative or ends before it starts"
+        TracekitError, match=r"invalid range of iterations .*: the range has a negative start or ends before it starts"
     ):
         iterations.find_iterations(ops([10, 30, 50]), span=span)
 

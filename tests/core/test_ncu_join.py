@@ -266,6 +266,6 @@ def test_in_any_order_all_are_found_by_ranges_and_turn(both: tuple[list[Launch],
 
 @given(st.lists(st.integers(-1, 2), max_size=30), st.lists(st.integers(0, 2), min_size=1, max_size=4))
 def test_occurrences(codes: list[int], wanted: list[int]) -> None:
-    found = join._find_sequence(np.array(codes, np.int64), np.array(wanted, np.int64))
+    found = join._find_sequence_positions(np.array(codes, np.int64), np.array(wanted, np.int64))
     length = len(wanted)
     assert found.tolist() == [i for i in range(len(codes) - length + 1) if codes[i : i + length] == wanted]

@@ -222,7 +222,8 @@ def test_iterations_that_are_none_are_refused() -> None:
     with (
         tk.load(FIXTURES / "train_amp.sqlite") as trace,
         pytest.raises(
-            tk.TracekitError, match="invalid range of iterations 3:1: the range is negative or ends before it starts"
+            tk.TracekitError,
+            match="invalid range of iterations 3:1: the range has a negative start or ends before it starts",
         ),
     ):
         trace.rollup(iterations=(3, 1)).count("iterations")

@@ -137,7 +137,7 @@ def test_utilization_over_time_is_exact(amp: tk.Trace) -> None:
     assert len(line.x) == 11
     assert line.line.shape == "hv"
     busy = [int(h.partition("busy for ")[2].partition(" ns")[0].replace(",", "")) for h in line.customdata[:10]]
-    union = intervals.compute_union_duration(timeline.read_gpu_activities(amp.frame), by=[])
+    union = intervals.compute_union_durations(timeline.read_gpu_activities(amp.frame), by=[])
     assert sum(busy) == union["duration_ns"].item()
     with pytest.raises(tk.errors.MissingTableError, match="no activities on GPU 5"):
         amp.plot.utilization_over_time(device=5)

@@ -39,12 +39,12 @@ def match_categories_expr(column: pl.Expr, condition: Callable[[pl.Expr], pl.Exp
         condition: Maps an expression of strings to an expression of booleans.
     """
 
-    def is_match(values: pl.Series) -> pl.Series:
+    def match_distinct(values: pl.Series) -> pl.Series:
         distinct = values.unique().drop_nulls()
         matches = pl.select(condition(pl.lit(distinct).cast(pl.String))).to_series()
         return values.is_in(distinct.filter(matches).implode()).fill_null(value=False)
 
-    return column.map_batches(is_match, return_dtype=pl.Boolean)
+    return column.map_batches(match_distinct, return_dtype=pl.Boolean)
 
 
 def string_ranks_expr(column: pl.Expr) -> pl.Expr:

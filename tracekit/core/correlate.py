@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
-from tracekit.core.intervals.containment import compute_slice_minima, find_latest_enclosing
+from tracekit.core.intervals.containment import add_enclosing_range_id, compute_slice_minima
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
 from tracekit.memory import allocate_zeros, drop_mapped_pages
 from tracekit.sorting import create_series, iterate_row_blocks, sort_rows, take
@@ -97,7 +97,7 @@ class Correlation:
         return pl.DataFrame([known[n] if n in known else correlated.compute_column(n).alias(n) for n in names])
 
     def compute_projections(self) -> pl.DataFrame:
-        """Return the table ``nvtx_projections``: one row per NVTX range and stream with activities of the range."""
+        """Return the table ``nvtx_projections``: one row per NVTX range and stream that ran activities of it."""
         launches = pl.concat([spill_frame(self.activities(t).read_launches_by_stream()) for t in ACTIVITIES])
         totals = pl.concat(
             [
@@ -226,7 +226,7 @@ class Ranges:
 
     @functools.cached_property
     def path_sizes(self) -> pl.Series:
-        """Number of bytes of the unlimited path of each push/pop range, including a separator."""
+        """Number of bytes of the path of each push/pop range before it is shortened, including a separator."""
         return spill_series(forests.sum_over_ancestors(self.parent, self.part_sizes))
 
     @property
@@ -264,7 +264,7 @@ class Ranges:
             outer = self.nesting.find_next_enclosing(pending, "api_start_ns", pending["row"])
             pending = pending.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
         for step in reversed(inner_ranges):
-            has_ended = trees.paths_exceed_limits(step["count"] - 1, sizes.gather(step["call"]))
+            has_ended = trees.compute_overlong_path_mask(step["count"] - 1, sizes.gather(step["call"]))
             inner = step.filter(~has_ended)
             size = sizes.gather(inner["call"]) + self.part_sizes.gather(inner["row"])
             sizes = sizes.scatter(inner["call"], size)
@@ -282,7 +282,7 @@ class Ranges:
             sizes: Number of bytes of each path, including a separator.
         """
         names = self.name.gather(paths["row"]).cast(pl.String).fill_null("")
-        return names.set(trees.paths_exceed_limits(paths["count"], sizes), trees.ELLIPSIS)
+        return names.set(trees.compute_overlong_path_mask(paths["count"], sizes), trees.ELLIPSIS)
 
     def project_onto_gpu(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the projection of all push/pop and start/end ranges onto the GPU.
@@ -442,7 +442,7 @@ class Activities:
     def call_row(self) -> pl.Series:
         """Row number in ``api_calls`` of the call that launched each activity, or null if the call was not recorded."""
         calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
-        return spill_series(find_first_rows(calls, owners))
+        return spill_series(find_first_row_numbers(calls, owners))
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
@@ -510,7 +510,7 @@ class Activities:
         if not self.ranges.start_end_ranges.height:
             return pl.repeat(None, self.calls.height, dtype=pl.Int64, eager=True)
         points, ranges = self.calls.lazy(), self.ranges.start_end_ranges.lazy()
-        return find_latest_enclosing(points, ranges, time_column="api_start_ns", by=THREAD[:1]).collect()["range_id"]
+        return add_enclosing_range_id(points, ranges, time_column="api_start_ns", by=THREAD[:1]).collect()["range_id"]
 
     def read_launches_by_stream(self) -> pl.DataFrame:
         """Return the rows of ``read_launches`` with the columns of the stream and ``range_row``.
@@ -529,16 +529,16 @@ class Activities:
         return self.calls.hstack(ran)
 
 
-def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Return the number of the first row of a table that contains each pair of process id and correlation id.
+def find_first_row_numbers(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+    """Return, for each pair of process id and correlation id, the number of the first row of a table that contains it.
 
     Args:
         table: The columns ``process_id`` and ``correlation_id`` of the table to search.
         keys: The same columns, with the pairs to look up.
 
     Returns:
-        One row number of ``table`` per row of ``keys``. It is null if the table lacks the pair, or if one of its ids is
-        null.
+        One row number of ``table`` per row of ``keys``. It is null if the table does not contain the pair, or if
+        an id of the pair is null.
     """
     if not table.height or not keys.height:
         return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
@@ -681,8 +681,8 @@ def _sum_by_stream(
     Args:
         launches: The columns ``row`` (range), ``level``, ``STREAM``, ``api_start_ns``, ``start_ns``, ``end_ns``, and
             those of ``count`` and ``time``.
-        count: The number of the activities of a group.
-        time: The duration of the activities of a group.
+        count: Expression for the number of activities in a group.
+        time: Expression for the total duration of the activities in a group.
 
     Returns:
         One row per range (``row``), ``level`` and stream: ``api_start_ns`` (last launch), ``start_ns`` (first start),

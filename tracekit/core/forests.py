@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Combine = Callable[[pl.Series, pl.Series], pl.Series]
 
 
-def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) -> pl.Series:
+def combine_with_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) -> pl.Series:
     """Combine the value of each row with the values of all its ancestors.
 
     Args:
@@ -48,7 +48,7 @@ def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) ->
 
 
 def _combine_numbers(parent: pl.Series, values: pl.Series, combine: Combine) -> pl.Series:
-    """Return the result of ``combine_ancestors`` for numbers, replacing blocks of rows in place.
+    """Return the result of ``combine_with_ancestors`` for numbers, replacing blocks of rows in place.
 
     The value and the reference of a row always belong together: the value combines the row with its ancestors below the
     row that it refers to. Rows may therefore use the results of the same round.
@@ -78,8 +78,8 @@ def compute_depths(parent: pl.Series) -> pl.Series:
 
 
 def sum_over_ancestors(parent: pl.Series, values: pl.Series) -> pl.Series:
-    """Sum the values of each row of a forest and all its ancestors. Return null on and below a cycle."""
-    return combine_ancestors(parent, values, lambda upper, lower: upper + lower)
+    """Return, for each row of a forest, the sum of the values of it and its ancestors (null on and below a cycle)."""
+    return combine_with_ancestors(parent, values, lambda upper, lower: upper + lower)
 
 
 def concat_ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
@@ -92,12 +92,12 @@ def concat_ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
     on_cycle = compute_depths(parent).is_null()
     roots_only = parent.zip_with(~on_cycle, pl.repeat(None, len(parent), dtype=parent.dtype, eager=True))
     acyclic = strings.zip_with(~on_cycle, pl.repeat(None, len(strings), dtype=strings.dtype, eager=True))
-    return combine_ancestors(roots_only, acyclic, lambda upper, lower: upper + lower)
+    return combine_with_ancestors(roots_only, acyclic, lambda upper, lower: upper + lower)
 
 
-def has_flagged_ancestor(parent: pl.Series, flags: pl.Series) -> pl.Series:
-    """Return whether each row of a forest or any of its ancestors is flagged, null on and below a cycle."""
-    return combine_ancestors(parent, flags, lambda upper, lower: upper | lower)
+def mark_flagged_rows_and_descendants(parent: pl.Series, flags: pl.Series) -> pl.Series:
+    """Return, for each row of a forest, whether it or any of its ancestors is flagged (null on and below a cycle)."""
+    return combine_with_ancestors(parent, flags, lambda upper, lower: upper | lower)
 
 
 def find_roots(parent: pl.Series) -> pl.Series:
@@ -105,7 +105,7 @@ def find_roots(parent: pl.Series) -> pl.Series:
 
     A root is its own root.
     """
-    return combine_ancestors(parent, pl.int_range(len(parent), eager=True), lambda upper, _: upper)
+    return combine_with_ancestors(parent, pl.int_range(len(parent), eager=True), lambda upper, _: upper)
 
 
 def find_nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:

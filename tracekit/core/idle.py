@@ -4,8 +4,8 @@ An idle interval of a GPU ends when the next activity starts on it. The thread t
 waiting, so the events of this thread explain the interval. If the call that launched the activity was not recorded, the
 thread of the next launch on the same GPU is examined, or that of the previous launch if there is no next one.
 
-Each moment of an idle interval has exactly one cause: the first cause in ``CAUSES`` that applies. The times of all
-causes therefore add up to the idle time.
+Each moment of an idle interval has exactly one cause: the first cause in ``CAUSES`` that applies. The times that
+are attributed to the causes therefore add up to the idle time.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
     main = max(_divide_by_cause(frames, idle, divide_at_events=False), key=sum_part_times)
     rows = [(cause, time) for cause, time in totals if time]
     frame = pl.DataFrame(rows, schema={"cause": COLUMNS["cause"], "time_ns": pl.Int64}, orient="row")
-    return IdleTimeTotals(frame.sort("time_ns", "cause", descending=[True, False]), main.find_longest_name())
+    return IdleTimeTotals(frame.sort("time_ns", "cause", descending=[True, False]), main.find_name_with_most_time())
 
 
 class _Part(NamedTuple):
@@ -159,7 +159,7 @@ class _Part(NamedTuple):
         innermost = NestingIndex.from_intervals(self.events, _TRACK).find_innermost(self.times, "start_ns")
         return self.times.with_columns(name=self.events["name"].gather(innermost))
 
-    def find_longest_name(self) -> str | None:
+    def find_name_with_most_time(self) -> str | None:
         """Return the event name with the longest total time, or None if no event has a name.
 
         If several names have the same time, the alphabetically first one is returned.

@@ -197,7 +197,7 @@ def _choose_aggregated_iterations(span: Span | None, last_iteration: int, mode: 
     first, stop = low or 0, last_iteration if high is None else high
     if (first > stop and not (high is None and first > last_iteration)) or first < 0:
         raise TracekitError(
-            f"invalid range of iterations {first}:{stop}: the range is negative or ends before it starts",
+            f"invalid range of iterations {first}:{stop}: the range has a negative start or ends before it starts",
             hint=f"pass A:B with 0 <= A <= B <= {last_iteration}",
         )
     if first > last_iteration and mode == "extended":
@@ -220,10 +220,10 @@ def _find_key_op_row(ops: Ops, key_op: str | None) -> int | None:
         ending = rows.filter(pl.col("ends_iteration") & (pl.col("op_type").cast(pl.String) == "backward"))
         ending = ending.sort("instance_count", "op_id", descending=[True, False])
         return int(ending["row"][0]) if ending.height else None
-    return _find_longest_repeated_op(ops, rows)
+    return _find_longest_repeated_op_row(ops, rows)
 
 
-def _find_longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
+def _find_longest_repeated_op_row(ops: Ops, rows: pl.DataFrame) -> int | None:
     """Return the row number of the repeated op with the longest total duration, or None if no op is suitable.
 
     An op is repeated if one process runs it more than once. Three kinds of op are excluded: ops of the backward pass;
@@ -298,8 +298,8 @@ def _assign_key_op_numbers(keys: pl.DataFrame, column: str) -> pl.DataFrame:
 def _find_latest_key_op_ends(keys: pl.DataFrame, max_count: int) -> pl.Series:
     """Return, for each n, the time at which all processes have ended their n-th key op.
 
-    This applies if one process has more key ops than the others. Of its key ops, the one that ends nearest to the n-th
-    key ops of the other processes is regarded as the n-th.
+    This function is used if one process has more key ops than the others. Of the key ops of this process, the one that
+    ends nearest to the n-th key ops of the other processes is regarded as the n-th.
 
     Args:
         keys: The instances of the key op in all processes.

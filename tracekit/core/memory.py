@@ -92,8 +92,8 @@ def compute_memory_usage(allocations: pl.DataFrame) -> pl.DataFrame:
 def select_memory_changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
     """Return the changes of the memory in use within a time window, and the memory in use at the start of the window.
 
-    For each kind of memory on each device, the memory in use at the start is the last change before the window. This
-    row is omitted if no memory is in use.
+    For each kind of memory on each device, the last change before the window represents the memory in use at the start.
+    This row is omitted if no memory is in use.
 
     Args:
         changes: Changes of the memory in use, as ``compute_memory_usage`` returns them.

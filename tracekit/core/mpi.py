@@ -33,7 +33,7 @@ _BEGINNING = -(1 << 62)
 
 
 def match_mpi_calls(frames: Frames) -> pl.DataFrame:
-    """Return the matching send and the number of the collective operation of each MPI call.
+    """Return, for each MPI call, the id of the matching send and the id of the collective operation.
 
     Returns:
         The columns ``sender_call_id`` and ``collective_id``, with one row per row of ``mpi_calls``, in the same order.
@@ -88,7 +88,7 @@ def _match_receives_to_sends(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the call that completes each receive, and the id of the call that sent the message.
+    """Return the id of the call that completes each receive, and the id of the call that sent the message.
 
     A receive is completed by the first later wait for its request, or by itself if no call waits for it.
     """
@@ -103,7 +103,7 @@ def _find_completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.Da
 
 
 def _compute_collective_ids(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the number of the collective operation of each call with a known communicator.
+    """Return the id of the collective operation of each collective call with a known communicator.
 
     All processes of a communicator call its collective operations in the same order, so the n-th calls of all processes
     are one operation.

@@ -72,12 +72,12 @@ def find_range_instance(ranges: pl.LazyFrame, text: str, path: Path | None = Non
     Args:
         ranges: The table ``nvtx_ranges``.
         text: Name, domain and index of the range. Without a domain, only the default domain is searched, and without an
-            index, the first instance is returned. If there is no such range, the whole text is the name of a range in
-            the default domain.
+            index, the first instance is returned. If there is no such range, a range whose name is the whole text is
+            searched in the default domain.
         path: Path of the file, for error messages.
 
     Raises:
-        TracekitError: There is no such range. The hint lists existing domains or ranges.
+        TracekitError: There is no such range or instance. The hint lists existing domains, ranges or indices.
     """
     text = replace_surrogates(text)
     rows = ranges.select(COLUMNS).collect()

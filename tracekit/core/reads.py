@@ -34,7 +34,7 @@ def find_read_columns(
         example: Function that returns a table with one row, given the name of the table. A table without rows is not
             sufficient, because polars does not read a table that is joined with an empty one.
         key: A value that identifies the computation. The result is cached by this value for as long as ``example``
-            returns the same frames. It is not cached if the value is None.
+            returns the same frames. If ``key`` is None, the result is not cached.
 
     Returns:
         The names of the columns that are read, keyed by table, in the column order of the table. The tables are in the

@@ -1,4 +1,4 @@
-"""Find the context switch of the same thread that follows each context switch."""
+"""Find, for each context switch, the next context switch of the same thread."""
 
 from __future__ import annotations
 

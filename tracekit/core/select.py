@@ -40,12 +40,12 @@ def row_condition_expr(
         thread_id: Thread of events, in tables whose events have a thread. An unknown thread meets the condition.
     """
     conditions = [*_time_condition_exprs(columns, time), *_duration_condition_exprs(columns, min_duration_ns)]
-    if devices is not None and "device_id" in columns and (_start_column(columns) or LAUNCH in columns):
+    if devices is not None and "device_id" in columns and (_find_start_column(columns) or LAUNCH in columns):
         conditions.append(pl.col("device_id").is_in(list(devices)))
     if domains is not None and "domain" in columns:
         conditions.append(pl.col("domain").cast(pl.String).fill_null("").is_in(list(domains)))
     owners = {"process_id": process_id, "thread_id": thread_id}
-    if _start_column(columns):
+    if _find_start_column(columns):
         conditions += [
             _equals_or_null_expr(c, owner) for c, owner in owners.items() if owner is not None and c in columns
         ]
@@ -58,11 +58,11 @@ def _equals_or_null_expr(column: str, value: int) -> pl.Expr:
 
 
 def launch_condition_expr(launch_ids: pa.ChunkedArray, condition: pl.Expr | None) -> pl.Expr:
-    """Return an expression for whether the launch id of a row is one of the given ids.
+    """Return an expression for whether a row has one of the given launch ids and meets a further condition.
 
     Args:
         launch_ids: Ids of Nsight Compute results.
-        condition: A further condition that rows must meet, or None.
+        condition: The further condition, or None if there is none.
     """
     in_launches = pl.col(LAUNCH).is_in(pl.Series("", launch_ids).implode())
     return in_launches if condition is None else in_launches & condition
@@ -70,7 +70,7 @@ def launch_condition_expr(launch_ids: pa.ChunkedArray, condition: pl.Expr | None
 
 def _time_condition_exprs(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:
     """Yield the conditions under which a row overlaps a time window."""
-    start = _start_column(columns)
+    start = _find_start_column(columns)
     if time is None or start is None:
         return
     low, high = time
@@ -90,6 +90,6 @@ def _duration_condition_exprs(columns: Collection[str], min_duration_ns: int | N
         yield pl.col("duration_ns").fill_null(min_duration_ns) >= min_duration_ns
 
 
-def _start_column(columns: Collection[str]) -> str | None:
+def _find_start_column(columns: Collection[str]) -> str | None:
     """Return the name of the column of start times, or None if there is no such column."""
     return next((c for c in ("start_ns", "timestamp_ns") if c in columns), None)

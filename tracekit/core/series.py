@@ -22,8 +22,8 @@ def create_nullable_series(
 
     Args:
         values: The integers.
-        is_valid: Function that returns whether the value of each row in a block is not null. If it is None, negative
-            values are null.
+        is_valid: Function that returns, for a block of rows, whether each row keeps its value. The other rows become
+            null. If no function is given, negative values become null.
     """
     import pyarrow as pa
 

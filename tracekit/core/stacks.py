@@ -98,7 +98,7 @@ def _build_parent_ids(stacks: pl.DataFrame) -> Int64Array:
 
 
 def _compute_max_path_bytes(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
-    """Return the limit in bytes for each path with which the sum of all paths is at most ``MAX_TOTAL_BYTES``."""
+    """Return a limit for the bytes of each path that keeps the total of all paths within ``MAX_TOTAL_BYTES``."""
     rows = pl.Series(np.where(parents[1:] > 0, parents[1:] - 1, -1))
     up = pl.select(pl.when(rows >= 0).then(rows)).to_series()
     whole = sum_over_ancestors(up, pl.Series(sizes[1:])).fill_null(MAX_PATH_BYTES).to_numpy()[ids - 1]

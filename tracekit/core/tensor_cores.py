@@ -122,22 +122,22 @@ def _classify_by_dlprof_rules(names: pl.Series) -> pl.Series:
     rules: Mapping[str, Any] = schemas.load_tensor_core_rules()["dlprof"]
     instead: Mapping[str, Any] = rules["instead"]
     is_exception = names.str.contains(instead["when"], literal=True)
-    return _contains_substrings(names, instead).zip_with(is_exception, _contains_substrings(names, rules))
+    return _compute_match_mask(names, instead).zip_with(is_exception, _compute_match_mask(names, rules))
 
 
-def _contains_substrings(names: pl.Series, rules: Mapping[str, Any]) -> pl.Series:
+def _compute_match_mask(names: pl.Series, rules: Mapping[str, Any]) -> pl.Series:
     """Return whether each name contains one of the required substrings and none of the excluded ones.
 
     Args:
         names: Kernel names (String).
-        rules: ``any`` lists required substrings, ``sizes`` lists groups of required substrings for ``_expand_sizes``,
-            and ``none`` lists excluded substrings.
+        rules: ``any`` lists required substrings, ``sizes`` lists groups of required substrings for
+            ``_expand_sized_substrings``, and ``none`` lists excluded substrings.
     """
-    contains_any = pl.col("name").str.contains_any([*rules["any"], *_expand_sizes(rules["sizes"])])
+    contains_any = pl.col("name").str.contains_any([*rules["any"], *_expand_sized_substrings(rules["sizes"])])
     return names.to_frame("name").select(contains_any & ~pl.col("name").str.contains_any(rules["none"])).to_series()
 
 
-def _expand_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+def _expand_sized_substrings(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     """Replace ``{n}`` in each substring with each number of its group, and return the resulting substrings.
 
     Args:

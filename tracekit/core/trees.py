@@ -41,7 +41,7 @@ class Tree(NamedTuple):
     nodes: pl.DataFrame
 
     @classmethod
-    def create_root(cls) -> Tree:
+    def create_with_root(cls) -> Tree:
         """Return a tree that has only a root."""
         return cls(pl.DataFrame(_ROOT, schema=_NODE))
 
@@ -149,7 +149,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
     Returns:
         The tree, and the node of each range.
     """
-    too_deep = _range_paths_exceed_limits(parent, depth, name)
+    too_deep = _compute_overlong_range_path_mask(parent, depth, name)
 
     def compute_levels(block: slice) -> npt.NDArray[np.int64]:
         return (
@@ -180,7 +180,7 @@ def _assign_nodes_to_ranges(
         parent: Row number of the parent of each range.
         name: Name of each range.
         nodes: The node of each range, which is known on the levels above, and which is set on this level.
-        first: Number of the first node.
+        first: Number of the first new node.
     """
     known = pl.DataFrame(schema={"up": pl.Int64, "part": pl.Categorical, "node": pl.Int64})
     size = max(sorting.BLOCK_ROWS, len(rows) // _BLOCKS_PER_LEVEL)
@@ -229,7 +229,7 @@ def _assign_numbers_to_pairs(
 
 
 def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes: npt.NDArray[np.int64]) -> Tree:
-    """Add a node "…" below the node of the nearest ancestor of each given range, and assign it to the range."""
+    """Add a node "…" below the nearest allowed ancestor of each given range, and assign the range to this node."""
 
     def find_ancestor_nodes(block: slice) -> npt.NDArray[np.int64]:
         ancestors: npt.NDArray[np.int64] = nodes[nearest.gather(create_series(rows[block])).to_numpy()]
@@ -258,7 +258,7 @@ def compute_part_sizes(name: pl.Series) -> pl.Series:
     return create_series(sorting.map_blocks(compute_sizes, len(name), np.int64))
 
 
-def paths_exceed_limits(level: pl.Series, size: pl.Series) -> pl.Series:
+def compute_overlong_path_mask(level: pl.Series, size: pl.Series) -> pl.Series:
     """Return whether paths have more than ``MAX_LEVELS`` levels, or several levels and too many bytes.
 
     Args:
@@ -268,12 +268,12 @@ def paths_exceed_limits(level: pl.Series, size: pl.Series) -> pl.Series:
     return (level > MAX_LEVELS) | ((level > 1) & (size > MAX_PATH_BYTES))
 
 
-def _range_paths_exceed_limits(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
+def _compute_overlong_range_path_mask(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     """Return whether the path of each range exceeds the limits on paths."""
     sizes = compute_part_sizes(name)
     if _find_largest_number(depth) * _find_largest_number(sizes) <= MAX_PATH_BYTES:
         return depth > MAX_LEVELS
-    return paths_exceed_limits(depth, sum_over_ancestors(parent, sizes))
+    return compute_overlong_path_mask(depth, sum_over_ancestors(parent, sizes))
 
 
 def _find_largest_number(numbers: pl.Series) -> int:

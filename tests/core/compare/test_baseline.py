@@ -99,7 +99,7 @@ def test_round_trip(samples: list[Any]) -> None:
         (
             "row",
             [0, 0, 1],
-            '"unit" in the baseline must be a list with one value per sample, as long as the list "row"',
+            '"unit" in the baseline must be a list with one value per sample, of the same length as "row"',
         ),
         ("row", [0, -1], 'each value in "row" of the baseline must be an integer of at least 0 and below 2'),
         ("row", [0, None], 'each value in "row" of the baseline must be an integer of at least 0 and below 2'),

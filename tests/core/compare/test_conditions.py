@@ -182,7 +182,7 @@ def test_a_pattern_has_to_match_a_name() -> None:
     with pytest.raises(MissingTableError) as raised:
         holds("kernels[*typo*] > 3%", diff)
     assert str(raised.value) == (
-        "no name of A or B matches the pattern in 'kernels[*typo*] > 3%'\n"
+        "no name in A or B matches the pattern in 'kernels[*typo*] > 3%'\n"
         "Hint: list the names with tracekit diff A B --by kernels --format csv"
     )
     assert parse_condition("kernels[a] > 5%").compute_observed_value(diff) == -100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tracekit.core.compare.names import normalize_categorical_expr, normalize_names_expr
+from tracekit.core.compare.names import normalize_categorical_names_expr, normalize_names_expr
 
 KERNELS = {
     "void k<(int)4, at::F<float>, std::array<char *, (unsigned long)1>>(int, T2)": (
@@ -43,7 +43,7 @@ CALLS = {
 def test_variable_parts_are_replaced(rules: str, names: dict[str, str]) -> None:
     frame = pl.DataFrame({"name": [*names, None]})
     assert frame.select(normalize_names_expr(pl.col("name"), rules)).to_series().to_list() == [*names.values(), None]
-    column = frame.cast(pl.Categorical).select(normalize_categorical_expr(pl.col("name"), rules)).to_series()
+    column = frame.cast(pl.Categorical).select(normalize_categorical_names_expr(pl.col("name"), rules)).to_series()
     assert column.cast(pl.String).to_list() == [*names.values(), None]
 
 
@@ -55,7 +55,7 @@ def test_names_are_normalised_once() -> None:
 
 def test_exact_names_are_unchanged() -> None:
     names = pl.DataFrame({"name": [*KERNELS, *RANGES]}).cast(pl.Categorical)
-    assert names.select(normalize_categorical_expr(pl.col("name"), "exact")).to_series().to_list() == [
+    assert names.select(normalize_categorical_names_expr(pl.col("name"), "exact")).to_series().to_list() == [
         *KERNELS,
         *RANGES,
     ]

@@ -41,7 +41,7 @@ def test_rows_of_one_side() -> None:
 def test_tables_that_cannot_be_compared() -> None:
     a = stats((0, "k", 5, 2.5))
     with pytest.raises(
-        MissingTableError, match="the outputs of the two jobs have neither the table rank_stats nor all_stats in common"
+        MissingTableError, match="the outputs of the two jobs have neither the table rank_stats nor the table all_stats"
     ):
         subtract_statistics({"rank_stats": a}, {"all_stats": a})
     with pytest.raises(SchemaError, match="table rank_stats does not have the same columns in both outputs"):

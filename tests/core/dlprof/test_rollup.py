@@ -18,7 +18,7 @@ from tracekit.core.trees import MAX_LEVELS, Tree
 
 def groups_of(names: list[str]) -> list[list[str]]:
     """Paths of the groups that each op lies in, the whole model first, as DLProf reads them from names."""
-    tree, nodes = Tree.create_root().add_names(pl.Series([0] * len(names)), pl.Series(names))
+    tree, nodes = Tree.create_with_root().add_names(pl.Series([0] * len(names)), pl.Series(names))
     paths, found = tree.build_paths(), []
     for node in nodes:
         found.append([])

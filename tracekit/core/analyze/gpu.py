@@ -68,7 +68,7 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
     utilization is the sum of the durations of all activities, so activities that run at the same time count twice.
     Rows are sorted by the printed utilization and then by duration.
     """
-    chunks = _compute_chunk_utilization(_read_gpu_activities(request), request.values["chunks"])
+    chunks = _compute_chunk_busy_times(_read_gpu_activities(request), request.values["chunks"])
     below = pl.col("busy_ns") * 100.0 < request.values["threshold"] * pl.col("duration_ns").cast(pl.Float64)
     runs = chunks.with_columns(below.alias("below")).with_columns(run=pl.struct(*_DEVICE, "below").rle_id())
     rows = (
@@ -86,7 +86,7 @@ def _read_gpu_activities(request: Request) -> pl.DataFrame:
     return pl.concat([request.frames(table).select(columns) for table in OPERATIONS]).collect()
 
 
-def _compute_chunk_utilization(operations: pl.DataFrame, chunk_count: int) -> pl.DataFrame:
+def _compute_chunk_busy_times(operations: pl.DataFrame, chunk_count: int) -> pl.DataFrame:
     """Divide the time of each device into chunks, and compute how long activities run in each chunk.
 
     Args:

@@ -28,8 +28,8 @@ _INTERVAL = ["device_id", "interval_start_ns"]
 def gpu_idle_causes(request: Request) -> pl.DataFrame:
     """Idle time of each GPU by cause: what the CPU did while the GPU was idle.
 
-    The times of all causes of a GPU add up to its idle time. ``Max`` is the longest time of the cause in one gap, and
-    ``Start`` is the start of this gap.
+    The times that are attributed to the causes add up to the idle time of the GPU. ``Max`` is the longest time that is
+    attributed to a cause in one gap, and ``Start`` is the start of this gap.
     """
     idle_times = _read_idle_times_by_cause(request)
     by = ["device_id", "cause"]

@@ -299,7 +299,7 @@ def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _merge_kernels_exprs() -> list[pl.Expr]:
-    """Return expressions that aggregate kernels to the first id, the first start, the last end and common values."""
+    """Return expressions that aggregate kernels to the first id, the first start, the last end and shared values."""
     same = [
         pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c)
         for c in ("device_id", "stream_id", "data_type")

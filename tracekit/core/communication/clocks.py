@@ -58,7 +58,7 @@ def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None])
 
     Args:
         matched_calls: The result of ``match_calls``.
-        origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
+        origins: Maps the rank of each trace to its origin in UTC in ns, or to None if the origin was not recorded.
 
     Returns:
         One row per trace, in order of ``rank``, with ``CLOCKS``. ``method`` is reference (the first trace),
@@ -99,9 +99,9 @@ def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None])
     return pl.DataFrame([rows[rank] for rank in ranks], schema=CLOCKS, orient="row")
 
 
-def _compute_origin_offset(utc: int | None, reference: int | None) -> int | None:
-    """Return the origin of a trace minus that of the reference, in ns, or None if one of them is unknown."""
-    return None if utc is None or reference is None else utc - reference
+def _compute_origin_offset(origin_ns: int | None, reference_ns: int | None) -> int | None:
+    """Return the origin of a trace minus that of the reference, or None if one of them is unknown."""
+    return None if origin_ns is None or reference_ns is None else origin_ns - reference_ns
 
 
 def _collect_collective_ends(matched_calls: pl.DataFrame) -> pl.DataFrame:
@@ -142,11 +142,11 @@ def _fit_clock(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
 
 
 def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbers]:
-    """Fit a line to the differences between two clocks.
+    """Fit a line to the differences between a clock and the reference clock.
 
     Args:
-        times: Times of at least one event on this clock in ns, in ascending order.
-        differences: Time of each event on the reference clock minus its time on this clock, in ns.
+        times: Times of one or more events on the clock in ns, in ascending order.
+        differences: Time of each event on the reference clock minus its time on the clock, in ns.
 
     Returns:
         The difference at time 0 in ns, the drift in ns per ns, and the absolute residual of each event in ns.

@@ -75,7 +75,7 @@ def read_iterations_and_phases(frames: Frames) -> tuple[pl.DataFrame, pl.DataFra
         waiting = waits.filter(process_id=process, thread_id=thread)
         launched = launches.filter(process_id=process)
         cpu = _compute_increases_during(of_thread, functools.partial(compute_covered_time_before, waiting))
-        gpu = _compute_increases_during(of_thread, functools.partial(_compute_kernel_time_launched_before, launched))
+        gpu = _compute_increases_during(of_thread, functools.partial(_sum_time_of_kernels_launched_before, launched))
         own = of_thread["end_ns"] - of_thread["start_ns"] - pl.Series(cpu)
         phases.append(of_thread.select(*_ITERATION, "path", cpu_ns=own, gpu_ns=pl.Series(gpu)))
     totals = pl.concat(phases).group_by(*_ITERATION, "path", maintain_order=True)
@@ -146,7 +146,7 @@ def _read_kernel_launches(frames: Frames) -> pl.DataFrame:
     return launches.collect().sort("start_ns")
 
 
-def _compute_kernel_time_launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
+def _sum_time_of_kernels_launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
     """Return the total duration in ns of the kernels that were launched before each of the given times."""
     total = np.concatenate([[0], launches["duration"].cum_sum().to_numpy()])
     return total[np.searchsorted(launches["start_ns"].to_numpy(), times.to_numpy(), side="left")]

@@ -44,7 +44,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
 
     Args:
         calls: The rows of ``read_communication_calls`` of all traces, with the column ``rank``: the rank of the trace.
-        origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
+        origins: Maps the rank of each trace to its origin in UTC in ns, or to None if the origin was not recorded.
 
     Returns:
         One row per call and rank, in order of ``collective_id``, with the columns of ``calls``. ``rank`` is the rank
@@ -149,8 +149,8 @@ def _add_channels(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the columns ``channel`` and ``side``. The n-th calls of all sides of a channel match each other.
 
     The channel of a collective is its communicator, and the sides are its ranks. The channel of a message consists of
-    the sender, the receiver and the tag. An MPI message has no channel if its sender or receiver is uncertain, because
-    a rank receives from any source or with any tag, or because ``MPI_Sendrecv`` uses the same tag.
+    the sender, the receiver and the tag. An MPI message has no channel if its match is uncertain: its receiver also
+    receives from any source or with any tag, or ``MPI_Sendrecv`` is called with the same communicator and tag.
     """
     is_send, is_message = pl.col("kind") == "send", pl.col("kind").is_in(MESSAGES)
     source = pl.when(is_send).then("communicator_rank").otherwise("peer")

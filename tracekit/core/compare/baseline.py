@@ -92,11 +92,11 @@ def _parse_units(value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFrame:
+def _parse_samples(value: dict[str, Any], unit_count: int, version: int) -> pl.DataFrame:
     """Parse and check the samples of a baseline. No two samples may have the same kind, name and unit."""
     names = _parse_names(value.get("names"))
     row = _parse_column(value, "row", None, len(names))
-    limits = {"unit": units, "count": _MAX_TOTAL, "time_ns": _MAX_TOTAL, "bytes": _MAX_TOTAL, "max_ns": _MAX_TOTAL}
+    limits = {"unit": unit_count, "count": _MAX_TOTAL, "time_ns": _MAX_TOTAL, "bytes": _MAX_TOTAL, "max_ns": _MAX_TOTAL}
     if version == 1:
         value = {**value, "max_ns": [None] * len(row)}
     columns = {name: _parse_column(value, name, len(row), limit) for name, limit in limits.items()}
@@ -134,7 +134,7 @@ def _parse_column(value: dict[str, Any], name: str, length: int | None, limit: i
     numbers = value.get(name)
     if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
         raise _create_damaged_baseline_error(
-            f'"{name}" in the baseline must be a list with one value per sample, as long as the list "row"'
+            f'"{name}" in the baseline must be a list with one value per sample, of the same length as "row"'
         )
     if not _are_valid_numbers(numbers, limit, nullable=name in _NULLABLE):
         expected = "null or an integer" if name in _NULLABLE else "an integer"

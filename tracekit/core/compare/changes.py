@@ -24,7 +24,7 @@ def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
         change in the sum of all absolute changes; null if nothing changed).
     """
     sides = [
-        rows.select("name", pl.lit(value=True).alias(f"is_in_{side}"), *_side_suffix_exprs(rows, side))
+        rows.select("name", pl.lit(value=True).alias(f"is_in_{side}"), *_side_column_exprs(rows, side))
         for rows, side in ((a, "a"), (b, "b"))
     ]
     names = [f"is_in_{side}" for side in "ab"]
@@ -80,7 +80,7 @@ def change_status_expr(change: pl.Expr) -> pl.Expr:
     )
 
 
-def _side_suffix_exprs(rows: pl.DataFrame, side: str) -> list[pl.Expr]:
+def _side_column_exprs(rows: pl.DataFrame, side: str) -> list[pl.Expr]:
     return [pl.col(c).alias(_insert_side_into_column_name(c, side)) for c in rows.columns if c != "name"]
 
 

@@ -124,7 +124,7 @@ class Condition:
         rows_a, rows_b = self._select_rows_of_side(diff.a, "A"), self._select_rows_of_side(diff.b, "B")
         if self.pattern is not None and rows_a.is_empty() and rows_b.is_empty():
             hint = f"list the names with tracekit diff A B --by {self.metric} --format csv"
-            raise MissingTableError(f"no name of A or B matches the pattern in {self.text!r}", hint=hint)
+            raise MissingTableError(f"no name in A or B matches the pattern in {self.text!r}", hint=hint)
         per_iteration = is_per_iteration(diff.a, diff.b)
         before = self._sum_rows(rows_a, diff.a.iterations if per_iteration else None)
         after = self._sum_rows(rows_b, diff.b.iterations if per_iteration else None)
@@ -147,7 +147,7 @@ class Condition:
         return Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
 
     def _select_rows_of_side(self, side: Summary, name: str) -> pl.DataFrame:
-        """Return the samples of side A or B from which the metric is computed. None are returned if no name matches."""
+        """Return the samples of side A or B from which the metric is computed: an empty table if no name matches."""
         metric = self._summed_metric
         rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
         if rows.is_empty():
@@ -162,10 +162,10 @@ class Condition:
             pl.col("name").is_in([n for n in rows["name"].drop_nulls().unique() if pattern.fullmatch(n)])
         )
 
-    def _sum_rows(self, rows: pl.DataFrame, iterations: int | None) -> Fraction:
-        """Return the sum of the column of the metric, divided by the number of iterations unless it is None."""
-        summed = rows if iterations is None else rows.drop_nulls("unit")
-        return Fraction(int(summed[self._summed_metric.column].sum() or 0), iterations or 1)
+    def _sum_rows(self, rows: pl.DataFrame, iteration_count: int | None) -> Fraction:
+        """Return the sum of the metric's column, divided by the number of iterations unless that number is None."""
+        summed = rows if iteration_count is None else rows.drop_nulls("unit")
+        return Fraction(int(summed[self._summed_metric.column].sum() or 0), iteration_count or 1)
 
 
 def _convert_glob_to_regex(pattern: str) -> re.Pattern[str]:

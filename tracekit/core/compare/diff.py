@@ -274,7 +274,7 @@ def _add_test_results(
     Args:
         rows: The changes.
         p_values: The p-values, with one row per quantity and one column per change.
-        ratios: The logarithms of the ratios of the same quantities.
+        ratios: The logarithms of the ratios of the sides, in the same shape.
         alpha: Largest p-value of a significant change.
         min_ratios: Smallest absolute logarithm of a ratio that is marked as ``is_significant``, one per change.
     """

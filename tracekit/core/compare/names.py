@@ -49,6 +49,6 @@ def normalize_names_expr(name: pl.Expr, rules: str) -> pl.Expr:
     return name
 
 
-def normalize_categorical_expr(column: pl.Expr, rules: str) -> pl.Expr:
+def normalize_categorical_names_expr(column: pl.Expr, rules: str) -> pl.Expr:
     """Return an expression for the normalized names of a Categorical column. Each distinct name is processed once."""
     return map_categories_expr(column, lambda names: normalize_names_expr(names, rules)) if RULES[rules] else column

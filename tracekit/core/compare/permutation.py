@@ -9,11 +9,11 @@ times make the test robust against outliers such as the first iteration.
 
 If both sides have equally many iterations, the iterations with the same number are also compared in pairs, because
 they often have the same work, such as batches of different sizes. The statistic is then that of the Wilcoxon
-signed-rank test, and the sides of any pair may be exchanged. This finds small changes of work that varies much from
+signed-rank test, and the sides of any pair may be exchanged. This finds small changes of work that varies widely from
 iteration to iteration.
 
-All divisions are examined if there are fewer than ``MAX_DIVISIONS``. Otherwise this many random divisions are drawn
-with a fixed seed, so that equal inputs have equal results.
+All divisions are examined if there are fewer than ``MAX_DIVISIONS``. Otherwise, ``MAX_DIVISIONS`` random divisions are
+drawn with a fixed seed, so that equal inputs have equal results.
 
 Consecutive iterations are often similar, because clock rates and the overlap with other work change slowly. The
 observed statistic of a quantity is therefore divided by the square root of its integrated autocorrelation time, which
@@ -170,27 +170,27 @@ def _compute_largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
     return np.concatenate([np.abs(_build_membership_matrix(batch, rows) @ narrow).max(axis=1) for batch in batches])
 
 
-def _generate_sign_batches(pairs: int) -> Iterator[NDArray[np.float32]]:
+def _generate_sign_batches(pair_count: int) -> Iterator[NDArray[np.float32]]:
     """Yield matrices of signs, with one row per permutation and one column per pair of iterations.
 
-    The sign is -1 if a permutation exchanges the sides of the pair. If there are fewer than ``MAX_DIVISIONS``
-    permutations, all are generated, otherwise random ones.
+    The sign is -1 if a permutation exchanges the sides of the pair, otherwise 1. All permutations are generated if
+    there are fewer than ``MAX_DIVISIONS``, otherwise ``MAX_DIVISIONS`` random ones.
 
     Args:
-        pairs: Number of pairs of iterations.
+        pair_count: Number of pairs of iterations.
     """
-    if pairs < MAX_DIVISIONS.bit_length() and 1 << pairs < MAX_DIVISIONS:
-        bits = np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1
+    if pair_count < MAX_DIVISIONS.bit_length() and 1 << pair_count < MAX_DIVISIONS:
+        bits = np.arange(1 << pair_count)[:, None] >> np.arange(pair_count) & 1
         yield (1 - 2 * bits).astype(np.float32)
         return
     generator = np.random.default_rng(SEED)
     for start in range(0, MAX_DIVISIONS, _BATCH):
         count = min(_BATCH, MAX_DIVISIONS - start)
-        yield (1 - 2 * generator.integers(0, 2, size=(count, pairs))).astype(np.float32)
+        yield (1 - 2 * generator.integers(0, 2, size=(count, pair_count))).astype(np.float32)
 
 
 def _compute_p_values(largest: Matrix, observed: Matrix) -> Matrix:
-    """Return the share of the largest statistics that are at least as large as each observed statistic.
+    """Return, for each observed statistic, the share of the divisions whose largest statistic is at least as large.
 
     If there are ``MAX_DIVISIONS`` statistics, the divisions are random, and the observed division is counted as well.
     """
@@ -198,18 +198,18 @@ def _compute_p_values(largest: Matrix, observed: Matrix) -> Matrix:
     return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)
 
 
-def _build_membership_matrix(members: NDArray[np.int64], iterations: int) -> NDArray[np.float32]:
+def _build_membership_matrix(members: NDArray[np.int64], iteration_count: int) -> NDArray[np.float32]:
     """Return a matrix that states which iterations each division assigns to the second side.
 
     Args:
-        members: The numbers of the iterations on the second side, with one row per division.
-        iterations: Number of iterations of both sides.
+        members: The indices of the iterations that are assigned to the second side, with one row per division.
+        iteration_count: Number of iterations of both sides together.
 
     Returns:
         One row per division and one column per iteration. An element is 1 if the iteration is on the second side, and 0
         if it is on the first side.
     """
-    matrix = np.zeros((len(members), iterations), dtype=np.float32)
+    matrix = np.zeros((len(members), iteration_count), dtype=np.float32)
     np.put_along_axis(matrix, members, 1, axis=1)
     return matrix
 

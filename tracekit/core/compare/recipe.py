@@ -40,11 +40,11 @@ def subtract_statistics(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFr
     tables = {name: _subtract_tables(name, a[name], b[name]) for name in TABLES if name in a and name in b}
     if not tables:
         raise MissingTableError(
-            "the outputs of the two jobs have neither the table rank_stats nor all_stats in common",
+            "the outputs of the two jobs have neither the table rank_stats nor the table all_stats in common",
             hint="compare outputs of the same recipe",
         )
     if FILES in a and FILES in b:
-        tables[FILES] = _list_file_names(a[FILES], b[FILES])
+        tables[FILES] = _build_files_table(a[FILES], b[FILES])
     return tables
 
 
@@ -72,7 +72,7 @@ def _subtract_tables(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFra
     )
 
 
-def _list_file_names(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+def _build_files_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the names of the captures of both jobs, one row per rank."""
     names = [f.to_series(0).cast(pl.String).alias(f"File{i}") for i, f in enumerate((a, b), start=1)]
     return pl.concat([n.to_frame() for n in names], how="horizontal")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core import idle
-from tracekit.core.compare.names import normalize_categorical_expr, normalize_names_expr
+from tracekit.core.compare.names import normalize_categorical_names_expr, normalize_names_expr
 from tracekit.core.rollup import groups
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Source:
 
     def normalized_name_expr(self, column: str, rules: str) -> pl.Expr:
         """Return an expression for the normalized names in a Categorical column."""
-        return normalize_categorical_expr(pl.col(column), "exact" if self.exact_names else rules)
+        return normalize_categorical_names_expr(pl.col(column), "exact" if self.exact_names else rules)
 
 
 SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -219,7 +219,7 @@ def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mappi
     """
     iterations = source.iterations
     facts = {name: info[name] for name in CAPTURE_FACTS if name in info}
-    gpus = [f"{count} × {name}" for name, count in _list_used_gpus(source)]
+    gpus = [f"{count} × {name}" for name, count in _count_used_gpus_by_name(source)]
     recorded = [what for what, tables in RECORDED.items() if any(counts[table] for table in tables)]
     facts |= {"gpus": ", ".join(gpus)} if gpus else {}
     facts |= {"names": "as recorded"} if source.exact_names else {}
@@ -227,8 +227,8 @@ def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mappi
     return facts | {"recorded": ", ".join(recorded)}
 
 
-def _list_used_gpus(source: Source) -> list[tuple[str, int]]:
-    """Return the names of the GPUs with activities, sorted, and the number of these GPUs with each name."""
+def _count_used_gpus_by_name(source: Source) -> list[tuple[str, int]]:
+    """Return each distinct name of the GPUs with activities, sorted, with the number of these GPUs that have it."""
     used = source.rollup.used_devices
     devices = source.frames("devices").filter(pl.col("device_id").is_in(used.implode()))
     names = devices.select(pl.col("name").cast(pl.String).fill_null("unknown GPU"))

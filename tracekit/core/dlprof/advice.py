@@ -200,7 +200,7 @@ def _compute_exposed_loading_time(loading: pl.DataFrame, model: ModelSummary) ->
     gpu_times = activities.filter(active).select("start_ns", "end_ns")
     both = intervals.intersect_unions(loading, gpu_times, by=[]) if gpu_times.height else gpu_times
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
-    return int(intervals.compute_union_duration(loading, by=[]).item() or 0) - shared
+    return int(intervals.compute_union_durations(loading, by=[]).item() or 0) - shared
 
 
 def _detect_unsteady_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:

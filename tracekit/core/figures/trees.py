@@ -124,7 +124,7 @@ def _build_range_tree(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:
     """
     numbers = rows.select(parent_id="range_id", up=pl.int_range(pl.len(), dtype=pl.Int64))
     parents = rows.join(numbers, on="parent_id", how="left", maintain_order="left")["up"]
-    tree, nodes = Tree.create_root(), pl.zeros(rows.height, pl.Int64, eager=True)
+    tree, nodes = Tree.create_with_root(), pl.zeros(rows.height, pl.Int64, eager=True)
     levels = rows.select("depth", row=pl.int_range(pl.len())).partition_by("depth", as_dict=True, include_key=False)
     for depth in sorted(levels):
         level = levels[depth]["row"]

@@ -15,7 +15,7 @@ All functions except ``latest_end_before_expr`` work on eager frames, because th
 from tracekit.core.intervals.axis import Axis, map_in_threads, search_sorted
 from tracekit.core.intervals.nesting import NestingIndex
 from tracekit.core.intervals.unions import (
-    compute_union_duration,
+    compute_union_durations,
     find_gaps,
     intersect_unions,
     latest_end_before_expr,
@@ -25,7 +25,7 @@ from tracekit.core.intervals.unions import (
 __all__ = [
     "Axis",
     "NestingIndex",
-    "compute_union_duration",
+    "compute_union_durations",
     "find_gaps",
     "intersect_unions",
     "latest_end_before_expr",

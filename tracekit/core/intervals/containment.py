@@ -242,12 +242,12 @@ def _find_parents_of_equal_intervals(ordered: pl.DataFrame) -> pl.DataFrame:
     return ordered.select("row", parent.alias("parent")).drop_nulls()
 
 
-def find_latest_enclosing(
+def add_enclosing_range_id(
     points: pl.LazyFrame, ranges: pl.LazyFrame, *, time_column: str, by: Sequence[str]
 ) -> pl.LazyFrame:
     """Add the id of the range that encloses each point and started last.
 
-    If several of the enclosing ranges started last, the one with the largest id is used. Both frames are collected.
+    Of several enclosing ranges that started last, the one with the largest id is used. Both frames are collected.
 
     Args:
         points: Columns ``by`` and ``time_column``, and any further columns.

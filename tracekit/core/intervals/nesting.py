@@ -290,11 +290,11 @@ def _find_non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
     smaller by one.
     """
 
-    def is_not_contained(rows: pl.DataFrame) -> pl.Series:
+    def compute_not_contained_mask(rows: pl.DataFrame) -> pl.Series:
         outer = frame.select(pl.col("track", "end", "depth").gather(rows["parent"]))
         inside = (
             (outer["track"] == rows["track"]) & (outer["end"] >= rows["end"]) & (outer["depth"] == rows["depth"] - 1)
         )
         return (rows["depth"] > 0) & ~inside.fill_null(False)  # noqa: FBT003
 
-    return frame["track"].filter(map_in_threads(is_not_contained, frame)).unique()
+    return frame["track"].filter(map_in_threads(compute_not_contained_mask, frame)).unique()

@@ -34,7 +34,7 @@ def merge_intervals(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFra
     return axis.convert_to_intervals(merged)
 
 
-def compute_union_duration(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+def compute_union_durations(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Return the duration of the union of intervals with equal values in ``by``: ``by`` and ``duration_ns``."""
     duration = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("duration_ns")
     merged = merge_intervals(intervals, by=by)

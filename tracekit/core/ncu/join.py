@@ -177,7 +177,7 @@ def _match_kernels_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.Da
     for location, results in launches.partition_by("location", as_dict=True, maintain_order=True).items():
         kernels = kernels_by_location.get(location, rows.clear())
         by_range = _pair_by_occurrence(kernels, results.filter("ranged"), ["shape", "path"], RANGE)
-        start = _find_matching_sequence(kernels, results)
+        start = _find_start_of_matching_sequence(kernels, results)
         by_row = _create_empty_pairs() if start is None else _pair_by_row(kernels.slice(start, results.height), results)
         if start is not None and by_row.filter(pl.col("ncu_match") == RANGE).height >= by_range.height:
             pairs.append(by_row)
@@ -206,14 +206,14 @@ def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list
     return pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(match).alias("ncu_match"))
 
 
-def _find_matching_sequence(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
-    """Return the row of the first kernel of a sequence with the same shapes as all launches, in the same order.
+def _find_start_of_matching_sequence(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
+    """Return the row of the first kernel in a sequence of kernels that has the shapes of all launches in order.
 
     If there are several such sequences, the range paths of a sample of the launches are compared, and the sequence with
     the most equal paths is chosen. The result is None if there is no such sequence.
     """
     shapes, result_shapes = (_convert_to_integer_codes(frame["shape"]) for frame in (kernels, results))
-    starts = _find_sequence(shapes, result_shapes)
+    starts = _find_sequence_positions(shapes, result_shapes)
     if not len(starts):
         return None
     paths, result_paths = _convert_to_integer_codes(kernels["path"]), _convert_to_integer_codes(results["path"])
@@ -232,10 +232,10 @@ def _convert_to_integer_codes(column: pl.Series) -> Codes:
     return codes
 
 
-def _find_sequence(codes: Codes, sequence: Codes) -> Codes:
+def _find_sequence_positions(codes: Codes, sequence: Codes) -> Codes:
     """Return the positions at which a sequence occurs in an array.
 
-    The sequence is searched by a rolling hash modulo 2**64, so a different sequence with an equal hash may be found.
+    The search compares rolling hashes modulo 2**64, so it may also find a different sequence with an equal hash.
     """
     count = len(sequence)
     if not 0 < count <= len(codes):

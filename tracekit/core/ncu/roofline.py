@@ -236,7 +236,7 @@ class _MetricColumns:
         return pl.col(name) if name in self._names else pl.lit(None, pl.Float64)
 
     def count_expr(self, name: str, cycles: pl.Expr | None = None) -> pl.Expr:
-        """Return an expression for a counter: its recorded sum, or its rate per second or cycle times the duration."""
+        """Return an expression for a counter: its recorded sum, or its rate times the duration in seconds or cycles."""
         by_time = [self[f"{name}.sum"], self[f"{name}.sum.per_second"] * pl.col("time_ns") / _NS]
         by_cycle = [] if cycles is None else [self[f"{name}.sum.per_cycle_elapsed"] * cycles]
         return pl.coalesce(*by_time, *by_cycle)

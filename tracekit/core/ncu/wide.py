@@ -25,7 +25,7 @@ def add_metric_columns(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.Data
         metric, the most precise one is used.
 
     Raises:
-        TracekitError: The table would have too many empty cells, because most launches have only few of the metrics.
+        TracekitError: The table would have too many empty cells, because most launches have only a few of the metrics.
     """
     rows, best = launches.collect(), select_most_precise_values(metrics)
     kinds = best.group_by("column", maintain_order=True).agg(pl.col("value").is_not_null().any())
@@ -36,13 +36,13 @@ def add_metric_columns(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.Data
     return rows.select(*launches.collect_schema().names(), *kinds["column"])
 
 
-def _check_table_size(launches: int, columns: int, values: int) -> None:
+def _check_table_size(launch_count: int, column_count: int, value_count: int) -> None:
     """Raise an error if a wide table would be too large because most of its cells are empty."""
-    if launches * columns > FREE_CELLS + CELLS_PER_VALUE * values:
-        cells = launches * columns
-        sizes = f"{launches:,} launches with {columns:,} metrics need {cells:,} cells for {values:,} values"
+    cell_count = launch_count * column_count
+    if cell_count > FREE_CELLS + CELLS_PER_VALUE * value_count:
+        need = f"{launch_count:,} launches with {column_count:,} metrics need {cell_count:,} cells"
         raise TracekitError(
-            f"the table with one column per metric is too large: {sizes}",
+            f"the table with one column per metric is too large: {need} for {value_count:,} values",
             hint="read the table ncu_metrics, which has one row per value",
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.core.correlate import CALL, find_first_rows
+from tracekit.core.correlate import CALL, find_first_row_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +122,11 @@ def _read_activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> 
     numbers = pl.lit(kind, KINDS).alias("kind"), pl.int_range(pl.len()).alias("activity")
     columns = [*CALL, *numbers, *_OF_ACTIVITIES, name.alias("kernel_name")]
     activities = _read_activities(frames, kind).select(columns).collect()
-    return activities.drop(CALL).with_columns(call=find_first_rows(keys, activities.select(CALL))).drop_nulls("call")
+    return (
+        activities.drop(CALL)
+        .with_columns(call=find_first_row_numbers(keys, activities.select(CALL)))
+        .drop_nulls("call")
+    )
 
 
 def _read_activities(frames: Frames, kind: str) -> pl.LazyFrame:

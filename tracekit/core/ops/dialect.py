@@ -24,7 +24,7 @@ import polars as pl
 
 from tracekit.core import trees
 from tracekit.core.correlate import THREAD, Ranges
-from tracekit.core.forests import compute_depths, has_flagged_ancestor
+from tracekit.core.forests import compute_depths, mark_flagged_rows_and_descendants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -213,7 +213,7 @@ def build_op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.
     step = pl.col("text").cast(pl.String).str.extract(_NUMBERED)
     labels = names.to_frame("text").join(distinct.with_columns(step=step), on="text", how="left", maintain_order="left")
     inner = parent.is_not_null() & ~labels["step"].str.contains(_STEP).fill_null(False)  # noqa: FBT003
-    is_layer = has_flagged_ancestor(parent, labels["step"].is_null() | inner)
+    is_layer = mark_flagged_rows_and_descendants(parent, labels["step"].is_null() | inner)
     counts = labels.filter(~is_layer).group_by("step").agg(several=pl.col("text").n_unique() > 1)
     labels = labels.join(counts, on="step", how="left", maintain_order="left")
     is_step = pl.col("several").fill_null(value=False) & ~is_layer

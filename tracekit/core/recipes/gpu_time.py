@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.idle import ACTIVITIES
-from tracekit.core.intervals import compute_union_duration, intersect_unions
+from tracekit.core.intervals import compute_union_durations, intersect_unions
 from tracekit.core.recipes.recipe import RANK, Output, RankRequest, Tables, Value, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr
 
@@ -56,7 +56,7 @@ def _compute_gpu_time_parts(rows: pl.DataFrame) -> pl.DataFrame:
         kernel_count=pl.col("is_kernel").sum().cast(pl.Int64), kernel_time_ns=duration.filter("is_kernel").sum()
     )
     for name, intervals in unions.items():
-        union = compute_union_duration(intervals.select(_DEVICE, *_TIMES), by=[_DEVICE]).rename({"duration_ns": name})
+        union = compute_union_durations(intervals.select(_DEVICE, *_TIMES), by=[_DEVICE]).rename({"duration_ns": name})
         times = times.join(union, on=_DEVICE, how="left")
     times = times.with_columns(
         pl.col(*unions).fill_null(0).cast(pl.Int64),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.intervals import compute_union_duration
+from tracekit.core.intervals import compute_union_durations
 from tracekit.core.reports.names import format_hexadecimal_expr
 from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
 from tracekit.core.reports.report import Request, has_rows, report
@@ -47,7 +47,7 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
         .group_by(_QUEUE)
         .agg(*statistics_exprs("duration_ns"), pl.len().alias("count"), pl.col("engine_type", "queue_name").first())
     )
-    busy = compute_union_duration(packets, by=_QUEUE)
+    busy = compute_union_durations(packets, by=_QUEUE)
     groups = groups.join(busy, on=_QUEUE, how="left").join(spans, on="process_id", how="left")
     span = pl.when(pl.col("span") > 0).then(pl.col("span").cast(pl.Float64))
     groups = groups.with_columns(share=quotient_expr(pl.col("duration_ns").fill_null(0) * 100.0, span))

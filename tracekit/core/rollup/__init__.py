@@ -127,7 +127,7 @@ class Rollup:
     @property
     def memory(self) -> pl.DataFrame:
         """The memory copies and sets of the op instances in aggregated iterations, with the columns of ``kernels``."""
-        rows = self._find_rows_of_kinds("memset", "memcpy")
+        rows = self._find_row_numbers_of_kinds("memset", "memcpy")
         return _add_durations(self._gather_calls(rows, CALL_COLUMNS))
 
     def select_instances(self, *columns: str) -> pl.DataFrame:
@@ -162,7 +162,7 @@ class Rollup:
         Returns:
             These columns, ``iteration``, ``kernel_gpu`` and ``kernel_api``, for the same rows as ``kernels``.
         """
-        rows = self._gather_calls(self._find_rows_of_kinds("kernel"), dict.fromkeys((*columns, *_TIMES)))
+        rows = self._gather_calls(self._find_row_numbers_of_kinds("kernel"), dict.fromkeys((*columns, *_TIMES)))
         added = [c for c in _TIMES if c not in columns]
         return _add_durations(rows).drop(added)
 
@@ -171,7 +171,7 @@ class Rollup:
         calls = self.measures.select_calls(*dict.fromkeys((*columns, "instance")), rows=rows)
         return calls.with_columns(iteration=self.iteration.gather(calls["instance"])).select(*columns, "iteration")
 
-    def _find_rows_of_kinds(self, *kinds: str) -> pl.Series:
+    def _find_row_numbers_of_kinds(self, *kinds: str) -> pl.Series:
         """Return the row numbers in ``Measures.calls`` of the activities of the given kinds in aggregated iterations.
 
         The order is that of ``calls``.

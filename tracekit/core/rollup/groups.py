@@ -123,7 +123,7 @@ def group_ops(ops: Ops, style: Style, key_op_name: str) -> tuple[Tree, pl.DataFr
         The tree of groups, and one row per op: ``node`` (of its group) and ``direction`` (a number, 0 for no
         direction).
     """
-    rows, tree = ops.ops, Tree.create_root()
+    rows, tree = ops.ops, Tree.create_with_root()
     name = rows["op_name"].cast(pl.String)
     if style == "dlprof":
         tree, node = tree.add_names(pl.zeros(rows.height, pl.Int64, eager=True), name)
