@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tracekit.core.forests import compute_depths, concat_ancestor_strings
+from tracekit.core.forests import compute_depths, concat_strings_from_root
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.containment import (
     add_enclosing_range_id,
@@ -89,7 +89,7 @@ def test_depths_and_paths(rows: list[Interval]) -> None:
     ways = [climb(parent.to_list(), i) for i in range(len(rows))]
     texts = pl.Series([f":{i}" for i in range(len(rows))], dtype=pl.String)
     assert compute_depths(parent).to_list() == [None if w is None else len(w) for w in ways]
-    assert concat_ancestor_strings(parent, texts).to_list() == [
+    assert concat_strings_from_root(parent, texts).to_list() == [
         None if w is None else "".join(f":{i}" for i in w[::-1]) for w in ways
     ]
 

@@ -34,7 +34,7 @@ def test_values_of_ancestors(parents: list[int | None], data: st.DataObject) -> 
     assert forests.compute_depths(parent).to_list() == [None if w is None else len(w) for w in ways]
     sums = forests.sum_over_ancestors(parent, pl.Series(numbers, dtype=pl.Int64))
     assert sums.to_list() == [None if w is None else sum(numbers[i] for i in w) for w in ways]
-    strings = forests.concat_ancestor_strings(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
+    strings = forests.concat_strings_from_root(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
     assert strings.to_list() == [None if w is None else "".join(f":{numbers[i]}" for i in w[::-1]) for w in ways]
     flagged = forests.mark_flagged_rows_and_descendants(parent, pl.Series(flags, dtype=pl.Boolean))
     assert flagged.to_list() == [None if w is None else any(flags[i] for i in w) for w in ways]
@@ -61,7 +61,7 @@ def test_numbers_of_ancestors_in_blocks(parents: list[int | None], data: st.Data
 def test_nearest_matching_ancestor(parents: list[int | None], data: st.DataObject) -> None:
     size = len(parents)
     matches = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    nearest = forests.find_nearest_ancestors(pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean))
+    nearest = forests.find_nearest_matches(pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean))
     for row, found in enumerate(nearest):
         steps, here = 0, row
         while here is not None and not matches[here] and steps <= size:
@@ -72,7 +72,7 @@ def test_nearest_matching_ancestor(parents: list[int | None], data: st.DataObjec
 def test_a_string_that_is_missing_makes_the_strings_below_it_missing() -> None:
     parent = pl.Series([None, 0, 1, 2], dtype=pl.Int64)
     strings = pl.Series(["a", None, "b", "c"], dtype=pl.String)
-    assert forests.concat_ancestor_strings(parent, strings).to_list() == ["a", None, None, None]
+    assert forests.concat_strings_from_root(parent, strings).to_list() == ["a", None, None, None]
 
 
 def test_a_chain_of_many_rows() -> None:

@@ -343,7 +343,7 @@ class Ranges:
 
         Only the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch are considered.
         """
-        nearest = forests.find_nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
+        nearest = forests.find_nearest_matches(self.parent, self.depth <= MAX_PATH_LEVELS)
         row = nearest.gather(launches["range_row"])
         levels = launches.with_columns(row=row, level=self.depth.gather(row))
         if not self.nesting.has_crossings:

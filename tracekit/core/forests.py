@@ -82,7 +82,7 @@ def sum_over_ancestors(parent: pl.Series, values: pl.Series) -> pl.Series:
     return combine_with_ancestors(parent, values, lambda upper, lower: upper + lower)
 
 
-def concat_ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
+def concat_strings_from_root(parent: pl.Series, strings: pl.Series) -> pl.Series:
     """Concatenate the strings of the ancestors of each row, from the root downwards, and the string of the row itself.
 
     Returns:
@@ -108,7 +108,7 @@ def find_roots(parent: pl.Series) -> pl.Series:
     return combine_with_ancestors(parent, pl.int_range(len(parent), eager=True), lambda upper, _: upper)
 
 
-def find_nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
+def find_nearest_matches(parent: pl.Series, matches: pl.Series) -> pl.Series:
     """Return the nearest matching row of each row of a forest: the row itself, or its nearest matching ancestor.
 
     Args:

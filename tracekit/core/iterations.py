@@ -173,9 +173,9 @@ def _divide_into_contiguous_iterations(ops: Ops, key_op_row: int | None, mode: M
         keys = ops.instances.filter(pl.col("op") == key_op_row)
         at_end = _find_key_op_position(ops) == "end"
         bounds = (
-            _find_bounds_ending_with_keys(keys, last)
+            _compute_bounds_from_key_op_ends(keys, last)
             if at_end
-            else _find_bounds_starting_with_keys(keys, ops.instances, last)
+            else _compute_bounds_from_key_op_starts(keys, ops.instances, last)
         )
     frame = pl.DataFrame({"start_ns": bounds[:-1], "end_ns": bounds[1:]}, schema=dict.fromkeys(_TIMES, pl.Int64))
     return frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("iteration"), *_TIMES)
@@ -247,12 +247,12 @@ def _find_longest_repeated_op_row(ops: Ops, rows: pl.DataFrame) -> int | None:
     return int(candidates["row"][0]) if candidates.height else None
 
 
-def _find_bounds_ending_with_keys(keys: pl.DataFrame, last: int) -> list[int]:
+def _compute_bounds_from_key_op_ends(keys: pl.DataFrame, last_end_ns: int) -> list[int]:
     """Return the bounds of iterations that end with a key op, in ns.
 
-    The bounds are 0, the ends of the key ops, and the end of the capture if it is later than the last key op. If all
-    processes have the same number of key ops, the n-th key ops of all processes give one bound, at which the last of
-    them ends. If one process has more key ops than the others, see ``_find_latest_key_op_ends``.
+    The bounds are 0, the ends of the key ops, and the end of the last op if it is later than these. If all processes
+    have the same number of key ops, the n-th key ops of all processes give one bound, at which the last of them ends.
+    If one process has more key ops than the others, see ``_find_latest_key_op_ends``.
     """
     counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
@@ -263,14 +263,14 @@ def _find_bounds_ending_with_keys(keys: pl.DataFrame, last: int) -> list[int]:
     else:
         cuts = keys["end_ns"]
     bounds = [0, *(c for c in cuts.unique().sort().to_list() if c >= 0)]
-    return [*bounds, last] if last > bounds[-1] or len(bounds) == 1 else bounds
+    return [*bounds, last_end_ns] if last_end_ns > bounds[-1] or len(bounds) == 1 else bounds
 
 
-def _find_bounds_starting_with_keys(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
+def _compute_bounds_from_key_op_starts(keys: pl.DataFrame, instances: pl.DataFrame, last_end_ns: int) -> list[int]:
     """Return the bounds of iterations that start with a key op, in ns.
 
-    The bounds are the start of the first op, the starts of all key ops except the first one, and the end of the
-    capture. If all processes have the same number of key ops, the n-th key ops of all processes give one bound, at
+    The bounds are the start of the first op, the starts of all key ops except the first one, and the end of the last
+    op. If all processes have the same number of key ops, the n-th key ops of all processes give one bound, at
     which the first of them starts.
     """
     counts = keys.group_by("process_id").len()["len"]
@@ -278,8 +278,8 @@ def _find_bounds_starting_with_keys(keys: pl.DataFrame, instances: pl.DataFrame,
     starts = _assign_key_op_numbers(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
     first_start = instances["start_ns"].min()
     first = first_start if isinstance(first_start, int) else 0
-    cuts = [c for c in starts["start_ns"].unique().sort().to_list()[1:] if first < c < last]
-    return [first, *cuts, last]
+    cuts = [c for c in starts["start_ns"].unique().sort().to_list()[1:] if first < c < last_end_ns]
+    return [first, *cuts, last_end_ns]
 
 
 def _assign_key_op_numbers(keys: pl.DataFrame, column: str) -> pl.DataFrame:

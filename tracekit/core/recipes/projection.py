@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.forests import compute_depths, concat_ancestor_strings
+from tracekit.core.forests import compute_depths, concat_strings_from_root
 from tracekit.core.intervals.containment import find_shortest_containers
 from tracekit.core.reports.nvtx import (
     CHILDREN,
@@ -195,7 +195,7 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.sort(order, descending=[c in ("gpu_end_ns", "end_ns") for c in order]).with_row_index("number")
     parent = _find_shortest_containing_projections(rows)
     numbers = rows.select(":" + pl.col("number").cast(pl.String)).to_series()
-    stack = concat_ancestor_strings(parent, numbers).str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
+    stack = concat_strings_from_root(parent, numbers).str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
     number = pl.col("number").cast(pl.Int64)
     tree = rows.drop("row", "range_id").with_columns(
         parent.alias("parent"),

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.categorical import string_ranks_expr
-from tracekit.core.forests import compute_depths, concat_ancestor_strings
+from tracekit.core.forests import compute_depths, concat_strings_from_root
 from tracekit.core.intervals.containment import (
     compute_axis_positions,
     compute_slice_minima,
@@ -212,7 +212,7 @@ def add_range_stacks(tree: pl.DataFrame) -> pl.DataFrame:
     has_level = pl.col("level").is_not_null()
     return tree.with_columns(
         pl.when(has_level).then(parent_id).alias("parent_id"),
-        concat_ancestor_strings(tree["parent"], range_ids).alias("stack"),
+        concat_strings_from_root(tree["parent"], range_ids).alias("stack"),
     )
 
 
