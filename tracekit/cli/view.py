@@ -30,7 +30,9 @@ They return freed memory sooner to the system: polars after 0.5 s instead of 10 
 )
 @click.option("--no-browser", is_flag=True, help="Print the URL without opening a browser.")
 @click.option(
-    "--token", is_flag=True, help="Require a token in the URL even on 127.0.0.1, for machines with several users."
+    "--token",
+    is_flag=True,
+    help="Require a token in the URL even on a loopback address, for machines with several users.",
 )
 @from_option
 def view_command(
@@ -40,8 +42,9 @@ def view_command(
 
     If CAPTURE is a folder, all captures in it are shown. Captures of the ranks of a job are also shown side by side.
 
-    The viewer needs no network connection. Press Ctrl-C to stop it. With an address other than 127.0.0.1, the URL
-    contains a token, and the server rejects requests without this token.
+    The viewer needs no network connection. Press Ctrl-C to stop it. If the viewer listens on an
+    address that other machines can reach, the URL contains a token, and the server rejects requests without this
+    token.
     """
     os.environ.update(ALLOCATORS | os.environ)
     from tracekit.view import open_viewer
