@@ -42,7 +42,7 @@ from tracekit.plan import (
 )
 from tracekit.plan.base import _convert_to_string_series, compact_if_all_null
 from tracekit.readers.nsys.capture import NsysCapture
-from tracekit.trace import trace_view
+from tracekit.trace import get_trace_view
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "train_amp.sqlite"
 
@@ -499,7 +499,7 @@ def test_working_data_is_freed_and_columns_are_kept() -> None:
         paths = correlated.table("kernels", ["range_path"])
         (stage,) = trace._plan.source.stages.values()
         assert "_correlation" in vars(stage)
-        trace_view(correlated).free_working_data()
+        get_trace_view(correlated).free_working_data()
         assert "_correlation" not in vars(stage)
         assert correlated.table("kernels", ["range_path"]) == paths
         assert "_correlation" not in vars(stage)

@@ -202,5 +202,5 @@ def test_a_capture_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     reader = tk.Reader("odd", "Opens an object that is no capture", (".odd",), lambda _: True, lambda _: object())  # type: ignore[arg-type,return-value]
     monkeypatch.setattr(registry, "reader", lambda _: reader)
-    with pytest.raises(errors.SchemaError, match="reader 'odd' returned object, which is neither a mapping"):
+    with pytest.raises(errors.SchemaError, match="the reader 'odd' returned object, which is neither a mapping"):
         tk.load(ROOT / "fixtures" / "graph_node.sqlite", "odd")

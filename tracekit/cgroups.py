@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 PROCESS_FOLDER = Path("/proc/self")
 """The folder in which Linux lists the control groups and mounts of this process."""
 _UNLIMITED_BYTES = 1 << 62
-"""Limit from which a group is unlimited. Version 1 reports the largest multiple of the page size."""
+"""Limit from which a group counts as unlimited. Version 1 reports the largest multiple of the page size."""
 _ESCAPED_BYTE = re.compile(r"\\([0-7]{3})")
 _MOUNT_ROOT, _MOUNT_POINT, _MIN_MOUNT_FIELDS = 3, 4, 5
-"""Positions of fields in a line of mountinfo before the separator, and their smallest number."""
+"""Positions of fields in a line of mountinfo, and the minimum number of fields before the separator."""
 
 
 class _GroupFiles(NamedTuple):
@@ -74,7 +74,7 @@ class MemoryGroup(NamedTuple):
 
 @functools.cache
 def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGroup, ...]:
-    """Return the control groups with a memory limit that contain a process: its own group and the groups above.
+    """Return which control groups of a process, its own group and the groups above it, have a memory limit.
 
     The result is cached, because a process rarely moves to another group. The values of the limits are not cached.
 

@@ -112,7 +112,7 @@ def _describe_unrecognized_folder(source: Source) -> tuple[str, str]:
     if not files:
         return (
             "this is a folder whose content no reader recognizes",
-            f"pass a single file, or a folder of tables ({_list_readable_formats()})",
+            f"pass a single file, or a folder of tables ({_join_readable_formats()})",
         )
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(Counter(files.values()).items()))
     captures = f"{len(files)} captures" if len(files) > 1 else "one capture"
@@ -136,7 +136,7 @@ def _describe_unrecognized_file(source: Source) -> tuple[str, str]:
         return _describe_qdstrm_stream(source, stream)
     return (
         UNKNOWN,
-        f"pass a file in one of these formats, or choose its format with format= or --from: {_list_readable_formats()}",
+        f"pass a file in one of these formats, or choose its format with format= or --from: {_join_readable_formats()}",
     )
 
 
@@ -165,7 +165,7 @@ def _describe_qdstrm_stream(source: Source, version_match: re.Match[bytes] | Non
     )
 
 
-def _list_readable_formats() -> str:
+def _join_readable_formats() -> str:
     return ", ".join(registry.readers())
 
 

@@ -1,4 +1,4 @@
-"""Create an HTML page, without scripts and external resources, that shows the differences between two captures."""
+"""Create an HTML page, without scripts or external resources, that shows the differences between two captures."""
 
 from __future__ import annotations
 

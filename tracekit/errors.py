@@ -8,7 +8,7 @@
      ├─ CorruptTraceError (ValueError)       the file violates its own format; has .path .table .row
      ├─ SchemaError (TypeError)              a table or column does not exist, or is not as declared
      ├─ MissingTableError (LookupError)      the operation needs data that the capture does not contain
-     └─ ExportError                          the target exists, cannot be written, or cannot represent the trace
+     └─ ExportError                          target exists or cannot be written, or its format cannot hold the trace
     TracekitWarning (UserWarning)            rows skipped, plug-in skipped, newer schema version
 
 A message has the form ``PATH: what is wrong``, followed by a second line ``Hint: what to do`` if there is a remedy.
@@ -95,7 +95,7 @@ class MissingTableError(TracekitError, LookupError):
 
 
 class ExportError(TracekitError):
-    """The target of an export exists, cannot be written, or cannot represent the trace."""
+    """The target of an export exists or cannot be written, or its format cannot hold the trace."""
 
 
 class TracekitWarning(UserWarning):

@@ -67,7 +67,7 @@ def write_table(
     """Write one table of a trace to a file atomically.
 
     Raises:
-        UnknownFormatError: The exporter cannot write a single table.
+        UnknownFormatError: The format of the exporter is not one of those that can store a single table.
         ExportError: The output exists or cannot be written.
     """
     if exporter.write_table is None:

@@ -63,7 +63,10 @@ class cleaning_up:  # noqa: N801 - used like a function
 
 
 class completing:  # noqa: N801 - used like a function
-    """Context manager in which a complete output is moved to its target. Signals are ignored unless the move fails."""
+    """Context manager in which a complete output is moved to its target.
+
+    Signals are ignored during the move. They are still ignored afterwards, unless the move fails.
+    """
 
     def __enter__(self) -> None:
         global _complete

@@ -107,7 +107,7 @@ def make_malloc_return_large_blocks() -> None:
 
 
 def release_free_memory() -> None:
-    """Return memory to the system that was freed, but that the allocators of Arrow and glibc still hold."""
+    """Return to the system the freed memory that the allocators of Arrow and glibc still hold."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()

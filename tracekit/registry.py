@@ -90,7 +90,7 @@ def exporter(name: str) -> Exporter:
 
 
 def formats() -> dict[str, tuple[bool, bool]]:
-    """Return whether tracekit can read and whether it can write each format, as a pair by format name.
+    """Return for each format, by name, a pair of two flags: whether tracekit can read it, and whether it can write it.
 
     Examples:
         >>> import tracekit as tk
@@ -115,7 +115,7 @@ def find_exporter_for(path: str | os.PathLike[str]) -> Exporter:
 
 
 def _find_exporter_by_suffix(path: str | os.PathLike[str]) -> Exporter | None:
-    """Return the exporter with the longest suffix with which a path ends, or None if no suffix matches."""
+    """Return the exporter for the suffix of a path, the longest one if several match. Return None if none matches."""
     name = os.fspath(path)
     matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
     return max(matches, key=lambda m: m[0])[1] if matches else None

@@ -49,7 +49,7 @@ def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.Pa
 
 
 def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the sorted URLs of the files in a folder or of the files that match a pattern, or the URL of a file.
+    """Return the sorted URLs of the files that a URL refers to: a file, the files in a folder, or matches of a pattern.
 
     Args:
         url: URL of a file, of a folder, or of a pattern such as ``*.gz``.

@@ -139,14 +139,14 @@ def sort_rows(*keys: Array) -> SortedRows:
         return SortedRows(order.astype(choose_row_number_type(rows)), [key[order] for key in keys])
     bounds = _choose_bucket_bounds(keys[0])
 
-    def select_bucket(block: slice) -> Array:
+    def compute_buckets(block: slice) -> Array:
         return np.searchsorted(bounds, keys[0][block], side="right").astype(np.uint16)
 
     sizes = np.zeros(len(bounds) + 1, np.int64)
     for block in iterate_row_blocks(rows):
-        sizes += np.bincount(select_bucket(block), minlength=len(sizes))
+        sizes += np.bincount(compute_buckets(block), minlength=len(sizes))
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    order, *ordered = _distribute_to_groups(select_bucket, rows, starts, keys)
+    order, *ordered = _distribute_to_groups(compute_buckets, rows, starts, keys)
     released = 0
     for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         within = compute_stable_order(*(key[start:stop] for key in ordered))
@@ -182,7 +182,7 @@ def compute_stable_order(*keys: Array) -> Array:
 
 
 def _sort_ties(order: Array, keys: Sequence[Array]) -> Array:
-    """Return row numbers in ascending order of all keys, from their order by the first key."""
+    """Return row numbers in ascending order of all keys, given their order by the first key."""
     key = keys[0][order]
     is_tie = key[1:] == key[:-1]
     is_tied = np.append(is_tie, False) | np.append(False, is_tie)

@@ -55,7 +55,7 @@ class Source:
         """Open the file, and check that it has not changed since its first bytes were read.
 
         Raises:
-            TracekitError: The path is not a regular file, cannot be read, or the file has changed.
+            TracekitError: The path is not a regular file or cannot be read, or the file has changed.
             FileNotFoundError: The file does not exist.
         """
         return InputFile(self.path, self.state)

@@ -27,7 +27,7 @@ _MAX_X_ESCAPE, _MAX_U_ESCAPE = 1 << 8, 1 << 16
 
 
 def to_printable(text: str, *, keep: str = "") -> str:
-    r"""Return text with escaped control characters, which cannot control a terminal: ESC becomes ``\x1b``.
+    r"""Return text whose control characters are escaped, so that it cannot control a terminal: ESC becomes ``\x1b``.
 
     Args:
         text: Any string.
@@ -58,12 +58,12 @@ def is_formula(cell: str) -> bool:
 
 
 def escape_formula(text: str) -> str:
-    """Return the text of a cell, after an apostrophe if a spreadsheet would interpret the text as a formula."""
+    """Return the text of a cell, preceded by an apostrophe if a spreadsheet would interpret the text as a formula."""
     return f"'{text}" if is_formula(text) else text
 
 
 def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a data frame with apostrophes before names and strings that a spreadsheet would interpret as formulas."""
+    """Return a frame with apostrophes before column names and strings that spreadsheets would interpret as formulas."""
     import polars as pl
 
     def escape_column_expr(name: str) -> pl.Expr:

@@ -410,8 +410,8 @@ class Trace:
         name, grid and block. The column ``ncu_match`` contains the kind of match.
 
         Args:
-            ncu: A trace with Nsight Compute results of single launches or of groups. It has to stay open while the
-                joined trace is used.
+            ncu: A trace with Nsight Compute results of single launches or of groups of launches. It has to stay open
+                while the joined trace is used.
             metrics: Names of the metrics to add. If None, all metrics are added.
 
         Returns:
@@ -529,7 +529,7 @@ class Trace:
         not in ``tables`` are empty for correlation as well.
 
         Args:
-            time: Select rows that overlap ``[a, b)`` in ns since the trace origin. An end that is None does not
+            time: Select rows that overlap ``[a, b)`` in ns since the trace origin. A bound that is None does not
                 restrict the selection. Nsight Compute results have no times and are always selected, with a warning
                 if the trace has no kernels.
             devices: Select GPU activities of these devices.
@@ -608,7 +608,7 @@ class Trace:
 
         Args:
             path: File to write, or folder for formats with one file per table.
-            format: Name of the format. If None, it is the format with the suffix of the path.
+            format: Name of the format. If None, the suffix of the path determines the format.
             tables: Names of the tables to write. A format with one file per table writes a single table as one file.
                 If None, all tables are written except the large tables that are declared as optional,
                 ``ncu_metric_instances`` and ``ncu_sources``.
@@ -781,7 +781,7 @@ def convert(
     Args:
         source: File to read.
         target: File or folder to write.
-        to: Name of the format to write. If None, it is the format with the suffix of the target.
+        to: Name of the format to write. If None, the suffix of the target determines the format.
         source_format: Name of the format to read. If None, it is detected from the content.
         overwrite: Whether to replace an existing output.
         format: Deprecated name of ``source_format``.
@@ -825,7 +825,7 @@ def read_launch_metadata(trace: Trace) -> Launch:
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 
-def trace_view(trace: Trace) -> TraceView:
+def get_trace_view(trace: Trace) -> TraceView:
     """Return the view through which exporters read a trace."""
     return trace._view  # noqa: SLF001 - the view is for exporters and functions of this package
 
@@ -837,7 +837,7 @@ def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
         trace: The trace.
         columns: Names of the columns to read, by table name. The value None selects all columns of a table.
     """
-    trace_view(trace).prefetch(columns)
+    get_trace_view(trace).prefetch(columns)
 
 
 def call_with_tables(

@@ -151,13 +151,13 @@ def test_a_clock_that_drifts_keeps_slices_nested(tmp_path: Path) -> None:
     write_capture(tmp_path / "rank0", nvtx_ranges=calls)
     from tracekit.exporters.chrome_trace import many
     from tracekit.interface import ManyTraces, Part
-    from tracekit.trace import trace_view
+    from tracekit.trace import get_trace_view
 
     with tk.load(tmp_path / "rank0") as trace:
 
         class Open:
             def __enter__(self) -> Any:
-                return trace_view(trace)
+                return get_trace_view(trace)
 
             def __exit__(self, *_: object) -> None:
                 pass

@@ -143,7 +143,8 @@ def test_an_unknown_start_is_an_error_unless_nothing_is_aligned(tmp_path: Path) 
     with pytest.raises(MissingTableError) as raised:
         ranks.recipe("cuda_gpu_kern_pace", name="k")
     assert str(raised.value).endswith(
-        "made_rank1: the UTC time of the trace origin is not recorded, so this rank cannot be aligned with the others\n"
+        "made_rank1: the UTC time of the trace origin is not recorded, so this rank cannot be aligned with the other "
+        "ranks\n"
         "Hint: pass align='no', or --no-align on the command line"
     )
     shown = ranks.recipe("cuda_gpu_time_util_map", align="no", bins=10)["analysis"]

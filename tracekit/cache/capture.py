@@ -74,7 +74,7 @@ class CachedCapture(Capture):
         self._digest: Future[str | None] | None = None
         self._folder: Path | None = None
         self._metadata = _StoredMetadata()
-        self._find_entry()
+        self._load_stored_metadata()
         if not self._metadata.is_stored:
             self._open_file()
 
@@ -157,8 +157,8 @@ class CachedCapture(Capture):
         yield
         self._has_warned |= errors.count_warnings() != before
 
-    def _find_entry(self) -> None:
-        """Find the entry of the file in the cache, and read its stored metadata.
+    def _load_stored_metadata(self) -> None:
+        """Load the stored metadata of the file from its entry in the cache, if there is an entry.
 
         If the digest of the file is unknown, a thread computes it. This method waits for the digest only if the cache
         has an entry for a file of the same size and format.

@@ -85,7 +85,10 @@ class CacheFolder:
         self._current = self._versions / compute_reader_version()
 
     def read_stored_digest(self, path: Path) -> str | None:
-        """Return the stored digest of a file. Return None if no digest is stored or the file has changed since then."""
+        """Return the stored digest of a file.
+
+        Return None if no digest is stored, or if the file has changed since its digest was stored.
+        """
         try:
             status = FileStatus.from_path(path)
             known = json.loads((self._build_digest_path(path)).read_text("utf-8"))
@@ -111,7 +114,7 @@ class CacheFolder:
         return None
 
     def may_have_entry(self, path: Path, format_name: str) -> bool:
-        """Return whether the cache has an entry for any file with the size of ``path`` and the same format."""
+        """Return whether the cache has an entry for any file of this format that has the size of the file ``path``."""
         with contextlib.suppress(OSError):
             size = path.stat().st_size
             return any(self._current.glob(f"{format_name}-{size}-*"))

@@ -119,9 +119,9 @@ Step: TypeAlias = SelectTables | SelectRows | Correlate | JoinNcu | RollUp | Joi
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Description of how a trace is computed: its recorded tables, and the operations that are applied to them.
+    """Description of how a trace is computed: its recorded tables, and the steps that are applied to them.
 
-    The order in which operations are added does not matter.
+    The order in which steps of different kinds are added does not matter.
 
     Attributes:
         source: The recorded tables.
@@ -159,7 +159,10 @@ class Plan:
 
     @property
     def window(self) -> tuple[int | None, int | None]:
-        """The time window ``[start, end)`` that all filters select, in ns. A bound that no filter sets is None."""
+        """The intersection ``[start, end)`` of the time windows of all filters, in ns.
+
+        A bound that no filter sets is None.
+        """
         times = [s.time for s in self.rows if s.time is not None]
         lows = [low for low, _ in times if low is not None]
         highs = [high for _, high in times if high is not None]
@@ -175,12 +178,12 @@ class Plan:
         return replace(self, rows=frozenset())
 
     def keep_only_domain_filters(self) -> Plan:
-        """Return a copy of this plan whose only row filters are those that select NVTX domains."""
+        """Return a copy of this plan in which row filters have only their conditions on NVTX domains."""
         rows = frozenset(Selection(domains=s.domains) for s in self.rows if s.domains is not None)
         return replace(self, rows=rows)
 
     def reopen(self) -> Plan:
-        """Return a copy of this plan that opens its files separately, when they are first used."""
+        """Return a copy of this plan that does not share open files with it. Its files are opened on first use."""
         ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopen())
         graph = self.graph and self.graph.reopen()
         return replace(self, source=self.source.reopen(), ncu=ncu, graph=graph)

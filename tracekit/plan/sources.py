@@ -128,7 +128,7 @@ class OpenedFile:
             return TablesCapture(opened, source.path)
         if not isinstance(opened, Capture):
             problem = f"returned {type(opened).__name__}, which is neither a mapping of tables nor a tracekit.Capture"
-            raise SchemaError(f"reader {reader.format!r} {problem}", path=source.path)
+            raise SchemaError(f"the reader {reader.format!r} {problem}", path=source.path)
         return opened
 
 

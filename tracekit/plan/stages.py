@@ -63,7 +63,7 @@ class Stage(Tables):
 
     @abstractmethod
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the names of the columns that must be read to compute added columns, by name of the table to read.
+        """Return which columns of which tables must be read to compute added columns: column names by table name.
 
         Args:
             name: Name of the table with the added columns.
@@ -86,7 +86,10 @@ class Stage(Tables):
         return len(self.read(name, [first]))
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of each table in ``names``. Tables that are not computed are counted together."""
+        """Return the number of rows of each table in ``names``, by table name.
+
+        The rows of tables that this stage does not compute are counted together.
+        """
         counts: dict[str, int] = {}
         for base, below in self._group_by_base([n for n in names if n not in self.computed]):
             counts |= base.counts(below)
@@ -175,7 +178,7 @@ class Correlated(Stage):
         return self._compute_uncorrelated_columns(name, columns)
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns that correlation reads to compute added columns of a table, by name of the read table."""
+        """Return which columns correlation reads to compute added columns of a table: column names by table name."""
         return list_columns_for_correlation(name, () if name == PROJECTIONS else tuple(columns))
 
     def release(self) -> None:
@@ -211,7 +214,7 @@ class Correlated(Stage):
 
 @functools.cache
 def list_columns_for_correlation(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-    """Return the columns that correlation reads to compute added columns of a table, by name of the read table.
+    """Return which columns correlation reads to compute added columns of a table: column names by table name.
 
     Args:
         name: Name of the table with the added columns.
@@ -366,7 +369,7 @@ class RolledUp(Stage):
         return table.select(self._select_added_columns(name, self.schema(name).names)).to_arrow()
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns that a roll-up reads, by table name. The requested columns do not matter."""
+        """Return the columns that a roll-up reads, by table name. They are the same for all added columns."""
         from tracekit.core.rollup import tables
 
         return tables.READ_COLUMNS

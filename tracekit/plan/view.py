@@ -142,7 +142,7 @@ class TraceView:
                 raise reports.create_unknown_report_error(name, REPORTS)
             return compute_dlprof_report(get_rollup(self.plan), name)
         return reports.compute_report(
-            _create_report_frames(self._tables),
+            _create_report_frames_function(self._tables),
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
@@ -152,8 +152,8 @@ class TraceView:
         )
 
     def _create_frames_function_unless_equal(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
-        """Return a function that returns tables of a plan as LazyFrames, or None for the plan of this trace itself."""
-        return None if plan == self.plan else _create_report_frames(get_tables(plan))
+        """Return a function that returns tables of a plan as LazyFrames. Return None if the trace has the same plan."""
+        return None if plan == self.plan else _create_report_frames_function(get_tables(plan))
 
     def analyze(self, rule: str) -> ReportTable:
         """Apply a rule of ``nsys analyze`` or of tracekit.
@@ -196,8 +196,8 @@ class TraceView:
         Args:
             name: ``dlprof`` for the database of DLProf 1.8.0, in which the rowid of a row is its row number, counted
                 from 1. ``graph`` for the graph of ops, with the statistics of each op.
-            in_background: Whether tables that take long may still be computed in another thread when the method
-                returns. Accessing a table that is not complete waits for it.
+            in_background: Whether the method may return while another thread still computes tables that take long.
+                Accessing such a table waits until it is complete.
 
         Raises:
             UnknownFormatError: The model does not exist.
@@ -243,7 +243,7 @@ class TraceView:
         return schema.names if columns is None else [schema[c].name for c in columns]
 
 
-def _create_report_frames(tables: Tables) -> Callable[[str], pl.LazyFrame]:
+def _create_report_frames_function(tables: Tables) -> Callable[[str], pl.LazyFrame]:
     """Return a function that returns the tables of a trace as LazyFrames, with the types that reports expect."""
     from tracekit.core.reports.report import STRING_COLUMNS
 

@@ -146,9 +146,9 @@ def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: boo
     are hatched in gray and not divided into parts.
 
     Args:
-        bins: One row per bar: ``first`` and ``last`` (numbers of the iterations that the bar shows), ``duration_ns``,
+        bins: One row per bar: ``first`` and ``last`` (first and last iteration that the bar shows), ``duration_ns``,
             ``is_aggregated``, and a column with the time of each part in ns.
-        columns: Name of the column of ``bins`` with the time of each part, by name of the part.
+        columns: Columns of ``bins`` that contain the times of the parts: column names by name of the part.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(bins["duration_ns"])

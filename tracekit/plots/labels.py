@@ -98,4 +98,4 @@ def choose_time_unit(durations_ns: Iterable[int]) -> tuple[int, str]:
 def choose_byte_unit(sizes: Iterable[int]) -> tuple[int, str]:
     """Return a suitable binary unit for displaying sizes in bytes: the number of bytes in the unit, and its name."""
     largest = max(sizes, default=0)
-    return next(((format_bytes, name) for format_bytes, name in _BYTES if largest >= format_bytes), _BYTES[-1])
+    return next(((unit_bytes, name) for unit_bytes, name in _BYTES if largest >= unit_bytes), _BYTES[-1])

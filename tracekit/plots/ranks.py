@@ -27,7 +27,7 @@ _WAITS = {"wait_ns": ("Waiting", PART_COLORS["io"]), "transfer_ns": ("Transfer",
 
 
 def draw_gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw one stacked bar per rank and GPU, of computation, communication, memory operations and idle time.
+    """Draw one stacked bar per rank and GPU: the shares of computation, communication, memory operations and idling.
 
     Args:
         rows: The table ``gpu_time`` of the recipe ``gpu_time_sum``.

@@ -202,8 +202,8 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
     """Draw percentages over time as a heat map, with one row per rank, process or GPU.
 
     Args:
-        bins: The table ``analysis`` of a recipe: ``Duration`` (the start of the bin in ns), the columns that identify
-            the rank, process or GPU, and columns of percentages.
+        bins: The table ``analysis`` of a recipe: ``Duration`` (despite its name, the start of the bin in ns), the
+            columns that identify the rank, process or GPU, and columns of percentages.
         column: Name of the column to draw.
         dark: Whether to use the dark template.
     """
@@ -255,7 +255,7 @@ _VALUE_NAMES = {"Kernel": "Kernels", "All": "All kernels", "Compute": "Kernels o
 
 
 def _compute_bin_edges(starts: list[int]) -> list[int]:
-    """Return the edges of bins of equal duration from their start times."""
+    """Return the edges of bins of equal duration, given the start times of the bins."""
     return [*starts, 2 * starts[-1] - starts[-2]] if len(starts) > 1 else [*starts, starts[0] + 1]
 
 

@@ -48,7 +48,7 @@ class Sandbox:
             MemoryError: The memory cannot be allocated.
         """
         self._out_of_bounds = out_of_bounds
-        code, self._store, memory = _allocate_memory(program, -(-size // _PAGE_BYTES))
+        code, self._store, memory = _compile_and_allocate_memory(program, -(-size // _PAGE_BYTES))
         exports = wasmtime.Instance(self._store, code.module, [memory]).exports(self._store)
         self._functions: dict[str, wasmtime.Func] = {n: f for n, f in exports.items() if isinstance(f, wasmtime.Func)}
         self._names = program.parameters
@@ -106,7 +106,9 @@ class _ArrayInterface:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
 
-def _allocate_memory(program: Program, pages: int) -> tuple[_CompiledProgram, wasmtime.Store, wasmtime.Memory]:
+def _compile_and_allocate_memory(
+    program: Program, pages: int
+) -> tuple[_CompiledProgram, wasmtime.Store, wasmtime.Memory]:
     """Compile a program and allocate its memory. Return the compiled program, the store and the memory.
 
     By default, gigabytes of address space around the memory are reserved as guard pages, so that the processor detects

@@ -33,7 +33,7 @@ def analyze_communication(traces: TraceSet) -> Communication:
     return analysis
 
 
-def list_clock_conversions(traces: TraceSet) -> pl.DataFrame:
+def compute_clock_conversions(traces: TraceSet) -> pl.DataFrame:
     """Return the offset and drift that convert the times of each rank to the clock of the first rank.
 
     The result has one row per rank, as ``TraceSet.clocks`` describes.
@@ -61,7 +61,7 @@ def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
 
 
 def _compute_tables_of_empty_trace(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
-    """Return the names and the tables that a function computes for a trace without rows."""
+    """Return the tables that a function computes for a trace without rows, as pairs of a table name and a table."""
     return function(Trace.from_tables({}).frame).items()
 
 

@@ -73,7 +73,7 @@ def export(
     if exporter.write_table is None:
         known = ", ".join(e.format for e in registry.exporters().values() if _can_write_several_ranks(e))
         raise ExportError(
-            f"{exporter.format} cannot hold the profiles of several ranks",
+            f"the format {exporter.format} cannot hold the profiles of several ranks",
             path=path,
             hint=f"choose a format for several ranks ({known}), or export each rank separately",
         )
@@ -142,11 +142,11 @@ class SetView:
 
 def _iterate_open_views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
     """Open each member in turn, and yield its view and its index. Each view is closed before the next one is opened."""
-    from tracekit.trace import trace_view
+    from tracekit.trace import get_trace_view
 
     for number, rank in enumerate(traces.ranks):
         with traces.open(rank) as trace:
-            yield RankedView(trace_view(trace), rank), number
+            yield RankedView(get_trace_view(trace), rank), number
         progress(number + 1, len(traces))
 
 
@@ -166,7 +166,7 @@ def _can_write_several_ranks(exporter: Exporter) -> bool:
 
 
 def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
-    """Write an SQLite database of all ranks, in which the column ``rank`` is part of the key of each table.
+    """Write a SQLite database of all ranks, in which the column ``rank`` is part of the key of each table.
 
     Each member is opened twice, the first time to determine which keys are unique in all members.
     """

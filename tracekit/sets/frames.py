@@ -51,7 +51,7 @@ def scan_table(
     """Return a table of all members as a LazyFrame. Collecting the frame opens the members one at a time.
 
     Args:
-        members: The members, in the order of their rows.
+        members: The members, in the order in which their rows are returned.
         open_member: Function that opens the trace of a member.
         name: Name of the table.
         schema: Schema of the table, with the column ``rank``.
@@ -80,7 +80,7 @@ def scan_table(
 
 
 def _select_members(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
-    """Return the members whose rows may match a filter. Members are excluded only if the filter uses just ``rank``."""
+    """Return the members whose rows may match a filter: all members, unless the filter uses only ``rank``."""
     import polars as pl
 
     if predicate is None or set(predicate.meta.root_names()) != {RANK}:

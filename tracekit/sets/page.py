@@ -111,11 +111,11 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
         options |= {name: {"align": "no"} for name in MAPS}
     tables = recipes.run_recipes(traces, options, progress=progress)
     sections = [
-        *_build_gpu_time_section(tables),
-        *_build_iterations_section(tables),
-        *_build_communication_section(tables),
-        *_build_utilization_section(tables),
-        *_build_pace_section(traces, tables),
+        *_build_gpu_time_sections(tables),
+        *_build_iterations_sections(tables),
+        *_build_communication_sections(tables),
+        *_build_utilization_sections(tables),
+        *_build_pace_sections(traces, tables),
     ]
     return html_page.render_page(Contents(f"GPU profiles of {len(traces)} ranks", sections, []))
 
@@ -133,7 +133,7 @@ def serialize_recipe_figures(tables: Mapping[str, pl.DataFrame], prefix: str = "
     return contents
 
 
-def _build_gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_gpu_time_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on how the GPUs of each rank spend their time, or nothing if there is no data for it."""
     recipe_tables = tables["gpu_time_sum"]
     rows = recipe_tables["gpu_time"]
@@ -141,33 +141,33 @@ def _build_gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
         "The time of a GPU begins with the first activity of its rank and ends with the last one. Communication is "
         "exposed while no other kernel runs. CUDA graphs count as computation."
     )
-    shown = _build_table_unless_empty("GPUs of all ranks", rows, _GPU_TIME)
+    shown = _build_tables_unless_empty("GPUs of all ranks", rows, _GPU_TIME)
     if shown:
         yield Section("Ranks", "ranks", notes=[note], figures=serialize_recipe_figures(recipe_tables), tables=shown)
 
 
-def _build_iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_iterations_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on the durations of iterations and on stragglers, or nothing if there is no data for it."""
     recipe_tables = tables["iteration_spread"]
-    shown = _build_table_unless_empty(
+    shown = _build_tables_unless_empty(
         "Stragglers and the phase in which they lose time", recipe_tables["stragglers"], _STRAGGLERS
     )
-    shown += _build_table_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
+    shown += _build_tables_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
     if shown:
         yield Section("Iterations", "iterations", figures=serialize_recipe_figures(recipe_tables), tables=shown)
 
 
-def _build_communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_communication_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on collectives, messages and clocks of the ranks, or nothing if there is no data for it."""
     recipe_tables = tables["comm_skew"]
-    shown = _build_table_unless_empty("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
-    shown += _build_table_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
+    shown = _build_tables_unless_empty("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
+    shown += _build_tables_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
     if shown:
-        shown += _build_table_unless_empty("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
+        shown += _build_tables_unless_empty("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
         yield Section("Communication", "communication", figures=serialize_recipe_figures(recipe_tables), tables=shown)
 
 
-def _build_utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_utilization_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section with heat maps of GPU utilization over time, or nothing if there is no data for it."""
     kernels, nccl, *others = MAPS
     shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
@@ -180,7 +180,7 @@ def _build_utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section
         yield Section("Utilization over time", "maps", figures=drawn)
 
 
-def _build_pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _build_pace_sections(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on when each rank ran the longest kernel, or nothing if no kernels were recorded.
 
     The longest kernel is the one with the longest total time over all ranks.
@@ -195,7 +195,7 @@ def _build_pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Itera
     yield Section("Pace", "pace", notes=[note], figures=serialize_recipe_figures(pace))
 
 
-def _build_table_unless_empty(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
-    """Return a list with an HTML table of the first rows of a frame. The list is empty if the frame has no rows."""
+def _build_tables_unless_empty(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
+    """Return a list with one HTML table of the first rows of a frame. The list is empty if the frame has no rows."""
     header = next(iter(columns))
     return [] if rows.is_empty() else [Table.from_frame(caption, rows, dict(columns), _ROWS, header)]

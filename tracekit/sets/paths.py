@@ -50,7 +50,7 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
-    """Return the path of each capture that paths and URLs refer to, with its URL, or None for a local file.
+    """Return the captures that paths and URLs refer to: the URL of each capture by its path. A local path has no URL.
 
     Args:
         paths: A file, a folder of captures, a pattern, or several of them, as for ``expand_paths``. A URL with a scheme
@@ -113,11 +113,11 @@ def _list_captures_of_folder(folder: Path) -> list[Path]:
         raise UnknownFormatError(what, path=folder, hint=hint)
     return [
         folder / name
-        for name in sorted(_list_files_without_exports_of_reports(folder, formats), key=compute_natural_sort_key)
+        for name in sorted(_list_capture_names_without_report_exports(folder, formats), key=compute_natural_sort_key)
     ]
 
 
-def _list_files_without_exports_of_reports(folder: Path, formats: dict[str, str]) -> list[str]:
+def _list_capture_names_without_report_exports(folder: Path, formats: dict[str, str]) -> list[str]:
     """Return the names of the captures in a folder, except SQLite exports of reports in the same folder.
 
     ``nsys stats`` writes such an export next to each report. A warning states how many exports are skipped.

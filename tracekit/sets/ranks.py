@@ -132,9 +132,10 @@ def _compute_min_world_size(captures: Sequence[RecordedMetadata], specified_rank
 
 
 def _find_agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[int, str] | None:
-    """Return the rank on which all sources agree, and the name of the first source, or None if no source has a rank.
+    """Return the rank on which all sources agree, and the name of the first source.
 
-    The rank in an NCCL communicator is used only if the communicator contains all ranks of the job.
+    Return None if no source states exactly one rank. The rank in an NCCL communicator is used only if the communicator
+    contains all ranks of the job.
 
     Raises:
         TracekitError: The sources contradict each other.

@@ -103,7 +103,7 @@ def is_folder_of_statistics(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder contains the statistics that a recipe wrote, as Parquet files."""
     from tracekit.core.compare import recipe as recipe_diff
 
-    return any(_find_statistics_path(path, name).is_file() for name in recipe_diff.TABLES)
+    return any(_build_statistics_path(path, name).is_file() for name in recipe_diff.TABLES)
 
 
 def diff_statistics(folder_a: str | os.PathLike[str], folder_b: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
@@ -127,7 +127,7 @@ def diff_statistics(folder_a: str | os.PathLike[str], folder_b: str | os.PathLik
     return recipe_diff.subtract_statistics(_read_statistics(folder_a), _read_statistics(folder_b))
 
 
-def _find_statistics_path(folder: str | os.PathLike[str], name: str) -> Path:
+def _build_statistics_path(folder: str | os.PathLike[str], name: str) -> Path:
     return Path(folder) / f"{name}.parquet"
 
 
@@ -135,7 +135,7 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
     """Return the tables of statistics in a folder, and the table with the names of the captures, by table name."""
     from tracekit.core.compare import recipe as recipe_diff
 
-    files = {name: _find_statistics_path(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
+    files = {name: _build_statistics_path(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
     tables = {name: _read_table(path) for name, path in files.items() if path.is_file()}
     if not tables.keys() & set(recipe_diff.TABLES):
         hint = "write the tables of a recipe such as cuda_gpu_kern_sum to the folder with -o"

@@ -238,7 +238,7 @@ def _require_recorded_start(member: Member, start: int | None) -> int:
     """
     if start is None:
         raise MissingTableError(
-            "the UTC time of the trace origin is not recorded, so this rank cannot be aligned with the others",
+            "the UTC time of the trace origin is not recorded, so this rank cannot be aligned with the other ranks",
             path=member.path,
             hint="pass align='no', or --no-align on the command line",
         )

@@ -12,7 +12,7 @@ from tracekit.core.communication.matching import UNMATCHED
 from tracekit.errors import ExportError
 from tracekit.interface import ManyTraces, Part
 from tracekit.sets import communication
-from tracekit.trace import trace_view
+from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ class _RankOpener:
     def __call__(self) -> Iterator[View]:
         """Open the trace, and yield its view. The trace is closed when the ``with`` block ends."""
         with self._traces.open(self._rank) as trace:
-            yield trace_view(trace)
+            yield get_trace_view(trace)
 
 
 def find_flows_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
@@ -108,25 +108,25 @@ def find_flows_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFr
     return pl.concat(both).filter(~own)
 
 
-def _find_collective_flows(members: pl.DataFrame) -> pl.DataFrame:
+def _find_collective_flows(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the flows that connect the calls of each collective in order of start."""
     import polars as pl
 
     columns = ("part", "table", "id", "ns")
-    ordered = members.unique(["collective_id", "part", "table", "id"]).sort("collective_id", "ns", "part", "id")
+    ordered = calls.unique(["collective_id", "part", "table", "id"]).sort("collective_id", "ns", "part", "id")
     before = [pl.col(c).shift(1).over("collective_id").alias(f"from_{c}") for c in columns]
     flows = ordered.select(pl.lit("collective").alias("name"), *before, *(pl.col(c).alias(f"to_{c}") for c in columns))
     return flows.drop_nulls("from_part")
 
 
-def _find_message_flows(members: pl.DataFrame) -> pl.DataFrame:
+def _find_message_flows(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the flows from the start of each call that sends a message to the end of the call that receives it."""
     import polars as pl
 
     columns = ("part", "table", "id", "ns")
     last = pl.max_horizontal("ns", pl.col("end_ns").fill_null(pl.col("ns")) - 1)
-    sent = members.filter("sends").select("collective_id", *(pl.col(c).alias(f"from_{c}") for c in columns))
-    received = members.filter(~pl.col("sends")).with_columns(ns=last)
+    sent = calls.filter("sends").select("collective_id", *(pl.col(c).alias(f"from_{c}") for c in columns))
+    received = calls.filter(~pl.col("sends")).with_columns(ns=last)
     received = received.select("collective_id", *(pl.col(c).alias(f"to_{c}") for c in columns))
     joined = sent.join(received, on="collective_id", maintain_order="left")
     return joined.select(pl.lit("message").alias("name"), pl.all().exclude("collective_id"))

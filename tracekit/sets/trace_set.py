@@ -258,7 +258,9 @@ class TraceSet:
         """
         import polars as pl
 
-        ranked = [frames.add_rank_column(frame, member.rank) for member, frame in self._readable_results(function)]
+        ranked = [
+            frames.add_rank_column(frame, member.rank) for member, frame in self._iterate_readable_results(function)
+        ]
         return pl.concat(ranked, how="diagonal_relaxed")
 
     def outcomes(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result | Exception]]:
@@ -314,7 +316,7 @@ class TraceSet:
         names = schema.names[1:] if columns is None else [schema[c].name for c in columns if c != RANK]
         columns_to_read = names or schema.names[1:2]
         read = functools.partial(_read_table, name, [frames.convert_to_trace_column_name(c) for c in columns_to_read])
-        table = frames.concat_tables(schema, [RANK, *columns_to_read], self._readable_results(read))
+        table = frames.concat_tables(schema, [RANK, *columns_to_read], self._iterate_readable_results(read))
         return table.select(list(range(1 + len(names))))
 
     def __getitem__(self, name: str) -> pa.Table:
@@ -352,7 +354,9 @@ class TraceSet:
         """
         from tracekit.sets.reports import RankedReport
 
-        return RankedReport.from_results(name, list(self._readable_results(functools.partial(_compute_report, name))))
+        return RankedReport.from_results(
+            name, list(self._iterate_readable_results(functools.partial(_compute_report, name)))
+        )
 
     def stats(self, report: str) -> pl.DataFrame:
         """Return the rows of a report of every rank, with ``rank`` as the first column.
@@ -402,7 +406,7 @@ class TraceSet:
 
         Args:
             recipe: Name of the recipe, such as ``cuda_gpu_kern_sum``.
-            name: Kernel or NVTX range whose pace is returned.
+            name: Name of the kernel or NVTX range whose pace is returned.
             bins: Number of time bins.
             rows: Number of rows that a rule lists per rank. -1 lists all rows.
             gap: Minimum duration of gaps in ms.
@@ -411,8 +415,8 @@ class TraceSet:
             kernel_name: Form of the kernel names in the tables.
             metrics: GPU metrics to summarize.
             align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
-            delay: Maximum delay between kernels in µs. If a kernel was launched before the previous activity of its
-                stream ended, shorter idle time between these two is attributed to the delay between kernels.
+            delay: Time limit in µs. If a kernel was launched before the previous activity of its stream ended, idle
+                time between the two that is shorter than this limit is attributed to the delay between kernels.
             steps: Steps of the PyTorch profiler whose activities are counted.
 
         Returns:
@@ -510,7 +514,7 @@ class TraceSet:
         """
         from tracekit.sets import communication
 
-        return communication.list_clock_conversions(self)
+        return communication.compute_clock_conversions(self)
 
     def correlate(self) -> TraceSet:
         """Join GPU activities with their API calls and NVTX ranges in every rank, as ``Trace.correlate`` does."""
@@ -555,7 +559,7 @@ class TraceSet:
 
         Args:
             ranks: Ranks to select. If None, all ranks are selected.
-            time: Select rows that overlap ``[a, b)`` in ns since the origin of the profile. An end that is None does
+            time: Select rows that overlap ``[a, b)`` in ns since the origin of the profile. A bound that is None does
                 not restrict the selection.
             devices: Select GPU activities of these devices.
             domains: Select NVTX ranges and marks of these domains.
@@ -602,7 +606,7 @@ class TraceSet:
 
         Args:
             path: File to write, or folder for formats with one file per table.
-            format: Name of the format. If None, it is the format with the suffix of the path.
+            format: Name of the format. If None, the suffix of the path determines the format.
             tables: Names of the tables to write. A format with one file per table writes a single table as one file.
                 If None, all tables are written except the large tables that are declared as optional.
             overwrite: Whether to replace an existing output.
@@ -672,12 +676,12 @@ class TraceSet:
         listed = ", ".join(map(str, self.ranks[:_LISTED])) + (", …" if len(self) > _LISTED else "")
         return TracekitError(f"there is no rank {rank}", hint=f"choose one of the ranks {listed}")
 
-    def _readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
+    def _iterate_readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
         """Apply a function to the trace of each member, and yield each member that is not skipped with its result."""
         return self.skip_unreadable(self.outcomes(function))
 
     def results_by_member(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> dict[Member, Result]:
-        """Return the results as a dictionary by member. Raise the first error, unless the engine skips errors."""
+        """Return the result of each member, except members with errors that the engine skips. Raise other errors."""
         skips = self.engine.skips_errors
         return {m: _get_result_or_raise(r) for m, r in outcomes if not (skips and isinstance(r, Exception))}
 

@@ -67,7 +67,8 @@ class Target:
 
         Args:
             temporary_path: Temporary path of the complete output.
-            workspace: A folder on the same file system, into which an old folder is moved if it cannot be exchanged.
+            workspace: A folder on the same file system. If the system cannot exchange the old folder and the output
+                atomically, the old folder is moved into it.
         """
         if not self._overwrite:
             rename_without_replacing(temporary_path, self.resolved)

@@ -68,7 +68,7 @@ def is_in_workspace(path: str) -> bool:
 
 
 def _lock_workspace(folder: Path, stack: contextlib.ExitStack) -> bool:
-    """Lock a workspace until the stack is closed. Return False if another process is already deleting it."""
+    """Lock a workspace until the stack is closed, and return True. If another process is deleting it, return False."""
     if fcntl is None:
         return True
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from tracekit import memory
 from tracekit.errors import TracekitError
 from tracekit.sets.paths import expand_paths, is_folder_of_captures
-from tracekit.trace import load, trace_view
+from tracekit.trace import get_trace_view, load
 from tracekit.view.state import Aggregated
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Captures:
     def free_working_data(self) -> None:
         """Free the data from which tables were computed, and return free memory to the system. The caches stay."""
         for capture in self.all:
-            trace_view(capture.trace).free_working_data()
+            get_trace_view(capture.trace).free_working_data()
         memory.release_free_memory()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.errors import TracekitError
 from tracekit.plan.figure_rows import FigureRows
-from tracekit.trace import trace_view
+from tracekit.trace import get_trace_view
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import Rows
 from tracekit.view.state import parse_aggregation
@@ -373,7 +373,7 @@ def read_group_ops(scope: Scope) -> Rows:
     if recorded.has_recorded_rollup(scope.trace):
         frame = frame.with_columns(group_path=pl.col("op_name").cast(pl.String), group_direction="direction")
     else:
-        groups = FigureRows(trace_view(scope.trace)).op_groups()
+        groups = FigureRows(get_trace_view(scope.trace)).op_groups()
         frame = frame.with_columns(pl.col("op_id").cast(pl.String).alias("_op_id"))
         frame = frame.join(groups.rename({"op_id": "_op_id"}), on="_op_id", how="left", maintain_order="left")
     direction = pl.lit(scope.arguments.get("direction") or None, pl.String)
