@@ -572,10 +572,10 @@ class Trace:
         if tables is not None:
             steps.append(SelectTables(frozenset(tables)))
         if time is not None:
-            self._warn_without_timestamps()
+            self._warn_about_missing_timestamps()
         return self._with_steps(*steps)
 
-    def _warn_without_timestamps(self) -> None:
+    def _warn_about_missing_timestamps(self) -> None:
         """Warn that a time selection does not apply to Nsight Compute results, if the trace has no kernels."""
         if self.count("ncu_launches") and not self.count("kernels"):
             message = "the time selection does not apply to Nsight Compute results, which have no timestamps"

@@ -200,7 +200,7 @@ def test_a_worker_returns_warnings_and_errors() -> None:
         warnings.simplefilter("error")
         answer = pickle.loads(pickle.dumps(workers.call_and_collect_warnings(warn_of_rank, member)))
     with pytest.warns(TracekitWarning, match="of this rank"):
-        assert answer.reissue_warnings() == os.getpid()
+        assert answer.reissue_warnings_and_get_outcome() == os.getpid()
     assert isinstance(workers.call_and_collect_warnings(fail, member).outcome, PermissionError)
 
 
@@ -256,9 +256,9 @@ class TestDask:
 
         monkeypatch.setattr(dask_engine, "_MERGED", 3)
         received: list[Any] = []
-        reissue = workers.MemberResult.reissue_warnings
+        reissue = workers.MemberResult.reissue_warnings_and_get_outcome
         monkeypatch.setattr(
-            workers.MemberResult, "reissue_warnings", lambda a: received.append(a.outcome) or reissue(a)
+            workers.MemberResult, "reissue_warnings_and_get_outcome", lambda a: received.append(a.outcome) or reissue(a)
         )
         for number in range(11):
             shutil.copy(RANKS / "mpi_rank0.nsys-rep", tmp_path / f"c{number}.nsys-rep")

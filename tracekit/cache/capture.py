@@ -29,7 +29,7 @@ SMALLEST = 16 << 20
 def open_cached_capture(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
     """Open a file as a capture whose columns are cached.
 
-    Folders, files smaller than ``SMALLEST`` and formats that are not in ``FORMATS`` are opened without the cache.
+    Folders, files smaller than ``SMALLEST``, and files of formats outside ``FORMATS`` are opened without the cache.
 
     Args:
         path: The file.

@@ -148,7 +148,7 @@ class CacheFolder:
         chunked: dict[str, pa.ChunkedArray] = {}
         for path in sorted(folder.glob(f"{table}.*{_COLUMNS_SUFFIX}")):
             with contextlib.suppress(OSError, ValueError, pa.ArrowException):
-                stored = _map_columns(path, [name for name in columns if name not in chunked])
+                stored = _memory_map_columns(path, [name for name in columns if name not in chunked])
                 chunked |= dict(zip(stored.column_names, stored.columns, strict=True))
         return chunked
 
@@ -245,7 +245,7 @@ def _write_columns(columns: pa.Table, path: Path) -> None:
                 written = 0
 
 
-def _map_columns(path: Path, columns: Sequence[str]) -> pa.Table:
+def _memory_map_columns(path: Path, columns: Sequence[str]) -> pa.Table:
     """Memory-map a file of stored columns, and return those of the requested columns that the file contains."""
     import pyarrow as pa
 

@@ -206,7 +206,7 @@ def _wait_for_result(future: Any, member: Member) -> Any:
     from distributed.scheduler import KilledWorker
 
     try:
-        return future.result().reissue_warnings()
+        return future.result().reissue_warnings_and_get_outcome()
     except (TracekitError, OSError) as e:
         return e
     except KilledWorker:
@@ -224,7 +224,7 @@ def _wait_for_merged_result(root_task: Any) -> Any:
     from distributed.scheduler import KilledWorker
 
     try:
-        return root_task.result().reissue_warnings()
+        return root_task.result().reissue_warnings_and_get_outcome()
     except KilledWorker as e:
         raise TracekitError(
             "several workers died while they merged results", hint="start workers with more memory"

@@ -135,7 +135,7 @@ class LocalEngine:
                 if not pending:
                     return
                 member, future = pending.popleft()
-                yield member, future.result().reissue_warnings()
+                yield member, future.result().reissue_warnings_and_get_outcome()
         except BrokenProcessPool as e:
             self._pool = None
             raise TracekitError(

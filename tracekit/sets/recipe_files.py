@@ -243,10 +243,10 @@ def _is_page_of_recipe(path: Path) -> bool:
 def _write_recipe_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:
     from tracekit.sets.recipe_page import render_recipe_page
 
-    def format_rows(name: str) -> pl.DataFrame:
+    def get_printable_rows(name: str) -> pl.DataFrame:
         return convert_to_printable_rows(tables[name], choose_index_columns(recipe, name, tables[name]))
 
-    path.write_text(render_recipe_page(recipe, tables, format_rows), "utf-8", newline="\n")
+    path.write_text(render_recipe_page(recipe, tables, get_printable_rows), "utf-8", newline="\n")
 
 
 def _write_csv(rows: pl.DataFrame, path: Path, *, spreadsheet: bool) -> None:

@@ -23,19 +23,19 @@ _TITLE = re.compile(r"<title>Recipe (\w+)</title>")
 
 
 def render_recipe_page(
-    recipe: str, tables: Mapping[str, pl.DataFrame], format_rows: Callable[[str], pl.DataFrame]
+    recipe: str, tables: Mapping[str, pl.DataFrame], get_printable_rows: Callable[[str], pl.DataFrame]
 ) -> str:
     """Return an HTML page with the figures of a recipe and the first rows of its tables.
 
     Args:
         recipe: Name of the recipe.
         tables: The tables of the recipe by name.
-        format_rows: Function that returns the rows of a table as they are printed, given the name of the table.
+        get_printable_rows: Function that returns the printable rows of a table, given the name of the table.
 
     Raises:
         TracekitError: plotly is not installed.
     """
-    shown = [_build_html_table(name, format_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
+    shown = [_build_html_table(name, get_printable_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
     section = Section(
         recipe, recipe, notes=[find_recipe(recipe).doc], figures=serialize_recipe_figures(tables), tables=shown
     )

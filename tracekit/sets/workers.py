@@ -32,7 +32,7 @@ class MemberResult(Generic[Result]):
     outcome: Result | Exception
     warnings: tuple[str, ...] = ()
 
-    def reissue_warnings(self) -> Result | Exception:
+    def reissue_warnings_and_get_outcome(self) -> Result | Exception:
         """Issue the recorded warnings again in this process, and return the result or error."""
         for text in self.warnings:
             warnings.warn(text, TracekitWarning, stacklevel=3)
