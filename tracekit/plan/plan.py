@@ -183,7 +183,10 @@ class Plan:
         return replace(self, rows=rows)
 
     def reopen(self) -> Plan:
-        """Return a copy of this plan that does not share open files with it. Its files are opened on first use."""
+        """Return a copy of this plan that opens its files again when they are first used.
+
+        Captures that cannot be opened again are shared with this plan.
+        """
         ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopen())
         graph = self.graph and self.graph.reopen()
         return replace(self, source=self.source.reopen(), ncu=ncu, graph=graph)

@@ -50,7 +50,7 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
-    """Return the captures that paths and URLs refer to: the URL of each capture by its path. A local path has no URL.
+    """Return the captures that paths and URLs refer to, as a mapping of paths to URLs. The URL of a local file is None.
 
     Args:
         paths: A file, a folder of captures, a pattern, or several of them, as for ``expand_paths``. A URL with a scheme
