@@ -219,8 +219,11 @@ def test_private_facts_and_undecoded_events_come_from_the_file(small_files_are_c
         with tk.load(REPORT) as trace:
             trace.table("kernels")
             assert trace.undecoded
-            assert trace._plan.source.launch().host is not None or trace._plan.source.launch().variables == {}
-    host = tk.load(REPORT)._plan.source.launch().host
+            assert (
+                trace._plan.source.read_launch_metadata().host is not None
+                or trace._plan.source.read_launch_metadata().variables == {}
+            )
+    host = tk.load(REPORT)._plan.source.read_launch_metadata().host
     assert host is None or not [
         p for p in small_files_are_cached.rglob("*") if p.is_file() and host.encode() in p.read_bytes()
     ]

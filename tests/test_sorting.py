@@ -34,7 +34,7 @@ def test_rows_are_sorted_and_equal_rows_keep_their_order(rows: list[tuple[int, i
 def test_rows_of_a_group_keep_their_order(groups: list[int], size: int, dtype: type) -> None:
     numbers = np.array(groups, dtype)
     with small_blocks(size):
-        grouped = sorting.group_rows(lambda block: numbers[block], len(groups), 6)
+        grouped = sorting.group_row_numbers(lambda block: numbers[block], len(groups), 6)
     rows = [grouped.order[start:stop].tolist() for start, stop in zip(grouped.starts, grouped.starts[1:], strict=False)]
     assert rows == [[n for n, group in enumerate(groups) if group == chosen] for chosen in range(6)]
 

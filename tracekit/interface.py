@@ -48,7 +48,7 @@ RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "P
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchMetadata:
     """The metadata that a capture records about the launch of the profiled program.
 
     Attributes:
@@ -109,12 +109,12 @@ class Capture(ABC):
         """
         return {}
 
-    def launch(self) -> Launch:
+    def read_launch_metadata(self) -> LaunchMetadata:
         """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded.
 
         Override this method if the format records them.
         """
-        return Launch()
+        return LaunchMetadata()
 
     def close(self) -> None:  # noqa: B027 - captures without an open file have nothing to close
         """Close the file."""

@@ -108,19 +108,19 @@ def take(values: Array, rows: Array) -> Array:
     return map_blocks(lambda block: values[rows[block]], len(rows), values.dtype)
 
 
-def group_rows(compute_groups: Callable[[slice], Array], rows: int, group_count: int) -> GroupedRows:
-    """Return rows ordered by group.
+def group_row_numbers(compute_groups: Callable[[slice], Array], row_count: int, group_count: int) -> GroupedRows:
+    """Return the row numbers, ordered by group. Rows of the same group keep their order.
 
     Args:
         compute_groups: Function that returns the group number, from 0, of each row in a block.
-        rows: Number of rows.
+        row_count: Number of rows.
         group_count: Number of groups.
     """
     sizes = np.zeros(group_count, np.int64)
-    for block in iterate_row_blocks(rows):
+    for block in iterate_row_blocks(row_count):
         sizes += np.bincount(compute_groups(block), minlength=group_count)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    (order,) = _distribute_to_groups(compute_groups, rows, starts, [])
+    (order,) = _distribute_to_groups(compute_groups, row_count, starts, [])
     return GroupedRows(order, starts)
 
 

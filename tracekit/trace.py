@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.interface import Launch, Progress, Undecoded
+    from tracekit.interface import LaunchMetadata, Progress, Undecoded
     from tracekit.plan.figures import Plots
     from tracekit.targets import Input
 
@@ -820,9 +820,9 @@ def write_table(
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 
 
-def read_launch_metadata(trace: Trace) -> Launch:
+def read_launch_metadata(trace: Trace) -> LaunchMetadata:
     """Return the recorded rank variables, such as ``RANK``, and the recorded host of the profiled program."""
-    return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
+    return trace._plan.source.read_launch_metadata()  # noqa: SLF001 - the plan is for functions of this package
 
 
 def get_trace_view(trace: Trace) -> TraceView:

@@ -10,7 +10,7 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.readers.databases import edited
 from tests.readers.nsys_rep_files import SHARED, Parts, message
-from tracekit.interface import Launch
+from tracekit.interface import LaunchMetadata
 from tracekit.readers.nsys.launch import parse_rank_variables
 from tracekit.readers.nsys_rep.container import OPTIONS
 from tracekit.trace import read_launch_metadata
@@ -18,7 +18,7 @@ from tracekit.trace import read_launch_metadata
 MORE = SHARED / "captures" / "h200_more"
 
 
-def launch(path: Path) -> Launch:
+def launch(path: Path) -> LaunchMetadata:
     with tk.load(path) as trace:
         return read_launch_metadata(trace)
 
@@ -75,7 +75,7 @@ def test_the_environment_of_the_program_precedes_that_of_the_profiler(tmp_path: 
         "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ARGUMENT_0', 'PMI_RANK=\"1\"')",
     )
     found = launch(path)
-    assert found == Launch({"RANK": 3, "SLURM_PROCID": 4}, "node7")
+    assert found == LaunchMetadata({"RANK": 3, "SLURM_PROCID": 4}, "node7")
     assert "node7" not in repr(found)
 
 
@@ -86,7 +86,7 @@ def test_processes_with_different_variables_state_nothing(tmp_path: Path) -> Non
 
 def test_an_export_without_these_tables_states_nothing(tmp_path: Path) -> None:
     path = edited(tmp_path, "DROP TABLE META_DATA_CAPTURE", "DROP TABLE TARGET_INFO_SYSTEM_ENV")
-    assert launch(path) == Launch()
+    assert launch(path) == LaunchMetadata()
 
 
 def report(tmp_path: Path, *variables: tuple[str, str], environment: str = "", host: str = "") -> Path:
@@ -102,8 +102,8 @@ def report(tmp_path: Path, *variables: tuple[str, str], environment: str = "", h
 
 def test_reports_made_of_parts(tmp_path: Path) -> None:
     path = report(tmp_path, ("RANK", "5"), ("TOKEN", "1"), ("LOCAL_RANK", "x"), environment="RANK=1\0PMI_RANK=2\0A=b")
-    assert launch(path) == Launch({"RANK": 5, "PMI_RANK": 2}, None)
-    assert launch(report(tmp_path, host="node7")) == Launch({}, "node7")
+    assert launch(path) == LaunchMetadata({"RANK": 5, "PMI_RANK": 2}, None)
+    assert launch(report(tmp_path, host="node7")) == LaunchMetadata({}, "node7")
 
 
 def test_the_environment_stays_in_the_reader(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_environment_stays_in_the_reader(tmp_path: Path) -> None:
 
 
 def test_other_formats_record_nothing(tmp_path: Path) -> None:
-    assert launch(FIXTURES / "kineto" / "train.pt.trace.json.gz") == Launch()
+    assert launch(FIXTURES / "kineto" / "train.pt.trace.json.gz") == LaunchMetadata()
 
 
 def test_redacted_captures_state_nothing(tmp_path: Path) -> None:

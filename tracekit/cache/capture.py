@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.cache.folder import CacheFolder
-    from tracekit.interface import Launch, Undecoded
+    from tracekit.interface import LaunchMetadata, Undecoded
 
 FORMATS = ("nsys-rep", "nsys-sqlite", "kineto")
 """Formats whose files take long to read. Plug-ins are excluded, because a change of a plug-in would not be noticed."""
@@ -128,9 +128,12 @@ class CachedCapture(Capture):
         """Return the number of events that belong to no declared table, by class of event."""
         return self._open_file().count_undecoded()
 
-    def launch(self) -> Launch:
-        """Return the rank variables and the host of the profiled program. Private values are not cached."""
-        return self._open_file().launch()
+    def read_launch_metadata(self) -> LaunchMetadata:
+        """Return the rank variables, such as ``RANK``, and the host of the profiled program.
+
+        These values are read from the file, because the cache stores no private values.
+        """
+        return self._open_file().read_launch_metadata()
 
     def close(self) -> None:
         """Store the metadata of the capture in the cache, delete excess entries of the cache, and close the file."""

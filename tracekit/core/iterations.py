@@ -1,9 +1,9 @@
 """Find the iterations of a capture, which are the repetitions of the main loop.
 
-A *key op* delimits iterations. In a dialect whose key op is the backward pass, a key op ends an iteration, whichever op
-the user chooses as key op. In all other dialects, the key op is a range that repeats, and it begins an iteration. Each
-process is divided by its own key ops. Activities and ops outside the iterations that ``loop_iterations`` finds are not
-part of any iteration.
+The instances of a *key op* delimit iterations. If the default key op of a dialect is the backward pass, each instance
+ends an iteration, even if the user chooses another key op. In all other dialects, the default key op is a range that
+repeats, and each instance begins an iteration. Each process is divided by the instances in this process. Activities and
+ops outside the iterations that ``find_loop_iterations`` returns are not part of any iteration.
 
 DLProf divided all processes at the same times and included the whole capture: its first iteration begins at 0, and the
 time after the last key op is one more iteration. The mode ``dlprof`` does the same.

@@ -156,7 +156,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
             pl.select(pl.when(~too_deep[block]).then(depth[block]).otherwise(0).cast(pl.Int64)).to_series().to_numpy()
         )
 
-    rows = sorting.group_rows(compute_levels, len(parent), min(_find_largest_number(depth), MAX_LEVELS) + 1)
+    rows = sorting.group_row_numbers(compute_levels, len(parent), min(_find_largest_number(depth), MAX_LEVELS) + 1)
     nodes = memory.allocate_zeros(len(parent), np.int64)
     by_level, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
     for level in range(1, len(rows.starts) - 1):

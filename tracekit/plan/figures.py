@@ -39,7 +39,9 @@ class Plots:
         self._rows = FigureRows(view)
 
     def gpu_utilization(self, *, dark: bool = False) -> Figure:
-        """Draw the utilization of each GPU: the share of the aggregated iterations in which it ran kernels.
+        """Draw the utilization of each GPU, in percent.
+
+        The utilization is the share of the time of the aggregated iterations in which the GPU ran kernels.
 
         Args:
             dark: Whether to use the dark template.
@@ -178,7 +180,7 @@ class Plots:
             dark: Whether to use the dark template.
 
         Raises:
-            MissingTableError: The capture has no kernels.
+            MissingTableError: The capture has no kernels, and no kernels that Nsight Compute profiled.
         """
         from tracekit.plots import bars
 

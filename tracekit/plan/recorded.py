@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Capture, Launch
+    from tracekit.interface import Capture, LaunchMetadata
     from tracekit.plan.plan import Aggregation, Plan, Selection
     from tracekit.plan.remote_file import RemoteFile
     from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
@@ -102,10 +102,10 @@ class RecordedTables(Tables):
             listed = self.capture.count_undecoded().items()
             return {name: Undecoded(size) if isinstance(size, int) else size for name, size in listed}
 
-    def launch(self) -> Launch:
+    def read_launch_metadata(self) -> LaunchMetadata:
         """Return what the file records about the launch of the profiled program: rank variables and the host."""
         with self._lock:
-            return self.capture.launch()
+            return self.capture.read_launch_metadata()
 
     def schema(self, name: str) -> TableSchema:
         """Return the declared schema of a table."""

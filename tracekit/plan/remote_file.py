@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Capture, Launch, Undecoded
+    from tracekit.interface import Capture, LaunchMetadata, Undecoded
     from tracekit.targets import Input
 
 
@@ -55,10 +55,10 @@ class RemoteCapture(TemporaryExport):
         with _replace_path_in_errors(self._url, self._copy):
             return super().count_undecoded()
 
-    def launch(self) -> Launch:
+    def read_launch_metadata(self) -> LaunchMetadata:
         """Return what the file records about the launch of the profiled program: rank variables and the host."""
         with _replace_path_in_errors(self._url, self._copy):
-            return super().launch()
+            return super().read_launch_metadata()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Launch, Undecoded
+    from tracekit.interface import LaunchMetadata, Undecoded
 
 TOOL = "nsys"
 POLL_S = 1.0
@@ -61,9 +61,9 @@ class TemporaryExport(Capture):
         """Return the number of events in the SQLite file that belong to no declared table, by source table."""
         return self._capture.count_undecoded()
 
-    def launch(self) -> Launch:
+    def read_launch_metadata(self) -> LaunchMetadata:
         """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
-        return self._capture.launch()
+        return self._capture.read_launch_metadata()
 
     def close(self) -> None:
         """Close the temporary SQLite file and delete it."""

@@ -253,14 +253,14 @@ def _have_origins(ranks: OpenSet) -> bool:
     return all(member.origin_utc_ns is not None for member in ranks.members)
 
 
-def add_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:
+def add_titles(frame: pl.DataFrame, names_on_other_clock: Mapping[str, str] | None = None) -> Rows:
     """Return rows together with a title for each column.
 
     Args:
         frame: The rows.
-        other_clock: Maps the names of columns whose times are not on the clock of the shown capture to the new names
-            of these columns. If None, no column is renamed.
+        names_on_other_clock: Maps the names of columns whose times are not on the clock of the shown capture to the
+            new names of these columns. If None, no column is renamed.
     """
-    frame = frame.rename({old: new for old, new in (other_clock or {}).items() if old in frame.columns})
+    frame = frame.rename({old: new for old, new in (names_on_other_clock or {}).items() if old in frame.columns})
     titles = {c: _TITLES.get(c) or convert_name_to_title(c) for c in frame.columns}
     return Rows(frame, titles, dict.fromkeys(titles, ""))

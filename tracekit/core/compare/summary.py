@@ -313,13 +313,13 @@ def _append_directions(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _read_range_samples(source: Source) -> pl.DataFrame:
     """Return the count and duration of NVTX ranges by path."""
-    return _sum_by_name_and_iteration(_add_end_iterations(source, _read_ranges_with_paths(source)))
+    return _sum_by_name_and_iteration(_add_iteration_of_end(source, _read_ranges_with_paths(source)))
 
 
 def _read_projected_range_samples(source: Source) -> pl.DataFrame:
     """Return the count of NVTX ranges by path, and the time of the GPU activities that were launched in them."""
     return _sum_by_name_and_iteration(
-        _add_end_iterations(source, _read_ranges_with_paths(source)), time=pl.col("gpu_time_ns")
+        _add_iteration_of_end(source, _read_ranges_with_paths(source)), time=pl.col("gpu_time_ns")
     )
 
 
@@ -334,7 +334,7 @@ def _read_api_call_samples(source: Source) -> pl.DataFrame:
     calls = source.frames("api_calls").select(
         "process_id", "start_ns", "end_ns", name=source.normalized_name_expr("name", "call")
     )
-    return _sum_by_name_and_iteration(_add_end_iterations(source, calls))
+    return _sum_by_name_and_iteration(_add_iteration_of_end(source, calls))
 
 
 def _read_copy_samples(source: Source) -> pl.DataFrame:
@@ -353,7 +353,7 @@ def _read_idle_time_samples(source: Source) -> pl.DataFrame:
     """Return the idle time of GPUs by cause."""
     idle_times = idle.divide_idle_times_by_cause(source.frames, idle.find_idle_times(source.frames))
     return _sum_by_name_and_iteration(
-        _add_end_iterations(source, idle_times.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
+        _add_iteration_of_end(source, idle_times.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
     )
 
 
@@ -383,7 +383,7 @@ _PARTS = {
 }
 
 
-def _add_end_iterations(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
+def _add_iteration_of_end(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
     """Add the column ``iteration``: the aggregated iteration in which each event ended, or null."""
     rows = events.collect()
     return rows.with_columns(iteration=source.iterations.find_instance_iterations(rows)).lazy()

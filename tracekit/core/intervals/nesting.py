@@ -23,7 +23,15 @@ from tracekit import memory
 from tracekit.core.intervals.axis import Axis, map_in_threads, replace_with_null_unless, search_sorted
 from tracekit.core.intervals.maximum_tree import MaximumTree
 from tracekit.core.series import create_nullable_series
-from tracekit.sorting import create_series, group_rows, iterate_row_blocks, map_blocks, sort_in_place, sort_rows, take
+from tracekit.sorting import (
+    create_series,
+    group_row_numbers,
+    iterate_row_blocks,
+    map_blocks,
+    sort_in_place,
+    sort_rows,
+    take,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,7 +257,7 @@ def _sort_rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         rows_by_depth = map_blocks(lambda block: depth[block] * count + _compute_row_numbers(block), count, np.int64)
         sort_in_place(rows_by_depth)
         return rows_by_depth
-    rows, _ = group_rows(lambda block: depth[block].astype(np.uint16), count, deepest + 1)
+    rows, _ = group_row_numbers(lambda block: depth[block].astype(np.uint16), count, deepest + 1)
     return map_blocks(lambda block: depth[rows[block]] * count + rows[block], count, np.int64)
 
 

@@ -47,12 +47,15 @@ def _list_decimals_with_suffix(suffix: str) -> pl.Series:
 
 def arg_expr(arg: Arg) -> pl.Expr:
     """Return an expression that formats an argument as a JSON string, number or ``true``. Null remains null."""
-    values = [_value_expr(value) for value in arg.values]
+    values = [_json_value_expr(value) for value in arg.values]
     return values[0] if len(values) == 1 else pl.coalesce(value.cast(pl.String) for value in values)
 
 
-def _value_expr(value: Value) -> pl.Expr:
-    """Return an expression that formats an alternative value of an argument as a JSON string, number or ``true``."""
+def _json_value_expr(value: Value) -> pl.Expr:
+    """Return an expression that formats one alternative of an argument as JSON. It is null where the alternative is.
+
+    A flag is formatted as ``true``, or is null if it is not set.
+    """
     if value.form == kinds.STRING:
         return json_string_expr(value.expression)
     if value.form == kinds.THOUSANDTHS:

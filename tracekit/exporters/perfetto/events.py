@@ -361,7 +361,7 @@ def _intern_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence) -
 
 
 def _has_values(arg: Arg, rows: Rows) -> bool:
-    """Return whether an argument has a value in at least one row. The argument must have a single alternative value."""
+    """Return whether an argument has a value in at least one row. The argument must have exactly one alternative."""
     (expression,) = value_exprs(arg)
     names = list(dict.fromkeys(list_column_names(expression)))
     return any(frame.select(expression.is_not_null().any()).item() for _, frame in iterate_frames(rows, names))

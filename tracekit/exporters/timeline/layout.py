@@ -16,7 +16,7 @@ from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, iterate_fr
 from tracekit.exporters.timeline.columns import Clock
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
 from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
-from tracekit.sorting import create_series, group_rows, iterate_row_blocks, take
+from tracekit.sorting import create_series, group_row_numbers, iterate_row_blocks, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,7 +180,7 @@ def assign_lane_ids(
     codes, examples, _ = find_distinct_combinations(positions, placement.keys)
     tracks, numbers = _find_tracks_of_keys(examples, placement, registry.names)
     count = len(tracks)
-    grouped = group_rows(lambda block: numbers[codes[block]], positions.height, count) if count > 1 else None
+    grouped = group_row_numbers(lambda block: numbers[codes[block]], positions.height, count) if count > 1 else None
     lane_ids = memory.allocate_zeros(positions.height, np.int32)
     for number, track in enumerate(tracks):
         rows = None if grouped is None else grouped.order[grouped.starts[number] : grouped.starts[number + 1]]

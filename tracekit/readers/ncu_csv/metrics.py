@@ -89,13 +89,13 @@ class Metrics:
         return pa.table({c: columns[c] for c in schemas.table("ncu_metrics").names})
 
 
-def _build_dictionary_column(values: list[str | None], numbers: np.ndarray) -> pa.DictionaryArray:
-    """Return a dictionary-encoded column whose element ``i`` is ``values[numbers[i]]``."""
+def _build_dictionary_column(values: list[str | None], value_indices: np.ndarray) -> pa.DictionaryArray:
+    """Return a dictionary-encoded column whose element ``i`` is ``values[value_indices[i]]``."""
     unique: dict[str | None, int] = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
-    codes = np.array([unique.get(v, -1) for v in values], np.int32)[numbers]
-    indices = (
+    codes = np.array([unique.get(v, -1) for v in values], np.int32)[value_indices]
+    index_array = (
         columns.build_number_array(np.maximum(codes, 0), codes >= 0)
         if None in values
         else columns.build_number_array(codes)
     )
-    return pa.DictionaryArray.from_arrays(indices, pa.array(unique, pa.string()), safe=False)
+    return pa.DictionaryArray.from_arrays(index_array, pa.array(unique, pa.string()), safe=False)

@@ -40,7 +40,7 @@ from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tracekit.interface import Launch
+    from tracekit.interface import LaunchMetadata
     from tracekit.readers.nsys.lookups import Resolver
     from tracekit.readers.nsys.tables import Tables, Where
 
@@ -60,7 +60,7 @@ class NsysCapture(Lookups, Capture):
         self._stacks: stacks.Stacks | None = None
         self._python_samples: dict[str, pa.Array] = {}
 
-    def launch(self) -> Launch:
+    def read_launch_metadata(self) -> LaunchMetadata:
         """Return the host name, and the variables with which launchers number processes, such as ``RANK``."""
         return read_launch_environment(self)
 
@@ -260,7 +260,7 @@ class NsysCapture(Lookups, Capture):
 
         This is a separate step because the events that define the names may come after the events that use them.
         """
-        return nvtx.replace_name_keys(self, results) if name in nvtx.RESOLVERS else results
+        return nvtx.replace_name_keys_by_names(self, results) if name in nvtx.RESOLVERS else results
 
     def cast_to_declared_types(self, table_name: str, columns: Mapping[str, pa.Array], source_table: str) -> pa.Table:
         """Cast columns that were computed from a source table to their declared types, and return them as a table.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from tracekit.interface import RANK_VARIABLES, Launch
+from tracekit.interface import RANK_VARIABLES, LaunchMetadata
 from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def parse_rank_variables(*environments: str) -> dict[str, int]:
     return {name: next(iter(numbers)) for name, numbers in values.items() if len(numbers) == 1}
 
 
-def read_launch_environment(capture: Lookups) -> Launch:
+def read_launch_environment(capture: Lookups) -> LaunchMetadata:
     """Return the host name and the rank variables, such as ``RANK``, in a capture.
 
     If the environments of the program and of the profiler set the same variable, the value of the program is used.
@@ -50,7 +50,7 @@ def read_launch_environment(capture: Lookups) -> Launch:
     properties = _read_property_values(capture)
     variables = parse_rank_variables(*properties.get(_ENVIRONMENT, ())) | _read_variables_of_launched_processes(capture)
     hosts = {host for host in properties.get(_HOST, ()) if 0 < len(host) <= _MAX_HOST}
-    return Launch(variables, next(iter(hosts)) if len(hosts) == 1 else None)
+    return LaunchMetadata(variables, next(iter(hosts)) if len(hosts) == 1 else None)
 
 
 def _read_variables_of_launched_processes(capture: Lookups) -> dict[str, int]:

@@ -423,9 +423,10 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
 
 
 def _apply_decoded_changes(text: bytes, decoded: bytes, changed: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Return a string with escaped characters after copying the changes of its decoded form into it.
+    """Copy the changes of a decoded string back to the original string, which contains escaped characters.
 
-    If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten.
+    If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten with ``FILL``. The result
+    has the same length as the original string.
 
     Args:
         text: The original string.
