@@ -97,12 +97,12 @@ class Budget:
                 self.reserve(_ITEMS_AT_ONCE, row_bytes, plural_noun)
             yield item
 
-    def _check_memory(self, rows: int, row_bytes: int, plural_noun: str, available: int) -> None:
-        if rows * row_bytes > available:
+    def _check_memory(self, rows: int, row_bytes: int, plural_noun: str, available_bytes: int) -> None:
+        if rows * row_bytes > available_bytes:
             raise Damage(
                 f"{rows:,} {plural_noun} would take {rows * row_bytes:,} bytes of memory; "
                 f"tracekit allows {self.limit:,} bytes for a file of {self._file_bytes:,} bytes, "
-                f"and {available:,} bytes of this limit are left"
+                f"and {available_bytes:,} bytes of this limit are left"
             )
 
 

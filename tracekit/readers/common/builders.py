@@ -119,21 +119,21 @@ class ChunkBuilder:
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the columns of all batches, by name. Each batch becomes one or more chunks of each column."""
         batches, self._batches = self._batches, []
-        return {name: join_batches([batch[name] for batch in batches]) for name in batches[0]}
+        return {name: join_arrays([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def join_batches(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Join the batches of a column into a chunked array. All chunks are cast to the widest type of the batches."""
-    kinds = {batch.type for batch in batches}
-    kind = batches[0].type if len(kinds) == 1 else max(kinds, key=lambda k: k.bit_width)
-    chunks = (batch.chunks if isinstance(batch, pa.ChunkedArray) else [batch] for batch in batches)
+def join_arrays(arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Join the arrays of a column into one chunked array. All chunks are cast to the widest type of the arrays."""
+    kinds = {array.type for array in arrays}
+    kind = arrays[0].type if len(kinds) == 1 else max(kinds, key=lambda k: k.bit_width)
+    chunks = (array.chunks if isinstance(array, pa.ChunkedArray) else [array] for array in arrays)
     return pa.chunked_array([chunk.cast(kind) for listed in chunks for chunk in listed], kind)
 
 
 def concatenate(chunks: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Concatenate the chunks of a column of numbers or dictionaries, and return other columns with separate chunks.
+    """Concatenate the chunks of a column of numbers or dictionaries. The chunks of other columns remain separate.
 
-    If most strings in the dictionaries are distinct, the chunks remain separate as well. If all values are null, the
+    If most strings in the dictionaries are distinct, their chunks remain separate as well. If all values are null, the
     result shares its memory with other columns of nulls.
     """
     rows = sum(map(len, chunks))

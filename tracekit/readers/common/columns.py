@@ -29,6 +29,30 @@ _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 _DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}
 
 
+class RepairedColumn(NamedTuple):
+    """A converted column in which invalid UTF-8 was replaced.
+
+    Attributes:
+        values: The column.
+        repaired_rows: Number of rows in which invalid UTF-8 was replaced.
+    """
+
+    values: pa.Array
+    repaired_rows: int
+
+
+class LookUpResult(NamedTuple):
+    """The strings of a column of string ids.
+
+    Attributes:
+        strings: The strings as a dictionary column, in which null and unknown ids are null.
+        unknown_rows: Number of rows with unknown ids.
+    """
+
+    strings: pa.DictionaryArray
+    unknown_rows: int
+
+
 class StringTable(NamedTuple):
     """A table of strings with unique ids. The string with the id ``ids[i]`` is ``values[i]``."""
 
@@ -40,21 +64,16 @@ class StringTable(NamedTuple):
         """Create a string table from a mapping of ids to strings."""
         return cls(pa.array(strings_by_id.keys(), pa.int64()), pa.array(strings_by_id.values(), pa.string()))
 
-    def look_up_strings_of_ids(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
-        """Look up the string of each id in a column.
-
-        Returns:
-            The strings as a dictionary column, in which null and unknown ids are null, and the number of rows with
-            unknown ids.
-        """
+    def look_up_strings_of_ids(self, column: pa.ChunkedArray) -> LookUpResult:
+        """Look up the string of each id in a column."""
         if is_all_null(column):
-            return build_null_array(len(column), DICTIONARY), 0
+            return LookUpResult(build_null_array(len(column), DICTIONARY), 0)
         used = concatenate_chunks(column).dictionary_encode()
         indices = pc.index_in(used.dictionary.cast(pa.int64()), self.ids)
         missing = 0
         if indices.null_count:
             missing = pc.sum(indices.is_null().take(used.indices)).as_py()
-        return build_dictionary_array(used.indices, self.values.take(indices)), missing
+        return LookUpResult(build_dictionary_array(used.indices, self.values.take(indices)), missing)
 
 
 def build_dictionary_array(codes: pa.Array, names: pa.Array) -> pa.DictionaryArray:
@@ -189,58 +208,50 @@ def _encode_column(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[i
     return encoded.indices, encoded.dictionary.to_pylist()
 
 
-def convert_column(column: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:
+def convert_column(column: pa.Array, arrow_type: pa.DataType) -> RepairedColumn:
     """Convert a column of a file to an Arrow type for numbers or strings, and repair invalid UTF-8.
 
-    Returns:
-        The converted column, and the number of rows in which invalid UTF-8 was replaced. A dictionary column remains a
-        dictionary column.
+    A dictionary column remains a dictionary column.
 
     Raises:
         TypeError: The column does not have the requested numeric type. The error message is the name of the
             expected type, ``integer`` or ``number``.
     """
     if pa.types.is_dictionary(column.type):
-        return (column, 0) if column.type == arrow_type else _convert_dictionary(column)
+        return RepairedColumn(column, 0) if column.type == arrow_type else _convert_dictionary(column)
     if arrow_type in (pa.string(), DICTIONARY):
         strings, broken = convert_to_strings(column)
-        return (strings.dictionary_encode() if arrow_type == DICTIONARY else strings), broken
+        return RepairedColumn(strings.dictionary_encode() if arrow_type == DICTIONARY else strings, broken)
     if not pa.types.is_integer(column.type) and not (arrow_type == pa.float64() and pa.types.is_floating(column.type)):
         raise TypeError("number" if arrow_type == pa.float64() else "integer")
-    return cast_numbers(column, arrow_type), 0
+    return RepairedColumn(cast_numbers(column, arrow_type), 0)
 
 
-def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
-    """Convert the dictionary of a column to strings, and replace invalid UTF-8 in it.
-
-    Return the converted column, and the number of rows in which invalid UTF-8 was replaced.
-    """
+def _convert_dictionary(column: pa.DictionaryArray) -> RepairedColumn:
+    """Convert the dictionary of a column to strings, and replace invalid UTF-8 in it."""
     names, broken = convert_to_strings(column.dictionary)
     if broken:
         repaired = pc.not_equal(names.cast(pa.binary()), column.dictionary.cast(pa.binary()))
         broken = pc.sum(repaired.take(column.indices)).as_py()
-    return build_dictionary_array(column.indices, names), broken
+    return RepairedColumn(build_dictionary_array(column.indices, names), broken)
 
 
-def convert_to_strings(column: pa.Array) -> tuple[pa.Array, int]:
+def convert_to_strings(column: pa.Array) -> RepairedColumn:
     """Convert a column of bytes, strings or numbers to strings.
 
     Bytes are decoded as UTF-8, and invalid bytes are replaced with U+FFFD. Numbers are written in decimal.
-
-    Returns:
-        The strings, and the number of strings in which bytes were replaced.
     """
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
-        return column.cast(pa.string()), 0
+        return RepairedColumn(column.cast(pa.string()), 0)
     raw = column.cast(pa.binary())
     try:
-        return raw.cast(pa.string()), 0
+        return RepairedColumn(raw.cast(pa.string()), 0)
     except pa.ArrowInvalid:
         pass
     values = raw.to_pylist()
     repaired = [None if b is None else b.decode("utf-8", "replace") for b in values]
     broken = sum(r is not None and r.encode() != b for b, r in zip(values, repaired, strict=True))
-    return pa.array(repaired, pa.string()), broken
+    return RepairedColumn(pa.array(repaired, pa.string()), broken)
 
 
 def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:

@@ -110,7 +110,7 @@ def find_columns_of_long_strings(file: InputFile, metadata: Any, names: Collecti
 
 
 def _iterate_column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
-    """Return an iterator over the chunks of the named columns, each preceded by the number of rows of its row group."""
+    """Return an iterator over the chunks of the named columns, each paired with the number of rows of its row group."""
     indices = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return ((group.num_rows, group.column(i)) for group in groups for i in indices)

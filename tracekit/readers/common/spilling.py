@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from tracekit.memory import TemporaryStream
 from tracekit.readers.common import columns
-from tracekit.readers.common.builders import has_mostly_distinct_strings, join_batches
+from tracekit.readers.common.builders import has_mostly_distinct_strings, join_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ class SpillingBuilder:
         if self._pending:
             tables.append(self._join_pending_batches())
         names = tables[0].column_names
-        return {name: join_batches([self._decode_column(name, table[name]) for table in tables]) for name in names}
+        return {name: join_arrays([self._decode_column(name, table[name]) for table in tables]) for name in names}
 
     def _join_pending_batches(self) -> pa.RecordBatch:
         """Return one batch that joins all batches that have not been written yet.
@@ -57,7 +57,7 @@ class SpillingBuilder:
         batches, self._pending = self._pending, []
         self._rows += self._pending_rows
         self._pending_rows = 0
-        return pa.record_batch({n: self._encode_column(n, join_batches([b[n] for b in batches])) for n in batches[0]})
+        return pa.record_batch({n: self._encode_column(n, join_arrays([b[n] for b in batches])) for n in batches[0]})
 
     def _encode_column(self, name: str, column: pa.ChunkedArray) -> pa.Array:
         """Return a column as one array, which holds codes of the shared dictionary if the column has one."""
@@ -80,7 +80,7 @@ class SpillingBuilder:
     def _write_batch(self, batch: pa.RecordBatch) -> None:
         """Write a batch to a temporary stream.
 
-        A new stream is started if the type of a column differs from the previous batch.
+        A new stream is started if the type of a column differs from its type in the previous batch.
         """
         if not self._streams or self._streams[-1].schema != batch.schema:
             self._streams.append(TemporaryStream(batch.schema))

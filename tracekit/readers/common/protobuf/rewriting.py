@@ -111,10 +111,10 @@ def create_message_editor(edits: Mapping[int, Edit]) -> Edit:
             Fields with other numbers are unchanged.
     """
 
-    def apply_edit(span: FieldSpan, value: bytes) -> bytes:
+    def edit_field(span: FieldSpan, value: bytes) -> bytes:
         return edits[span.number](value) if span.kind == DELIMITED and span.number in edits else value
 
-    return lambda data: edit_message(data, apply_edit)
+    return lambda data: edit_message(data, edit_field)
 
 
 def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:

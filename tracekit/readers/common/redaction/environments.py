@@ -66,7 +66,7 @@ def find_environment_start(text: bytes) -> int | None:
 
 
 def iterate_environment_variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the name and value of each variable in an environment. Only its first 4 MiB are searched."""
+    """Yield the name and value of each variable in the first 4 MiB of an environment."""
     text = text[:_LONGEST_READ]
     if b"\0" not in text and (quoted := _QUOTED.findall(text)):
         yield from ((name, one or other) for name, one, other in quoted)
@@ -77,10 +77,10 @@ def iterate_environment_variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield name.strip(b" \t'\"{(["), value.strip(b'"')
 
 
-def _create_separator_pattern(text: bytes) -> bytes:
+def _create_separator_pattern(environment: bytes) -> bytes:
     """Return a regular expression that matches the separator between the variables of an environment."""
-    if b"\0" in text:
+    if b"\0" in environment:
         return rb"\0"
-    if b"\n" in text.strip(b"\n"):
+    if b"\n" in environment.strip(b"\n"):
         return rb"\n"
-    return rb";(?=[A-Za-z_]\w*=)" if re.search(rb";[A-Za-z_]\w*=", text) else rb"[\s,]+(?=['\"]?[A-Za-z_]\w*=)"
+    return rb";(?=[A-Za-z_]\w*=)" if re.search(rb";[A-Za-z_]\w*=", environment) else rb"[\s,]+(?=['\"]?[A-Za-z_]\w*=)"

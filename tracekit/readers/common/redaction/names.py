@@ -235,7 +235,7 @@ class PrivateValueMatcher:
         for start in starts:
             held, end = 0, start
             for string in self._all_search_strings.find_strings_at_offset(low, start):
-                confirmed = _confirm_patterns(pattern_bits[string], data, start)
+                confirmed = _select_confirmed_patterns(pattern_bits[string], data, start)
                 if confirmed:
                     held, end = held | confirmed, max(end, start + len(string))
             if held:
@@ -277,9 +277,9 @@ class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
     """Raised if data has more possible matches of private values than the caller allows."""
 
 
-def _check_candidate_count(number: int, max_candidates: int | None) -> None:
+def _check_candidate_count(count: int, max_candidates: int | None) -> None:
     """Raise ``TooManyCandidates`` if the number of candidates exceeds the maximum. None means no limit."""
-    if max_candidates is not None and number > max_candidates:
+    if max_candidates is not None and count > max_candidates:
         raise TooManyCandidates
 
 
@@ -291,7 +291,8 @@ def find_environment_candidates(
     Args:
         data: The bytes to search.
         max_candidates: Maximum number of offsets, or None for no limit.
-        include_homes: Whether to include the offsets of single variables and of paths of home folders.
+        include_homes: Whether to also return the offsets at which a single variable or the path of a home folder may
+            begin.
 
     Raises:
         TooManyCandidates: There are more offsets than the maximum.
@@ -310,8 +311,8 @@ def _build_environment_search_strings(*, include_homes: bool) -> SearchStrings:
     )
 
 
-def _confirm_patterns(pattern_bits: int, data: bytes, start: int) -> int:
-    """Check which patterns can match at the offset of a search string.
+def _select_confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
+    """Return the patterns that can match at the offset of a search string.
 
     Args:
         pattern_bits: Bit mask of the patterns that have this search string.
@@ -319,7 +320,7 @@ def _confirm_patterns(pattern_bits: int, data: bytes, start: int) -> int:
         start: Offset of the search string in the data.
 
     Returns:
-        ``pattern_bits`` without the patterns that cannot match there.
+        ``pattern_bits`` without the bits of the patterns that cannot match at the offset.
     """
     for nth, confirm in _CONFIRMED:
         if pattern_bits >> nth & 1 and not confirm(data, start):
@@ -332,8 +333,8 @@ _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if 
 
 def _limit_matches(matches: Iterator[re.Match[bytes]], max_candidates: int | None) -> Iterator[re.Match[bytes]]:
     """Yield the given matches, and raise ``TooManyCandidates`` if there are more than ``max_candidates``."""
-    for number, match in enumerate(matches, 1):
-        _check_candidate_count(number, max_candidates)
+    for count, match in enumerate(matches, 1):
+        _check_candidate_count(count, max_candidates)
         yield match
 
 

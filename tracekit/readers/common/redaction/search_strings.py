@@ -36,7 +36,7 @@ class SearchStrings:
                 self._longest_prefix[string] = chain[-1]
             chain.append(string)
             self.depth = max(self.depth, len(chain))
-        self._patterns = _find_shortest_prefixes(
+        self._patterns = _select_prefix_free_strings(
             {string[:_MAX_SEARCHED_BYTES].translate(_TO_ASCII).decode("ascii") for string in pattern_bits}
         )
 
@@ -65,13 +65,13 @@ class SearchStrings:
         return matches
 
 
-def _find_shortest_prefixes(texts: set[str]) -> list[str]:
-    """Return the strings that do not begin with another of the strings, in sorted order.
+def _select_prefix_free_strings(strings: set[str]) -> list[str]:
+    """Return the strings of a set that do not begin with another string of the set, in sorted order.
 
     At most one of the returned strings occurs at any offset.
     """
-    shortest: list[str] = []
-    for text in sorted(texts):
-        if not shortest or not text.startswith(shortest[-1]):
-            shortest.append(text)
-    return shortest
+    selected: list[str] = []
+    for string in sorted(strings):
+        if not selected or not string.startswith(selected[-1]):
+            selected.append(string)
+    return selected

@@ -164,7 +164,7 @@ class _InstructionLimit:
         self.left = 0
 
     def deduct_executed_instructions(self) -> int:
-        """Subtract the instructions since the last call from ``left``. Return 1 if none are left, otherwise 0.
+        """Subtract the instructions executed since the last call from ``left``. Return 1 if none are left, otherwise 0.
 
         SQLite calls this method each time that the query has executed ``_STEPS_AT_A_TIME`` instructions. It interrupts
         the query if the result is 1.

@@ -175,12 +175,12 @@ class Database:
         builders = {c: create_column_builder(t, row_limit) for c, t in types.items()}
         repaired: Counter[str] = Counter()
 
-        def convert(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
+        def convert_batch(batch: pa.RecordBatch) -> list[col.RepairedColumn]:
             return [
                 self._convert_column(table, c, array, types[c]) for c, array in zip(types, batch.columns, strict=True)
             ]
 
-        for arrays in self.map_batches(table, list(types), where, convert):
+        for arrays in self.map_batches(table, list(types), where, convert_batch):
             for c, (array, broken) in zip(types, arrays, strict=True):
                 builders[c].append(array)
                 repaired[c] += broken
@@ -218,14 +218,14 @@ class Database:
             opened = self._get_checked_table(table)
             opened.check_columns([c for c in columns if c != ROWID] + ([] if where is None else [where.column]))
 
-        def read_run(run_index: int) -> list[T]:
+        def read_and_convert_run(run_index: int) -> list[T]:
             with (
                 self._check_reading(table),
                 contextlib.closing(self._read_page_run(opened, run_index, columns, where)) as batches,
             ):
                 return [convert(batch) for batch in batches]
 
-        return itertools.chain.from_iterable(map_in_order(read_run, range(len(opened.runs))))
+        return itertools.chain.from_iterable(map_in_order(read_and_convert_run, range(len(opened.runs))))
 
     def can_decode(self, table: str, column: str) -> bool:
         """Return whether the integers of a column are decoded from the pages of its table rather than read by SQLite.
@@ -264,7 +264,7 @@ class Database:
         """Close all connections to the file. A later read opens new connections."""
         self._connections.close()
 
-    def _convert_column(self, table: str, column: str, data: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:
+    def _convert_column(self, table: str, column: str, data: pa.Array, arrow_type: pa.DataType) -> col.RepairedColumn:
         try:
             return col.convert_column(
                 self.format_blob_column(column, data) if pa.types.is_binary(data.type) else data, arrow_type

@@ -102,6 +102,20 @@ def decode_integers(block: PageBlock, cells: Cells, column_numbers: Sequence[int
     return [(cells.rowids, None) if c == ROWID else values.get(c, (empty, None)) for c in column_numbers]
 
 
+class _ByteWindow(NamedTuple):
+    """A two-dimensional array that contains the next bytes of many records.
+
+    Attributes:
+        rows: The array, with one row of bytes per record.
+        start: Index of the array column at which the next bytes begin.
+        is_new: Whether the call that returned this object read the array, rather than an earlier call.
+    """
+
+    rows: Bytes
+    start: int
+    is_new: bool
+
+
 class _Cursor:
     """A position in each of many records, stored as an array plus one offset that is added to all its elements."""
 
@@ -115,20 +129,17 @@ class _Cursor:
         """Return an array with the current position in each record."""
         return self.at + self.offset if self.offset else self.at
 
-    def read_next_bytes(self, size: int) -> tuple[Bytes, int, bool]:
-        """Return the next ``size`` bytes of each record, within a two-dimensional array that several calls may share.
+    def read_next_bytes(self, size: int) -> _ByteWindow:
+        """Return an array that contains the next ``size`` bytes of each record.
 
-        Returns:
-            An array with one row of bytes per record; the index of the array column at which the next ``size`` bytes
-            begin; and whether this call read the array. If the array of an earlier call contains the bytes, it is
-            returned again.
+        If the array that an earlier call read contains these bytes, it is returned again.
         """
         if self._window is not None:
             index = self.offset - self._window[0]
             if index + size <= self._window[1].shape[1]:
-                return self._window[1], index, False
+                return _ByteWindow(self._window[1], index, is_new=False)
         self._window = self.offset, self.block.gather_bytes(self.get_current_positions(), PAD)
-        return self._window[1], 0, True
+        return _ByteWindow(self._window[1], 0, is_new=True)
 
     def skip_bytes(self, size: int | Ints) -> None:
         """Advance the position in each record by ``size`` bytes. An array contains one size per record."""
@@ -192,8 +203,8 @@ class _RecordDecoder:
 
         If all records have the same serial type, the result is one number. Otherwise, it is an array of numbers.
         """
-        rows, index, fresh = self._header.read_next_bytes(1)
-        if fresh:
+        rows, index, is_new = self._header.read_next_bytes(1)
+        if is_new:
             self._bits = _combine_byte_rows(rows, np.bitwise_and), _combine_byte_rows(rows, np.bitwise_or)
         common, some = (int(b[index]) for b in self._bits)
         if some < _MORE:

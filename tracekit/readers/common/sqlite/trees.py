@@ -92,7 +92,7 @@ class RunSummary(NamedTuple):
         rows: Number of rows.
         payload: Size of all records in bytes.
         overflowing: Number of bytes of all records that are on overflow pages.
-        overflow_pages: Number of the first overflow page of each record that has overflow pages.
+        overflow_pages: Page number of the first overflow page of each record that has overflow pages.
         ranges: First and last rowid of consecutive ranges that cover the run. SQLite reads one range at a time, so that
             the records of a batch have at most about ``BATCH_BYTES`` bytes.
     """
@@ -112,7 +112,7 @@ def read_tree(file: PageFile, root_page: int) -> Tree:
     """
     pages, highs = np.array([root_page], np.int64), np.array([HIGHEST], np.int64)
     levels = [pages]
-    _check_page_numbers(file, pages, lowest=1)
+    _check_page_numbers(file, pages, min_page=1)
     for _ in range(MAX_DEPTH):
         first = file.read(pages[:1])
         if first.kinds[0] == LEAF:
@@ -121,7 +121,7 @@ def read_tree(file: PageFile, root_page: int) -> Tree:
             raise Damage(f"page {pages[0]} belongs to an index or a WITHOUT ROWID table")
         pages, highs = _read_pages_of_next_level(file, pages, highs)
         levels.append(pages)
-        _check_page_numbers(file, np.concatenate(levels), lowest=1 if root_page == 1 else 2)
+        _check_page_numbers(file, np.concatenate(levels), min_page=1 if root_page == 1 else 2)
     raise Damage(f"the B-tree with the root page {root_page} has more than {MAX_DEPTH} levels")
 
 
@@ -282,12 +282,12 @@ def _check_rowid_order(block: PageBlock, rowids: Ints, run: Run) -> None:
     _raise_for_invalid_cell(block, np.append(rowids[1:] <= rowids[:-1], False), "has rowids that are not in order")
 
 
-def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> None:
+def _check_page_numbers(file: PageFile, pages: Ints, min_page: int) -> None:
     """Check that all pages exist and can hold data, and that no page number occurs twice."""
     low, high = int(pages.min()), int(pages.max())
-    if not lowest <= low <= high <= file.count:
-        number = low if low < lowest else high
-        raise Damage(f"a B-tree refers to page {number}, but only the pages {lowest} to {file.count} are allowed")
+    if not min_page <= low <= high <= file.count:
+        number = low if low < min_page else high
+        raise Damage(f"a B-tree refers to page {number}, but only the pages {min_page} to {file.count} are allowed")
     lock = LOCK_BYTE // file.page_size + 1
     if high >= lock and (pages == lock).any():
         raise Damage(f"a B-tree refers to page {lock}, the lock-byte page, which SQLite never uses")
