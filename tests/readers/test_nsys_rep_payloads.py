@@ -394,7 +394,7 @@ def test_without_its_schemas_a_payload_is_its_bytes(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2), st.just(-1)), max_size=30), st.integers(1, 3))
 def test_equal_rows_are_grouped(rows: list[tuple[int, int, int]], width: int) -> None:
     cut = [row[:width] for row in rows]
-    groups = list(payloads.group_equal_rows(np.array(cut, np.int64).reshape(-1, width)))
+    groups = list(payloads.group_indices_of_equal_rows(np.array(cut, np.int64).reshape(-1, width)))
     assert len({key for key, _ in groups}) == len(groups)
     expected = {key: [n for n, row in enumerate(cut) if row == key] for key in cut}
     made = {tuple(n - (1 << 64) if n >> 63 else n for n in key): indices.tolist() for key, indices in groups}

@@ -244,7 +244,7 @@ class FolderTables:
     def _convert_types(
         self, request: Request[Result], batch: dict[str, pa.Array], repaired: Counter[str], budget: Budget
     ) -> pa.Table:
-        """Convert the columns of a batch to the requested types."""
+        """Convert a batch to the requested column types. Strings with invalid UTF-8 are counted in ``repaired``."""
         rows, columns = len(batch[ROWID]), {}
         for name, kind in request.types.items():
             if name not in batch:
@@ -283,7 +283,7 @@ class FolderTables:
 
 
 def _format_type(arrow_type: pa.DataType) -> str:
-    """Return the name of an Arrow type in error messages: integer, number or text."""
+    """Return the name that error messages use for an Arrow type, which is integer, number or text."""
     if pa.types.is_integer(arrow_type):
         return "integer"
     return "number" if pa.types.is_floating(arrow_type) else "text"
@@ -292,20 +292,20 @@ def _format_type(arrow_type: pa.DataType) -> str:
 class LazyColumns(Mapping[str, tuple[str, ...]]):
     """A mapping from table names to column names, which opens each file when its columns are first accessed."""
 
-    def __init__(self, tables: FolderTables, names: Mapping[str, Path]) -> None:
+    def __init__(self, tables: FolderTables, paths: Mapping[str, Path]) -> None:
         self._tables = tables
-        self._names = names
+        self._paths = paths
 
     def __getitem__(self, table: str) -> tuple[str, ...]:
-        if table not in self._names:
+        if table not in self._paths:
             raise KeyError(table)
         return tuple(self._tables.open_table_file(table).schema.names)
 
     def __contains__(self, table: object) -> bool:
-        return table in self._names
+        return table in self._paths
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._paths)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._paths)

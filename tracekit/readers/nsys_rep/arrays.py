@@ -72,7 +72,7 @@ def decode_columns(
         budget: Memory budget for the columns.
         skipped: Counter of skipped events by the name of their type, which is updated. Only events of unknown types are
             counted, because they might be rows of the table.
-        types: Event types of the events to decode. If it is empty, events of all types are decoded.
+        types: Event types of the events to decode. If empty, events of all types are decoded.
         exclusion: Filter that selects additional events to skip.
 
     Raises:
@@ -289,7 +289,7 @@ def _compute_selected_row_numbers(mask: Mask | None, row_count: int) -> pa.Array
     return col.build_number_array(np.arange(1, row_count + 1) if mask is None else np.cumsum(mask), mask)
 
 
-def _build_bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
+def _build_bytes_array(buffer: Buffer, field: Field, row_count: int) -> pa.Array:
     """Return the values of a bytes field as a binary array."""
     if field.stops is None:
         raise Damage(f"field {field.number} of an event holds a number instead of bytes")
@@ -300,15 +300,15 @@ def _build_bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
     array = extract_strings(buffer.data, np.stack((starts, stops), axis=1).reshape(-1))
     if field.valid is None:
         return array
-    return pa.Array.from_buffers(array.type, rows, [col.pack_bits(field.valid), *array.buffers()[1:]])
+    return pa.Array.from_buffers(array.type, row_count, [col.pack_bits(field.valid), *array.buffers()[1:]])
 
 
-def _build_dictionary_array(buffer: Buffer, field: Field, rows: int) -> pa.DictionaryArray:
+def _build_dictionary_array(buffer: Buffer, field: Field, row_count: int) -> pa.DictionaryArray:
     """Return the values of a bytes field as a dictionary array."""
     array = dictionary_encode(buffer, *field.spans())
     if field.valid is None:
         return array
-    codes = np.zeros(rows, np.int32)
+    codes = np.zeros(row_count, np.int32)
     codes[field.valid] = array.indices
     return pa.DictionaryArray.from_arrays(col.build_number_array(codes, field.valid), array.dictionary)
 

@@ -131,7 +131,7 @@ class RawData:
         return self._strings_and_end[0]
 
     @functools.cached_property
-    def thread_names(self) -> Message:
+    def thread_names_message(self) -> Message:
         """The message that contains the names of threads, which is empty if the report has no thread names."""
         return Message(self._messages_after_strings[0] if self._has_thread_names else memoryview(b""))
 
@@ -142,7 +142,7 @@ class RawData:
         return Message(rest[0] if rest else memoryview(b""))
 
     @functools.cached_property
-    def schemas(self) -> Message:
+    def schemas_message(self) -> Message:
         """The message with the schemas of NVTX payloads, which is empty if the report has no schemas."""
         at = self._offsets.int_value(_OFFSETS.payload_schemas)
         if at is None:
@@ -304,7 +304,7 @@ class _StringBuilder:
         """
         self._budget.reserve(len(block_data), STRING_DATA_BYTES, "bytes of strings")
         max_strings, before = min(self.left, self._budget.remaining_bytes // STRING_BYTES), len(self._edges)
-        end = self._append_string_edges(bytes(block_data) + b"\0", before + 2 * max_strings)
+        end = self._append_string_edges_and_find_end(bytes(block_data) + b"\0", before + 2 * max_strings)
         count = (len(self._edges) - before) // 2
         self._budget.reserve(count, STRING_BYTES, "strings")
         if end != len(block_data) or count > max_strings:
@@ -322,7 +322,7 @@ class _StringBuilder:
         self._copy_strings_to_array()
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
-    def _append_string_edges(self, data: bytes, max_edges: int) -> int:
+    def _append_string_edges_and_find_end(self, data: bytes, max_edges: int) -> int:
         """Find the strings of a block, and append the start and end offset of each string to ``_edges``.
 
         The search stops at an invalid field, and after the first string with which ``_edges`` has more than

@@ -43,7 +43,7 @@ def compute_time_extent(header: Message, conversions: memoryview) -> TimeExtent:
         return TimeExtent(
             _compute_origin_from_offsets(header.message(field.clock_offsets)), _compute_duration(start, stop)
         )
-    origin, began = _compute_origin_from_segments(Message(conversions))
+    origin, began = _compute_utc_and_system_origin(Message(conversions))
     if began is not None and began != start and stop is not None:
         start, stop = began, stop // _MS * _MS
     return TimeExtent(origin, _compute_duration(start, stop))
@@ -74,14 +74,14 @@ def _parse_offset(text: str | None) -> int:
     return convert_to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
-def _compute_origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
+def _compute_utc_and_system_origin(conversions: Message) -> tuple[int | None, int | None]:
     """Return the UTC time and the system time in ns at event time 0, computed from the segments of clock conversions.
 
     Both times are None if one of them cannot be computed.
     """
-    kinds = _map_clock_kinds(conversions)
+    kinds = _map_clock_kinds_by_uuid(conversions)
     segments = {}
-    for from_uuid, to_uuid, point in _find_last_segment_starts(conversions):
+    for from_uuid, to_uuid, point in _iterate_last_segment_starts(conversions):
         segments[kinds.get(from_uuid, -1), kinds.get(to_uuid, -1)] = point
     origin_point = segments.get((SEGMENT_SESSION, SEGMENT_SYSTEM))
     masters = [source for source, target in segments if target == SEGMENT_SESSION]
@@ -91,14 +91,14 @@ def _compute_origin_from_segments(conversions: Message) -> tuple[int | None, int
     return convert_to_signed((utc[0] + origin_point[0] - utc[1]) & _U64), origin_point[0]
 
 
-def _map_clock_kinds(conversions: Message) -> dict[bytes, int]:
+def _map_clock_kinds_by_uuid(conversions: Message) -> dict[bytes, int]:
     """Return a mapping from the UUID of each clock to its kind."""
     field = load_fields("Clock")
     clocks = conversions.message(load_fields("TimeConversions").clocks).messages(load_fields("Clocks").clocks)
     return {bytes(m.bytes_value(field.uuid)): m.int_value(field.kind) or 0 for m in clocks}
 
 
-def _find_last_segment_starts(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
+def _iterate_last_segment_starts(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
     """Yield the times at which the last segment of each conversion between two clocks starts.
 
     Yields:

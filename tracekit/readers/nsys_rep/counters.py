@@ -133,7 +133,7 @@ def decode_counter_samples(
             samples that have no time or no data.
 
     Raises:
-        Damage: A sample is shorter than its values, or the rows exceed the memory budget.
+        Damage: A sample is shorter than its event type declares, or the rows exceed the memory budget.
     """
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
     fields_by_number = decode(
@@ -152,7 +152,7 @@ def decode_counter_samples(
 def _find_complete_events(
     fields_by_type: Mapping[int, list[CounterField]], fields_by_number: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
-    """Return the indices of the counter samples that have a time and data. Add the number of others to ``skipped``."""
+    """Return the indices of the counter samples that have a time and data. Count the others in ``skipped``."""
     if _EVENT.type_id not in fields_by_number:
         return np.zeros(0, np.int64)
     field = fields_by_number[_EVENT.type_id]
@@ -174,7 +174,7 @@ def _compute_presence_mask(field: Field | None) -> Mask:
 
 
 class _Samples:
-    """The counter samples of a batch of events, from which columns are decoded.
+    """The counter samples in a batch of events. Columns are decoded from these samples.
 
     Attributes:
         rows: Number of values in all samples.
@@ -201,9 +201,9 @@ class _Samples:
         self._lengths = lengths[np.searchsorted(listed, self._type_ids)]
         self.rows = int(self._lengths.sum())
 
-    def repeat_per_value(self, values: Int64Array) -> Int64Array:
-        """Repeat each element of an array, which belongs to one sample, once per value of the sample."""
-        return np.repeat(values, self._lengths)
+    def repeat_per_value(self, per_sample: Int64Array) -> Int64Array:
+        """Repeat each element of an array with one element per sample, once for each value of the sample."""
+        return np.repeat(per_sample, self._lengths)
 
     def decode_columns(self) -> dict[str, pa.Array]:
         """Decode all columns except ``rowid`` and ``genericEventId``, with one element per counter value."""
@@ -213,7 +213,7 @@ class _Samples:
         for number in build_number_array(self._type_ids).unique().to_pylist():
             samples = np.flatnonzero(self._type_ids == number)
             fields = self._types[number]
-            at, reasons = self._find_data_offsets(samples, max(f.at + f.size for f in fields))
+            at, reasons = self._find_data_offsets_and_reasons(samples, max(f.at + f.size for f in fields))
             is_stored = reasons == STORED
             for nth, field in enumerate(fields):
                 rows = starts[samples] + nth
@@ -229,13 +229,13 @@ class _Samples:
             **{name: build_number_array(floats, kinds == kind) for kind, name in enumerate(COLUMNS[-2:], 2)},
         }
 
-    def _find_data_offsets(self, samples: Int64Array, min_size: int) -> tuple[Int64Array, Int64Array]:
+    def _find_data_offsets_and_reasons(self, samples: Int64Array, min_size: int) -> tuple[Int64Array, Int64Array]:
         """Return the offset of the data of each sample, and a code for the reason why the sample has no values.
 
         The code is ``STORED`` for samples with values.
 
         Raises:
-            Damage: The data of a sample is shorter than ``min_size`` bytes.
+            Damage: The data of a sample is shorter than ``min_size`` bytes, and is not the single byte of a reason.
         """
         starts, stops = (a[self._events[samples]] for a in self._fields_by_number[_EVENT.data].compute_byte_ranges())
         sizes = stops - starts

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
 
 Kinds: TypeAlias = npt.NDArray[np.uint16]
-Starts: TypeAlias = npt.NDArray[np.uint32]
+UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 
 GENERIC, UNKNOWN = decoder.GENERIC, decoder.UNKNOWN
 FIRST_PAYLOAD, PAYLOADS, TYPES = decoder.FIRST_PAYLOAD, decoder.PAYLOADS, decoder.TYPES
@@ -49,7 +49,7 @@ class Selection(NamedTuple):
 
     Attributes:
         payload: Number of the event field that holds the payload, or ``GENERIC`` for generic events.
-        types: Event types to select. If it is empty, all types are selected.
+        types: Event types to select. If empty, all types are selected.
     """
 
     payload: int
@@ -67,7 +67,7 @@ class Entries(NamedTuple):
         counts: Number of entries of each kind.
     """
 
-    starts: Starts
+    starts: UInt32Array
     sizes: npt.NDArray[np.uint16 | np.uint32]
     kinds: Kinds
     bounds: Int64Array
@@ -170,7 +170,7 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
 
 def _read_entry_batches(
     buffer: Buffer, edges: Sequence[int], counts_by_block: Int64Array
-) -> Iterator[tuple[Starts, Starts, Kinds]]:
+) -> Iterator[tuple[UInt32Array, UInt32Array, Kinds]]:
     """Yield batches with the offset, size and kind of each event payload. A batch fits into the scratch memory.
 
     The number of events of each block is written to the array ``counts_by_block``.
@@ -198,7 +198,7 @@ def _read_entry_batches(
 
 
 def _raise_entry_error(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
-    """Raise the error that belongs to a nonzero result of the sandboxed function ``entries``."""
+    """Raise the error that a result code of the sandboxed function ``entries`` stands for."""
     if result == TOO_MANY:
         raise Damage(f"a block holds more than {MAX_ENTRIES} events, which tracekit does not support")
     block, offset = (buffer.parameter("entries", name) for name in ("block", "offset"))

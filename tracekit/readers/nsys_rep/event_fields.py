@@ -54,7 +54,7 @@ class EventFields:
 
     Attributes:
         selected_events: The selected events.
-        types: Event types that are selected. If it is empty, all types are selected.
+        types: Event types that are selected. If empty, all types are selected.
         mpi_calls: Columns of each table of MPI calls. The mapping is empty until one of the tables is decoded.
     """
 
@@ -64,7 +64,7 @@ class EventFields:
         Args:
             selected_events: The selected events.
             needed: Fields that at least one table needs.
-            types: Event types that are selected. If it is empty, all types are selected.
+            types: Event types that are selected. If empty, all types are selected.
         """
         self.selected_events = selected_events
         self.types = types
@@ -130,7 +130,7 @@ class EventFields:
         Args:
             table: Source table that was read.
             rows: Indices of the events that are rows of the table, or None if all events are rows.
-            types: Event types that were read for the table. If it is empty, events of all types were read.
+            types: Event types that were read for the table. If empty, events of all types were read.
             budget: Memory budget of the table.
         """
         if table.event_classes:

@@ -58,12 +58,12 @@ class EventTable(NamedTuple):
     Attributes:
         payload: Number of the event field that holds the payload.
         columns: Definition of each column by name.
-        event_types: Event types of the rows. If it is empty, events of all types may be rows.
-        identifying_fields: Payload fields that identify rows: an event is a row only if it has at least one of them. If
-            it is empty, the payload fields do not matter.
-        event_classes: Values of the field ``CLASS`` that identify rows: an event is a row only if it has one of them.
-            If it is empty, the class does not matter.
-        nested_message: Path of a message inside the payload: an event is a row only if it has this message. If the path
+        event_types: Event types of the rows. If empty, events of all types may be rows.
+        identifying_fields: Payload fields that identify rows. An event is a row only if it has at least one of them. If
+            empty, the payload fields do not matter.
+        event_classes: Values of the field ``CLASS`` that identify rows. An event is a row only if it has one of them.
+            If empty, the class does not matter.
+        nested_message: Path of a message inside the payload. An event is a row only if it has this message. If the path
             is empty, no message is needed. A table with a nested message also has event classes.
         event_type_column: Name of the column that contains the event type, or None.
         expected_types: Event types whose events should all have an identifying field or a sibling field. Events that

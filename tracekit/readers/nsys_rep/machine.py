@@ -117,7 +117,7 @@ def read_property_rows(report: MachineReport) -> Iterable[Row]:
         yield {"nameEnum": number, "value": value}
 
 
-def read_launch_rows(report: MachineReport) -> Iterable[Row]:
+def read_launcher_variable_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per environment variable that a launcher used to number the profiled process."""
     options = Message(report.container.read_section(OPTIONS)).message(load_fields("AnalysisOptions").launch)
     field = load_fields("Variable")
@@ -182,7 +182,7 @@ def read_thread_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per named thread."""
     return (
         _build_row(m, _THREAD)
-        for m in report.raw_data.thread_names.iterate_messages(load_fields("ThreadNames").threads)
+        for m in report.raw_data.thread_names_message.iterate_messages(load_fields("ThreadNames").threads)
     )
 
 
@@ -233,7 +233,7 @@ def read_generic_field_rows(report: MachineReport) -> Iterable[Row]:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]]]] = {
     "META_DATA_EXPORT": (("name", "value"), read_product_rows),
-    "META_DATA_CAPTURE": (("name", "value"), read_launch_rows),
+    "META_DATA_CAPTURE": (("name", "value"), read_launcher_variable_rows),
     "TARGET_INFO_SYSTEM_ENV": (("nameEnum", "value"), read_property_rows),
     "TARGET_INFO_NIC_INFO": ((*_NETWORK_CARD, *_NETWORK_CARD_STRINGS), read_network_card_rows),
     "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), read_session_start_rows),

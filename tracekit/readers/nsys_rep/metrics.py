@@ -137,7 +137,7 @@ def _decode_metric_rows(
     for field in fields_by_number.values():
         complete &= True if field.valid is None else field.valid
     samples = _Samples(selected_events.buffer, times, offsets, stops - offsets)
-    groups = list(_group_events_by_type(ids, complete, metrics_by_type))
+    groups = list(_group_event_indices_by_type(ids, complete, metrics_by_type))
     parts = [
         samples.decode_samples_of_type(number, metrics_by_type[number], events, budget) for number, events in groups
     ]
@@ -167,7 +167,7 @@ def _count_incomplete_samples(
     return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(complete))})
 
 
-def _group_events_by_type(
+def _group_event_indices_by_type(
     event_types: Int64Array, complete_mask: Mask, metrics_by_type: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Int64Array]]:
     """Yield each event type of GPU metrics that has complete events, and the ascending indices of these events.
@@ -183,7 +183,18 @@ def _group_events_by_type(
 
 
 _NO_VALUES = np.zeros(0, np.int64)
-_NO_ROWS = (_NO_VALUES, _NO_VALUES, _NO_VALUES, _NO_VALUES)
+
+
+class _MetricRows(NamedTuple):
+    """Columns of decoded metric samples, with one element per sample and metric."""
+
+    times: Int64Array
+    event_types: Int64Array
+    metric_ids: Int64Array
+    values: Int64Array
+
+
+_NO_ROWS = _MetricRows(_NO_VALUES, _NO_VALUES, _NO_VALUES, _NO_VALUES)
 
 
 class _Samples(NamedTuple):
@@ -196,12 +207,8 @@ class _Samples(NamedTuple):
 
     def decode_samples_of_type(
         self, event_type: int, metrics: list[Metric], event_indices: Int64Array, budget: Budget
-    ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        """Decode the GPU metric samples of one event type.
-
-        Returns:
-            Times, event types, metric ids and values, as arrays with one element per sample and metric.
-        """
+    ) -> _MetricRows:
+        """Decode the GPU metric samples of one event type."""
         if int(self.sizes[event_indices].min()) < max((m.at + m.size for m in metrics), default=0):
             raise Damage("a GPU metric sample is shorter than the metrics that the event type of the sample declares")
         budget.reserve(len(event_indices) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
@@ -214,7 +221,7 @@ class _Samples(NamedTuple):
             np.repeat(self.times[event_indices], len(metrics)),
             np.tile(np.arange(len(metrics)), len(event_indices)),
         )
-        return times, np.full(rows, event_type), ids, values.reshape(-1)
+        return _MetricRows(times, np.full(rows, event_type), ids, values.reshape(-1))
 
 
 def _check_no_overlap(metrics: Sequence[Metric]) -> None:

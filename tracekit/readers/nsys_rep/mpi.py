@@ -39,7 +39,7 @@ DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
 
 @dataclass(frozen=True, slots=True)
 class MpiDomains:
-    """The NVTX domains that the MPI wrapper of nsys created, as a filter that selects the MPI calls to exclude.
+    """The NVTX domains that the MPI wrapper of nsys created. As an event filter, they exclude MPI calls from a table.
 
     Every NVTX range in one of these domains is an MPI call.
 

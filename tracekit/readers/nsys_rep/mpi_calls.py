@@ -22,7 +22,12 @@ from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.mpi import PROCESS
 from tracekit.readers.nsys_rep.payload_schemas import ARRAYS, FIRST_SCHEMA, FORMS, ValueFormat
-from tracekit.readers.nsys_rep.payloads import PAYLOAD_BYTES, PayloadItems, get_int64_values, group_equal_rows
+from tracekit.readers.nsys_rep.payloads import (
+    PAYLOAD_BYTES,
+    PayloadItems,
+    get_int64_values,
+    group_indices_of_equal_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,7 +129,7 @@ class _Arguments:
     values: dict[str, tuple[Int64Array, Mask]]
 
     def set_argument(self, column: str, rows: Int64Array, values: Int64Array) -> None:
-        """Set the argument that belongs to a column, for the calls at the given rows."""
+        """Set the argument that belongs to a column, for the calls at the indices ``rows``."""
         if column not in self.values:
             self.values[column] = np.zeros(self.total, np.int64), np.zeros(self.total, np.bool_)
         numbers, valid = self.values[column]
@@ -256,7 +261,7 @@ class _CallDecoder(NamedTuple):
         """
         requests = None
         if table_name == START_WAIT:
-            rows, requests = _repeat_calls_by_request(rows, self.calls, self.schemas, self.budget)
+            rows, requests = _repeat_rows_per_request(rows, self.calls, self.schemas, self.budget)
         self.budget.reserve(len(rows), CELL_BYTES * len(CALLS[table_name]), "MPI calls")
         result = {c: self.events[c].take(pa.array(rows)) for c in _EVENT}
         if requests is not None:
@@ -269,9 +274,9 @@ class _CallDecoder(NamedTuple):
         }
 
     def _decode_arguments(self, table_name: str, rows: Int64Array) -> _Arguments:
-        """Decode the integer arguments of the MPI calls at the given rows."""
+        """Decode the integer arguments of the MPI calls at the indices ``rows``."""
         arguments = _Arguments(len(rows), {})
-        for group, schema in _group_payloads_by_schema(self.calls.keys[rows], self.schemas):
+        for group, schema in _group_payload_indices_by_schema(self.calls.keys[rows], self.schemas):
             for entry in schema.entries:
                 column = _ARGUMENTS[table_name].get(entry.name)
                 size = compute_integer_size(entry, self.schemas)
@@ -283,7 +288,7 @@ class _CallDecoder(NamedTuple):
         return arguments
 
 
-def _repeat_calls_by_request(
+def _repeat_rows_per_request(
     rows: Int64Array, calls: _Payloads, schemas: Schemas, budget: Budget
 ) -> tuple[Int64Array, pa.Array]:
     """Return the index of each MPI call once per request that the call starts or waits for.
@@ -295,7 +300,7 @@ def _repeat_calls_by_request(
     """
     counts, at = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     room = np.maximum(calls.stops[rows] - calls.starts[rows], 0)
-    for group, schema in _group_payloads_by_schema(calls.keys[rows], schemas):
+    for group, schema in _group_payload_indices_by_schema(calls.keys[rows], schemas):
         entries = {entry.name: entry for entry in schema.entries}
         if _REQUESTS in entries:
             numbers, long = calls.decode_integers(rows[group], 0, _COUNT_BYTES, signed=False)
@@ -318,14 +323,16 @@ def _repeat_calls_by_request(
     return rows[repeated], col.build_number_array(handles, valid_rows)
 
 
-def _group_payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
+def _group_payload_indices_by_schema(
+    keys: npt.NDArray[np.int64], schemas: Schemas
+) -> list[tuple[Int64Array, PayloadSchema]]:
     """Group payloads by schema. Payloads with an unknown schema are omitted.
 
     Returns:
         The indices of the payloads of each group, and the schema of the group.
     """
     groups = []
-    for (process, domain, number), rows in group_equal_rows(keys):
+    for (process, domain, number), rows in group_indices_of_equal_rows(keys):
         schema = schemas.schemas.get((process, domain, number))
         if schema is not None:
             groups.append((rows, schema))

@@ -127,10 +127,10 @@ class BlockEntries:
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans[first:last]]
 
-    def iterate_unknown_fields(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
-        """Yield the start and end offset of each length-delimited field that holds neither an event nor a string.
+    def iterate_unknown_value_ranges(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
+        """Yield the start and end offset of each length-delimited value that is neither an event nor a string.
 
-        No known release of nsys writes such fields.
+        No known release of nsys writes such values.
         """
         view, befores = memoryview(self.body), np.concatenate(([0], self.stops))
         afters = np.concatenate((self.starts, [len(self.body)]))
@@ -200,7 +200,7 @@ class Overwriter:
 
         Args:
             value: Bytes to copy.
-            spans: Intervals that may hold private values. If it is None, the bytes are searched for private values.
+            spans: Intervals that may hold private values. If None, the bytes are searched for private values.
         """
         spans = self.find_private_value_spans(value) if spans is None else spans
         out = bytearray(value)
@@ -221,7 +221,7 @@ class Overwriter:
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
         """Return a copy of a block with private values overwritten in fields that hold neither events nor strings."""
         out = bytearray(entries.body)
-        for start, end in entries.iterate_unknown_fields(self.budget):
+        for start, end in entries.iterate_unknown_value_ranges(self.budget):
             inside = [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans if start <= a < end]
             out[start:end] = self.overwrite_private_values(entries.body[start:end], inside)
         return dataclasses.replace(entries, body=bytes(out))

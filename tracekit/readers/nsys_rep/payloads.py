@@ -75,7 +75,7 @@ def format_payloads(
         payloads: Payload message of each event, which is null for an event without payloads.
         threads: Global thread id of each event.
         domains: Domain id of each event.
-        max_chars: Maximum number of characters of all strings together. If it is None, ``MAX_TEXT`` is used.
+        max_chars: Maximum number of characters of all strings together. If None, ``MAX_TEXT`` is used.
 
     Returns:
         The JSON string and the hexadecimal string of each event. The hexadecimal string is null if all payloads
@@ -130,7 +130,7 @@ class PayloadItems:
         """
         some = np.flatnonzero(stops > starts)
         some = some[buffer.data[starts[some]] == _ITEM_KEY]
-        self.rows, starts, stops = _split_payloads(buffer, rows[some], starts[some], stops[some])
+        self.rows, starts, stops = _locate_payloads(buffer, rows[some], starts[some], stops[some])
         self.data: Bytes = buffer.data
         self.words: UInt64Array = buffer.words
         fields = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
@@ -177,7 +177,7 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, 
     return buffer, rows, ends - sizes[rows], ends
 
 
-def _split_payloads(
+def _locate_payloads(
     buffer: Buffer, rows: Int64Array, offsets: Int64Array, stops: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the event index, start offset and end offset of each payload, ordered by event.
@@ -222,7 +222,7 @@ def _format_payloads_as_json(
     arrays: list[pa.Array] = [pa.array([], _BYTES)]
     places = np.full(len(keys), -1)
     done = width = 0
-    for (process, domain, number), rows in group_equal_rows(keys):
+    for (process, domain, number), rows in group_indices_of_equal_rows(keys):
         plan = schemas.plan_formatting(process, domain, number)
         if plan is None:
             continue
@@ -242,7 +242,7 @@ def _format_payloads_as_json(
     return pa.concat_arrays(arrays).take(pa.array(places, mask=places < 0))
 
 
-def group_equal_rows(matrix: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
+def group_indices_of_equal_rows(matrix: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
     """Yield each distinct row of a matrix, and the ascending indices of all rows equal to this row.
 
     The values of a distinct row are unsigned 64-bit integers.

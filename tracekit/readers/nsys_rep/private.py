@@ -189,20 +189,20 @@ def create_target_machine_editor(redaction: Redaction) -> Edit:
 def _create_network_device_field_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
     """Return a function that clears a field of a network device if it is the hardware address."""
 
-    def clear_address(span: FieldSpan, value: bytes) -> bytes:
+    def clear_if_address(span: FieldSpan, value: bytes) -> bytes:
         if span.number != load_fields("NetworkDevice").guid or not value.strip(b"\0"):
             return value
         redaction.counts[ADDRESS] += 1
         return b"" if span.kind == DELIMITED else b"\0" if span.kind == VARINT else bytes(len(value))
 
-    return clear_address
+    return clear_if_address
 
 
 def create_process_editor(redaction: Redaction) -> Edit:
     """Return a function that removes the folders and the arguments of a process, but not its program name."""
 
     def redact_process(data: bytes) -> bytes:
-        replaced = _redact_process_strings(data, list(iterate_field_spans(data)))
+        replaced = _redact_process_strings_by_offset(data, list(iterate_field_spans(data)))
 
         def replace_string(span: FieldSpan, value: bytes) -> bytes:
             if span.value_start not in replaced:
@@ -237,11 +237,11 @@ class ProcessesOfEvent(NamedTuple):
                 fields = list(iterate_field_spans(data))
                 numbers = [p for p in fields if p.number == _PROCESS.environment_text_id and p.kind == VARINT]
                 environments += [convert_to_signed(read_varint(memoryview(data), p.value_start)[0]) for p in numbers]
-                need_edit = need_edit or bool(_redact_process_strings(data, fields))
+                need_edit = need_edit or bool(_redact_process_strings_by_offset(data, fields))
         return cls(environments, need_edit)
 
 
-def _redact_process_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
+def _redact_process_strings_by_offset(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
     """Return the redacted strings of a process by offset in ``data``. Strings that do not change are omitted."""
     texts = [(p.value_start, p.number, data[p.value_start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")

@@ -179,7 +179,7 @@ class _RedactedReport:
         for name in self._list_section_names():
             at = out.tell()
             if name == RAW:
-                offsets = self._write_raw_data(out)
+                offsets = self._write_raw_data_and_encode_offsets(out)
             else:
                 out.write(offsets if name == OFFSETS else self.overwriter.overwrite_private_values(self.small[name]))
             contents.append(_encode_contents_entry(name, at, out.tell() - at))
@@ -212,7 +212,7 @@ class _RedactedReport:
             names.insert(names.index(RAW) + 1, OFFSETS)
         return names
 
-    def _write_raw_data(self, out: BinaryIO) -> bytes:
+    def _write_raw_data_and_encode_offsets(self, out: BinaryIO) -> bytes:
         """Write the redacted raw data, and return the bytes of the section that holds the new offsets."""
         raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite_private_values
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
@@ -278,7 +278,7 @@ class _RedactedReport:
             The ids of the strings that hold the environment variables of processes.
         """
         environments: set[int] = set()
-        for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._find_environment_starts):
+        for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._find_environment_start_spans):
             keys = list(_find_occurrences(body, private.PROCESS_KEY))
             if not keys and not spans:
                 continue
@@ -315,7 +315,7 @@ class _RedactedReport:
             self.redaction.collect_names(ENVIRONMENT, text[start:])
         return start is not None and is_environment(text)
 
-    def _find_environment_starts(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
+    def _find_environment_start_spans(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
         """Return the offsets at which a list of environment variables may begin, as intervals of one byte."""
         try:
             starts = find_environment_candidates(data, self.budget.left, include_homes=include_homes)
@@ -355,7 +355,7 @@ class _RedactedReport:
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
-        environments = [start for start, _, _ in self._find_environment_starts(entries.body, include_homes=True)]
+        environments = [start for start, _, _ in self._find_environment_start_spans(entries.body, include_homes=True)]
         known = self._find_strings_with_ids(entries, ids, self.environments)
         for nth in sorted(
             {*entries.find_entry_indices_at(zeros), *entries.find_entry_indices_at(environments), *known}
@@ -462,5 +462,5 @@ def _find_occurrences(data: bytes, needle: bytes) -> Iterator[int]:
 
 
 def _holds_changed_offset(field: FieldSpan, new_offsets: dict[int, int]) -> bool:
-    """Return whether a field holds an offset that is in ``new_offsets``, which maps field numbers to new offsets."""
+    """Return whether a field holds an offset to replace. The keys of ``new_offsets`` are numbers of such fields."""
     return field.kind == VARINT and field.number in new_offsets

@@ -241,7 +241,7 @@ class Report:
     @functools.cached_property
     def payload_schemas(self) -> Schemas:
         """The schemas of NVTX payloads in the report."""
-        return Schemas.parse(self.raw_data.schemas)
+        return Schemas.parse(self.raw_data.schemas_message)
 
     @functools.cached_property
     def mpi_domains(self) -> mpi.MpiDomains:

@@ -6,7 +6,7 @@ Event types that the module ``names`` lists are not counted, because no declared
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -65,19 +65,19 @@ def count_unknown_activities(
         return Counter()
     types = selected_events.get_types(rows)
     expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
-    empty = _compute_mask_without_fields(fields_by_number, table.sibling_fields, rows) & expected
+    empty = _compute_mask_of_rows_without_fields(fields_by_number, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
         parts = decode(
             selected_events.buffer, selected_events.starts[some], selected_events.stops[some], layout.ACTIVITIES
         )
-        empty[unknown] = _compute_mask_without_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
+        empty[unknown] = _compute_mask_of_rows_without_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
     values, counts = np.unique_counts(types[empty])
     return Counter({names.format_activity(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
 
 
-def _compute_mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
-    """Return a mask of the given rows that have none of the given fields."""
+def _compute_mask_of_rows_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
+    """Return a mask of the given rows, which is true for rows that have none of the fields with the given numbers."""
     empty = np.ones(len(rows), np.bool_)
     for number in numbers:
         field = fields.get(number)
@@ -86,8 +86,22 @@ def _compute_mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[
     return empty
 
 
-def iterate_unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
-    """Yield the payload field, event count and name of each unknown event type of function calls and NVTX events.
+class UnknownEventType(NamedTuple):
+    """An unknown event type that occurs in a report.
+
+    Attributes:
+        payload_field: Number of the event field that holds the payload.
+        event_count: Number of events of the type.
+        name: Display name of the type.
+    """
+
+    payload_field: int
+    event_count: int
+    name: str
+
+
+def iterate_unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[UnknownEventType]:
+    """Yield the unknown event types of function calls and NVTX events, with the number of their events.
 
     The keys of ``counts_by_kind`` are kinds of events, as computed by ``combine_into_event_kind``.
     """
@@ -96,4 +110,4 @@ def iterate_unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[t
             continue
         payload, event_type = entries.split_event_kind(kind)
         if payload in (layout.API, layout.NVTX) and (payload, event_type) not in names.KNOWN_TYPES:
-            yield payload, number, names.format_event_type(payload, event_type)
+            yield UnknownEventType(payload, number, names.format_event_type(payload, event_type))

@@ -60,6 +60,20 @@ _Value = tuple[int, bytes]
 """A rowid, and a string or blob in that row."""
 
 
+class _FoundValue(NamedTuple):
+    """A string or blob that contains offsets found by a search.
+
+    Attributes:
+        rowid: Rowid of the row that holds the value.
+        text: Bytes of the value.
+        mask: Bitwise OR of the bit masks of all offsets in the value.
+    """
+
+    rowid: int
+    text: bytes
+    mask: int
+
+
 class StringColumns:
     """The columns that may hold strings in a temporary copy of a database.
 
@@ -77,7 +91,7 @@ class StringColumns:
         self._max_bytes = self._bytes_left = MIN_STRING_BYTES + STRING_BYTES_PER_BYTE * size
         self._size = size
         self._max_values = self._values_left = MIN_VALUES + VALUES_PER_BYTE * size
-        self.tables = [self._find_searched_table(name) for name in self.columns]
+        self.tables = [self._create_searched_table(name) for name in self.columns]
 
     def collect_private_names(self) -> None:
         """Collect private names from environment variables and paths of home folders in all strings."""
@@ -161,7 +175,7 @@ class StringColumns:
                 listed.append(column.decode())
         return columns
 
-    def _find_searched_table(self, name: str) -> _SearchedTable:
+    def _create_searched_table(self, name: str) -> _SearchedTable:
         """Return the name of a table, the name of its rowid, and the columns to search.
 
         The number of values in all string columns of the table is subtracted from the number of values that may still
@@ -262,10 +276,8 @@ def _join_values_of_batch(batch: list[_Value]) -> bytes:
     return b"\0".join([text for _, text in batch])
 
 
-def _find_values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
-    """Return the rowid, value and bit mask of each value in a batch that contains one of the given offsets.
-
-    The bit mask of a value is the bitwise OR of the masks of all offsets in the value.
+def _find_values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[_FoundValue]:
+    """Return the values of a batch that contain at least one of the given offsets.
 
     Args:
         batch: The values, each with its rowid.
@@ -277,4 +289,4 @@ def _find_values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, in
         ends = ends or list(accumulate(len(text) + 1 for _, text in batch))
         nth = bisect_right(ends, start)
         bits_by_value[nth] = bits_by_value.get(nth, 0) | bits
-    return [(*batch[nth], bits) for nth, bits in sorted(bits_by_value.items())]
+    return [_FoundValue(*batch[nth], bits) for nth, bits in sorted(bits_by_value.items())]
