@@ -266,18 +266,18 @@ class TestRanges:
 
 
 def test_devices_without_attributes() -> None:
-    assert set(devices.compute_device_columns({}).values()) == {None}
+    assert set(devices.compute_device_values({}).values()) == {None}
 
 
 def test_attributes_of_devices() -> None:
-    found = devices.compute_device_columns(
+    found = devices.compute_device_values(
         {"display_name": "H200", "clock_rate": 1980000.0, "warp_size": "32", "total_memory": "x"}
     )
     told = {"name": "H200", "clock_rate_hz": 1_980_000_000, "threads_per_warp": 32}
     assert {name: value for name, value in found.items() if value is not None} == told
-    assert devices.compute_device_columns(
+    assert devices.compute_device_values(
         {"display_name": 3.0, "warp_size": 1e12, "l2_cache_size": float("inf")}
-    ) == devices.compute_device_columns({})
+    ) == devices.compute_device_values({})
 
 
 @given(st.text('ab,"\n', max_size=60), st.integers(1, 7))

@@ -121,7 +121,7 @@ def test_payloads_are_not_read_unless_asked_for(tmp_path: Path, monkeypatch: pyt
     path = some(tmp_path)
     with tk.load(path) as trace:
         assert "data" not in trace.table(SOURCES, ["kind", "size_bytes"]).column_names
-        monkeypatch.setattr(sources, "_collect_launches_by_module", refuse)
+        monkeypatch.setattr(sources, "_collect_launch_ids_by_module", refuse)
         assert trace.table(SOURCES, ["data"]).num_rows == 5
     monkeypatch.setattr(sources, "_iterate_module_payloads", refuse)
     with tk.load(path) as trace:

@@ -73,7 +73,9 @@ def test_a_report_tells_them_alike() -> None:
         marks = trace.table("nvtx_marks", ["mark_id", "payload_type", "payload_text"]).to_pylist()
     reported = {m["mark_id"]: m["payload_text"] for m in marks if m["payload_type"] == "binary"}
     listed = CAPTURES["every_type"]
-    mine = dict(zip(listed, blobs.format_blobs(pa.array(listed.values(), pa.binary())).to_pylist(), strict=True))
+    mine = dict(
+        zip(listed, blobs.format_payload_blobs(pa.array(listed.values(), pa.binary())).to_pylist(), strict=True)
+    )
     assert {row: mine[row] for row in reported} == reported
     assert len(reported) == 104
     assert sum("," in text for text in mine.values()) == 2
@@ -138,4 +140,4 @@ def damaged(draw: st.DrawFn) -> bytes:
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=60), ITEMS, damaged())), st.integers(0, 3))
 def test_any_blobs(values: list[bytes | None], offset: int) -> None:
     column = pa.array([None, b"before", b"", *values], pa.binary())[offset:]
-    assert blobs.format_blobs(column).to_pylist() == [told(v) for v in column.to_pylist()]
+    assert blobs.format_payload_blobs(column).to_pylist() == [told(v) for v in column.to_pylist()]

@@ -115,8 +115,8 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
 def _run_silently(command: list[str]) -> int:
     """Run a command without showing its output, and return its exit status.
 
-    The output is discarded because it may describe the machine. An interruption kills the command. The function polls
-    the command, because an interruption would not end a longer wait after polars has been imported.
+    The output is discarded because it may describe the machine. An interruption kills the command. The function waits
+    for the command in short steps, because an interruption does not end a long wait once polars has been imported.
     """
     devnull = subprocess.DEVNULL
     with (

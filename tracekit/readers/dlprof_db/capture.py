@@ -92,7 +92,9 @@ class DlprofCapture(Capture):
             CorruptTraceError: The database is damaged where the table is stored, or contains an invalid value.
         """
         if name == CAPTURE_INFO:
-            table = pa.table({"name": list(self._capture_metadata), "value": list(self._capture_metadata.values())})
+            table = pa.table(
+                {"name": list(self._capture_info_values), "value": list(self._capture_info_values.values())}
+            )
         elif name in KEY_TABLES:
             table = self._build_process_or_thread_table(name, columns)
         elif name == CALLS:
@@ -199,7 +201,7 @@ class DlprofCapture(Capture):
         return pa.table({f.name: self._build_column(f, key_columns.get(f.name), rows.height) for f in fields})
 
     @functools.cached_property
-    def _capture_metadata(self) -> dict[str, str]:
+    def _capture_info_values(self) -> dict[str, str]:
         """The versions, the mode and the model settings, keyed by their names in ``capture_info``.
 
         Private metadata, such as the command line, is omitted.

@@ -1,8 +1,8 @@
 """Map the tables and columns of a DLProf database to declared tables.
 
-DLProf has five tables for CUDA API calls: for calls that launch kernels, memsets, memcpys, synchronizations, and calls
-without GPU activity. Each call is stored in the first table that suits the call. DLProf stores no correlation ids.
-Therefore, the reader computes ids that API calls share with their GPU activities.
+DLProf has five tables for CUDA API calls: one each for calls that launch kernels, memsets and memcpys, one for
+synchronizations, and one for calls without GPU activity. Each call is stored in the first table that suits the call.
+DLProf stores no correlation ids. Therefore, the reader computes ids that API calls share with their GPU activities.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def _read_graph(file: InputFile, file_form: FileForm) -> Graph:
     return _decode_message(file, file_form.message, label)
 
 
-def _decode_message(data: bytes | InputFile, message: FileMessage, label: str) -> Graph:
-    if message is FileMessage.SAVED_MODEL:
+def _decode_message(data: bytes | InputFile, message_type: FileMessage, label: str) -> Graph:
+    if message_type is FileMessage.SAVED_MODEL:
         return graph.read_saved_model(data, label=label)
-    return (graph.read_meta_graph if message is FileMessage.META_GRAPH else graph.read_graph)(data, label=label)
+    return (graph.read_meta_graph if message_type is FileMessage.META_GRAPH else graph.read_graph)(data, label=label)

@@ -50,7 +50,7 @@ def read_capture(source: Source) -> KinetoCapture:
     budget = Budget(source.size)
     compressed = source.head.startswith(_GZIP)
     with source.open() as file, convert_damage(path, file=file), Stream(file, compressed=compressed) as stream:
-        document = Document(path, stream, sandbox, machine.FACT_NAMES)
+        document = Document(path, stream, sandbox, machine.METADATA_NAMES)
         for _ in document.parse_in_batches():
             if collector is None:
                 collector = EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
@@ -82,7 +82,7 @@ def read_leading_info(source: Source) -> dict[str, str]:
     """
     compressed = source.head.startswith(_GZIP)
     with source.open() as file, Stream(file, compressed=compressed, block_bytes=_LEADING_BLOCK_BYTES) as stream:
-        document = Document(source.path, stream, EventSandbox(KEYS), machine.FACT_NAMES)
+        document = Document(source.path, stream, EventSandbox(KEYS), machine.METADATA_NAMES)
         try:
             has_events = document.advance_to_events()
         except (CorruptTraceError, Damage):

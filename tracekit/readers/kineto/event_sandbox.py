@@ -5,7 +5,7 @@ The program returns a number or a dictionary code for each event and requested m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,20 @@ _PROGRAM = Program(
 )
 
 
+class SkipResult(NamedTuple):
+    """The state in which skipping a value stopped.
+
+    Attributes:
+        is_incomplete: Whether the end of the value was not reached.
+        depth: Number of brackets that are still open.
+        in_string: Whether skipping stopped inside a string.
+    """
+
+    is_incomplete: bool
+    depth: int
+    in_string: bool
+
+
 class EventSandbox(Sandbox):
     """A sandbox that contains a section of JSON and the events that were parsed from it.
 
@@ -167,21 +181,17 @@ class EventSandbox(Sandbox):
         self.scanned = max(self.parameter("events", "examined") - INPUT, self.offset)
         return result
 
-    def skip_value(self, depth: int = 0, *, in_string: bool = False) -> tuple[bool, int, bool]:
+    def skip_value(self, depth: int = 0, *, in_string: bool = False) -> SkipResult:
         """Advance past the remaining bytes of an object, array or string.
 
         Args:
             depth: Number of brackets that are open at the current offset.
             in_string: Whether the current offset is inside a string.
-
-        Returns:
-            Whether the value is incomplete, the number of brackets that are still open, and whether the value ends
-            inside a string.
         """
         bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
         unfinished = bool(self.call("skip", depth=depth, in_string=int(in_string), **bounds))
         self.offset = self.parameter("skip", "offset") - INPUT
-        return unfinished, self.parameter("skip", "depth"), bool(self.parameter("skip", "in_string"))
+        return SkipResult(unfinished, self.parameter("skip", "depth"), bool(self.parameter("skip", "in_string")))
 
     def get_dictionary_bytes(self) -> tuple[Bytes, npt.NDArray[np.int32]]:
         """Return the concatenated bytes of all dictionary strings, and the offset at which each string ends."""

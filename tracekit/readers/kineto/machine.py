@@ -14,13 +14,15 @@ from tracekit.readers.kineto.tracks import ON_CPU
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import pyarrow as pa
+
     from tracekit.readers.kineto.rows import EventRows
     from tracekit.readers.kineto.tracks import Tracks
 
     Metadata = Mapping[str, Any]
 
 PRODUCER = "tracekit"
-FACT_NAMES = frozenset(
+METADATA_NAMES = frozenset(
     {
         "schemaVersion",
         "deviceProperties",
@@ -38,13 +40,13 @@ FACT_NAMES = frozenset(
         "cupti_version",
     }
 )
-_SCALAR_METADATA = tuple(sorted(n for n in FACT_NAMES if n.islower()))
+_SCALAR_METADATA = tuple(sorted(n for n in METADATA_NAMES if n.islower()))
 _DISTRIBUTED = ("backend", "rank", "world_size", "pg_count", "nccl_version")
 _EXPORTED_METADATA = ("tool", "tool_version")
 _EARLIEST_UTC_NS = 946_684_800_000_000_000
 """Start of the year 2000. Earlier times are not dates, but the time since boot, which some profiler versions record."""
 _INT32 = 1 << 31
-_MAX_FACT_LENGTH = 200
+_MAX_TEXT_LENGTH = 200
 _NUMBER = re.compile(r"[0-9]{1,18}|[1-8][0-9]{18}")
 STREAM_TABLES = ("kernels", "memcpys", "memsets", "graph_launches", "cuda_events")
 
@@ -197,7 +199,7 @@ def build_stream_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]
     return [{**r, "priority": 0} for r in used.to_dicts()]
 
 
-def build_declared_table(name: str, rows: list[dict[str, Any]]) -> Any:
+def build_declared_table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     """Convert rows to a declared table. Values that a row lacks are null."""
     declared = schemas.table(name)
     frame = pl.DataFrame(
@@ -256,6 +258,6 @@ def _convert_metadata_to_text(value: object) -> str | None:
     """
     if isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, str | int) and len(text := str(value).encode("utf-8", "replace").decode()) <= _MAX_FACT_LENGTH:
+    if isinstance(value, str | int) and len(text := str(value).encode("utf-8", "replace").decode()) <= _MAX_TEXT_LENGTH:
         return text
     return None

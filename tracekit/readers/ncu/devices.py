@@ -22,7 +22,7 @@ _INTEGER_COLUMNS = {
 }
 
 
-def compute_device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
+def compute_device_values(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
     """Compute the columns of ``devices`` that are derived from the attributes of a device.
 
     Args:

@@ -33,12 +33,12 @@ def find_metric_and_label(section: str | None, printed: str) -> tuple[str | None
 
 def find_section_id(display_name: str | None) -> str | None:
     """Return the identifier of the section with the given display name, or None if the name is unknown."""
-    return next((id_ for id_, name in _load_section_names() if name == display_name), None)
+    return next((id_ for id_, name in _load_section_ids_and_names() if name == display_name), None)
 
 
 def find_section_name(identifier: str | None) -> str | None:
     """Return the display name of a section in recent versions of ncu, or None if the identifier is unknown."""
-    return next((name for id_, name in _load_section_names() if id_ == identifier), None)
+    return next((name for id_, name in _load_section_ids_and_names() if id_ == identifier), None)
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def _load_metrics_by_label() -> dict[tuple[str | None, str], str]:
 
 
 @functools.cache
-def _load_section_names() -> tuple[tuple[str, str], ...]:
+def _load_section_ids_and_names() -> tuple[tuple[str, str], ...]:
     return tuple((id_, name) for id_, name in _read_tsv("sections"))
 
 

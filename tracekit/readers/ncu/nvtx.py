@@ -1,6 +1,6 @@
 """Parse the NVTX state that Nsight Compute prints: the ranges that were open at each launch.
 
-A cell holds quoted entries separated by blanks. A push/pop cell begins with the thread::
+A cell holds quoted entries separated by blanks. A push/pop cell begins with the thread id::
 
     3332  "<default domain>:Batch 0:none:none:none:none:none:none"  "<default domain>:Forward:none:none:…"
 

@@ -50,7 +50,7 @@ def build_devices(session: SessionPage, launches: pl.DataFrame, metrics: Metrics
     ):
         for device, attributes in attributes_by_device.items():
             values = {
-                name: value for name, value in gpus.compute_device_columns(attributes).items() if value is not None
+                name: value for name, value in gpus.compute_device_values(attributes).items() if value is not None
             }
             rows_by_device[device] = {"device_id": device} | rows_by_device.get(device, {}) | values
     rows = [{**rows_by_device[device], "cuda_device_id": device} for device in sorted(rows_by_device)]

@@ -118,8 +118,8 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
     machine = pl.DataFrame(schema=about.MACHINE_COLUMNS)
     metrics = None
     if rows.runs:
-        first_runs, launch_id_of_run = launches.assign_launch_ids(pl.concat(rows.runs))
-        metrics = Metrics(rows, launch_id_of_run)
+        first_runs, launch_ids_by_run = launches.assign_launch_ids(pl.concat(rows.runs))
+        metrics = Metrics(rows, launch_ids_by_run)
         style = rows.number_style or ENGLISH
         ranges = launches.parse_nvtx_ranges(first_runs)
         typed = launches.convert_launch_columns(first_runs, style).join(
@@ -128,7 +128,7 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
         tables["ncu_launches"] = _add_range_columns(typed, ranges)
         tables["ncu_nvtx_ranges"] = ranges
         tables["ncu_rules"] = _build_rules(
-            pl.concat(rows.rules or [pl.DataFrame(schema=RULES)]), launch_id_of_run, style
+            pl.concat(rows.rules or [pl.DataFrame(schema=RULES)]), launch_ids_by_run, style
         )
         machine = typed.with_columns(first_runs["process_name"]).select(list(about.MACHINE_COLUMNS))
     tables["devices"] = about.build_devices(session, machine, metrics)
@@ -159,13 +159,15 @@ def _add_range_columns(launch_rows: pl.DataFrame, ranges: pl.DataFrame) -> pl.Da
     )
 
 
-def _build_rules(rules: pl.DataFrame, launch_id_of_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
+def _build_rules(rule_messages: pl.DataFrame, launch_ids_by_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
     """Build the table ``ncu_rules`` from the collected messages of rules and the launch id of each run of rows."""
-    speedup = parse_numbers(rules["speedup_percent"].fill_null(""), np.zeros(rules.height, np.int64), style)["value"]
-    sections = {s: find_section_name(s) for s in rules["section"].unique()}
-    return rules.select(
+    speedup = parse_numbers(
+        rule_messages["speedup_percent"].fill_null(""), np.zeros(rule_messages.height, np.int64), style
+    )["value"]
+    sections = {s: find_section_name(s) for s in rule_messages["section"].unique()}
+    return rule_messages.select(
         pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("message_id"),
-        launch_id_of_run.gather(rules["run"]).alias("launch_id"),
+        launch_ids_by_run.gather(rule_messages["run"]).alias("launch_id"),
         pl.col("section").replace_strict(sections, return_dtype=pl.String),
         pl.col("section").alias("section_id"),
         "rule_id",

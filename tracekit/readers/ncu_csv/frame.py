@@ -12,7 +12,7 @@ import csv
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -219,6 +219,20 @@ def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -
     return b"\n".join(rows)
 
 
+class _Header(NamedTuple):
+    """A header in a block.
+
+    Attributes:
+        offset: Offset of the header in the block.
+        columns: Names of the columns.
+        layout: Layout of the table.
+    """
+
+    offset: int
+    columns: list[str]
+    layout: str
+
+
 def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
     """Yield the rows of all tables of an Nsight Compute CSV file in batches, each with the table that contains it.
 
@@ -258,8 +272,8 @@ def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page
         yield page, rows
 
 
-def _iterate_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
-    """Yield the offset, the columns and the layout of each header in a block.
+def _iterate_headers(text: bytes) -> Iterator[_Header]:
+    """Yield the headers in a block.
 
     A header may follow other output on the same line. A header with more than ``MAX_COLUMNS`` columns is truncated to
     ``MAX_COLUMNS`` + 1 columns, so that the caller can detect that the header is too long.
@@ -276,7 +290,7 @@ def _iterate_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
         header = _parse_header(text, match.start(), end) if match else []
         layout = find_layout(header) if header else None
         if match and layout is not None:
-            yield match.start(), header, layout
+            yield _Header(match.start(), header, layout)
 
 
 def _parse_header(text: bytes, start: int, end: int) -> list[str]:
@@ -329,6 +343,18 @@ def _is_complete_row(text: bytes, page: Page) -> bool:
     return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _get_min_cell_separator_count(page)
 
 
+class _NextLine(NamedTuple):
+    """The next line to process.
+
+    Attributes:
+        number: Number of the line.
+        continues: Whether this line begins a row that continues in the next block.
+    """
+
+    number: int
+    continues: bool
+
+
 class _RowExtractor:
     """Extractor of table rows from lines that also contain other output or rows that span several lines."""
 
@@ -363,13 +389,10 @@ class _RowExtractor:
         self._append_lines(line, self._count)
         return b"".join(self._rows), b""
 
-    def _append_up_to_irregular_line(self, line: int, irregular_line: int, *, ends_table: bool) -> tuple[int, bool]:
+    def _append_up_to_irregular_line(self, line: int, irregular_line: int, *, ends_table: bool) -> _NextLine:
         """Append the lines before an irregular line. If the irregular line belongs to a row, append that row, too.
 
         A line is irregular if it contains an odd number of quotes or does not begin with a quote.
-
-        Returns:
-            The next line to process, and whether this line begins a row that continues in the next block.
         """
         after = self._find_end_of_continued_row(irregular_line) if irregular_line > line else None
         if after == self._count and not self._may_continue_in_next_block(irregular_line - 1, ends_table=ends_table):
@@ -379,7 +402,7 @@ class _RowExtractor:
             return self._append_row(irregular_line - 1, after)
         self._append_lines(line, irregular_line)
         if not self._has_odd_quotes[irregular_line] or self._text[self._starts[irregular_line]] != ord('"'):
-            return self._skip_other_output(irregular_line), False
+            return _NextLine(self._skip_other_output(irregular_line), continues=False)
         after = self._find_line_of_closing_quote(irregular_line)
         if after == self._count and not self._may_continue_in_next_block(irregular_line, ends_table=ends_table):
             after = None
@@ -389,23 +412,23 @@ class _RowExtractor:
             irregular_line, irregular_line
         )  # a single row with a quote inside that is not doubled
         self._messages.incomplete += not complete
-        return self._append_row(irregular_line, irregular_line) if complete else (irregular_line + 1, False)
+        return (
+            self._append_row(irregular_line, irregular_line)
+            if complete
+            else _NextLine(irregular_line + 1, continues=False)
+        )
 
     def _append_lines(self, first_line: int, end_line: int) -> None:
         """Append the lines from ``first_line`` (inclusive) to ``end_line`` (exclusive) to the extracted rows."""
         if first_line < end_line:
             self._rows.append(self._text[self._starts[first_line] : self._ends[end_line - 1]])
 
-    def _append_row(self, first_line: int, last_line: int) -> tuple[int, bool]:
-        """Append the lines from ``first_line`` to ``last_line`` as one row, unless the last line is in the next block.
-
-        Returns:
-            The next line to process, and whether this line begins a row that continues in the next block.
-        """
+    def _append_row(self, first_line: int, last_line: int) -> _NextLine:
+        """Append the lines from ``first_line`` to ``last_line`` as one row, unless the last line is in the next block."""
         if last_line == self._count:
-            return first_line, True
+            return _NextLine(first_line, continues=True)
         self._rows.append(self._join_lines(first_line, last_line))
-        return last_line + 1, False
+        return _NextLine(last_line + 1, continues=False)
 
     def _may_continue_in_next_block(self, line: int, *, ends_table: bool) -> bool:
         """Return whether a row that begins at a line may continue in the next block."""

@@ -38,10 +38,10 @@ def assign_launch_ids(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     )
     names = keys.unique(keep="first", maintain_order=True).with_row_index("launch_id")
     names = names.with_columns(pl.col("launch_id").cast(pl.Int64))
-    launch_id_of_run = keys.join(names, on=keys.columns, how="left", maintain_order="left", nulls_equal=True)[
+    launch_ids_by_run = keys.join(names, on=keys.columns, how="left", maintain_order="left", nulls_equal=True)[
         "launch_id"
     ]
-    return runs.with_columns(launch_id_of_run).filter(launch_id_of_run.is_first_distinct()), launch_id_of_run
+    return runs.with_columns(launch_ids_by_run).filter(launch_ids_by_run.is_first_distinct()), launch_ids_by_run
 
 
 def convert_launch_columns(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:

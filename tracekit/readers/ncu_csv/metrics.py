@@ -52,9 +52,9 @@ class Metrics:
     A run consists of consecutive rows of one launch.
     """
 
-    def __init__(self, rows: RowCollector, launch_id_of_run: pl.Series) -> None:
+    def __init__(self, rows: RowCollector, launch_ids_by_run: pl.Series) -> None:
         self._batches = rows.metrics or [pl.DataFrame(schema=METRICS)]
-        self._of_run = launch_id_of_run
+        self._of_run = launch_ids_by_run
         self._kinds = [MetricKind.from_printed(*key) for key in rows.kinds]
 
     def select_metrics(self, is_selected: Callable[[str], bool]) -> pl.DataFrame:

@@ -74,12 +74,12 @@ def detect_style(cells: pl.Series) -> NumberStyle | None:
     return SWISS if quotes else ENGLISH
 
 
-def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> pl.DataFrame:
+def parse_numbers(cells: pl.Series, exponents: np.ndarray, style: NumberStyle) -> pl.DataFrame:
     """Parse cells of printed numbers, and return one row per cell.
 
     Args:
         cells: The cells as printed.
-        powers: For each cell, the exponent of the power of ten by which its number is multiplied to get base units.
+        exponents: For each cell, the exponent of the power of ten by which its number is multiplied to get base units.
         style: The style in which numbers are printed.
 
     Returns:
@@ -95,14 +95,14 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
     value = digits.cast(pl.Float64, strict=False)
     decimal_point = digits.str.find(".", literal=True).cast(pl.Int64)
     decimals = (digits.str.len_bytes().cast(pl.Int64) - decimal_point - 1).fill_null(0).to_numpy()
-    exponent = digits.str.contains("[eE]").fill_null(value=False)
+    has_exponent = digits.str.contains("[eE]").fill_null(value=False)
     parsed = pl.DataFrame(
         {
             "cell": cells,
-            "value": _multiply_by_powers_of_ten(digits, value, powers, np.where(exponent, len(_TENS), decimals)),
-            "resolution": _compute_powers_of_ten(powers - decimals),
+            "value": _multiply_by_powers_of_ten(digits, value, exponents, np.where(has_exponent, len(_TENS), decimals)),
+            "resolution": _compute_powers_of_ten(exponents - decimals),
             "instances": split["instances"],
-            "exact": value.is_finite() & ~exponent,
+            "exact": value.is_finite() & ~has_exponent,
         }
     )
     keep_text = pl.col("value").is_null() | pl.col("instances").is_not_null()

@@ -155,11 +155,11 @@ class RowCollector:
         table = self._parse_rows(pages[0], b"".join(texts))
         lines = [text.count(b"\n") for text in texts] if len(texts) > 1 else [table.height]
         if sum(lines) == table.height:
-            self._convert_batch(pages, table, lines)
+            self._convert_and_collect_batch(pages, table, lines)
             return
         for page, text in zip(pages, texts, strict=True):
             alone = self._parse_rows(page, text)
-            self._convert_batch([page], alone, [alone.height])
+            self._convert_and_collect_batch([page], alone, [alone.height])
 
     def _drop_short_rows(self, page: Page, text: bytes) -> bytes:
         """Drop rows with too few cells if parsing all rows would create too many cells, and return the remaining rows.
@@ -191,8 +191,8 @@ class RowCollector:
         )
         return b"".join(long_runs)
 
-    def _convert_batch(self, pages: list[Page], table: pl.DataFrame, row_counts: list[int]) -> None:
-        """Convert a batch of parsed rows to launches, metrics and rules. The rows may belong to several tables.
+    def _convert_and_collect_batch(self, pages: list[Page], table: pl.DataFrame, row_counts: list[int]) -> None:
+        """Convert a batch of parsed rows, which may belong to several tables, and collect the runs, metrics and rules.
 
         Args:
             pages: The tables that the rows belong to, which have the same columns.
@@ -362,18 +362,20 @@ class RowCollector:
 
     def _register_metric_kind(self, section: str | None, metric: str, unit: str | None) -> int:
         kind = self.kinds.setdefault((section, metric, unit), len(self.kinds))
-        if kind == len(self._powers):
-            self._powers.append(parse_unit(unit or "")[1])
+        if kind == len(self._exponents):
+            self._exponents.append(parse_unit(unit or "")[1])
         return kind
 
     def _add_metric_values(self, cells: pl.DataFrame) -> None:
         """Parse the numbers in cells, and append them to ``metrics``."""
         if not cells.height:
             return
-        powers = np.array(self._powers)[cells["kind"].to_numpy()]
+        exponents = np.array(self._exponents)[cells["kind"].to_numpy()]
         style = self.determine_number_style(cells["cell"])
-        values = cells.select("run", "kind").hstack(parse_numbers(cells["cell"], powers, style))
-        extremes = [parse_numbers(cells[c], powers, style)["value"].alias(c) for c in _EXTREMES if c in cells.columns]
+        values = cells.select("run", "kind").hstack(parse_numbers(cells["cell"], exponents, style))
+        extremes = [
+            parse_numbers(cells[c], exponents, style)["value"].alias(c) for c in _EXTREMES if c in cells.columns
+        ]
         self.metrics.append(values.with_columns(extremes))
 
 

@@ -209,7 +209,7 @@ class ReportFile:
         """Add the metadata and the metric names in a block header to those of the capture."""
         session, info = block.session, self.session
         self._names += map(
-            decode_text, check_count(block.names.texts, MAX_NAMES - len(self._names), "names of metrics")
+            decode_text, require_max_count(block.names.texts, MAX_NAMES - len(self._names), "names of metrics")
         )
         if block.HasField("process"):
             info.processes.setdefault(block.process.process_id, decode_text(block.process.path))
@@ -242,7 +242,7 @@ def _check_message_count(message_count: int, offset: int, label: str) -> None:
         )
 
 
-def check_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
+def require_max_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
     """Return the items of a message unchanged, after a check that their number does not exceed a limit.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode
-from tracekit.readers.ncu_rep.container import check_count, iterate_results, message_class
+from tracekit.readers.ncu_rep.container import iterate_results, message_class, require_max_count
 from tracekit.readers.ncu_rep.metrics import BATCH_BYTES, INT32, INT64, MAX_METRICS, decode_metric_values
 
 if TYPE_CHECKING:
@@ -35,6 +35,18 @@ COLUMNS = pa.schema(
 )
 
 
+class InstanceBatch(NamedTuple):
+    """The encoded instance values of several metrics.
+
+    Attributes:
+        owners: Launch id, dictionary code and number of instance values of each metric.
+        messages: The encoded instance values of all these metrics, in order.
+    """
+
+    owners: list[tuple[int, int, int]]
+    messages: list[bytes]
+
+
 def read_instances(report: ReportFile) -> pa.Table:
     """Read the instance values of all metrics of all results.
 
@@ -46,18 +58,13 @@ def read_instances(report: ReportFile) -> pa.Table:
         Damage: A message is invalid or refers to a missing name, or a result has more than ``MAX_INSTANCES`` values.
     """
     table = pa.concat_tables(
-        [COLUMNS.empty_table(), *(_decode_instances(*batch) for batch in _iterate_instance_batches(report))]
+        [COLUMNS.empty_table(), *(_decode_instances(batch) for batch in _iterate_instance_batches(report))]
     )
     return table.set_column(1, "metric", compact_dictionary(table["metric"], report.names.dictionary))
 
 
-def _iterate_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
-    """Yield the encoded instance values of all metrics in batches.
-
-    Yields:
-        A list with a tuple for each metric of the batch (launch id, dictionary code and number of instance values), and
-        the encoded instance values of all these metrics, in order.
-    """
+def _iterate_instance_batches(report: ReportFile) -> Iterator[InstanceBatch]:
+    """Yield the encoded instance values of all metrics in batches."""
     owners: list[tuple[int, int, int]] = []
     messages: list[bytes] = []
     size = 0
@@ -67,10 +74,10 @@ def _iterate_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[i
             messages += instances
             size += sum(map(len, instances))
             if size >= BATCH_BYTES:
-                yield owners, messages
+                yield InstanceBatch(owners, messages)
                 owners, messages, size = [], [], 0
     if messages:
-        yield owners, messages
+        yield InstanceBatch(owners, messages)
 
 
 def _collect_instances_by_metric(report: ReportFile, result_number: int, result: Any) -> dict[int, list[bytes]]:
@@ -78,7 +85,7 @@ def _collect_instances_by_metric(report: ReportFile, result_number: int, result:
     metric_type, names = message_class("Metric"), report.names.indices
     instances: dict[int, list[bytes]] = {}
     try:
-        for data in check_count(result.metrics, MAX_METRICS, f"metrics of result {result_number}"):
+        for data in require_max_count(result.metrics, MAX_METRICS, f"metrics of result {result_number}"):
             metric = metric_type.FromString(data)
             if metric.name >= len(names):
                 raise Damage(
@@ -97,8 +104,9 @@ def _collect_instances_by_metric(report: ReportFile, result_number: int, result:
     return instances
 
 
-def _decode_instances(owners: list[tuple[int, int, int]], messages: list[bytes]) -> pa.Table:
-    """Decode a batch that ``_iterate_instance_batches`` yielded into one row per instance value."""
+def _decode_instances(batch: InstanceBatch) -> pa.Table:
+    """Decode a batch of encoded instance values into one row per instance value."""
+    owners, messages = batch
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     stops = np.cumsum(sizes)
     buffer = Buffer(int(stops[-1]))

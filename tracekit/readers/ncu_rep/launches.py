@@ -56,7 +56,7 @@ def iterate_launch_rows(report: ReportFile, metrics: pa.Table | None, columns: S
             for c, v in metric_values.items()
             if c not in SIZES or row["kind"] == "graph"
         }
-        yield row | from_metrics | (nvtx.build_range_columns(number, result) if ranges else {})
+        yield row | from_metrics | (nvtx.build_range_values(number, result) if ranges else {})
 
 
 def _read_launch_row(report: ReportFile, launch_id: int, result: Any) -> Row:

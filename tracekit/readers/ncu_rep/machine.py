@@ -38,7 +38,7 @@ def iterate_device_rows(session: SessionInfo) -> Iterator[Row]:
             for a in device.attributes
         }
         row = {
-            **gpus.compute_device_columns(attributes),
+            **gpus.compute_device_values(attributes),
             "device_id": device.device_id,
             "cuda_device_id": device.device_id,
         }

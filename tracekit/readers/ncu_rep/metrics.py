@@ -19,7 +19,7 @@ from tracekit.readers.common.columns import compact_dictionary, convert_to_strin
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode, extract_strings
 from tracekit.readers.ncu.units import find_unit_of_metric
-from tracekit.readers.ncu_rep.container import check_count, iterate_results, message_class
+from tracekit.readers.ncu_rep.container import iterate_results, message_class, require_max_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,7 +107,7 @@ def iterate_metric_batches(report: ReportFile) -> Iterator[MetricBatch]:
     """Yield the encoded metrics of all results in batches of a few megabytes."""
     batch = MetricBatch()
     for number, result in iterate_results(report):
-        batch.add_result(number, check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"))
+        batch.add_result(number, require_max_count(result.metrics, MAX_METRICS, f"metrics of result {number}"))
         if batch.size >= BATCH_BYTES:
             yield batch
             batch = MetricBatch()
@@ -237,12 +237,12 @@ def _find_last_row_of_each_key(keys: Int64Array) -> Int64Array | None:
     return None if len(first) == len(keys) else np.sort(len(keys) - 1 - first)
 
 
-def _select_units_of_numbers(texts: pa.ChunkedArray, codes: pa.ChunkedArray, units: pa.Array) -> pa.ChunkedArray:
+def _select_units_of_numbers(texts: pa.ChunkedArray, name_codes: pa.ChunkedArray, units: pa.Array) -> pa.ChunkedArray:
     """Return the dictionary code of the unit of each metric, null for metrics whose value is a string.
 
     Args:
         texts: The string of each metric, null for other values.
-        codes: Dictionary code of the name of each metric.
+        name_codes: Dictionary code of the name of each metric.
         units: Dictionary code of the unit of each name.
     """
-    return pc.if_else(texts.is_null(), units.take(codes), pa.scalar(None, pa.int32()))
+    return pc.if_else(texts.is_null(), units.take(name_codes), pa.scalar(None, pa.int32()))

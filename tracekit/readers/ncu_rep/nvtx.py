@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.common.protobuf.wire import convert_to_signed
-from tracekit.readers.ncu_rep.container import check_count, decode_text, iterate_results, message_class
+from tracekit.readers.ncu_rep.container import decode_text, iterate_results, message_class, require_max_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,22 +35,26 @@ def iterate_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
     if not result.HasField("nvtx"):
         return
     state = parse(message_class("NvtxState"), result.nvtx, f"the NVTX state of result {launch_id}")
-    domains = {d.domain_id: _NvtxDomain(d) for d in check_count(state.domains, MAX_ITEMS, "NVTX domains")}
+    domains = {d.domain_id: _NvtxDomain(d) for d in require_max_count(state.domains, MAX_ITEMS, "NVTX domains")}
     launch_threads = (
-        t for t in check_count(state.threads, MAX_ITEMS, "threads with NVTX ranges") if t.thread_id == result.thread_id
+        t
+        for t in require_max_count(state.threads, MAX_ITEMS, "threads with NVTX ranges")
+        if t.thread_id == result.thread_id
     )
     stacks = (
-        (t.thread_id, s) for t in launch_threads for s in check_count(t.stacks, MAX_ITEMS, "stacks of NVTX ranges")
+        (t.thread_id, s)
+        for t in launch_threads
+        for s in require_max_count(t.stacks, MAX_ITEMS, "stacks of NVTX ranges")
     )
     pushed_ranges = (
-        (t, s.domain_id, r) for t, s in stacks for r in check_count(s.ranges, MAX_ITEMS, "open NVTX ranges")
+        (t, s.domain_id, r) for t, s in stacks for r in require_max_count(s.ranges, MAX_ITEMS, "open NVTX ranges")
     )
     for depth, (thread, domain, open_range) in enumerate(pushed_ranges, 1):
         row = _build_range_row(open_range, domain, domains, state.default_domain_id)
         yield {"launch_id": launch_id, "kind": "push_pop", "depth": depth, "thread_id": thread, **row}
-    start_ends = check_count(state.start_ends, MAX_ITEMS, "NVTX domains with start/end ranges")
+    start_ends = require_max_count(state.start_ends, MAX_ITEMS, "NVTX domains with start/end ranges")
     started_ranges = (
-        (d.domain_id, r) for d in start_ends for r in check_count(d.ranges, MAX_ITEMS, "open NVTX ranges")
+        (d.domain_id, r) for d in start_ends for r in require_max_count(d.ranges, MAX_ITEMS, "open NVTX ranges")
     )
     for depth, (domain, open_range) in enumerate(started_ranges, 1):
         row = _build_range_row(open_range, domain, domains, state.default_domain_id)
@@ -62,7 +66,7 @@ def iterate_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
         yield {"launch_id": launch_id, "kind": "start_end", "depth": depth, **row}
 
 
-def build_range_columns(launch_id: int, result: Any) -> Row:
+def build_range_values(launch_id: int, result: Any) -> Row:
     """Return the columns of ``ncu_launches`` that describe the push/pop ranges around a launch."""
     names = [row["name"] for row in iterate_launch_ranges(launch_id, result) if row["kind"] == "push_pop"]
     if not names:
@@ -88,21 +92,21 @@ def _build_range_row(message: Any, domain_id: int, domains: dict[int, _NvtxDomai
         "domain": None if domain is None or domain_id == default_domain_id else domain.name,
         "name": decode_text(message.name) if message.HasField("name") else None,
     }
-    return row | _build_attribute_columns(message.attributes, domain) if message.HasField("attributes") else row
+    return row | _build_attribute_values(message.attributes, domain) if message.HasField("attributes") else row
 
 
-def _build_attribute_columns(attributes: Any, domain: _NvtxDomain | None) -> Row:
+def _build_attribute_values(attributes: Any, domain: _NvtxDomain | None) -> Row:
     category = domain.categories.get(attributes.category) if attributes.category and domain is not None else None
     return {
         "category_id": attributes.category or None,
         "category": category,
         "color": attributes.color.value if attributes.color.type == ARGB else None,
         "message_type": MESSAGE_TYPES.get(attributes.message.type),
-        **_build_payload_columns(attributes.payload),
+        **_build_payload_values(attributes.payload),
     }
 
 
-def _build_payload_columns(payload: Any) -> Row:
+def _build_payload_values(payload: Any) -> Row:
     if not payload.type:
         return {}
     payload_type = PAYLOAD_TYPES.get(payload.type, "string")

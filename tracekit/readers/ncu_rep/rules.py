@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.ncu_rep.container import check_count, decode_text, iterate_results, message_class
+from tracekit.readers.ncu_rep.container import decode_text, iterate_results, message_class, require_max_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def iterate_rule_rows(report: ReportFile) -> Iterator[Row]:
     total = 0
     for number, result in iterate_results(report):
         sections = _read_section_names(result) if result.rules else {}
-        for data in check_count(result.rules, MAX_RULES, f"rules of result {number}"):
+        for data in require_max_count(result.rules, MAX_RULES, f"rules of result {number}"):
             rule = parse(message_class("Rule"), data, f"a rule of result {number}")
             for row in _iterate_message_rows(rule):
                 total += 1
@@ -40,7 +40,7 @@ def replace_links(message: str) -> str:
 
 
 def _read_section_names(result: Any) -> dict[bytes, str]:
-    encoded = check_count(result.sections, MAX_SECTIONS, "sections of a result")
+    encoded = require_max_count(result.sections, MAX_SECTIONS, "sections of a result")
     sections = (parse(message_class("Section"), data, "a section") for data in encoded)
     return {section.section_id: decode_text(section.name) for section in sections}
 
@@ -48,12 +48,12 @@ def _read_section_names(result: Any) -> dict[bytes, str]:
 def _iterate_message_rows(rule: Any) -> Iterator[Row]:
     """Yield one row per message of a rule. An estimated speedup belongs to the message that precedes it in the rule."""
     row: Row | None = None
-    rule_columns = _build_rule_columns(rule)
-    for item in check_count(rule.body.items, MAX_ITEMS, "items of a rule"):
+    rule_values = _build_rule_values(rule)
+    for item in require_max_count(rule.body.items, MAX_ITEMS, "items of a rule"):
         if item.HasField("message"):
             if row is not None:
                 yield row
-            row = rule_columns | _build_message_columns(item.message)
+            row = rule_values | _build_message_values(item.message)
         if item.HasField("speedup") and row is not None:
             percent = item.speedup.percent if item.speedup.HasField("percent") else None
             row |= {"speedup_type": SPEEDUP_TYPES.get(item.speedup.type), "speedup_percent": percent}
@@ -61,7 +61,7 @@ def _iterate_message_rows(rule: Any) -> Iterator[Row]:
         yield row
 
 
-def _build_rule_columns(rule: Any) -> Row:
+def _build_rule_values(rule: Any) -> Row:
     """Return the columns whose values are the same for all messages of a rule."""
     return {
         "section_id": decode_text(rule.section_id) if rule.HasField("section_id") else None,
@@ -70,7 +70,7 @@ def _build_rule_columns(rule: Any) -> Row:
     }
 
 
-def _build_message_columns(message: Any) -> Row:
+def _build_message_values(message: Any) -> Row:
     return {
         "type": MESSAGE_TYPES.get(message.type, INFORMATION),
         "title": decode_text(message.title) or None,

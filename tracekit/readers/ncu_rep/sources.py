@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.common.protobuf.wire import convert_to_signed
-from tracekit.readers.ncu_rep.container import check_count, decode_text, iterate_results, message_class
+from tracekit.readers.ncu_rep.container import decode_text, iterate_results, message_class, require_max_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def iterate_source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[
         report: The report.
         columns: The requested columns. All other columns may be missing from the rows.
     """
-    launches_by_module = _collect_launches_by_module(report) if any(c in columns for c in LAUNCH_COLUMNS) else {}
+    launches_by_module = _collect_launch_ids_by_module(report) if any(c in columns for c in LAUNCH_COLUMNS) else {}
     total = 0
     for number, location in enumerate(report.sources):
         source, process = report.read_module_source(number), report.find_process_id(location)
@@ -52,19 +52,19 @@ def iterate_source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[
             total += 1
 
 
-def _collect_launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
+def _collect_launch_ids_by_module(report: ReportFile) -> dict[Module, list[int]]:
     """Return the launch ids of the results that refer to each module, by process id and module number."""
     launches: dict[Module, list[int]] = defaultdict(list)
     for number, result in iterate_results(report):
         process = report.find_process_id(report.results[number])
-        for module in _list_modules_of_result(number, result):
+        for module in _list_module_numbers(number, result):
             launches[process, module].append(number)
     return launches
 
 
-def _list_modules_of_result(result_number: int, result: Any) -> set[int]:
+def _list_module_numbers(result_number: int, result: Any) -> set[int]:
     if "modules" in result.DESCRIPTOR.fields_by_name:
-        return set(check_count(result.modules, MAX_MODULES, f"modules of result {result_number}"))
+        return set(require_max_count(result.modules, MAX_MODULES, f"modules of result {result_number}"))
     return {result.source.module} if result.source.HasField("module") else set()
 
 
@@ -83,8 +83,8 @@ def _iterate_module_payloads(source: Any, source_number: int) -> Iterator[Payloa
 def _iterate_source_files(source: Any, source_number: int) -> Iterator[Any]:
     what = f"files of source {source_number}"
     remaining = MAX_FILES
-    for encoded_list in check_count(source.files, MAX_FILES, f"lists of {what}"):
-        files = check_count(
+    for encoded_list in require_max_count(source.files, MAX_FILES, f"lists of {what}"):
+        files = require_max_count(
             parse(message_class("SourceFiles"), encoded_list, f"a list of {what}").files, remaining, what
         )
         remaining -= len(files)

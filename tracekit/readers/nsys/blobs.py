@@ -32,7 +32,7 @@ COUNT_BYTES, ITEM_BYTES = 8, 24
 _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).reshape(256, 2)
 
 
-def format_blobs(column: pa.Array) -> pa.Array:
+def format_payload_blobs(column: pa.Array) -> pa.Array:
     """Format each blob of NVTX payloads in a column as a string, such as ``7:0a00,7:0b00``. A null remains null.
 
     The string consists of the schema id of each payload and its bytes in hexadecimal.
@@ -55,7 +55,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
 
 
 def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> pa.Array:
-    """Return the string of each blob in a buffer of consecutive blobs, formatted as by ``format_blobs``."""
+    """Return the string of each blob in a buffer of consecutive blobs, formatted as by ``format_payload_blobs``."""
     owners, schemas, payload_starts, payload_stops = _locate_payloads(data, starts, stops)
     others = np.setdiff1d(np.arange(len(starts)), owners)
     order = np.argsort(np.concatenate([owners, others]), kind="stable")

@@ -9,7 +9,7 @@ machine have resolver functions in separate modules.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from tracekit.readers.nsys import (
     sampling,
     stacks,
 )
-from tracekit.readers.nsys.launch import read_launch_environment
+from tracekit.readers.nsys.launch import read_launch_metadata
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, create_source_request, find_arrow_type
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
@@ -51,6 +51,20 @@ _WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, python_stacks.TABLE})
 """Declared tables that are computed as a whole rather than read by column from a source table."""
 
 
+class InvalidValue(NamedTuple):
+    """A value that does not fit the type of its declared column.
+
+    Attributes:
+        column: Name of the declared column.
+        message: Error message.
+        row_index: Index of the row, counted from 0.
+    """
+
+    column: str
+    message: str
+    row_index: int
+
+
 class NsysCapture(Lookups, Capture):
     """An open Nsight Systems file. Its declared tables are read on demand, column by column."""
 
@@ -62,7 +76,7 @@ class NsysCapture(Lookups, Capture):
 
     def read_launch_metadata(self) -> LaunchMetadata:
         """Return the host name, and the variables with which launchers number processes, such as ``RANK``."""
-        return read_launch_environment(self)
+        return read_launch_metadata(self)
 
     def names(self) -> list[str]:
         """Return the names of the declared tables that Nsight Systems can record, including those without rows."""
@@ -255,12 +269,12 @@ class NsysCapture(Lookups, Capture):
             )
         return source_rows[source]
 
-    def _replace_keys_with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    def _replace_keys_with_names(self, table_name: str, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """Replace the keys of NVTX domains and categories in the columns of a table with names.
 
         This is a separate step because the events that define the names may come after the events that use them.
         """
-        return nvtx.replace_name_keys_by_names(self, results) if name in nvtx.RESOLVERS else results
+        return nvtx.replace_name_keys_with_names(self, columns) if table_name in nvtx.RESOLVERS else columns
 
     def cast_to_declared_types(self, table_name: str, columns: Mapping[str, pa.Array], source_table: str) -> pa.Table:
         """Cast columns that were computed from a source table to their declared types, and return them as a table.
@@ -299,7 +313,10 @@ class NsysCapture(Lookups, Capture):
             default_message: Message of the error if no invalid value is found.
         """
         columns = self.tables.columns
-        column, message, index = find_first_invalid_value(table_name, converted)
+        invalid = find_first_invalid_value(table_name, converted)
+        column = None if invalid is None else invalid.column
+        message = default_message if invalid is None else invalid.message
+        index = None if invalid is None else invalid.row_index
         schema = schemas.table(table_name)
         is_here = column is not None and str(schema[column].source).partition(".")[0] in (source_table, EVERY)
         from_column = (
@@ -316,9 +333,7 @@ class NsysCapture(Lookups, Capture):
             if index is None or source_table not in columns
             else self.tables.find_rowid(source_table, index, self._create_row_filter(table_name, source_table))
         )
-        return CorruptTraceError(
-            message or default_message, path=self.path, table=source_table, row=row, hint=self.tables.hint
-        )
+        return CorruptTraceError(message, path=self.path, table=source_table, row=row, hint=self.tables.hint)
 
 
 def join_source_tables(table_name: str, columns: Sequence[str], source_tables: list[pa.Table]) -> pa.Table:
@@ -409,17 +424,15 @@ def find_column_resolvers(table_name: str) -> dict[str, Resolver]:
     return by_table.get(table_name, {})
 
 
-def find_first_invalid_value(table_name: str, converted: pa.Table) -> tuple[str | None, str | None, int | None]:
-    """Return the column, error message and row index of the first value that does not fit its declared type.
-
-    All three values are None if every value fits.
-    """
+def find_first_invalid_value(table_name: str, converted: pa.Table) -> InvalidValue | None:
+    """Return the first value that does not fit its declared type, or None if every value fits."""
     for field in schemas.arrow_schema(schemas.table(table_name), converted.column_names):
         values = converted[field.name]
         if not field.nullable and values.null_count:
-            return field.name, f"{field.name} is null", pc.index(values.is_null(), True).as_py()
+            return InvalidValue(field.name, f"{field.name} is null", pc.index(values.is_null(), True).as_py())
         if pa.types.is_int32(field.type) and pa.types.is_int64(values.type):
             fits = pc.and_(pc.greater_equal(values, -(1 << 31)), pc.less(values, 1 << 31))
             if (index := pc.index(fits, False).as_py()) >= 0:
-                return field.name, f"{field.name} is {values[index]}, which does not fit into 32 bits", index
-    return None, None, None
+                message = f"{field.name} is {values[index]}, which does not fit into 32 bits"
+                return InvalidValue(field.name, message, index)
+    return None

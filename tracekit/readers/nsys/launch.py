@@ -42,7 +42,7 @@ def parse_rank_variables(*environments: str) -> dict[str, int]:
     return {name: next(iter(numbers)) for name, numbers in values.items() if len(numbers) == 1}
 
 
-def read_launch_environment(capture: Lookups) -> LaunchMetadata:
+def read_launch_metadata(capture: Lookups) -> LaunchMetadata:
     """Return the host name and the rank variables, such as ``RANK``, in a capture.
 
     If the environments of the program and of the profiler set the same variable, the value of the program is used.

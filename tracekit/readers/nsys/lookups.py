@@ -117,8 +117,8 @@ class Lookups:
 
         Args:
             requests: Columns of source tables to read.
-            builders: Builders that join the batches of each request, in the order of the requests. A builder that is
-                missing or None is created.
+            builders: The builder that joins the batches of each request, in the order of the requests. If a builder is
+                missing or None, a new one is created.
             collectors: Collectors whose requests are also read. Their batches are appended to them.
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]

@@ -60,7 +60,7 @@ def resolve_domain_ids(_capture: Lookups, _table: str, source_rows: pa.Table) ->
 def compute_domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the domain key of each event, which combines the process id and the domain id.
 
-    ``replace_name_keys_by_names`` later replaces the key with the domain name.
+    ``replace_name_keys_with_names`` later replaces the key with the domain name.
     """
     return _format_key_strings(source_rows["globalTid"], source_rows["domainId"])
 
@@ -68,7 +68,7 @@ def compute_domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -
 def compute_category_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the category key of each event, which combines the process id, the domain id and the category id.
 
-    ``replace_name_keys_by_names`` later replaces the key with the category name.
+    ``replace_name_keys_with_names`` later replaces the key with the category name.
     """
     return _format_key_strings(source_rows["globalTid"], source_rows["domainId"], source_rows["category"])
 
@@ -180,7 +180,7 @@ def store_defined_names(capture: Lookups, definition: NameDefinition, source_row
     capture.defined_names[definition.column] = names
 
 
-def replace_name_keys_by_names(lookups: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+def replace_name_keys_with_names(lookups: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """Replace keys of domains and categories with the stored names, and return the new columns."""
     return {
         c: _look_up_names_of_keys(data, lookups.defined_names[c]) if c in lookups.defined_names else data

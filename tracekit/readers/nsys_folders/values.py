@@ -73,7 +73,7 @@ def format_payloads(array: pa.Array) -> pa.Array:
     """Format binary NVTX payloads as strings. An array of another type is returned unchanged."""
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(array.indices, format_payloads(array.dictionary))
-    return blobs.format_blobs(array) if pa.types.is_binary(array.type) else array
+    return blobs.format_payload_blobs(array) if pa.types.is_binary(array.type) else array
 
 
 def _convert_array(array: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:

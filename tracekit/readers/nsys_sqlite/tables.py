@@ -33,7 +33,7 @@ class ExportTables(Database):
 
     def format_blob_column(self, column: str, data: pa.Array) -> pa.Array:
         """Format a column of binary NVTX payloads as strings, and return any other column unchanged."""
-        return blobs.format_blobs(data) if column == blobs.COLUMN else data
+        return blobs.format_payload_blobs(data) if column == blobs.COLUMN else data
 
     def _read_table(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> pa.Table:
         """Return columns of a table. All values of a column that the export lacks are null."""

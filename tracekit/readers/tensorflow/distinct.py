@@ -86,15 +86,19 @@ def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Arra
     tensor_field = decode(buffer, starts, stops, (_TENSOR,)).get(_TENSOR)
     is_tensor = _compute_field_mask(tensor_field, len(starts))
 
-    def decode_rows(rows: Int64Array, keys: pa.DictionaryArray, decode_key: Callable[[bytes], AttributeValue]) -> None:
+    def decode_and_store_rows(
+        rows: Int64Array, keys: pa.DictionaryArray, decode_key: Callable[[bytes], AttributeValue]
+    ) -> None:
         codes[rows] = keys.indices.to_numpy(zero_copy_only=False) + len(distinct.kinds)
         distinct.append_values([decode_key(data) for data in keys.dictionary.to_pylist()])
 
     if tensor_field is not None:
-        decode_rows(np.flatnonzero(is_tensor), _encode_tensor_keys(buffer, *tensor_field.spans()), _decode_tensor_key)
+        decode_and_store_rows(
+            np.flatnonzero(is_tensor), _encode_tensor_keys(buffer, *tensor_field.spans()), _decode_tensor_key
+        )
     is_long = ~is_tensor & (stops - starts > MAX_DECODED_BYTES)
     long = np.flatnonzero(is_long)
-    decode_rows(
+    decode_and_store_rows(
         long,
         pa.array(stops[long] - starts[long]).cast(pa.string()).cast(pa.binary()).dictionary_encode(),
         _format_omitted_value,

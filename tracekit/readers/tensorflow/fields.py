@@ -68,7 +68,7 @@ def build_string_column(buffer: Buffer, field: Field | None, row_count: int) -> 
 
 
 def compute_field_spans(field: Field | None, row_count: int) -> tuple[Int64Array, Int64Array]:
-    """Return the start and the end offset of a field in each message. Both are equal where the field is missing.
+    """Return the start and the end offset of a field in each message. The two are equal where it is missing.
 
     Raises:
         Damage: The field contains numbers instead of bytes.

@@ -17,6 +17,8 @@ from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, M
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    FieldLocation = tuple[int, int, int, int]
+
 LARGE_BYTES = 1 << 28
 """Size in bytes above which the payloads of a graph are removed before it is decoded."""
 SMALL_FIELD_BYTES = 1 << 12
@@ -91,7 +93,7 @@ def _slice_window(data: memoryview | Window, start: int, stop: int) -> memoryvie
     return data.create_window(start, stop) if isinstance(data, Window) else data[start:stop]
 
 
-def _iterate_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:
+def _iterate_fields(data: memoryview | Window) -> Iterator[FieldLocation]:
     """Yield a tuple for each field: its number, its start offset, and the start and end offsets of its value."""
     offset, end = 0, len(data)
     while offset < end:

@@ -57,7 +57,10 @@ def format_tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
         messages.load_message_class(types.FILE, "TensorShapeProto"), shape or b"", "the shape of a tensor"
     )
     return AttributeValue(
-        "tensor", dump_json({"dtype": types.find_type_name(dtype), "shape": _convert_shape(dims)}), None, ()
+        "tensor",
+        dump_json({"dtype": types.find_type_name(dtype), "shape": _convert_shape_to_json_value(dims)}),
+        None,
+        (),
     )
 
 
@@ -85,22 +88,22 @@ def _convert_to_string_or_size(string: bytes) -> Any:
     return string.decode("utf-8", "replace") if len(string) <= MAX_LENGTH else {"bytes": len(string)}
 
 
-def _convert_float32(number: float) -> Any:
+def _convert_float32_to_json_value(number: float) -> Any:
     """Return the float with the fewest digits that identify a float32 value. NaN and infinity become strings."""
     return float(str(np.float32(number))) if math.isfinite(number) else str(number)
 
 
-def _convert_shape(shape: Any) -> Any:
+def _convert_shape_to_json_value(shape: Any) -> Any:
     if shape.unknown_rank:
         return None
     return [d.size for d in shape.dim] if len(shape.dim) <= MAX_LENGTH else {"values": len(shape.dim)}
 
 
-def _convert_tensor(tensor: Any) -> Any:
-    return {"dtype": types.find_type_name(tensor.dtype), "shape": _convert_shape(tensor.tensor_shape)}
+def _convert_tensor_to_json_value(tensor: Any) -> Any:
+    return {"dtype": types.find_type_name(tensor.dtype), "shape": _convert_shape_to_json_value(tensor.tensor_shape)}
 
 
-def _convert_function(function: Any) -> Any:
+def _convert_function_to_json_value(function: Any) -> Any:
     attributes = {key: _convert_to_json_value(v, v.WhichOneof("value")) for key, v in sorted(function.attr.items())}
     return {"function": _convert_to_string_or_size(function.name), **({"attributes": attributes} if attributes else {})}
 
@@ -108,12 +111,12 @@ def _convert_function(function: Any) -> Any:
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "s": _convert_to_string_or_size,
     "i": int,
-    "f": _convert_float32,
+    "f": _convert_float32_to_json_value,
     "b": bool,
     "type": types.find_type_name,
-    "shape": _convert_shape,
-    "tensor": _convert_tensor,
-    "func": _convert_function,
+    "shape": _convert_shape_to_json_value,
+    "tensor": _convert_tensor_to_json_value,
+    "func": _convert_function_to_json_value,
     "placeholder": lambda message: {"placeholder": _convert_to_string_or_size(message)},
 }
 _LIST_FIELDS = ("s", "i", "f", "b", "type", "shape", "tensor", "func")

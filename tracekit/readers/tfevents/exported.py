@@ -24,9 +24,9 @@ _FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a
 
 
 def add_exported_run_metadata(run: Run) -> Run:
-    """Decode the run metadata in the summary values of a run, and return the run with the decoded contents.
+    """Decode the run metadata in the summary values of a run, add its contents to the run, and return the run.
 
-    The run is modified in place: the executions, graphs and counts in the run metadata are added to its files.
+    The run is modified in place: the executions, graphs and counts in the run metadata are added to the files.
 
     Raises:
         CorruptTraceError: A run metadata message is damaged.

@@ -53,7 +53,11 @@ def list_files_by_run(path: Path) -> dict[str, list[Path]]:
 def _find_event_files(
     folder: Path, max_entries: int, on_error: Callable[[OSError], None] | None = None
 ) -> Iterator[Path]:
-    """Yield the event files in a folder. Links to folders and links to files outside of the folder are not followed."""
+    """Yield the event files in a folder. Links to folders and links to files outside of the folder are not followed.
+
+    Raises:
+        TracekitError: The folder contains more than ``max_entries`` files and folders.
+    """
     entry_count, root = 0, folder.resolve()
     for parent, folders, files in os.walk(folder, onerror=on_error):
         entry_count += len(folders) + len(files)
