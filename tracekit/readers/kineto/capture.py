@@ -203,7 +203,9 @@ class KinetoCapture(Capture):
 
 def _build_capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     ends = [
-        pc.max(rows.compute_end_ns()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members
+        pc.max(rows.compute_end_ns()).as_py()
+        for rows in capture.rows.values()
+        if Slot.DURATION.name in rows.member_names
     ]
     metadata = machine.collect_capture_info_values(
         capture.metadata, capture.origin_ns, max((e for e in ends if e is not None), default=None)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tracekit.sandbox import Bytes
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
+StopReason: TypeAlias = int
 
 SLOTS, ROWS = 64, 1 << 14
 ENDED, NEED_MORE, ROWS_FULL, INVALID = range(4)
@@ -167,7 +168,7 @@ class EventSandbox(Sandbox):
         self.bytes(_STRING_TABLE, 4 * _MAX_CODES)[:] = 0
         self.bytes(_TYPES, SLOTS * ROWS)[:] = 0
 
-    def parse_events(self) -> int:
+    def parse_events(self) -> StopReason:
         """Parse the next events, and return the reason why parsing stopped.
 
         Returns:

@@ -225,22 +225,22 @@ class EventCollector:
                     label = f"flow {name}" if flow else name
                     self.undecoded[label if len(self.undecoded) < MAX_NAMES else "other"] += count
 
-    def _append_rows(self, name: str, rows: Int64Array, cells: EventCells) -> None:
-        members = TABLE_MEMBERS[name]
+    def _append_rows(self, table_name: str, rows: Int64Array, cells: EventCells) -> None:
+        members = TABLE_MEMBERS[table_name]
         valid = _compute_valid_time_mask(cells, rows, is_interval=members.is_interval)
         if valid is not None:
             self.untimed += int((~valid).sum())
             rows = rows[valid]
         batch: dict[str, pa.Array] = {s.name: cells.get_member_integers(s, rows) for s in members.integers}
-        if name in ON_THREADS and not self._exported:
+        if table_name in ON_THREADS and not self._exported:
             self.unplaced += pc.or_(*(batch[s.name].is_null() for s in _TRACK)).true_count
         batch |= {s.name: cells.get_member_strings(s, rows) for s in members.strings}
         batch |= {s.name: cells.get_member_strings(s, rows, include_other_types=True) for s in members.any_types}
         if not self._exported and Slot.PAYLOAD in members.any_types:
             batch[ARGUMENTS] = cells.format_arguments_json(rows)
-        self._budget.reserve(sum(column.nbytes for column in batch.values()), 1, f"bytes of {name}")
-        self.counts[name] += len(rows)
-        self._builders[name].append(batch)
+        self._budget.reserve(sum(column.nbytes for column in batch.values()), 1, f"bytes of {table_name}")
+        self.counts[table_name] += len(rows)
+        self._builders[table_name].append(batch)
 
 
 def _compute_valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:

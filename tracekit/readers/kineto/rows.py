@@ -52,7 +52,7 @@ class EventRows:
         return self._members[ARGUMENTS]
 
     @property
-    def members(self) -> frozenset[str]:
+    def member_names(self) -> frozenset[str]:
         """Names of the JSON members that were collected for the table."""
         return frozenset(self._members)
 

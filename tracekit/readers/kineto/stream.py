@@ -46,7 +46,7 @@ class Stream:
         self._decompressor = zlib.decompressobj(_GZIP) if compressed else None
         self._pending = b""
         self._compressed_bytes = self._decompressed_bytes = 0
-        self._thread = ThreadPoolExecutor(1, "tracekit-gunzip") if compressed else None
+        self._executor = ThreadPoolExecutor(1, "tracekit-gunzip") if compressed else None
         self._next: Future[bytes] | None = None
 
     def read(self) -> bytes:
@@ -59,7 +59,9 @@ class Stream:
             TracekitError: The file cannot be read, or changed since it was opened.
         """
         return (
-            self._read_file(self._block_bytes) if self._thread is None else self._read_decompressed_block(self._thread)
+            self._read_file(self._block_bytes)
+            if self._executor is None
+            else self._read_decompressed_block(self._executor)
         )
 
     def _read_file(self, max_bytes: int) -> bytes:
@@ -68,9 +70,9 @@ class Stream:
         self._offset += len(data)
         return data
 
-    def _read_decompressed_block(self, thread: ThreadPoolExecutor) -> bytes:
+    def _read_decompressed_block(self, executor: ThreadPoolExecutor) -> bytes:
         data = self._next.result() if self._next is not None else self._decompress_block()
-        self._next = thread.submit(self._decompress_block) if data else None
+        self._next = executor.submit(self._decompress_block) if data else None
         return data
 
     def _decompress_block(self) -> bytes:
@@ -126,5 +128,5 @@ class Stream:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._thread is not None:
-            self._thread.shutdown(cancel_futures=True)
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Build the columns of the table ``devices`` from the attributes that Nsight Compute records for each GPU."""
+"""Compute values of the table ``devices`` from the attributes that Nsight Compute records for each GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INTEGER_COLUMNS = {
 
 
 def compute_device_values(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
-    """Compute the columns of ``devices`` that are derived from the attributes of a device.
+    """Compute the values of a row of ``devices`` that are derived from the attributes of the device.
 
     Args:
         attributes: Numbers or strings in base units, by attribute name without the prefix ``device__attribute_``.

@@ -424,7 +424,10 @@ class _RowExtractor:
             self._rows.append(self._text[self._starts[first_line] : self._ends[end_line - 1]])
 
     def _append_row(self, first_line: int, last_line: int) -> _NextLine:
-        """Append the lines from ``first_line`` to ``last_line`` as one row, unless the last line is in the next block."""
+        """Append the lines from ``first_line`` to ``last_line`` as one row.
+
+        Nothing is appended if the last line is in the next block.
+        """
         if last_line == self._count:
             return _NextLine(first_line, continues=True)
         self._rows.append(self._join_lines(first_line, last_line))

@@ -166,7 +166,7 @@ class ReportFile:
                 expected = f"{block.payload_bytes} bytes are expected at byte {payload}"
                 raise Damage(f"the file is truncated: {expected}, but only {remaining} are left")
             self._add_header_metadata(block)
-            skipped += offset - self._locate_messages(block, payload, offset)
+            skipped += offset - self._record_message_locations(block, payload, offset)
         if skipped:
             warn(f"{skipped:,} bytes of results of unknown kinds were skipped", path=self.path)
 
@@ -184,7 +184,7 @@ class ReportFile:
             raise Damage(f"the file is truncated: {expected}, but only {end - offset} are left")
         return start, start + size
 
-    def _locate_messages(self, block: Any, offset: int, end: int) -> int:
+    def _record_message_locations(self, block: Any, offset: int, end: int) -> int:
         """Record the locations of the messages of a block, and return the offset at which the last message ends."""
         process = block.process.process_id if block.HasField("process") else None
         for _ in range(block.sources):

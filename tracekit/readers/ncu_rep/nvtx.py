@@ -67,7 +67,7 @@ def iterate_launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
 
 
 def build_range_values(launch_id: int, result: Any) -> Row:
-    """Return the columns of ``ncu_launches`` that describe the push/pop ranges around a launch."""
+    """Return the values of the columns of ``ncu_launches`` that describe the push/pop ranges around a launch."""
     names = [row["name"] for row in iterate_launch_ranges(launch_id, result) if row["kind"] == "push_pop"]
     if not names:
         return {"range_depth": 0}

@@ -62,7 +62,7 @@ def _iterate_message_rows(rule: Any) -> Iterator[Row]:
 
 
 def _build_rule_values(rule: Any) -> Row:
-    """Return the columns whose values are the same for all messages of a rule."""
+    """Return the values that are the same for all messages of a rule, by column name."""
     return {
         "section_id": decode_text(rule.section_id) if rule.HasField("section_id") else None,
         "rule_id": decode_text(rule.rule_id) if rule.HasField("rule_id") else None,

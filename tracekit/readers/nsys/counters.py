@@ -6,7 +6,7 @@ and the thread of each event in a second table, and the names of counters and of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,8 +64,8 @@ def resolve_source_names(capture: Lookups, _table: str, source_rows: pa.Table) -
     """Return the name of the event source from which each counter value comes, such as ``GenericCounters``."""
     sources = dict(zip(*_read_columns_as_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
     types, owners = _read_columns_as_lists(capture, TYPES, "typeId", "sourceId")
-    names = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
-    return _look_up_names_by_string_id(capture, names, _read_event_column(capture, "typeId", source_rows))
+    string_ids = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
+    return _look_up_names_by_string_id(capture, string_ids, _read_event_column(capture, "typeId", source_rows))
 
 
 def resolve_field_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
@@ -123,7 +123,7 @@ def resolve_metric_units(capture: Lookups, _table: str, source_rows: pa.Table) -
     return _look_up_names(source_rows["eventId"], *_read_columns_as_lists(capture, METRICS, "id", "unit"))
 
 
-def _read_columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> list[list[int | None]]:
+def _read_columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> list[list[Any]]:
     """Return one list per column of a small source table. The lists are empty if the file lacks the table."""
     if table_name not in capture.tables.columns:
         return [[] for _ in columns]
@@ -131,20 +131,20 @@ def _read_columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> 
 
 
 def _look_up_names_by_string_id(
-    capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray
+    capture: Lookups, string_ids: dict[int | None, int | None], keys: pa.ChunkedArray
 ) -> pa.DictionaryArray:
     """Return the name of each key, given the string ids of known names. The name of an unknown key is null.
 
     Args:
         capture: The capture, in whose string table the names are looked up.
-        names: Mapping from each known key to the string id of its name.
+        string_ids: Mapping from each known key to the string id of its name.
         keys: The keys to look up.
     """
     numbers, distinct = col.encode_rows(keys)
-    return col.build_dictionary_array(numbers, _look_up_strings(capture, [names.get(key) for (key,) in distinct]))
+    return col.build_dictionary_array(numbers, _look_up_strings(capture, [string_ids.get(key) for (key,) in distinct]))
 
 
-def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
+def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: list[str | None]) -> pa.DictionaryArray:
     """Return the name of each key, given all known keys and their names. The name of an unknown key is null.
 
     Args:

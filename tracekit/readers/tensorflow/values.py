@@ -48,7 +48,7 @@ def decode_attribute_value(data: bytes) -> AttributeValue:
 
 
 def format_tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
-    """Return an attribute value with the type and the shape of a tensor, but without its content.
+    """Return an attribute value with the type and the shape of a tensor, but not the content of the tensor.
 
     Raises:
         Damage: The shape is not a valid message.
