@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.blocks import small_blocks
 from tracekit.exporters.timeline import layout
-from tracekit.exporters.timeline.blocks import FrameRows, JoinedRows, TableRows, WithColumn, map_rows
+from tracekit.exporters.timeline.blocks import FrameRows, JoinedRows, RowsWithColumn, TableRows, evaluate_expression
 from tracekit.exporters.timeline.tracks import LaneRegistry, Placement, Track, TrackGroup, TrackNames
 
 SMALL = st.none() | st.integers(-3, 3)
@@ -53,9 +53,9 @@ def test_blocks_of_a_table_are_those_of_its_frame(
         with small_blocks(size):
             part = TableRows(table, where)
             joined = JoinedRows([part, part])
-            added = WithColumn(part, "more", kept["n"] * 2)
-            doubled = map_rows(added, pl.col("n") + pl.col("more"), np.int64)
-            assert [part.is_null(n) for n in schema] == [kept[n].null_count() == kept.height for n in schema]
+            added = RowsWithColumn(part, "more", kept["n"] * 2)
+            doubled = evaluate_expression(added, pl.col("n") + pl.col("more"), np.int64)
+            assert [part.is_all_null(n) for n in schema] == [kept[n].null_count() == kept.height for n in schema]
         assert (part.height, joined.height) == (kept.height, 2 * kept.height)
         assert part.read_block(slice(0, kept.height), ["text", "n"]).equals(kept.select("text", "n"))
         middle = slice(kept.height // 2, kept.height + kept.height // 2)

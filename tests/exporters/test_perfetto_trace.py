@@ -309,7 +309,9 @@ def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]]
     doubles = [struct.pack("<d", e.double_counter_value) for e in events if e.HasField("double_counter_value")]
     assert doubles == [v.to_bytes(8, "little") for v, p in zip(values, present, strict=True) if p]
     assert [[a.uint_value for a in e.debug_annotations] for e in events] == [list(names[c]) for c in chosen]
-    assert [list(e.flow_ids) for e in events] == [list(own.select_events(n, n + 1).ids) for n in range(len(rows))]
+    assert [list(e.flow_ids) for e in events] == [
+        list(own.select_flows_of_events(n, n + 1).ids) for n in range(len(rows))
+    ]
 
 
 def test_names_and_arguments_of_their_own(tmp_path: Path) -> None:
@@ -372,10 +374,10 @@ def test_flows_follow_the_order_of_their_events(count: int, data: st.DataObject)
     with small_blocks(3):
         chosen = table.find_flows(kinds.KERNELS, None if order is None else np.array(order), count)
     assert chosen is not None
-    block = chosen.select_events(start, stop)
+    block = chosen.select_flows_of_events(start, stop)
     listed = [row for rows in ends for row in rows]
     expected = [[n for n, row in enumerate(listed, 1) if row == event] for event in (order or range(count))]
-    assert [block.select_events(n, n + 1).ids.tolist() for n in range(stop - start)] == expected[start:stop]
+    assert [block.select_flows_of_events(n, n + 1).ids.tolist() for n in range(stop - start)] == expected[start:stop]
     assert table.find_flows(kinds.KERNELS, None, count) is None
 
 
@@ -390,7 +392,7 @@ def test_flows_lead_from_calls_to_their_activities(
     frame = pl.DataFrame(activities, schema={"api_call_id": pl.Int64, "start_ns": pl.Int64}, orient="row")
     with small_blocks(4):
         order, (ordered,) = sorting.sort_rows(ids)
-        ends = flows.Calls(order, ordered, starts).find_launches(TableRows(frame.to_arrow()))
+        ends = flows.Calls(order, ordered, starts).find_call_and_activity_rows(TableRows(frame.to_arrow()))
     row_of = {call: row for row, (call, _) in enumerate(calls)}
     expected = [
         (row_of[call], row)

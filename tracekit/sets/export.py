@@ -187,7 +187,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
     )
     ranked_schemas = {name: traces.schema(name) for name in names}
     write_database(
-        path, ranked_schemas, intersect_keys(keys).add_leading_column(frames.RANK), tables, progress, rows=rows
+        path, ranked_schemas, intersect_keys(keys).add_leading_column(frames.RANK), tables, progress, total_rows=rows
     )
 
 

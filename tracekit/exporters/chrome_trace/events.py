@@ -13,8 +13,8 @@ from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.columns import (
     duration_expr,
     get_key_arg,
+    list_anomaly_args,
     list_column_names,
-    list_exception_args,
     select_available_args,
     start_expr,
     value_exprs,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.columns import Clock
     from tracekit.exporters.timeline.kinds import Arg, EventKind
 
-_MAX_NAMES, _MAX_STRINGS = 2, 8
-"""Divisors of the number of rows. The quotients are the maximum numbers of distinct names, and of distinct
-values of other string columns, up to which each combination of values is formatted only once."""
+_ROWS_PER_NAME, _ROWS_PER_STRING = 2, 8
+"""Minimum average numbers of rows per distinct name, and per distinct value of another string column, for which each
+combination of values is formatted only once."""
 
 
 def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: Clock) -> memoryview:
@@ -64,7 +64,7 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
 
 def _row_argument_exprs(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
     """Return expressions that format the key and the other event arguments that differ from row to row."""
-    args = [get_key_arg(kind), *select_available_args(kind.row_args, names), *list_exception_args(kind)]
+    args = [get_key_arg(kind), *select_available_args(kind.row_args, names), *list_anomaly_args(kind)]
     return [text.arg_expr(arg).alias(arg.key) for arg in args]
 
 
@@ -101,10 +101,10 @@ def _format_argument_lane_and_name_members(
     lane = concat_expr(["},", pl.lit(lane_texts).gather("lane_id"), ',"name":'])
     members = [*map(_optional_member_expr, args), lane, concat_expr([text.json_string_expr(kind.name), "},\n"])]
     names = [*(list_column_names(*value_exprs(arg)) for arg in args), ["lane_id"], list_column_names(kind.name)]
-    if _has_many_values(rows, names[-1], _MAX_NAMES):
+    if _has_many_values(rows, names[-1], _ROWS_PER_NAME):
         return rows.select(concat_expr(members).alias("part 0")).get_columns()
     strings = [[name for name in group if not rows[name].dtype.is_numeric()] for group in names]
-    is_separate = [_has_many_values(rows, group, _MAX_STRINGS) for group in strings]
+    is_separate = [_has_many_values(rows, group, _ROWS_PER_STRING) for group in strings]
     parts = [
         (separate, concat_expr([member for _, member in group]))
         for separate, group in itertools.groupby(zip(is_separate, members, strict=True), key=operator.itemgetter(0))
@@ -124,9 +124,9 @@ def _optional_member_expr(arg: Arg) -> pl.Expr:
     return concat_expr([f',"{arg.key}":', text.arg_expr(arg)]).fill_null("")
 
 
-def _has_many_values(rows: pl.DataFrame, names: Collection[str], divisor: int) -> bool:
-    """Return whether any of the named columns has more than ``rows.height // divisor`` distinct values."""
-    return any(rows[name].n_unique() > rows.height // divisor for name in names)
+def _has_many_values(rows: pl.DataFrame, names: Collection[str], rows_per_value: int) -> bool:
+    """Return whether any of the named columns has more than one distinct value per ``rows_per_value`` rows."""
+    return any(rows[name].n_unique() > rows.height // rows_per_value for name in names)
 
 
 def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int, name: str) -> memoryview:
@@ -140,11 +140,11 @@ def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first
         name: Name of the flows, which is also their category.
     """
 
-    def list_flow_end_parts(phase: str, end: str) -> list[str | pl.Expr]:
-        times = text.thousandths_exprs(clock.converted_time_expr(pl.col(f"{end}_ns")))
+    def list_flow_event_parts(phase: str, endpoint: str) -> list[str | pl.Expr]:
+        times = text.thousandths_exprs(clock.converted_time_expr(pl.col(f"{endpoint}_ns")))
         lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
-        return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{end}_lane_id")]
+        return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{endpoint}_lane_id")]
 
     numbered = links.with_row_index("id", offset=first_id)
-    parts = [*list_flow_end_parts("s", "from"), "},\n", *list_flow_end_parts("f", "to"), ',"bp":"e"},\n']
+    parts = [*list_flow_event_parts("s", "from"), "},\n", *list_flow_event_parts("f", "to"), ',"bp":"e"},\n']
     return text.concatenate_utf8_bytes(numbered.select(concat_expr(parts)).to_series())

@@ -41,13 +41,13 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     done = 0
     with BatchFile(path) as file:
         file.write(format_file_header(_collect_trace_metadata(view, layout.clock.shift_ns)))
-        for _, rows in write_events(file, view, layout, FlowFormatter(layout)):
+        for _, rows in write_and_yield_events(file, view, layout, FlowFormatter(layout)):
             done += rows.height
             progress(done, total)
         file.write(format_file_footer(format_metadata_events(layout.lanes)))
 
 
-def write_events(
+def write_and_yield_events(
     file: BatchFile, view: View, layout: Layout, formatter: FlowFormatter
 ) -> Iterator[tuple[EventKind, pl.DataFrame]]:
     """Write the events and flows of a trace. Yield each event kind with its events and their lane ids."""

@@ -17,7 +17,7 @@ from tracekit.exporters.chrome_trace.export import (
     FlowFormatter,
     format_file_footer,
     format_file_header,
-    write_events,
+    write_and_yield_events,
 )
 from tracekit.exporters.chrome_trace.metadata import format_metadata_events, format_pid_tid_members
 from tracekit.exporters.timeline.batches import BatchFile
@@ -47,26 +47,26 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
     retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
 
 
-def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
-    """Write several traces to one Chrome trace file, with all times on a shared clock and increased by ``shift`` ns."""
+def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
+    """Write several traces to one Chrome trace file, with all times on a shared clock and increased by ``shift_ns``."""
     numbering, flow_count = Numbering(), 0
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]
     with BatchFile(path) as file:
-        file.write(format_file_header(collect_origin_metadata(traces, shift)))
+        file.write(format_file_header(collect_origin_metadata(traces, shift_ns)))
         for number, part in enumerate(traces.parts):
             with part.open() as view:
-                layout = compute_part_layout(view, part, tracks, shift)
-                layout.lanes.add_to_file(f"{part.name} · ", numbering)
+                layout = compute_part_layout(view, part, tracks, shift_ns)
+                layout.lanes.continue_numbering(f"{part.name} · ", numbering)
                 formatter = FlowFormatter(layout, flow_count)
-                for kind, rows in write_events(file, view, layout, formatter):
+                for kind, rows in write_and_yield_events(file, view, layout, formatter):
                     positions += _find_flow_positions(traces.links, number, kind, rows, layout)
             metadata += format_metadata_events(layout.lanes)
             flow_count = formatter.count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("there is nothing to draw: the traces have no events with timestamps")
-        file.write_job_results(_create_flow_jobs(traces.links, pl.concat(positions), Clock(shift), flow_count))
+        file.write_job_results(_create_flow_jobs(traces.links, pl.concat(positions), Clock(shift_ns), flow_count))
         file.write(format_file_footer(metadata))
 
 

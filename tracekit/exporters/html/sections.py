@@ -102,7 +102,7 @@ class _ContentsBuilder:
             rows = self.compute_figure_rows(name)
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
         else:
-            drawn = self._compute_unless_missing(lambda: self.view.figure(name, **options))
+            drawn = self._compute_or_record_missing_table(lambda: self.view.figure(name, **options))
         if drawn is None:
             return {}
         content = json.loads(drawn.to_json())
@@ -111,14 +111,14 @@ class _ContentsBuilder:
 
     @property
     def omits_iterations(self) -> bool:
-        """Whether some of the iterations are not aggregated."""
+        """Whether some iterations are excluded from the aggregation."""
         iterations = self.compute_figure_rows("iterations")
         return iterations is not None and not iterations["is_aggregated"].all()
 
     def compute_figure_rows(self, name: str) -> pl.DataFrame | None:
         """Return the rows that a figure shows, or None if the capture lacks this data. The result is cached."""
         if name not in self._rows:
-            self._rows[name] = self._compute_unless_missing(lambda: self.view.figure_rows(name))
+            self._rows[name] = self._compute_or_record_missing_table(lambda: self.view.figure_rows(name))
         return self._rows[name]
 
     def build_report_tables(
@@ -141,14 +141,14 @@ class _ContentsBuilder:
         """
         if required_table is not None and not self.view.count(required_table):
             return []
-        frame: pl.DataFrame | None = self._compute_unless_missing(lambda: self.view.report(report).frame())
+        frame: pl.DataFrame | None = self._compute_or_record_missing_table(lambda: self.view.report(report).frame())
         return (
             []
             if frame is None or frame.is_empty()
             else [Table.from_frame(caption, frame, columns, ROWS, header_column)]
         )
 
-    def _compute_unless_missing(self, compute: Callable[[], Any]) -> Any:
+    def _compute_or_record_missing_table(self, compute: Callable[[], Any]) -> Any:
         try:
             return compute()
         except MissingTableError as e:
@@ -156,7 +156,7 @@ class _ContentsBuilder:
             return None
 
 
-def _build_overview_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_overview_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with metadata of the capture, the GPU utilization and the time breakdown."""
     pairs = [*_list_capture_metadata(builder.view), *_list_time_metadata(builder)]
     figures: dict[str, Any] = {}
@@ -235,7 +235,7 @@ def _build_overview_tables(builder: _ContentsBuilder) -> list[Table]:
     return [Table("Time of the aggregated iterations, mean of the used GPUs", titles, cells, len(cells))]
 
 
-def _build_advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_advice_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with the findings of the report ``advise``. Yield nothing if there are no findings."""
     findings = builder.view.report("advise").frame()
     articles = [
@@ -256,7 +256,7 @@ def _build_advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Advice", "advice", articles=articles)
 
 
-def _build_iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_iterations_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     import polars as pl
 
     figures = builder.draw_figure("iterations")
@@ -280,13 +280,13 @@ def _build_iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Iterations", "iterations", notes, figures=figures, tables=[table])
 
 
-def _build_utilization_over_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_utilization_over_time_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.draw_figure("utilization_over_time")
     if figures:
         yield Section("Utilization over time", "over-time", figures=figures)
 
 
-def _build_groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_groups_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     ops = builder.compute_figure_rows("ops")
     if ops is None:
         return
@@ -306,7 +306,7 @@ def _build_groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
     yield Section("Groups and ops", "groups", figures=figures | builder.draw_figure("top_ops"), tables=[table])
 
 
-def _build_kernels_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_kernels_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.build_report_tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", required_table="kernels")
     figures = builder.draw_figure("top_kernels")
@@ -314,7 +314,7 @@ def _build_kernels_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Kernels", "kernels", figures=figures, tables=tables)
 
 
-def _build_nsight_compute_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_nsight_compute_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     if not builder.view.count("ncu_launches"):
         return
     columns = ("Name", "Time (%)", "Total Time (ns)", "Launches", "Math (%)", "Memory (%)", "Limiter")
@@ -324,7 +324,7 @@ def _build_nsight_compute_section(builder: _ContentsBuilder) -> Iterator[Section
         yield Section("Roofline", "roofline", figures=figures, tables=tables)
 
 
-def _build_communication_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_communication_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with NCCL kernels and MPI calls. Yield nothing if the capture has neither."""
     view = builder.view
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
@@ -364,7 +364,7 @@ def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
 _NCCL = r"(?i)nccl"
 
 
-def _build_api_calls_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_api_calls_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.build_report_tables("cuda_api_sum", "CUDA API calls", columns, "Name", required_table="api_calls")
     figures = builder.draw_figure("api")
@@ -372,7 +372,7 @@ def _build_api_calls_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("CUDA API calls", "api", figures=figures, tables=tables)
 
 
-def _build_copies_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_copies_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     figures, rows = builder.draw_figure("copies"), builder.compute_figure_rows("copies")
     if rows is not None:
         columns = {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
@@ -380,7 +380,7 @@ def _build_copies_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Memory copies", "copies", figures=figures, tables=[table])
 
 
-def _build_idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_idle_time_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = (
         *("Device ID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
         "Time In It (ns)",
@@ -391,7 +391,7 @@ def _build_idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Idle time of the GPUs", "idle", figures=figures, tables=[table])
 
 
-def _build_ranges_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_ranges_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Range", "Style", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.build_report_tables("nvtx_sum", "NVTX ranges", columns, "Range", required_table="nvtx_ranges")
     figures = builder.draw_figure("nvtx")
@@ -399,7 +399,7 @@ def _build_ranges_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("NVTX ranges", "nvtx", figures=figures, tables=tables)
 
 
-def _build_memory_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_memory_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.draw_figure("memory_usage")
     if figures:
         frame = builder.view.report("gpu_memory_peak").frame()
@@ -407,37 +407,37 @@ def _build_memory_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Memory in use", "memory", figures=figures, tables=[table])
 
 
-def _build_metrics_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _build_metrics_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.draw_figure("metrics")
     if figures:
         yield Section("GPU metrics", "metrics", figures=figures)
 
 
 _BUILDERS = (
-    _build_overview_section,
-    _build_advice_section,
-    _build_iterations_section,
-    _build_utilization_over_time_section,
-    _build_groups_section,
-    _build_kernels_section,
-    _build_nsight_compute_section,
-    _build_idle_time_section,
-    _build_communication_section,
-    _build_api_calls_section,
-    _build_copies_section,
-    _build_ranges_section,
-    _build_memory_section,
-    _build_metrics_section,
+    _build_overview_sections,
+    _build_advice_sections,
+    _build_iterations_sections,
+    _build_utilization_over_time_sections,
+    _build_groups_sections,
+    _build_kernels_sections,
+    _build_nsight_compute_sections,
+    _build_idle_time_sections,
+    _build_communication_sections,
+    _build_api_calls_sections,
+    _build_copies_sections,
+    _build_ranges_sections,
+    _build_memory_sections,
+    _build_metrics_sections,
 )
 _OF_THE_WHOLE_CAPTURE = (
-    _build_utilization_over_time_section,
-    _build_kernels_section,
-    _build_idle_time_section,
-    _build_communication_section,
-    _build_api_calls_section,
-    _build_copies_section,
-    _build_ranges_section,
-    _build_memory_section,
-    _build_metrics_section,
+    _build_utilization_over_time_sections,
+    _build_kernels_sections,
+    _build_idle_time_sections,
+    _build_communication_sections,
+    _build_api_calls_sections,
+    _build_copies_sections,
+    _build_ranges_sections,
+    _build_memory_sections,
+    _build_metrics_sections,
 )
 _WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."

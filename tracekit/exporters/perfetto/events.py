@@ -31,8 +31,8 @@ from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.blocks import FrameRows, iterate_frames
 from tracekit.exporters.timeline.columns import (
     get_key_arg,
+    list_anomaly_args,
     list_column_names,
-    list_exception_args,
     select_available_args,
     value_exprs,
 )
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.perfetto.slots import Blobs, Slots
     from tracekit.exporters.perfetto.strings import InternedStrings
     from tracekit.exporters.perfetto.wire import Column, Mask, Numbers
-    from tracekit.exporters.timeline.blocks import Rows, WithColumn
+    from tracekit.exporters.timeline.blocks import Rows, RowsWithColumn
     from tracekit.exporters.timeline.combinations import Codes
     from tracekit.exporters.timeline.kinds import Arg, EventKind, Value
     from tracekit.exporters.timeline.tracks import LaneRegistry
@@ -155,7 +155,7 @@ class Events(NamedTuple):
             None if self.names is None else self.names.get_ids(chosen),
             self.blobs,
             self.codes[chosen],
-            None if self.flows is None else self.flows.select_events(start, stop),
+            None if self.flows is None else self.flows.select_flows_of_events(start, stop),
         )
 
 
@@ -193,9 +193,9 @@ class EventBlock(NamedTuple):
         if self.names is not None:
             event.append(VarintSlots(encode_field_tag("TrackEvent", "name_iid"), self.names[chosen]))
         event.append(BlobSlots(self.blobs, self.codes[chosen]))
-        flows = None if self.flows is None else self.flows.select_events(start, stop)
+        flows = None if self.flows is None else self.flows.select_flows_of_events(start, stop)
         gap_sizes = 0 if flows is None else flows.sizes
-        packets = encode_packets(self.sequence.fields, event, self.deltas[chosen], gap_sizes)
+        packets = encode_packets(self.sequence.encoded_fields, event, self.deltas[chosen], gap_sizes)
         if flows is not None:
             flows.write(packets.data, packets.gap_offsets)
         return memoryview(packets.data.data)
@@ -203,7 +203,7 @@ class EventBlock(NamedTuple):
 
 def create_events(
     kind: EventKind,
-    rows: WithColumn,
+    rows: RowsWithColumn,
     times: EventTimes,
     sequence: Sequence,
     lane_uuids: Numbers,
@@ -220,8 +220,8 @@ def create_events(
         lane_uuids: The track uuid of each lane, by lane id.
         flows: The flows that begin or end at the events, ordered by time, or None if there are no flows.
     """
-    exceptions = [arg for arg in list_exception_args(kind) if _has_values(arg, rows)]
-    row_args = [get_key_arg(kind), *select_available_args(kind.row_args, rows.columns), *exceptions]
+    anomalies = [arg for arg in list_anomaly_args(kind) if _has_values(arg, rows)]
+    row_args = [get_key_arg(kind), *select_available_args(kind.row_args, rows.columns), *anomalies]
     repeated = select_available_args(kind.repeated_args, rows.columns)
     keys = [["lane_id"], list_column_names(kind.name), *(list_column_names(*value_exprs(arg)) for arg in repeated)]
     codes, examples, chosen = assign_codes_to_combinations(rows, keys)
@@ -277,9 +277,9 @@ def _encode_repeated_fields(
     return encode_blobs(columns, examples.height)
 
 
-def create_counter_events(
+def create_counter_events_and_tracks(
     kind: EventKind,
-    rows: WithColumn,
+    rows: RowsWithColumn,
     times: EventTimes,
     sequence: Sequence,
     *,
@@ -322,29 +322,29 @@ def create_counter_events(
     return Events(kind, sequence, rows, times, args, values, None, blobs, codes, None), bytes(described)
 
 
-def encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers) -> memoryview:
+def encode_slice_ends(sequence: Sequence, deltas: Numbers, track_uuids: Numbers) -> memoryview:
     """Return the encoded packets that end slices.
 
     Args:
         sequence: The packet sequence that the ends are written to.
         deltas: Difference in ns between the end of each slice and the end of the previous slice.
-        tracks: The track uuid of each slice.
+        track_uuids: The track uuid of each slice.
     """
     prefix = encode_field_tag("TrackEvent", "type") + encode_varint(END) + encode_field_tag("TrackEvent", "track_uuid")
-    return memoryview(encode_packets(sequence.fields, [VarintSlots(prefix, tracks)], deltas).data.data)
+    return memoryview(encode_packets(sequence.encoded_fields, [VarintSlots(prefix, track_uuids)], deltas).data.data)
 
 
-def compute_time_deltas(times: Array, before: int = 0) -> Numbers:
+def compute_time_deltas(times: Array, previous_time: int = 0) -> Numbers:
     """Return the difference in ns between each time and the previous time.
 
     Args:
         times: Times in ns, in ascending order.
-        before: The time that precedes the first one, in ns.
+        previous_time: The time that precedes the first one, in ns.
     """
-    return np.diff(times, prepend=before).astype(np.uint64)
+    return np.diff(times, prepend=previous_time).astype(np.uint64)
 
 
-def _intern_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence) -> list[InternedValue]:
+def _intern_values(arg: Arg, rows: FrameRows | RowsWithColumn, sequence: Sequence) -> list[InternedValue]:
     """Return the alternative values of an argument, and intern the strings among them.
 
     Alternatives that are null in all rows are omitted.
@@ -367,14 +367,14 @@ def _has_values(arg: Arg, rows: Rows) -> bool:
     return any(frame.select(expression.is_not_null().any()).item() for _, frame in iterate_frames(rows, names))
 
 
-def _is_all_null(value: Value, rows: FrameRows | WithColumn) -> bool:
+def _is_all_null(value: Value, rows: FrameRows | RowsWithColumn) -> bool:
     """Return whether a value is null in all rows because a column of its expression is null in all rows."""
-    return value.form != kinds.TRUE and any(rows.is_null(name) for name in list_column_names(value.expression))
+    return value.form != kinds.TRUE and any(rows.is_all_null(name) for name in list_column_names(value.expression))
 
 
 def _read_row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows) -> list[list[RowValues]]:
     """Return the alternative values of each argument in all rows. The arrays may be in temporary files."""
-    results = [[RowValues(v.form, *_allocate_values(rows.height)) for v in values] for _, values in args]
+    results = [[RowValues(v.form, *_allocate_values_and_mask(rows.height)) for v in values] for _, values in args]
     for block in iterate_row_blocks(rows.height):
         for stored, values in zip(results, _read_block_values(args, rows, block), strict=True):
             for target, value in zip(stored, values, strict=True):
@@ -384,9 +384,9 @@ def _read_row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Ro
     return results
 
 
-def _allocate_values(rows: int) -> tuple[Numbers, Mask]:
+def _allocate_values_and_mask(row_count: int) -> tuple[Numbers, Mask]:
     """Return two arrays of zeros: for the values of the rows, and for the mask of the values that are not null."""
-    return memory.allocate_zeros(rows, np.uint64), memory.allocate_zeros(rows, np.bool_)
+    return memory.allocate_zeros(row_count, np.uint64), memory.allocate_zeros(row_count, np.bool_)
 
 
 def _read_block_values(
@@ -417,16 +417,16 @@ def _select_alternatives(values: SequenceOf[RowValues]) -> list[RowValues]:
     return alternatives
 
 
-def _convert_values_to_uint64(value: InternedValue, rows: pl.DataFrame, chosen: slice) -> RowValues:
+def _convert_values_to_uint64(value: InternedValue, rows: pl.DataFrame, block: slice) -> RowValues:
     """Return an argument value in a block of rows as 64-bit words.
 
     Args:
         value: The value.
         rows: The rows of the block, with the columns from which numbers are computed.
-        chosen: The row numbers of the block.
+        block: The slice of the row numbers in the block.
     """
     if value.strings is not None:
-        numbers = value.strings.get_ids(chosen)
+        numbers = value.strings.get_ids(block)
         return RowValues(value.form, numbers, None if numbers.all() else numbers != 0)
     plain = value.expression.meta.is_column()
     column = rows[value.expression.meta.output_name()] if plain else rows.select(value.expression).to_series()

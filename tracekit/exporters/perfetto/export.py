@@ -19,9 +19,9 @@ from tracekit import memory
 from tracekit.exporters.perfetto.events import (
     EventTimes,
     compute_time_deltas,
-    create_counter_events,
+    create_counter_events_and_tracks,
     create_events,
-    encode_ends,
+    encode_slice_ends,
 )
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import (
@@ -33,7 +33,7 @@ from tracekit.exporters.perfetto.packets import (
 )
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile
-from tracekit.exporters.timeline.blocks import WithColumn, iterate_frames, map_rows
+from tracekit.exporters.timeline.blocks import RowsWithColumn, evaluate_expression, iterate_frames
 from tracekit.exporters.timeline.columns import duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
 from tracekit.sorting import iterate_row_blocks, sort_rows
@@ -70,7 +70,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
         writer = TraceWriter(file, origin)
         flows = FlowTable()
         flows.add_flows_within_trace(view, layout)
-        for rows in writer.write_trace(view, layout, flows):
+        for rows in writer.write_and_count_events(view, layout, flows):
             done += rows
             progress(done, total)
 
@@ -87,37 +87,39 @@ class TraceWriter:
         if clock:
             file.write(clock)
 
-    def write_trace(self, view: View, layout: Layout, flows: FlowTable) -> Iterator[int]:
+    def write_and_count_events(self, view: View, layout: Layout, flows: FlowTable) -> Iterator[int]:
         """Write the tracks, events and flows of a trace, and yield the number of events of each kind."""
         self._file.write(encode_track_packets(layout.lanes, self._create_sequence().number, self._uuids))
         lane_uuids = self._uuids.get_lane_uuids(layout.lanes)
         self._sequence = self._create_sequence()
         for _, stage in itertools.groupby(layout.lane_ids, key=lambda kind: kind.placement):
-            yield from self._write_stage(view, layout, flows, list(stage), lane_uuids)
+            yield from self._write_and_count_stage(view, layout, flows, list(stage), lane_uuids)
 
-    def _write_stage(
+    def _write_and_count_stage(
         self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
         """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""
         tables = {kind: read_rows(view, kind) for kind in stage}
-        ends, empty = _read_slice_ends(tables, layout)
+        ends, empty = _read_lasting_and_empty_slice_ends(tables, layout)
         self._write_ends(ends, lane_uuids)
         del ends
         for kind in stage:
-            rows = WithColumn(tables.pop(kind), "lane_id", layout.lane_ids[kind])
+            rows = RowsWithColumn(tables.pop(kind), "lane_id", layout.lane_ids[kind])
             self._write_events(kind, rows, layout, flows, lane_uuids)
             yield rows.height
         self._write_ends(empty, lane_uuids)
 
     def _write_events(
-        self, kind: EventKind, rows: WithColumn, layout: Layout, flows: FlowTable, lane_uuids: Numbers
+        self, kind: EventKind, rows: RowsWithColumn, layout: Layout, flows: FlowTable, lane_uuids: Numbers
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
         times = _compute_event_times(kind, rows, layout)
         event_flows = flows.find_flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
-            events, tracks = create_counter_events(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
+            events, tracks = create_counter_events_and_tracks(
+                kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids
+            )
             self._file.write(tracks)
         else:
             events = create_events(kind, rows, times, sequence, lane_uuids, flows=event_flows)
@@ -137,7 +139,7 @@ class TraceWriter:
         for block in iterate_row_blocks(len(times)):
             lane_ids = ends.lane_ids[block if order is None else order[block]]
             deltas = compute_time_deltas(times[block], int(times[block.start - 1]) if block.start else 0)
-            encode = functools.partial(_encode_ends, sequence, deltas, lane_uuids[lane_ids])
+            encode = functools.partial(_encode_slice_ends, sequence, deltas, lane_uuids[lane_ids])
             self._file.write_job_results(_create_batch_jobs(encode, len(deltas)))
 
     def _begin_stream(self) -> Sequence:
@@ -164,7 +166,9 @@ class SliceEnds(NamedTuple):
     lane_ids: Array
 
 
-def _read_slice_ends(tables: dict[EventKind, TableRows], layout: Layout) -> tuple[SliceEnds, SliceEnds]:
+def _read_lasting_and_empty_slice_ends(
+    tables: dict[EventKind, TableRows], layout: Layout
+) -> tuple[SliceEnds, SliceEnds]:
     """Return the ends of slices with a duration, and separately the ends of slices without duration, in row order."""
     slices = {kind: rows for kind, rows in tables.items() if kind.phase == kinds.SLICE}
     total = sum(rows.height for rows in slices.values())
@@ -186,20 +190,20 @@ def _read_slice_ends(tables: dict[EventKind, TableRows], layout: Layout) -> tupl
     )
 
 
-def _encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers, start: int, stop: int) -> memoryview:
+def _encode_slice_ends(sequence: Sequence, deltas: Numbers, track_uuids: Numbers, start: int, stop: int) -> memoryview:
     """Return the encoded ends of the slices ``start`` to ``stop - 1`` of a block."""
-    return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
+    return encode_slice_ends(sequence, deltas[start:stop], track_uuids[start:stop])
 
 
-def _compute_event_times(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTimes:
+def _compute_event_times(kind: EventKind, rows: RowsWithColumn, layout: Layout) -> EventTimes:
     """Return the start times of events and their order by start. Of slices with equal starts, the longest is first."""
     keys = [start_expr(kind, layout.clock)]
     if kind.phase == kinds.SLICE:
         keys.append(-duration_expr(kind, layout.clock))
-    order, times = sort_rows(*(map_rows(rows, key, np.int64) for key in keys))
+    order, times = sort_rows(*(evaluate_expression(rows, key, np.int64) for key in keys))
     return EventTimes(order, times[0])
 
 
-def _create_batch_jobs(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:
+def _create_batch_jobs(encode: Callable[[int, int], memoryview], row_count: int) -> Iterable[Callable[[], memoryview]]:
     """Return jobs (functions) that each encode a batch of rows."""
-    return (functools.partial(encode, n, min(n + BATCH_ROWS, rows)) for n in range(0, rows, BATCH_ROWS))
+    return (functools.partial(encode, n, min(n + BATCH_ROWS, row_count)) for n in range(0, row_count, BATCH_ROWS))

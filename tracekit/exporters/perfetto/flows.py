@@ -16,7 +16,7 @@ from tracekit.exporters.perfetto.slots import view_byte_windows
 from tracekit.exporters.perfetto.wire import FIXED64_BYTES, encode_field_tag
 from tracekit.exporters.timeline import flows as timeline_flows
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.blocks import iterate_frames, map_rows
+from tracekit.exporters.timeline.blocks import evaluate_expression, iterate_frames
 from tracekit.exporters.timeline.layout import add_lane_ids, read_events, read_rows
 from tracekit.sorting import choose_row_number_type, iterate_row_blocks, map_blocks, sort_rows, take
 
@@ -46,7 +46,7 @@ class Flows(NamedTuple):
     positions: Array
     ids: Array
 
-    def select_events(self, start: int, stop: int) -> FlowBlock:
+    def select_flows_of_events(self, start: int, stop: int) -> FlowBlock:
         """Return the flows that begin or end at the events ``start`` to ``stop - 1``, in the order of writing."""
         first, last = np.searchsorted(self.positions, [start, stop]).tolist()
         offsets = np.searchsorted(self.positions[first:last], np.arange(start, stop + 1))
@@ -64,7 +64,7 @@ class FlowBlock(NamedTuple):
     offsets: Sizes
     ids: Array
 
-    def select_events(self, start: int, stop: int) -> FlowBlock:
+    def select_flows_of_events(self, start: int, stop: int) -> FlowBlock:
         """Return the flows that begin or end at the events ``start`` to ``stop - 1`` of the block."""
         offsets = self.offsets[start : stop + 1]
         return FlowBlock(offsets - offsets[0], self.ids[offsets[0] : offsets[-1]])
@@ -124,21 +124,21 @@ class FlowTable:
                 ends = chosen.join(events, on="id")
                 self._ends[kind].append(_FlowEnds(ends["row"].to_numpy(), ends["flow"].to_numpy()))
 
-    def find_flows(self, kind: EventKind, order: Array | None, count: int) -> Flows | None:
+    def find_flows(self, kind: EventKind, order: Array | None, event_count: int) -> Flows | None:
         """Return the flows that begin or end at the events of one kind, or None if there are no flows.
 
         Args:
             kind: The kind of the events.
             order: Row numbers in the order in which events are written, or None if they are written in row order.
-            count: Number of events.
+            event_count: Number of events.
         """
         if kind not in self._ends:
             return None
         ends = self._ends.pop(kind)
         rows, ids = (_concatenate(parts) for parts in zip(*ends, strict=True))
         if order is not None:
-            position = memory.allocate_zeros(count, np.int64)
-            for block in iterate_row_blocks(count):
+            position = memory.allocate_zeros(event_count, np.int64)
+            for block in iterate_row_blocks(event_count):
                 position[order[block]] = np.arange(block.start, block.stop)
             rows = take(position, rows)
         by_place, (places,) = sort_rows(rows)
@@ -172,7 +172,7 @@ def _find_flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[Event
         calls = Calls.read(view)
         for kind in layout.lane_ids:
             if kind.launched and "api_call_id" in (activities := read_rows(view, kind)).columns:
-                yield kinds.API_CALLS, kind, calls.find_launches(activities)
+                yield kinds.API_CALLS, kind, calls.find_call_and_activity_rows(activities)
     if kinds.MPI_CALLS in layout.lane_ids:
         rows = add_lane_ids(read_events(view, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
         for _, links in timeline_flows.find_mpi_flows(kinds.MPI_CALLS, rows):
@@ -197,11 +197,11 @@ class Calls(NamedTuple):
     def read(cls, view: View) -> Calls:
         """Read the ids and starts of the API calls of a trace."""
         calls = read_rows(view, kinds.API_CALLS)
-        ids, starts = (map_rows(calls, pl.col(name), np.int64) for name in ("api_call_id", "start_ns"))
+        ids, starts = (evaluate_expression(calls, pl.col(name), np.int64) for name in ("api_call_id", "start_ns"))
         order, (ids,) = sort_rows(ids)
         return cls(order, ids, starts)
 
-    def find_launches(self, activities: TableRows) -> tuple[Array, Array]:
+    def find_call_and_activity_rows(self, activities: TableRows) -> tuple[Array, Array]:
         """Return the row numbers of launching calls and of the activities that they launched, in activity order.
 
         Activities that start before their call are omitted, because viewers cannot draw flows back in time.

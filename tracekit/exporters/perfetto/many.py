@@ -32,20 +32,20 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
     retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
 
 
-def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
-    """Write several traces to one Perfetto file, with all times on a shared clock and increased by ``shift`` ns."""
+def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
+    """Write several traces to one Perfetto file, with all times on a shared clock and increased by ``shift_ns``."""
     numbering, flow_count = Numbering(), traces.links.height
     with BatchFile(path, PacketCompression()) as file:
-        writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)
+        writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift_ns)
         for number, part in enumerate(traces.parts):
             with part.open() as view:
-                layout = compute_part_layout(view, part, tracks, shift)
-                layout.lanes.add_to_file(f"{part.name} · ", numbering)
+                layout = compute_part_layout(view, part, tracks, shift_ns)
+                layout.lanes.continue_numbering(f"{part.name} · ", numbering)
                 flows = FlowTable(flow_count)
                 flows.add_flows_within_trace(view, layout)
                 for kind in layout.lane_ids:
                     flows.add_flows_between_traces(traces.links, number, kind, view)
-                for _ in writer.write_trace(view, layout, flows):
+                for _ in writer.write_and_count_events(view, layout, flows):
                     pass
                 flow_count = flows.count
             progress(number + 1, len(traces.parts))

@@ -125,7 +125,7 @@ class Sequence:
         return self._streams < len(SEQUENCE_CLOCKS)
 
     @property
-    def fields(self) -> bytes:
+    def encoded_fields(self) -> bytes:
         """The encoded fields that every packet of the sequence contains."""
         return encode_field_tag("TracePacket", "trusted_packet_sequence_id") + encode_varint(self.number)
 
@@ -149,4 +149,4 @@ class Sequence:
 
     def _encode_string_packet(self, batch: StringBatch) -> memoryview:
         data = encode_length_delimited(encode_field_tag("TracePacket", "interned_data"), bytes(encode_strings(batch)))
-        return memoryview(encode_length_delimited(encode_field_tag("Trace", "packet"), self.fields + data))
+        return memoryview(encode_length_delimited(encode_field_tag("Trace", "packet"), self.encoded_fields + data))

@@ -32,7 +32,7 @@ class Slots(Protocol):
     """Encoded fields of a batch of packets, in one or more slots of 16 bytes per packet."""
 
     @property
-    def count(self) -> int:
+    def slot_count(self) -> int:
         """Number of 16-byte slots that the fields take in each packet."""
         ...
 
@@ -64,7 +64,7 @@ class VarintSlots:
         self._prefix, self._values, self._length_at = prefix, values, length_at
         self._widths = compute_varint_widths(values)
         low, self._max = (int(self._widths.min()), int(self._widths.max())) if len(values) else (1, 1)
-        self.count = _count_slots(len(prefix) + max(self._max, _WORD_BYTES))
+        self.slot_count = _count_slots(len(prefix) + max(self._max, _WORD_BYTES))
         if present is not None:
             self.sizes: Sizes | int = np.where(present, self._widths + np.int64(len(prefix)), 0)
         else:
@@ -88,7 +88,7 @@ class Fixed64Slots:
     def __init__(self, prefix: bytes, values: Numbers, present: Mask | None = None) -> None:
         self._prefix, self._values = prefix, values
         size = len(prefix) + _WORD_BYTES
-        self.count = _count_slots(size)
+        self.slot_count = _count_slots(size)
         self.sizes: Sizes | int = size if present is None else present * np.int64(size)
 
     def fill(self, content: Matrix) -> None:
@@ -119,10 +119,12 @@ class Blobs(NamedTuple):
         return cls(content.view(np.uint8).reshape(len(lengths), -1), lengths)
 
 
-def encode_blobs(columns: Sequence[Column], rows: int) -> Blobs:
+def encode_blobs(columns: Sequence[Column], row_count: int) -> Blobs:
     """Encode each row of the given columns as one byte string."""
     size = compute_row_sizes(columns)
-    return Blobs.from_bytes(encode_rows(columns, rows), np.full(rows, size) if isinstance(size, int) else size)
+    return Blobs.from_bytes(
+        encode_rows(columns, row_count), np.full(row_count, size) if isinstance(size, int) else size
+    )
 
 
 class BlobSlots:
@@ -130,7 +132,7 @@ class BlobSlots:
 
     def __init__(self, blobs: Blobs, codes: Codes) -> None:
         self._blobs, self._codes = blobs, codes
-        self.count = blobs.content.shape[1] // SLOT_BYTES
+        self.slot_count = blobs.content.shape[1] // SLOT_BYTES
         self.sizes: Sizes | int = blobs.lengths[codes]
 
     def fill(self, content: Matrix) -> None:
@@ -169,7 +171,7 @@ def encode_packets(
     packet_sizes = len(fields) + compute_fixed_width(event_sizes) + event_sizes + time.sizes
     head = FixedSlots([(encode_field_tag("Trace", "packet"), packet_sizes), (fields, event_sizes)], rows)
     parts: list[Slots] = [head, *event_fields, time]
-    counts = [part.count for part in parts]
+    counts = [part.slot_count for part in parts]
     content = np.empty((rows, sum(counts) * SLOT_BYTES), np.uint8)
     advances = np.empty((rows, sum(counts)), np.int64)
     start = 0
@@ -177,7 +179,7 @@ def encode_packets(
         part.fill(content[:, start * SLOT_BYTES : (start + count) * SLOT_BYTES])
         _fill_slot_sizes(part.sizes, advances[:, start : start + count])
         start += count
-    last = start - time.count - 1
+    last = start - time.slot_count - 1
     ends_of_events = advances[:, last].copy()
     advances[:, last] += gap_sizes
     ends = np.cumsum(advances.reshape(-1))
@@ -190,17 +192,17 @@ def encode_packets(
 class FixedSlots:
     """One or more varints per packet. Each is preceded by constant bytes and has the same size in all packets."""
 
-    def __init__(self, fields: Sequence[tuple[bytes, Sizes | int]], rows: int) -> None:
+    def __init__(self, fields: Sequence[tuple[bytes, Sizes | int]], packet_count: int) -> None:
         """Encode the varints of all packets.
 
         Args:
             fields: For each varint, the constant bytes that precede it and its value in each packet.
-            rows: Number of packets.
+            packet_count: Number of packets.
         """
-        self._fields = [(tag, *encode_fixed_varints(values, rows)) for tag, values in fields]
+        self._fields = [(tag, *encode_fixed_varints(values, packet_count)) for tag, values in fields]
         self.width = sum(len(tag) + width for tag, _, width in self._fields)
         self.sizes: Sizes | int = self.width
-        self.count = _count_slots(self.width + _WORD_BYTES)
+        self.slot_count = _count_slots(self.width + _WORD_BYTES)
 
     def fill(self, content: Matrix) -> None:
         """Write the constant bytes and the varints of each packet to a row of a byte matrix."""
@@ -211,7 +213,7 @@ class FixedSlots:
             at += len(tag) + width
 
 
-def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, sizes: Sizes) -> None:
+def copy_bytes(source: Bytes, source_offsets: Sizes, target: Bytes, target_offsets: Sizes, sizes: Sizes) -> None:
     """Copy byte strings from one buffer to the given offsets of another buffer.
 
     Strings are copied in blocks of 64 bytes. Up to 63 bytes after each string are overwritten before the next string is
@@ -219,15 +221,15 @@ def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, size
 
     Args:
         source: The buffer that contains the strings.
-        starts: Offset of each string in the source.
+        source_offsets: Offset of each string in the source.
         target: The buffer that the strings are copied to.
-        offsets: Offset of each string in the target, in ascending order.
+        target_offsets: Offset of each string in the target, in ascending order.
         sizes: Size of each string in bytes.
     """
     counts = -(-sizes // COPIED_BYTES)
     positions = COPIED_BYTES * (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
-    copied = view_byte_windows(source, COPIED_BYTES)[np.repeat(starts, counts) + positions]
-    view_byte_windows(target, COPIED_BYTES)[np.repeat(offsets, counts) + positions] = copied
+    copied = view_byte_windows(source, COPIED_BYTES)[np.repeat(source_offsets, counts) + positions]
+    view_byte_windows(target, COPIED_BYTES)[np.repeat(target_offsets, counts) + positions] = copied
 
 
 def view_byte_windows(data: Bytes, size: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -265,11 +267,11 @@ def _compute_continuation_bits() -> Numbers:
     return np.array([0, *flags], np.uint64)
 
 
-def encode_fixed_varints(values: Sizes | int, rows: int) -> tuple[Numbers, int]:
+def encode_fixed_varints(values: Sizes | int, count: int) -> tuple[Numbers, int]:
     """Encode integers as varints of equal size. Return the first 8 bytes of each varint, and the size in bytes."""
     width = compute_fixed_width(values)
-    numbers = np.full(rows, values, np.uint64) if isinstance(values, int) else values.astype(np.uint64)
-    return encode_varint_words(numbers, np.full(rows, width, np.uint8), width), width
+    numbers = np.full(count, values, np.uint64) if isinstance(values, int) else values.astype(np.uint64)
+    return encode_varint_words(numbers, np.full(count, width, np.uint8), width), width
 
 
 def compute_fixed_width(values: Sizes | int) -> int:

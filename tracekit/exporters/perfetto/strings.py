@@ -162,7 +162,7 @@ def encode_strings(batch: StringBatch) -> memoryview:
     entry_sizes = sum(map(len, fields)) + compute_fixed_width(numbers) + compute_fixed_width(sizes) + sizes
     tag = encode_field_tag("InternedData", batch.table)
     head = FixedSlots([(tag, entry_sizes), (fields[0], numbers), (fields[1], sizes)], len(sizes))
-    heads = np.empty((len(sizes), head.count * SLOT_BYTES), np.uint8)
+    heads = np.empty((len(sizes), head.slot_count * SLOT_BYTES), np.uint8)
     head.fill(heads)
     stops = np.cumsum(sizes + head.width)
     offsets, size = stops - sizes - head.width, int(stops[-1])

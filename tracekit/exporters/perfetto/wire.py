@@ -120,7 +120,7 @@ def compute_row_sizes(columns: Sequence[Column]) -> int | Sizes:
 def _compute_value_sizes(column: Column) -> int | Sizes:
     """Return the size in bytes of each value of a column, or a single number if all sizes are equal."""
     if isinstance(column, Varints):
-        low, high = _find_extremes(column.widths)
+        low, high = _find_min_and_max_width(column.widths)
         if column.present is None:
             return high if low == high else column.widths.astype(np.int64)
         return np.where(column.present, column.widths, 0).astype(np.int64)
@@ -128,25 +128,25 @@ def _compute_value_sizes(column: Column) -> int | Sizes:
     return width if column.present is None else column.present * np.int64(width)
 
 
-def _find_extremes(widths: Bytes) -> tuple[int, int]:
+def _find_min_and_max_width(widths: Bytes) -> tuple[int, int]:
     """Return the smallest and the largest size of varints in bytes, or zeros if there are no varints."""
     return (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
 
 
-def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
+def encode_rows(columns: Sequence[Column], row_count: int) -> memoryview:
     """Encode one message per row from the given columns, and return the concatenated bytes of all messages."""
     ends = list(itertools.accumulate(map(_find_column_width, columns)))
     end = ends[-1]
     spans = list(zip([0, *ends], ends, strict=False))
-    matrix = np.empty((rows, end), np.uint8)
+    matrix = np.empty((row_count, end), np.uint8)
     matrix[:] = _build_template_row(columns, spans, end)
-    kept = np.ones((rows, end), np.bool_)
+    kept = np.ones((row_count, end), np.bool_)
     ragged = False
     for column, (start, stop) in zip(columns, spans, strict=True):
         if isinstance(column, Varints):
-            ragged |= _fill_varints(matrix[:, start:stop], kept[:, start:stop], column)
+            ragged |= _fill_varints_and_compare_sizes(matrix[:, start:stop], kept[:, start:stop], column)
         elif isinstance(column, Fixed64s):
-            matrix[:, start:stop] = column.values.astype("<u8").view(np.uint8).reshape(rows, FIXED64_BYTES)
+            matrix[:, start:stop] = column.values.astype("<u8").view(np.uint8).reshape(row_count, FIXED64_BYTES)
         if column.present is not None:
             kept[:, start:stop] &= column.present[:, None]
             ragged = True
@@ -157,7 +157,7 @@ def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
 def _find_column_width(column: Column) -> int:
     """Return the number of bytes to reserve for a column in every message: the size of its longest value."""
     if isinstance(column, Varints):
-        return _find_extremes(column.widths)[1]
+        return _find_min_and_max_width(column.widths)[1]
     return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
 
 
@@ -170,13 +170,13 @@ def _build_template_row(columns: Sequence[Column], spans: Sequence[tuple[int, in
     return template
 
 
-def _fill_varints(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
+def _fill_varints_and_compare_sizes(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
     """Write varints to a byte matrix with one row per message, and return whether the sizes of the varints differ.
 
     Unused bytes of the matrix become False in the mask ``is_used``.
     """
     values, widths = column.values, column.widths
-    low, high = _find_extremes(widths)
+    low, high = _find_min_and_max_width(widths)
     for nth in range(high):
         digits = (values >> np.uint64(_PAYLOAD_BITS * nth)).astype(np.uint8)
         if nth + 1 < low:

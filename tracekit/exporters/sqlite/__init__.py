@@ -21,7 +21,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
     view.prefetch(dict.fromkeys(schemas))
     tables = ((name, view.chunked_table(name)) for name in schemas)
     rows = sum(map(view.count, schemas))
-    write_database(path, schemas, find_valid_keys(view, schemas), tables, progress, rows=rows)
+    write_database(path, schemas, find_valid_keys(view, schemas), tables, progress, total_rows=rows)
 
 
 def choose_table_names(view: View) -> list[str]:

@@ -44,7 +44,7 @@ def write_database(
     tables: Iterable[tuple[str, pa.Table]],
     progress: Progress,
     *,
-    rows: int,
+    total_rows: int,
 ) -> None:
     """Write tables to a new SQLite database, with indexes, views and descriptions.
 
@@ -54,7 +54,7 @@ def write_database(
         keys: The primary and foreign keys to declare.
         tables: Pairs of a table name and rows of this table. Several pairs may have the same table name.
         progress: Function that is called with the number of written rows and the total number of rows.
-        rows: Total number of rows of all tables, which is passed to ``progress``.
+        total_rows: Total number of rows of all tables, which is passed to ``progress``.
 
     Raises:
         ExportError: The database cannot be written.
@@ -70,7 +70,7 @@ def write_database(
             for batch in table.to_batches(_BATCH_ROWS):
                 database.insert(name, batch)
                 counts[name] += batch.num_rows
-                progress(sum(counts.values()), rows)
+                progress(sum(counts.values()), total_rows)
             names.add_names(name, table)
     with _open_connection(path) as connection:
         _add_indexes_and_views(connection, schemas, keys, counts, names.build_name_counts())
@@ -80,10 +80,10 @@ def build_create_table_statement(schema: TableSchema, keys: Keys) -> str:
     """Return the SQL statement that creates a table."""
     columns = [f"{quote_identifier(c.name)} {_choose_column_type(c)}" for c in schema.columns]
     if schema.name in keys.unique:
-        columns.append(f"PRIMARY KEY ({_quote_identifiers(schema.key)})")
+        columns.append(f"PRIMARY KEY ({_join_quoted_identifiers(schema.key)})")
     columns += [
-        f"FOREIGN KEY ({_quote_identifiers(k.columns)}) "
-        f"REFERENCES {quote_identifier(k.parent)} ({_quote_identifiers(k.key)})"
+        f"FOREIGN KEY ({_join_quoted_identifiers(k.columns)}) "
+        f"REFERENCES {quote_identifier(k.parent)} ({_join_quoted_identifiers(k.key)})"
         for k in keys.get_foreign_keys(schema.name)
     ]
     return f"CREATE TABLE {quote_identifier(schema.name)} ({', '.join(columns)})"
@@ -113,20 +113,20 @@ def _add_indexes_and_views(
     connection: sqlite3.Connection,
     schemas: Mapping[str, TableSchema],
     keys: Keys,
-    counts: Mapping[str, int],
-    names: pl.DataFrame,
+    row_counts: Mapping[str, int],
+    name_counts: pl.DataFrame,
 ) -> None:
     """Add descriptions, names, indexes, views, full-text search and statistics to a database with complete tables."""
     import sqlite_utils
 
     db: Any = sqlite_utils.Database(connection, execute_plugins=False)
-    _write_descriptions(db, schemas, counts)
+    _write_descriptions(db, schemas, row_counts)
     types = {"name_id": int, "table_name": str, "column_name": str, "name": str, "rows": int}
     db["names"].create(types, pk="name_id")
-    db["names"].insert_all(names.iter_rows(named=True))
+    db["names"].insert_all(name_counts.iter_rows(named=True))
     db["names"].create_index(["name"], "names_name")
     for name, schema in schemas.items():
-        for columns in choose_index_columns(schema, schemas) if counts[name] else ():
+        for columns in choose_index_columns(schema, schemas) if row_counts[name] else ():
             db[name].create_index(columns, "_".join([name, *columns]))
     for view, query in build_view_queries(schemas, keys):
         db.create_view(view, query)
@@ -136,7 +136,7 @@ def _add_indexes_and_views(
     connection.commit()
 
 
-def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], counts: Mapping[str, int]) -> None:
+def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], row_counts: Mapping[str, int]) -> None:
     """Create the tables that describe the database, its tables and their columns."""
     metadata = {
         "format": "tracekit sqlite",
@@ -147,7 +147,7 @@ def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], counts: Map
     }
     db["meta"].insert_all([{"key": k, "value": v} for k, v in metadata.items()], pk="key")
     tables = [
-        {"table_name": name, "rows": counts[name], "key_columns": ", ".join(schema.key), "description": schema.doc}
+        {"table_name": name, "rows": row_counts[name], "key_columns": ", ".join(schema.key), "description": schema.doc}
         for name, schema in schemas.items()
     ]
     db["meta_tables"].insert_all(tables, pk="table_name")
@@ -167,7 +167,7 @@ def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], counts: Map
 
 
 class _NameCounter:
-    """Numbers of rows with each distinct name, by table and column of ``NAME_COLUMNS``."""
+    """Counter of the rows with each distinct name, by table and column of ``NAME_COLUMNS``."""
 
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []
@@ -211,5 +211,5 @@ def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
             connection.close()
 
 
-def _quote_identifiers(names: Sequence[str]) -> str:
+def _join_quoted_identifiers(names: Sequence[str]) -> str:
     return ", ".join(map(quote_identifier, names))

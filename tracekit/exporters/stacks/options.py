@@ -68,7 +68,7 @@ class Options:
                 raise _create_invalid_option_error(
                     name, values[name], " or ".join(f"{name}={choice}" for choice in choices)
                 )
-        ids = {name: _parse_id(name, values[name]) for name in ("thread", "process") if name in values}
+        ids = {name: _parse_id_option(name, values[name]) for name in ("thread", "process") if name in values}
         return cls(
             events=values.get("events"),
             weight=values.get("weight", "samples"),
@@ -85,7 +85,7 @@ def create_stack_exporter(
     description: str,
     suffixes: tuple[str, ...],
     write: Callable[..., None],
-    values: Mapping[str, str] | None = None,
+    option_values: Mapping[str, str] | None = None,
 ) -> Exporter:
     """Return an exporter of call stacks in one format, configured with the given option values.
 
@@ -96,13 +96,13 @@ def create_stack_exporter(
         format,
         description,
         suffixes,
-        write=functools.partial(write, options=Options.parse(values or {})),
+        write=functools.partial(write, options=Options.parse(option_values or {})),
         options=OPTIONS,
         configure=functools.partial(create_stack_exporter, format, description, suffixes, write),
     )
 
 
-def _parse_id(name: str, value: str) -> int:
+def _parse_id_option(name: str, value: str) -> int:
     if not value.isdecimal() or len(value) > 18:  # noqa: PLR2004 - fits into 64 bits
         raise _create_invalid_option_error(name, value, f"{name}=NUMBER")
     return int(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -137,10 +137,10 @@ def read_nonempty_profile(view: View, options: Options) -> Profile:
     return profile
 
 
-def _create_empty_selection_error(view: View, name: str, options: Options) -> TracekitError:
+def _create_empty_selection_error(view: View, event_kind: str, options: Options) -> TracekitError:
     """Return the error to raise if the options select none of the events with call stacks."""
-    events = _read_events_with_stacks(view, name)
-    selected = f"call stacks of {name}"
+    events = _read_events_with_stacks(view, event_kind)
+    selected = f"call stacks of {event_kind}"
     for noun, plural_noun, number in (("process", "processes", options.process), ("thread", "threads", options.thread)):
         if number is None:
             continue
@@ -166,33 +166,33 @@ def _create_list_hint(plural_noun: str, known_names: list[str], unknown_name: st
     return create_choices_hint(plural_noun, known_names[:_LISTED], unknown_name, quoted=quoted) + more
 
 
-def _read_events_with_stacks(view: View, name: str) -> pl.LazyFrame:
+def _read_events_with_stacks(view: View, event_kind: str) -> pl.LazyFrame:
     """Return the events of one kind of ``EVENTS``, such as ``cpu_samples``, that have a call stack."""
-    return _read_events(view, name).filter(pl.col("stack_id").is_not_null())
+    return _read_events(view, event_kind).filter(pl.col("stack_id").is_not_null())
 
 
-def _read_events(view: View, name: str) -> pl.LazyFrame:
+def _read_events(view: View, event_kind: str) -> pl.LazyFrame:
     """Return all events of one kind of ``EVENTS``, such as ``cpu_samples``, with or without a call stack."""
-    if name not in _PYTHON:
-        return view.frame(name)
-    return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[name])
+    if event_kind not in _PYTHON:
+        return view.frame(event_kind)
+    return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[event_kind])
 
 
-def has_stacks(view: View, name: str) -> bool:
+def has_stacks(view: View, event_kind: str) -> bool:
     """Return whether an event of one kind of ``EVENTS``, such as ``cpu_samples``, has a call stack."""
-    return bool(_read_events(view, name).select(pl.col("stack_id").count()).collect().item())
+    return bool(_read_events(view, event_kind).select(pl.col("stack_id").count()).collect().item())
 
 
-def _create_missing_stacks_hint(view: View, name: str | None) -> str:
+def _create_missing_stacks_hint(view: View, event_kind: str | None) -> str:
     """Return a hint on how to record or export the call stacks that the trace lacks."""
-    if name not in _PYTHON:
+    if event_kind not in _PYTHON:
         return _HINT
-    return _EXPORT_HINT if _read_events(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
+    return _EXPORT_HINT if _read_events(view, event_kind).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
-def _select_events(view: View, name: str, options: Options) -> pl.LazyFrame:
+def _select_events(view: View, event_kind: str, options: Options) -> pl.LazyFrame:
     """Return the events with a call stack that match the thread, process and range in the options."""
-    events = _read_events_with_stacks(view, name)
+    events = _read_events_with_stacks(view, event_kind)
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
     if options.process is not None:
@@ -200,22 +200,28 @@ def _select_events(view: View, name: str, options: Options) -> pl.LazyFrame:
     return (
         events
         if options.range is None
-        else _select_events_inside_ranges(view, events, options.range, _find_time_column(name))
+        else _select_events_inside_ranges(view, events, options.range, _find_time_column(event_kind))
     )
 
 
-def _find_time_column(name: str) -> str:
-    return "timestamp_ns" if name in ("cpu_samples", *_PYTHON) else "start_ns"
+def _find_time_column(event_kind: str) -> str:
+    return "timestamp_ns" if event_kind in ("cpu_samples", *_PYTHON) else "start_ns"
 
 
-def _select_events_inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
-    """Return the events that occur while their thread is in a push/pop range with the given name.
+def _select_events_inside_ranges(view: View, events: pl.LazyFrame, range_name: str, time: str) -> pl.LazyFrame:
+    """Return the events that occur while their thread is in a push/pop range with the name ``range_name``.
 
     An event is inside a range if more ranges with this name have started than have ended in the thread of the event up
     to the time of the event.
+
+    Args:
+        view: The trace.
+        events: The events.
+        range_name: Name of the ranges.
+        time: Name of the column that contains the time of an event.
     """
     ranges = view.frame("nvtx_ranges").filter(
-        (pl.col("name").cast(pl.String) == name) & (pl.col("kind").cast(pl.String) == "push_pop")
+        (pl.col("name").cast(pl.String) == range_name) & (pl.col("kind").cast(pl.String) == "push_pop")
     )
 
     def compute_running_counts(column: str, count_name: str) -> pl.LazyFrame:
@@ -229,21 +235,21 @@ def _select_events_inside_ranges(view: View, events: pl.LazyFrame, name: str, ti
     return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
 
 
-def _build_events_and_time_expr(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
+def _build_events_and_time_expr(view: View, event_kind: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
     """Return the events, and an expression that aggregates their total time in ns.
 
     The time of a call is its duration. The time of a sample is the median sampling period. For Python stacks of CUDA
     API calls, the returned events have an additional column with the duration of the call.
     """
-    if name in ("osrt_calls", "api_calls"):
+    if event_kind in ("osrt_calls", "api_calls"):
         return events, pl.col("end_ns").sub(pl.col("start_ns")).sum()
-    if name == "python_calls":
+    if event_kind == "python_calls":
         duration = pl.col("end_ns").sub(pl.col("start_ns")).alias("duration_ns")
         calls = view.frame("api_calls").select(*_THREAD, duration, timestamp_ns="start_ns")
         calls = calls.unique([*_THREAD, "timestamp_ns"], keep="first", maintain_order=True)
         return events.join(calls, on=[*_THREAD, "timestamp_ns"], how="left"), pl.col("duration_ns").sum()
     gaps = pl.col("timestamp_ns").sort().diff().over(_THREAD)
-    period = _read_events(view, name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
+    period = _read_events(view, event_kind).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
     return events, pl.len().cast(pl.Int64) * period
 
 
@@ -272,19 +278,29 @@ def _format_frames(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int
     return texts, of_stacks.to_numpy().astype(np.int64)
 
 
-def _merge_stacks(
-    parents: Int64Array, depths: Int64Array, labels: Int64Array
-) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+class _StackTree(NamedTuple):
+    """A tree of frames. Stacks whose frames have the same texts share one node.
+
+    Attributes:
+        nodes: The node of each stack, by stack id. Id 0, which does not identify a stack, has the root as its node.
+        parents: The parent of each node. Node 0 is the root.
+        labels: The label of each node.
+        depths: The depth of each node.
+    """
+
+    nodes: Int64Array
+    parents: Int64Array
+    labels: Int64Array
+    depths: Int64Array
+
+
+def _merge_stacks(parents: Int64Array, depths: Int64Array, labels: Int64Array) -> _StackTree:
     """Merge call stacks into a tree in which stacks whose frames have the same texts share one node.
 
     Args:
         parents: Id of the parent of each stack, or 0 for stacks with a single frame. Stack ids start at 1.
         depths: Number of frames of each stack.
         labels: Label (index of the text) of the innermost frame of each stack.
-
-    Returns:
-        Four arrays: the node of each stack, by stack id; and the parent, the label and the depth of each node. Node 0
-        is the root. It is also the node of id 0, which does not identify a stack.
     """
     nodes = np.zeros(len(parents) + 1, np.int64)
     order = np.argsort(depths, kind="stable")
@@ -306,7 +322,8 @@ def _merge_stacks(
     while len(deep) and (nodes[ancestors[deep + 1]] == 0).any():
         ancestors[deep + 1] = ancestors[ancestors[deep + 1]]
     nodes[deep + 1] = nodes[ancestors[deep + 1]]
-    return nodes, np.concatenate(levels), np.concatenate(of_nodes), np.repeat(np.arange(len(sizes)), sizes)
+    node_depths = np.repeat(np.arange(len(sizes)), sizes)
+    return _StackTree(nodes, np.concatenate(levels), np.concatenate(of_nodes), node_depths)
 
 
 def _format_group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:

@@ -115,17 +115,17 @@ def _set_shape(message: Any, shape: list[int]) -> None:
         message.dim.add(size=size)
 
 
-def _encode_run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> bytes:
+def _encode_run_metadata(nodes: pl.DataFrame, placed_nodes: pl.DataFrame, start_us: int) -> bytes:
     """Return the encoded ``RunMetadata`` message of one step.
 
     Args:
         nodes: The nodes of ``model("graph")``.
-        rows: The executed nodes of the step, as returned by ``place_nodes``.
+        placed_nodes: The executed nodes of the step, as returned by ``place_nodes``.
         start_us: Start of the step in µs since 1970.
     """
     metadata = _load_message_class("tensorflow_events", "RunMetadata")()
     facts = nodes.select("name", "op_id", "data_type", "output_shapes", "output_bytes").rows()
-    for (device_id,), device_rows in rows.group_by("device_id", maintain_order=True):
+    for (device_id,), device_rows in placed_nodes.group_by("device_id", maintain_order=True):
         device_stats = metadata.step_stats.dev_stats.add(device=format_device_name(device_id).encode())
         for node, _, start_ns, duration_ns in device_rows.iter_rows():
             name, op_id, data_type, shapes, size = facts[node]

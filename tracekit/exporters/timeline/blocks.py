@@ -78,7 +78,7 @@ class TableRows:
             chosen = chosen[count:]
         return pl.concat(frames)
 
-    def is_null(self, name: str) -> bool:
+    def is_all_null(self, name: str) -> bool:
         """Return whether a column is null in all rows."""
         nulls = self._table[name].null_count
         if self._selected is None or nulls == self._table.num_rows:
@@ -155,12 +155,12 @@ class FrameRows(NamedTuple):
         """Return the given columns of consecutive rows."""
         return self.frame.select(names)[rows]
 
-    def is_null(self, name: str) -> bool:
+    def is_all_null(self, name: str) -> bool:
         """Return whether a column is null in all rows."""
         return self.frame[name].null_count() == self.height
 
 
-class WithColumn(NamedTuple):
+class RowsWithColumn(NamedTuple):
     """Rows of a table with an additional column.
 
     Attributes:
@@ -190,9 +190,9 @@ class WithColumn(NamedTuple):
             frame = pl.DataFrame([*frame, self.values[rows].alias(self.name)])
         return frame if frame.columns == names else frame.select(names)
 
-    def is_null(self, name: str) -> bool:
+    def is_all_null(self, name: str) -> bool:
         """Return whether a column is null in all rows."""
-        return name != self.name and self.rows.is_null(name)
+        return name != self.name and self.rows.is_all_null(name)
 
 
 class JoinedRows(NamedTuple):
@@ -213,18 +213,18 @@ class JoinedRows(NamedTuple):
     def read_block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
         frames = []
-        for start, part in zip(self.list_start_rows(), self.parts, strict=False):
+        for start, part in zip(self.compute_table_offsets(), self.parts, strict=False):
             first, stop = max(rows.start - start, 0), min(rows.stop - start, part.height)
             if first < stop:
                 frames.append(part.read_block(slice(first, stop), names))
         return pl.concat(frames) if frames else self.parts[0].read_block(slice(0, 0), names)
 
-    def list_start_rows(self) -> list[int]:
+    def compute_table_offsets(self) -> list[int]:
         """Return the row number of the first row of each table, followed by the total number of rows."""
         return list(itertools.accumulate((part.height for part in self.parts), initial=0))
 
 
-def map_rows(rows: Rows, expression: pl.Expr, dtype: type) -> Array:
+def evaluate_expression(rows: Rows, expression: pl.Expr, dtype: type) -> Array:
     """Return the values of an expression in all rows as an array. No value may be null."""
     names = list(dict.fromkeys(expression.meta.root_names()))
     return map_blocks(lambda b: rows.read_block(b, names).select(expression).to_series().to_numpy(), rows.height, dtype)

@@ -20,7 +20,7 @@ class Clock(NamedTuple):
 
     Attributes:
         shift_ns: Number of ns to add to every time, so that no time is negative.
-        end_ns: End of the capture in ns, which becomes the end of events that were never closed, or 0 if none exist.
+        end_ns: End of the capture in ns, which becomes the end of events that were never closed, or 0 if there are none.
         drift: Number of ns to add to every time per ns of that time, so that several traces share one clock.
     """
 
@@ -73,7 +73,7 @@ def select_available_args(args: tuple[Arg, ...], names: Collection[str]) -> list
     return [arg for arg in args if set(list_column_names(*value_exprs(arg))) <= set(names)]
 
 
-def list_exception_args(kind: EventKind) -> list[Arg]:
+def list_anomaly_args(kind: EventKind) -> list[Arg]:
     """Return the additional arguments of slices that were never closed or that end before they start."""
     if kind.phase != kinds.SLICE:
         return []

@@ -53,18 +53,27 @@ class _TooManyCombinationsError(Exception):
     """Error that is raised if there are more combinations of values than allowed."""
 
 
-def assign_codes_to_combinations(
-    rows: Rows, groups: Sequence[Sequence[str]]
-) -> tuple[Codes, pl.DataFrame, frozenset[int]]:
+class GroupCombinations(NamedTuple):
+    """The combinations of values in the groups of columns that are used.
+
+    Attributes:
+        codes: Code of the combination in each row.
+        examples: One row per combination, ordered by code.
+        used_groups: Indexes of the groups that are used.
+    """
+
+    codes: Codes
+    examples: pl.DataFrame
+    used_groups: frozenset[int]
+
+
+def assign_codes_to_combinations(rows: Rows, groups: Sequence[Sequence[str]]) -> GroupCombinations:
     """Assign a code to each combination of values in groups of columns. Groups whose values rarely repeat are omitted.
 
     Args:
         rows: The rows that contain the values.
         groups: Names of the columns of each group. The first group is always used. Another group is omitted if it would
             increase the number of combinations to more than a quarter of the number of rows (or 64 if that is larger).
-
-    Returns:
-        A code for each row, a data frame with one row per code, and the indexes of the groups that are used.
     """
     codes, count = _create_zero_codes(rows.height), 1
     used: list[int] = []
@@ -78,7 +87,7 @@ def assign_codes_to_combinations(
             used.append(nth)
     columns = list(dict.fromkeys(name for nth in used for name in groups[nth]))
     examples, _ = _select_example_rows(rows, columns, codes, count)
-    return codes, examples, frozenset(used)
+    return GroupCombinations(codes, examples, frozenset(used))
 
 
 class _LazyCodes(NamedTuple):
@@ -113,9 +122,9 @@ def _combine_codes(first: Codes, second: Codes, second_count: int) -> _LazyCodes
     return _LazyCodes(len(first), lambda block: first[block].astype(np.int64) * second_count + second[block])
 
 
-def _create_zero_codes(rows: int) -> Codes:
+def _create_zero_codes(row_count: int) -> Codes:
     """Return an array with the code 0 for each row, which takes almost no memory."""
-    return np.broadcast_to(np.zeros(1, np.uint8), rows)
+    return np.broadcast_to(np.zeros(1, np.uint8), row_count)
 
 
 def _compute_row_codes(rows: Rows, names: Sequence[str], limit: int | None = None) -> tuple[_LazyCodes, int]:
@@ -126,7 +135,7 @@ def _compute_row_codes(rows: Rows, names: Sequence[str], limit: int | None = Non
     """
     codes, count = _read_codes_lazily(_create_zero_codes(rows.height)), 1
     for name in names:
-        codes, count = _extend_codes(codes, count, rows, name, limit)
+        codes, count = _combine_codes_with_column(codes, count, rows, name, limit)
     return codes, count
 
 
@@ -151,7 +160,9 @@ def _select_example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: 
     return pl.concat(frames)[create_series(place)], order
 
 
-def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
+def _combine_codes_with_column(
+    codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None
+) -> tuple[_LazyCodes, int]:
     """Add a column to combinations. Return the new code of each row, and a number larger than all codes."""
     column_codes, column_count = _compute_column_codes(rows, name, limit)
     if count == 1 or column_count == 1:
@@ -185,8 +196,24 @@ def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_La
     return _read_codes_lazily(compacted), size
 
 
-def _summarize_column(rows: Rows, name: str) -> tuple[int, int, int, bool]:
-    """Return the smallest and largest value of a column, the number of nulls, and whether all values are integers."""
+class _ColumnSummary(NamedTuple):
+    """Summary of the physical values of a column.
+
+    Attributes:
+        low: The smallest value, or 0 if the column has no integers.
+        high: The largest value, or 0 if the column has no integers.
+        null_count: Number of nulls.
+        is_integer: Whether all values are integers.
+    """
+
+    low: int
+    high: int
+    null_count: int
+    is_integer: bool
+
+
+def _summarize_column(rows: Rows, name: str) -> _ColumnSummary:
+    """Return a summary of a column, which is read in blocks."""
     extremes: list[Any] = []
     nulls, is_integer = 0, True
     for block in iterate_row_blocks(rows.height):
@@ -195,7 +222,7 @@ def _summarize_column(rows: Rows, name: str) -> tuple[int, int, int, bool]:
         is_integer &= values.dtype.is_integer()
         if is_integer and values.null_count() < len(values):
             extremes += values.min(), values.max()
-    return min(extremes, default=0), max(extremes, default=0), nulls, is_integer
+    return _ColumnSummary(min(extremes, default=0), max(extremes, default=0), nulls, is_integer)
 
 
 def _get_physical_values(values: pl.Series) -> pl.Series:

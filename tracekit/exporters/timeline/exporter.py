@@ -27,13 +27,13 @@ def create_timeline_exporter(package: str, name: str, description: str, suffixes
         suffixes: File name suffixes of the format, beginning with the default.
     """
 
-    def configure(values: Mapping[str, str]) -> Exporter:
+    def configure(option_values: Mapping[str, str]) -> Exporter:
         """Return the exporter, configured with the given options.
 
         Raises:
             UnknownFormatError: The value of an option is invalid. This error class also covers options.
         """
-        tracks = parse_tracks(values)
+        tracks = parse_tracks(option_values)
         return Exporter(
             name,
             description,

@@ -64,7 +64,7 @@ def compute_layout(view: View, stages: Stages) -> Layout:
     for stage in stages:
         tables = {kind: rows for kind in stage if (rows := _read_positions(view, kind)).height}
         for kind, rows in tables.items():
-            start, is_open = _find_first_start(kind, rows)
+            start, is_open = _find_first_start_and_detect_unclosed(kind, rows)
             first = min(first, start)
             if not clock.end_ns and is_open:
                 clock = Clock(end_ns=_find_last_time(view, stages))
@@ -93,7 +93,7 @@ def read_events(view: View, kind: EventKind) -> pl.DataFrame:
 
 
 def read_rows(view: View, kind: EventKind) -> TableRows:
-    """Return the columns needed to draw the events of a kind as rows that can be read in blocks."""
+    """Return the events of a kind as rows that can be read in blocks, with the columns needed to draw them."""
     return _open_table_rows(view, kind, _list_columns_of_kind(view, kind))
 
 
@@ -154,7 +154,7 @@ def _open_table_rows(view: View, kind: EventKind, names: Sequence[str]) -> Table
     )
 
 
-def _find_first_start(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
+def _find_first_start_and_detect_unclosed(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
     """Return the earliest start of the events of a kind in ns, and whether any event was never closed."""
     is_slice = kind.phase == kinds.SLICE
     names = columns.list_column_names(kind.start, kind.end) if is_slice else columns.list_column_names(kind.start)
@@ -184,7 +184,7 @@ def assign_lane_ids(
     lane_ids = memory.allocate_zeros(positions.height, np.int32)
     for number, track in enumerate(tracks):
         rows = None if grouped is None else grouped.order[grouped.starts[number] : grouped.starts[number + 1]]
-        lane = _assign_lanes_of_track(_take_rows(intervals[0], rows), _take_rows(intervals[1], rows), placement)
+        lane = _assign_lanes_of_track(_take_values(intervals[0], rows), _take_values(intervals[1], rows), placement)
         ids = np.array(registry.get_or_create_lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
         for block in iterate_row_blocks(positions.height if rows is None else len(rows)):
             values = ids[0] if lane is None else ids[lane[block].to_numpy()]
@@ -206,9 +206,9 @@ def _find_tracks_of_keys(keys: pl.DataFrame, placement: Placement, names: TrackN
     return list(tracks), numbers
 
 
-def _take_rows(values: Array, rows: Array | None) -> Array:
-    """Return the values at the given row numbers, or all values if ``rows`` is None."""
-    return values if rows is None else take(values, rows)
+def _take_values(values: Array, row_numbers: Array | None) -> Array:
+    """Return the values at the given row numbers, or all values if ``row_numbers`` is None."""
+    return values if row_numbers is None else take(values, row_numbers)
 
 
 def _assign_lanes_of_track(starts: Array, ends: Array, placement: Placement) -> pl.Series | None:
@@ -226,7 +226,7 @@ def _assign_lanes_of_stage(
         return {}
     rows = JoinedRows(list(tables.values()))
     start, end = memory.allocate_zeros(rows.height, np.int64), memory.allocate_zeros(rows.height, np.int64)
-    offsets = rows.list_start_rows()
+    offsets = rows.compute_table_offsets()
     for (kind, part), offset in zip(tables.items(), offsets, strict=False):
         last = kind.end.fill_null(clock.end_ns) if kind.phase == kinds.SLICE else kind.start
         times = list(dict.fromkeys(columns.list_column_names(kind.start, last)))

@@ -29,18 +29,18 @@ OPTIONS = {
 }
 
 
-def parse_tracks(values: Mapping[str, str]) -> frozenset[str]:
+def parse_tracks(option_values: Mapping[str, str]) -> frozenset[str]:
     """Return the names of the tracks that the option ``tracks`` selects.
 
     Args:
-        values: Option values by option name.
+        option_values: Option values, by option name.
 
     Raises:
         UnknownFormatError: A track name is unknown. This error class also covers option values.
     """
     every = (*BY_DEFAULT, *ON_REQUEST)
     groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}
-    names = [name.strip() for name in values.get("tracks", DEFAULT).split(",")]
+    names = [name.strip() for name in option_values.get("tracks", DEFAULT).split(",")]
     for name in names:
         if name not in groups:
             raise UnknownFormatError(

@@ -27,30 +27,30 @@ class _EarlierEventError(Exception):
 
 def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
     """Call ``write`` with the number of ns to add to all times. Retry with larger numbers while a time is negative."""
-    shift = -min((part.offset_ns for part in traces.parts), default=0)
+    shift_ns = -min((part.offset_ns for part in traces.parts), default=0)
     while True:
         try:
-            write(shift)
+            write(shift_ns)
         except _EarlierEventError as e:
-            shift += e.args[0]
+            shift_ns += e.args[0]
         else:
             return
 
 
-def collect_origin_metadata(traces: ManyTraces, shift: int) -> dict[str, str]:
+def collect_origin_metadata(traces: ManyTraces, shift_ns: int) -> dict[str, str]:
     """Return metadata of the exported traces, including the UTC time in ns at time 0 of the file, if it is known."""
-    origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift)}
+    origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift_ns)}
     return {**origin, **traces.metadata}
 
 
-def compute_part_layout(view: View, part: Part, tracks: Collection[str], shift: int) -> Layout:
+def compute_part_layout(view: View, part: Part, tracks: Collection[str], shift_ns: int) -> Layout:
     """Assign the events of a trace to tracks and lanes, with times on the shared clock.
 
     Raises:
         _EarlierEventError: The trace has an event before time 0 of the file.
     """
     layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
-    clock = Clock(shift + part.offset_ns, layout.clock.end_ns, part.drift)
+    clock = Clock(shift_ns + part.offset_ns, layout.clock.end_ns, part.drift)
     first = pl.select(clock.converted_time_expr(pl.lit(-layout.clock.shift_ns, pl.Int64))).item()
     if first < 0:
         raise _EarlierEventError(-first)

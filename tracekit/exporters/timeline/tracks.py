@@ -71,8 +71,8 @@ class Track(NamedTuple):
         group: The group that contains the track.
         name: Name of the track, or None for counters, which belong to the group itself.
         order: Sort key within the group.
-        attributes: Names and values of the columns that are equal for all events of the track. They are written to the
-            file, and tracekit restores the columns from them when it reads the file.
+        attributes: Names and values of the columns that have the same value for all events of the track. They are
+            written to the file, and tracekit restores the columns from them when it reads the file.
     """
 
     group: TrackGroup
@@ -228,7 +228,7 @@ class ShownThread(NamedTuple):
         pid: Pid of the process.
         tid: Number of the lane, in the order in which viewers show lanes.
         name: Name of the lane, or None for the lane of counters, which belong to the process itself.
-        attributes: Values of the columns that are equal for all events of the track.
+        attributes: Values, by column name, of the columns that have the same value for all events of the track.
     """
 
     lane_id: int
@@ -250,7 +250,7 @@ class LaneRegistry:
         self._prefix, self._first_tid, self._first_group = "", 1, 0
         self._pids: dict[TrackGroup, int] = {}
 
-    def add_to_file(self, prefix: str, numbering: Numbering) -> None:
+    def continue_numbering(self, prefix: str, numbering: Numbering) -> None:
         """Number the track groups and lanes of this trace after those of earlier traces in the file.
 
         All lanes must exist.
@@ -290,7 +290,7 @@ class LaneRegistry:
         return list(dict.fromkeys(track.group for track, _ in self._lane_ids))
 
     def _assign_pids_to_groups(self) -> dict[TrackGroup, int]:
-        """Return the pid of each track group. If ``add_to_file`` was not called, the file contains no other trace."""
+        """Return the pid of each track group. Without a call of ``continue_numbering``, the file has no other trace."""
         return self._pids or Numbering().assign_pids(self._list_groups())
 
     def _iterate_lanes_in_order(self) -> Iterator[tuple[int, Track, int, int]]:
@@ -315,12 +315,12 @@ def _format_range_label(domain_id: int, domain: str | None) -> str:
     return "NVTX" if name is None else f"NVTX [{name}]"
 
 
-def _build_thread_columns(process: int | None, thread: int | None) -> dict[str, int | None]:
+def _build_thread_ids(process: int | None, thread: int | None) -> dict[str, int | None]:
     """Return the ids that identify a thread, by column name."""
     return {"process_id": process, "thread_id": thread}
 
 
-def _build_stream_columns(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
+def _build_stream_ids(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
     """Return the ids that identify a stream, by column name."""
     return {"process_id": process, "device_id": device, "context_id": context, "stream_id": stream}
 
@@ -337,7 +337,7 @@ def _create_nvtx_track(
 ) -> Track:
     """Return the track of the push/pop ranges and marks of one NVTX domain on one thread."""
     name = f"{_format_range_label(domain_id, domain)} · {names.format_thread_name(process, thread)}"
-    attributes = _build_track_attributes({**_build_thread_columns(process, thread), "domain_id": domain_id}, PUSH_POP)
+    attributes = _build_track_attributes({**_build_thread_ids(process, thread), "domain_id": domain_id}, PUSH_POP)
     return Track(names.create_cpu_group(process), name, (1, thread or 0, NVTX, domain_id), attributes)
 
 
@@ -362,7 +362,7 @@ def create_thread_track_rule(label: str, order: int) -> Placement:
 
     def make_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
         name = f"{label} · {names.format_thread_name(process, thread)}"
-        attributes = _build_track_attributes(_build_thread_columns(process, thread))
+        attributes = _build_track_attributes(_build_thread_ids(process, thread))
         return Track(names.create_cpu_group(process), name, (1, thread or 0, order), attributes)
 
     return Placement(_THREAD, make_track, nests=True)
@@ -371,7 +371,7 @@ def create_thread_track_rule(label: str, order: int) -> Placement:
 def _create_projection_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the projections of push/pop ranges on a stream."""
     name = f"NVTX · {names.format_stream_name(process, context, stream)}"
-    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream), PROJECTION)
+    attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream), PROJECTION)
     return Track(names.create_gpu_group(process, device), name, (context, stream, PROJECTED), attributes)
 
 
@@ -380,14 +380,14 @@ def _create_start_end_projection_track(
 ) -> Track:
     """Return the track of the projections of start/end ranges on a stream."""
     name = f"NVTX start/end · {names.format_stream_name(process, context, stream)}"
-    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream), PROJECTION)
+    attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream), PROJECTION)
     return Track(names.create_gpu_group(process, device), name, (context, stream, PROJECTED_START_END), attributes)
 
 
 def _create_stream_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the activities on a stream."""
     name = names.format_stream_name(process, context, stream)
-    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
+    attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream))
     return Track(names.create_gpu_group(process, device), name, (context, stream, ACTIVITIES), attributes)
 
 
@@ -397,16 +397,16 @@ def _create_sync_track(names: TrackNames, process: int | None, device: int, cont
     The device is taken from the context, because CUPTI records device 0 even in processes that use another device.
     """
     group = names.create_gpu_group(process, names.contexts.get((process or 0, context)) or device)
-    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
+    attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream))
     return Track(
         group, f"{names.format_stream_name(process, context, stream)} · sync", (context, stream, SYNC), attributes
     )
 
 
-def _create_event_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+def _create_cuda_event_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the CUDA events on a stream."""
     name = f"{names.format_stream_name(process, context, stream)} · CUDA events"
-    attributes = _build_track_attributes(_build_stream_columns(process, device, context, stream))
+    attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream))
     return Track(names.create_gpu_group(process, device), name, (context, stream, EVENTS), attributes)
 
 
@@ -471,7 +471,7 @@ PROJECTED_TRACKS = Placement(_STREAM, _create_projection_track, nests=True)
 PROJECTED_START_END_TRACKS = Placement(_STREAM, _create_start_end_projection_track)
 STREAM_TRACKS = Placement(_STREAM, _create_stream_track)
 SYNC_TRACKS = Placement(_STREAM, _create_sync_track)
-EVENT_TRACKS = Placement(_STREAM, _create_event_track)
+EVENT_TRACKS = Placement(_STREAM, _create_cuda_event_track)
 PAGE_FAULT_TRACKS = Placement(("process_id", "device_id"), _create_page_fault_track)
 CPU_PAGE_FAULT_TRACKS = Placement(("process_id",), _create_cpu_page_fault_track)
 MEMORY_POOL_TRACKS = Placement(("process_id", "device_id"), _create_memory_pool_track)
