@@ -64,14 +64,14 @@ def _choose_dictionary_columns(table: pa.Table) -> list[str]:
     """
     import pyarrow as pa
 
-    def compute_dictionary_size(column: pa.ChunkedArray) -> int:
+    def count_dictionary_values(column: pa.ChunkedArray) -> int:
         if not pa.types.is_dictionary(column.type):
             return 0
         dictionaries = (chunk.dictionary for chunk in column.chunks)
         shared = {(len(d), d.buffers()[-1].address if d.buffers()[-1] else 0) for d in dictionaries}
         return sum(size for size, _ in shared)
 
-    return [name for name in table.column_names if compute_dictionary_size(table[name]) <= MAX_DICTIONARY_VALUES]
+    return [name for name in table.column_names if count_dictionary_values(table[name]) <= MAX_DICTIONARY_VALUES]
 
 
 def is_own_file(path: Path) -> bool:

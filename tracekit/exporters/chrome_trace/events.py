@@ -56,7 +56,7 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     times = ["start_us", "start_rest", *(["duration_us", "duration_rest"] if kind.phase == kinds.SLICE else [])]
     parts: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}","ts":', *map(pl.col, [*times, kind.key])]
     for column in row_args.iter_columns():
-        parts += _list_member_parts(column) if column.name != kind.key else []
+        parts += _list_json_member_parts(column) if column.name != kind.key else []
     return text.concatenate_utf8_bytes(
         line.select(concat_expr([*parts, *(pl.col(part.name) for part in tail)])).to_series()
     )
@@ -74,7 +74,7 @@ def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, suffix: str) -> 
     return rows.select(microseconds.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
 
 
-def _list_member_parts(column: pl.Series) -> list[str | pl.Expr]:
+def _list_json_member_parts(column: pl.Series) -> list[str | pl.Expr]:
     """Return the parts of a concatenation that formats a column as a member of ``args``. Nulls are omitted."""
     lead = f',"{column.name}":'
     if column.null_count() == len(column):

@@ -40,7 +40,12 @@ class Table:
 
     @classmethod
     def from_frame(
-        cls, caption: str, frame: pl.DataFrame, columns: Sequence[str] | Mapping[str, str], limit: int, header: str
+        cls,
+        caption: str,
+        frame: pl.DataFrame,
+        columns: Sequence[str] | Mapping[str, str],
+        max_rows: int,
+        header_column: str,
     ) -> Table:
         """Return a table of the first rows of a data frame.
 
@@ -48,12 +53,12 @@ class Table:
             caption: Caption of the table.
             frame: The data frame.
             columns: Names of the columns to show, or a mapping from their names to their titles.
-            limit: Maximum number of rows to show.
-            header: Name of the column that contains the row headers.
+            max_rows: Maximum number of rows to show.
+            header_column: Name of the column that contains the row headers.
         """
         titles = columns if isinstance(columns, dict) else {c: c for c in columns}
-        shown = frame.head(limit).select(list(titles))
-        return cls(caption, list(titles.values()), shown.rows(), frame.height, list(titles).index(header))
+        shown = frame.head(max_rows).select(list(titles))
+        return cls(caption, list(titles.values()), shown.rows(), frame.height, list(titles).index(header_column))
 
     def to_html(self) -> str:
         """Return the table as an HTML element."""

@@ -168,7 +168,7 @@ def encode_packets(
     time = VarintSlots(encode_field_tag("TracePacket", "timestamp"), deltas)
     event_sizes = _compute_total_sizes(event_fields) + gap_sizes
     fields = shared_fields + encode_field_tag("TracePacket", "track_event")
-    packet_sizes = len(fields) + compute_fixed_width(event_sizes) + event_sizes + time.sizes
+    packet_sizes = len(fields) + compute_max_varint_width(event_sizes) + event_sizes + time.sizes
     head = FixedSlots([(encode_field_tag("Trace", "packet"), packet_sizes), (fields, event_sizes)], rows)
     parts: list[Slots] = [head, *event_fields, time]
     counts = [part.slot_count for part in parts]
@@ -269,12 +269,12 @@ def _compute_continuation_bits() -> Numbers:
 
 def encode_fixed_varints(values: Sizes | int, count: int) -> tuple[Numbers, int]:
     """Encode integers as varints of equal size. Return the first 8 bytes of each varint, and the size in bytes."""
-    width = compute_fixed_width(values)
+    width = compute_max_varint_width(values)
     numbers = np.full(count, values, np.uint64) if isinstance(values, int) else values.astype(np.uint64)
     return encode_varint_words(numbers, np.full(count, width, np.uint8), width), width
 
 
-def compute_fixed_width(values: Sizes | int) -> int:
+def compute_max_varint_width(values: Sizes | int) -> int:
     """Return the size in bytes of the largest integer as a varint."""
     return len(encode_varint(values if isinstance(values, int) else int(values.max(initial=0))))
 

@@ -11,7 +11,7 @@ from tracekit.exporters.perfetto.slots import (
     COPIED_BYTES,
     SLOT_BYTES,
     FixedSlots,
-    compute_fixed_width,
+    compute_max_varint_width,
     copy_bytes,
     view_byte_windows,
 )
@@ -159,7 +159,7 @@ def encode_strings(batch: StringBatch) -> memoryview:
     content[:-COPIED_BYTES] = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
     fields = (encode_field_tag("InternedText", "iid"), encode_field_tag("InternedText", "text"))
     numbers = np.arange(batch.first, batch.first + len(sizes))
-    entry_sizes = sum(map(len, fields)) + compute_fixed_width(numbers) + compute_fixed_width(sizes) + sizes
+    entry_sizes = sum(map(len, fields)) + compute_max_varint_width(numbers) + compute_max_varint_width(sizes) + sizes
     tag = encode_field_tag("InternedData", batch.table)
     head = FixedSlots([(tag, entry_sizes), (fields[0], numbers), (fields[1], sizes)], len(sizes))
     heads = np.empty((len(sizes), head.slot_count * SLOT_BYTES), np.uint8)

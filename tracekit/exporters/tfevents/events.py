@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracekit import schemas
 from tracekit.exporters.tfevents.steps import place_nodes_by_step
@@ -164,11 +164,24 @@ def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | No
         stats.memory.add(allocator_name=RESULT_ALLOCATOR, total_bytes=size)
 
 
-def _build_scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield the number, the end (in ns since the trace origin) and the scalars of each iteration.
+class _IterationSummary(NamedTuple):
+    """The scalars of an iteration.
 
-    The scalars are the fields of a ``Summary`` message. They have single precision, because TensorBoard ignores scalars
-    of any other type.
+    Attributes:
+        number: Number of the iteration.
+        end_ns: End of the iteration in ns since the trace origin.
+        summary: The scalars, as fields of a ``Summary`` message.
+    """
+
+    number: int
+    end_ns: int
+    summary: dict[str, Any]
+
+
+def _build_scalar_summaries(rows: pl.DataFrame) -> Iterator[_IterationSummary]:
+    """Yield the scalars of each iteration.
+
+    The scalars have single precision, because TensorBoard ignores scalars of any other type.
     """
     described: set[str] = set()
     by_row = rows.select("iteration", "end_ns", "tag", "value").iter_rows()
@@ -178,7 +191,7 @@ def _build_scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict
             item = {"tag": tag.encode(), "tensor": {"dtype": DT_FLOAT, "tensor_shape": {}, "float_val": [value]}}
             values.append(item if tag in described else item | _build_plugin_metadata("scalars", CLASS_SCALAR))
             described.add(tag)
-        yield number, end_ns, {"value": values}
+        yield _IterationSummary(number, end_ns, {"value": values})
 
 
 def _build_text_summary(tag: str, text: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ order, each with its own duration. The time of a group is then the sum of the ti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -18,26 +18,36 @@ ALL_ITERATIONS = "all iterations"
 _ROW_KEYS = ["node", "device_id"]
 
 
-def place_nodes_by_step(
-    tables: Mapping[str, pl.DataFrame], time_kind: str, max_steps: int
-) -> Iterator[tuple[str, int, int, pl.DataFrame]]:
+class Step(NamedTuple):
+    """A step of the event file, with its nodes placed on a time axis.
+
+    Attributes:
+        tag: Tag of the step.
+        number: Number of the step.
+        start_ns: Start of the step in ns since the trace origin.
+        placed_nodes: The nodes as returned by ``place_nodes``.
+    """
+
+    tag: str
+    number: int
+    start_ns: int
+    placed_nodes: pl.DataFrame
+
+
+def place_nodes_by_step(tables: Mapping[str, pl.DataFrame], time_kind: str, max_steps: int) -> Iterator[Step]:
     """Yield one step with the nodes of all iterations, then one step for each of the first ``max_steps`` iterations.
 
     Args:
         tables: ``model("graph")`` of the trace.
         time_kind: The time that determines the duration of nodes, ``gpu`` or ``cpu``.
         max_steps: Maximum number of steps for single iterations.
-
-    Yields:
-        The tag of a step, its number, its start in ns since the trace origin, and its nodes as returned by
-        ``place_nodes``.
     """
     stats, nodes = tables["stats"], tables["nodes"]
     starts = tables["scalars"].select("iteration", "start_ns").unique(maintain_order=True).sort("iteration")
     for number, start_ns in starts.head(1).iter_rows():
-        yield ALL_ITERATIONS, number, start_ns, place_nodes(nodes, stats, time_kind)
+        yield Step(ALL_ITERATIONS, number, start_ns, place_nodes(nodes, stats, time_kind))
     for number, start_ns in starts.head(max_steps).iter_rows():
-        yield (
+        yield Step(
             f"step {number}",
             number,
             start_ns,

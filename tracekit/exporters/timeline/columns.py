@@ -20,7 +20,7 @@ class Clock(NamedTuple):
 
     Attributes:
         shift_ns: Number of ns to add to every time, so that no time is negative.
-        end_ns: End of the capture in ns, which becomes the end of events that were never closed, or 0 if there are none.
+        end_ns: End of the capture in ns, used as the end of events that were never closed, or 0 if there are none.
         drift: Number of ns to add to every time per ns of that time, so that several traces share one clock.
     """
 

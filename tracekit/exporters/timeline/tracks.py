@@ -238,6 +238,22 @@ class ShownThread(NamedTuple):
     attributes: dict[str, int | str]
 
 
+class _NumberedLane(NamedTuple):
+    """A lane with its place in the file.
+
+    Attributes:
+        tid: Number of the lane in the file.
+        track: The track that contains the lane.
+        lane: Number of the lane in its track, counted from 0.
+        lane_id: Id of the lane.
+    """
+
+    tid: int
+    track: Track
+    lane: int
+    lane_id: int
+
+
 class LaneRegistry:
     """The lanes of all tracks of a trace.
 
@@ -293,11 +309,11 @@ class LaneRegistry:
         """Return the pid of each track group. Without a call of ``continue_numbering``, the file has no other trace."""
         return self._pids or Numbering().assign_pids(self._list_groups())
 
-    def _iterate_lanes_in_order(self) -> Iterator[tuple[int, Track, int, int]]:
-        """Yield the tid, track, lane number and lane id of every lane, in the order in which viewers show lanes."""
+    def _iterate_lanes_in_order(self) -> Iterator[_NumberedLane]:
+        """Yield every lane, in the order in which viewers show lanes."""
         ordered = sorted(self._lane_ids.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
         for tid, ((track, lane), lane_id) in enumerate(ordered, self._first_tid):
-            yield tid, track, lane, lane_id
+            yield _NumberedLane(tid, track, lane, lane_id)
 
 
 NVTX, MPI, OPENMP, OPENACC, UCX, LIBRARIES, GRAPHICS, GRAPHICS_GPU, GRAPHICS_DEBUG = range(1, 10)
