@@ -60,9 +60,9 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     merged = intervals.merge_intervals(loads, by=[])
     if not merged.height:
         return
-    lost = intervals.intersect_unions(merged, activity.idle_times_of_all_devices, by=[])
+    lost = intervals.intersect_unions(merged, activity.times_with_all_devices_idle, by=[])
     time = sum_durations(lost)
-    if activity.compute_percentage(time) < MIN_LOADING:
+    if activity.compute_percentage_of_duration(time) < MIN_LOADING:
         return
     count = activity.iteration_count
     iteration_ns = activity.duration_ns / count
@@ -88,7 +88,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage(time),
+        activity.compute_percentage_of_duration(time),
         loads.height,
         *where,
         figures,
@@ -101,33 +101,33 @@ def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
         yield from _report_idle(activity, row["device_id"], {c: row[c] for c in _CAUSES})
 
 
-def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> Iterator[Finding]:
+def _report_idle(activity: IterationActivity, device: int, times_by_cause: dict[str, int]) -> Iterator[Finding]:
     """Report the idle time of one device.
 
     Args:
         activity: The GPU activities and ops of the aggregated iterations.
         device: Device id.
-        causes: Idle time in ns for each cause in ``_CAUSES``.
+        times_by_cause: Idle time in ns for each cause in ``_CAUSES``.
     """
     busy = activity.busy_times_by_device.filter(pl.col("device_id") == device)
     gaps = activity.find_uncovered_times(busy)
     time = sum_durations(gaps)
-    if activity.compute_percentage(time) < MIN_IDLE or not busy.height:
+    if activity.compute_percentage_of_duration(time) < MIN_IDLE or not busy.height:
         return
     launches = activity.launches.filter(
         (pl.col("device_id") == device) & pl.col("kind").is_in(breakdown.KERNEL_KINDS)
     ).height
-    main = max(causes, key=lambda c: causes[c])
-    parts = ", ".join(f"{_CAUSES[c]} for {format_duration(t)}" for c, t in causes.items() if t)
+    main = max(times_by_cause, key=lambda c: times_by_cause[c])
+    parts = ", ".join(f"{_CAUSES[c]} for {format_duration(t)}" for c, t in times_by_cause.items() if t)
     where = find_longest_interval(gaps)
     gaps_of_device = gaps.with_columns(device_id=pl.lit(device, pl.Int32))
     idle_times = idle.sum_idle_times(activity.rollup.measures.ops.frames, gaps_of_device)
-    problem = f"GPU {device} is idle for {activity.compute_percentage(time):.0f} % of the time"
+    problem = f"GPU {device} is idle for {activity.compute_percentage_of_duration(time):.0f} % of the time"
     longest = format_duration(where[1] - where[0])
     evidence = f"{parts}; {_describe_main_cause(idle_times)}; {launches} launches; the longest gap took {longest}"
-    advice = _ADVICE.get(main) or format_cpu_advice(activity, causes["cpu"], launches)
+    advice = _ADVICE.get(main) or format_cpu_advice(activity, times_by_cause["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
-    figures |= {"length_ns": activity.duration_ns, **{f"{c}_ns": t for c, t in causes.items()}}
+    figures |= {"length_ns": activity.duration_ns, **{f"{c}_ns": t for c, t in times_by_cause.items()}}
     figures |= {f"idle_{cause}_ns": time_ns for cause, time_ns in idle_times.totals.iter_rows()}
     yield Finding(
         "idle_by_cause",
@@ -135,7 +135,7 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
         evidence,
         advice,
         time,
-        activity.compute_percentage(time),
+        activity.compute_percentage_of_duration(time),
         gaps.height,
         *where,
         figures,
@@ -149,15 +149,15 @@ def _describe_main_cause(idle_times: idle.IdleTimeTotals) -> str:
     return f"main cause: {cause.replace('_', ' ')}{inside}, {format_duration(time)}"
 
 
-def format_cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
+def format_cpu_advice(activity: IterationActivity, cpu_ns: int, launch_count: int) -> str:
     """Return advice for a GPU that is idle while ops run on the CPU.
 
     Args:
         activity: The GPU activities and ops of the aggregated iterations.
         cpu_ns: Time in ns in which ops run on the CPU while the GPU is idle.
-        launches: Number of launches on the GPU.
+        launch_count: Number of launches on the GPU.
     """
-    if cpu_ns <= MAX_LAUNCHING_NS * launches:
+    if cpu_ns <= MAX_LAUNCHING_NS * launch_count:
         return f"Reduce the number of launches: {format_launch_advice(activity)}."
     return "Find out what the ops do on the CPU between launches: load modules earlier, or compute in other threads."
 
@@ -171,7 +171,7 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
     gaps = activity.clip_to_windows(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
     devices = max(1, activity.busy_times_by_device["device_id"].n_unique())
     time = sum_durations(gaps) // devices
-    if activity.compute_percentage(time) < MIN_LATE:
+    if activity.compute_percentage_of_duration(time) < MIN_LATE:
         return
     evidence = (
         f"there are {gaps.height} gaps before {activity.describe_largest_ops(gaps, DURATION)}; "
@@ -192,7 +192,7 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage(time),
+        activity.compute_percentage_of_duration(time),
         gaps.height,
         *where,
         figures,
@@ -205,7 +205,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
     waits = activity.clip_to_windows(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
     time = sum_durations(intervals.merge_intervals(waits, by=[]))
-    if not waits.height or activity.compute_percentage(time) < MIN_WAITING:
+    if not waits.height or activity.compute_percentage_of_duration(time) < MIN_WAITING:
         return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
@@ -226,7 +226,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage(time),
+        activity.compute_percentage_of_duration(time),
         waits.height,
         *where,
         figures,
@@ -241,7 +241,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
     loads = activity.clip_to_windows(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
     time = sum_durations(intervals.merge_intervals(loads, by=[]))
-    if not loads.height or activity.compute_percentage(time) < MIN_MODULE_LOADING:
+    if not loads.height or activity.compute_percentage_of_duration(time) < MIN_MODULE_LOADING:
         return
     by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
     named = ", ".join(f"{name} {format_duration(length)}" for name, length in by_name.iter_rows())
@@ -264,7 +264,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage(time),
+        activity.compute_percentage_of_duration(time),
         loads.height,
         *where,
         figures,
@@ -304,7 +304,7 @@ def _report_copies_in_direction(
     time, moved = sum_durations(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())
     count = activity.iteration_count
     waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= count > 1
-    if activity.compute_percentage(time) < MIN_COPYING and not (waits or unpinned):
+    if activity.compute_percentage_of_duration(time) < MIN_COPYING and not (waits or unpinned):
         return
     evidence = (
         f"{rows.height} copies, {rows.height / count:.3g} per iteration with {moved / count:.4g} bytes in total, "
@@ -314,5 +314,13 @@ def _report_copies_in_direction(
     figures |= {"iterations": count, "length_ns": activity.duration_ns}
     where = find_longest_interval(rows)
     yield Finding(
-        "copies", problem, evidence, advice, time, activity.compute_percentage(time), rows.height, *where, figures
+        "copies",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage_of_duration(time),
+        rows.height,
+        *where,
+        figures,
     )

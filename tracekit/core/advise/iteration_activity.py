@@ -126,14 +126,14 @@ class IterationActivity:
         return intervals.merge_intervals(self.gpu_activities, by=["device_id"])
 
     @functools.cached_property
-    def busy_times_of_any_device(self) -> pl.DataFrame:
+    def times_with_any_device_busy(self) -> pl.DataFrame:
         """The disjoint intervals in which at least one device is busy: ``start_ns``, ``end_ns``."""
         return intervals.merge_intervals(self.gpu_activities, by=[])
 
     @functools.cached_property
-    def idle_times_of_all_devices(self) -> pl.DataFrame:
+    def times_with_all_devices_idle(self) -> pl.DataFrame:
         """The intervals within the aggregated iterations in which all devices are idle: ``start_ns``, ``end_ns``."""
-        return self.find_uncovered_times(self.busy_times_of_any_device)
+        return self.find_uncovered_times(self.times_with_any_device_busy)
 
     @functools.cached_property
     def time_by_part(self) -> pl.DataFrame:
@@ -174,7 +174,7 @@ class IterationActivity:
         )
         return clipped.select(rows.columns).filter(DURATION > 0)
 
-    def compute_percentage(self, time_ns: int) -> float:
+    def compute_percentage_of_duration(self, time_ns: int) -> float:
         """Return a duration as a percentage of the total duration of the aggregated iterations."""
         return 100 * time_ns / self.duration_ns
 

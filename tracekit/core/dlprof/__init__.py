@@ -89,7 +89,7 @@ class _TablesInBackground(Mapping[str, pl.DataFrame]):
     """
 
     def __init__(self, database: DlprofDatabase) -> None:
-        database.compute_shared_frames()
+        database.cache_shared_frames()
         pool = ThreadPoolExecutor(1, "tracekit")
         self._findings = pool.submit(lambda: database.expert_systems_feedback)
         pool.shutdown(wait=False)
@@ -117,7 +117,7 @@ class DlprofDatabase(AggregatedTables):
         """Return the names of all tables, in the order in which DLProf writes their first rows."""
         return [*_TABLES_BEFORE_OPS, *self._list_op_table_names(), *_TABLES_AFTER_OPS]
 
-    def compute_shared_frames(self) -> None:
+    def cache_shared_frames(self) -> None:
         """Compute and cache the frames from which both the findings and other tables are built.
 
         Without this call, two threads that access such a frame at the same time would both compute it.

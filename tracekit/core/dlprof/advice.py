@@ -125,7 +125,7 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _has_amp_ops(ops: pl.DataFrame) -> bool:
-    """Return whether any op ran that only automatic mixed precision (AMP) uses, such as an op that scales gradients."""
+    """Return whether the program ran an op that only automatic mixed precision (AMP) uses, such as gradient scaling."""
     return bool(ops.filter(pl.col("count") > 0)["op_name"].cast(pl.String).str.contains("_amp_", literal=True).any())
 
 
@@ -150,12 +150,12 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
     all_idle = len(unused) == len(used)
     # DLProf does not report low utilization if it reports unused GPUs.
     if not (unused if _is_dlprof_mode(model) else all_idle) and model.gpu_utilization < _BUSY_PERCENT:
-        most = max(PARTS[2:], key=lambda p: model.percentages[p])
+        most = max(PARTS[2:], key=lambda p: model.part_percentages[p])
         name, advice = _HOST_PARTS[most]
         if most == "cpu" and not _is_dlprof_mode(model):
             advice = _format_cpu_time_advice(model)
         problem = f"Kernels ran on the GPU for only {model.gpu_utilization:.1f}% of the time"
-        recommendation = f"{name} took most of the rest, {model.percentages[most]:.1f}%. {advice}"
+        recommendation = f"{name} took most of the rest, {model.part_percentages[most]:.1f}%. {advice}"
         yield ExpertFinding("underutilized_gpu_detector", problem, recommendation)
 
 

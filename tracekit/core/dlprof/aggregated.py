@@ -80,7 +80,7 @@ class AggregatedTables(RecordedTables):
         model, its = self.model, self.rollup.iterations
         mean, deviation = model.iteration_mean_and_std_ns
         rates = {"gpu_utilization": model.gpu_utilization, "tc_utilization": model.tc_utilization}
-        shares = {f"{n}_pct": model.percentages[p] for n, p in zip(_DURATIONS, PARTS, strict=True)}
+        shares = {f"{n}_pct": model.part_percentages[p] for n, p in zip(_DURATIONS, PARTS, strict=True)}
         times = {"avg_iteration_time": mean, "iteration_time_std_dev": deviation}
         counts = {"iter_total": its.frame.height, "iter_aggregated": its.aggregated.height}
         row: dict[str, Any] = {"aggr_id": 1, "domain_id": 1, "is_custom_domain": 1, "wall_time": model.wall_ns}
@@ -93,7 +93,7 @@ class AggregatedTables(RecordedTables):
     def device_gpu_utilizations(self) -> pl.DataFrame:
         """One row per GPU in the table ``devices``, with its utilization.
 
-        The utilization is the percentage of the time in the aggregated iterations in which the GPU ran kernels.
+        The utilization is the percentage of the time of the aggregated iterations during which the GPU ran kernels.
         """
         ids = {d: i for i, d in enumerate(self.read_only_gpu_infos["device_id"].to_list(), 1)}
         rows = [(1, 1, ids[d], round(v, 6)) for d, v in self.model.device_utilization.items()]
@@ -191,7 +191,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_iteration_node(self) -> pl.DataFrame:
-        """One row per kernel, with the counts and times of all kernels of the same op and iteration."""
+        """One row per kernel in an iteration, with the counts and times of all kernels of the same op and iteration."""
         keys = ["op", "iteration"]
         rows = self._kernels.select(*keys, kernel=pl.int_range(1, pl.len() + 1)).drop_nulls("iteration")
         rows = rows.join(self.rollup.kernels_by_op_and_iteration, on=keys, how="left", maintain_order="left")

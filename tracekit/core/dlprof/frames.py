@@ -48,7 +48,7 @@ class DatabaseFrames:
         key, ops = pl.Series([self.rollup.iterations.key]), self._ops_by_id
         names = ops.select(pl.concat_list(pl.col("op_id"), pl.col("op_name").cast(pl.String)).alias("string"))
         last = [key, self._groups["path"], names.explode("string")["string"]]
-        return StringDictionary.build(DOMAIN, self._iterate_string_uses(), last)
+        return StringDictionary.build(DOMAIN, self._iterate_first_string_uses(), last)
 
     @functools.cached_property
     def metrics(self) -> MetricTable:
@@ -106,15 +106,17 @@ class DatabaseFrames:
     @functools.cached_property
     def _kernels(self) -> pl.DataFrame:
         """The kernels of ops in the order in which DLProf writes them, with grid size, block size and name ids."""
-        rows, sizes = self._select_calls_of_kind(
+        rows, sizes = self._select_calls_and_activities(
             "kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES]
         )
         return rows.hstack(sizes).with_columns(
             long_name_id=self.strings.look_up_string_ids(_replace_nulls_with_empty_strings(rows["long_name"]))
         )
 
-    def _select_calls_of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the API calls of one kind, and the activities that they launched.
+    def _select_calls_and_activities(
+        self, kind: str, table: str, columns: list[str]
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the API calls that launched activities of one kind, and these activities.
 
         Args:
             kind: Kind of the activities, such as ``kernel``.
@@ -132,7 +134,7 @@ class DatabaseFrames:
     def _key_op_name_id(self) -> int:
         return int(self.strings.look_up_string_ids(pl.Series([self.rollup.iterations.key]))[0])
 
-    def _iterate_string_uses(self) -> Iterator[pl.DataFrame]:
+    def _iterate_first_string_uses(self) -> Iterator[pl.DataFrame]:
         """Yield frames with the distinct strings of ops, op instances and API calls, and where each is first used."""
         for slot, c in enumerate(OP_STRINGS):
             yield find_first_use_positions(self._ops[c], self._ops["op"], 0, slot)

@@ -47,13 +47,13 @@ class MetricTable:
     frame: pl.DataFrame
 
     @classmethod
-    def build(cls, uses: Sequence[tuple[pl.DataFrame, Sequence[str]]]) -> MetricTable:
+    def build(cls, frames_with_metrics: Sequence[tuple[pl.DataFrame, Sequence[str]]]) -> MetricTable:
         """Collect the distinct metrics of several frames in the order of their first use.
 
         Args:
-            uses: Frames, each with the names of its metrics, in the order in which DLProf writes them.
+            frames_with_metrics: Frames, each with the names of its metrics, in the order in which DLProf writes them.
         """
-        stacked = [_convert_metrics_to_rows(frame, metrics) for frame, metrics in uses]
+        stacked = [_convert_metrics_to_rows(frame, metrics) for frame, metrics in frames_with_metrics]
         distinct = pl.concat(stacked).unique(_KEY, keep="first", maintain_order=True)
         return cls(distinct.with_columns(avg=round_to_six_decimals(distinct.select(average_expr()).to_series())))
 
@@ -73,7 +73,7 @@ class MetricTable:
 
 
 def _convert_metrics_to_rows(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """Return a frame with one row per pair of a row and a metric. The metrics of a row are adjacent."""
+    """Return a frame with one row per metric of each row. The metrics of a row are adjacent."""
     row = pl.int_range(pl.len())
     slots = [
         frame.select(*(pl.col(f"{m}_{s}").cast(pl.Int64).alias(s) for s in _KEY), position=row * len(metrics) + slot)

@@ -46,7 +46,7 @@ class ModelSummary:
         return rows.group_by("iteration").agg(pl.col(PARTS).sum() / pl.len()).sort("iteration")
 
     @functools.cached_property
-    def percentages(self) -> dict[str, float]:
+    def part_percentages(self) -> dict[str, float]:
         """Percentage of the time of the aggregated iterations that each part takes, keyed by part.
 
         The parts are those of ``part_times``.
@@ -55,7 +55,7 @@ class ModelSummary:
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:
-        """Percentage of the time in the aggregated iterations in which each GPU ran kernels, keyed by device id."""
+        """Percentage of the time of the aggregated iterations during which each GPU ran kernels, keyed by device id."""
         listed = self.rollup.devices.filter(pl.lit("name" in self.rollup.devices.columns))["device_id"]
         chosen = self.rollup.iterations.aggregated["iteration"].implode()
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()

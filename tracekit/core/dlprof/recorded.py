@@ -196,7 +196,7 @@ class RecordedTables(DatabaseFrames):
     @functools.cached_property
     def read_only_memsets(self) -> pl.DataFrame:
         """One row per memory set that an op launched, in order of op, name and start of the API call."""
-        rows, activities = self._select_calls_of_kind("memset", "memsets", ["bytes"])
+        rows, activities = self._select_calls_and_activities("memset", "memsets", ["bytes"])
         return rows.select(
             *_INSTANCE, "name_id", **_API_TIMES, **_GPU_TIMES, num_bytes=activities["bytes"], **_DEVICE_AND_THREAD
         )
@@ -204,7 +204,7 @@ class RecordedTables(DatabaseFrames):
     @functools.cached_property
     def read_only_memcpys(self) -> pl.DataFrame:
         """One row per memory copy that an op launched, in order of op, name and start of the API call."""
-        rows, activities = self._select_calls_of_kind("memcpy", "memcpys", ["bytes", "copy_kind"])
+        rows, activities = self._select_calls_and_activities("memcpy", "memcpys", ["bytes", "copy_kind"])
         kind = activities["copy_kind"].cast(pl.String).replace_strict(_COPY_KINDS, range(len(_COPY_KINDS)), default=0)
         return rows.select(
             *_INSTANCE,
@@ -219,7 +219,7 @@ class RecordedTables(DatabaseFrames):
     @functools.cached_property
     def read_only_cuda_syncs(self) -> pl.DataFrame:
         """One row per synchronization of an op, in order of op, name and start of the API call."""
-        rows, activities = self._select_calls_of_kind("sync", "syncs", ["sync_type", "event_id"])
+        rows, activities = self._select_calls_and_activities("sync", "syncs", ["sync_type", "event_id"])
         kind = activities["sync_type"].cast(pl.String).replace_strict(_SYNC_TYPES, range(len(_SYNC_TYPES)), default=0)
         no_gpu_times = {"gpu_start": pl.lit(0, pl.Int64), "gpu_stop": pl.lit(0, pl.Int64)}
         event = activities["event_id"].fill_null(_NO_EVENT)

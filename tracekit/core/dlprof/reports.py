@@ -113,12 +113,12 @@ def _format_sections(rows: pl.DataFrame) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
 
 
-def _declare_statistic_columns(titles: Mapping[str, str], average: str = "Avg.") -> tuple[PrintedColumn, ...]:
+def _declare_statistic_columns(titles: Mapping[str, str], average_title: str = "Avg.") -> tuple[PrintedColumn, ...]:
     """Return the printed columns for the total, average, minimum and maximum of each metric."""
     return tuple(
         PrintedColumn(f"{word} {title} (ns)", f"{metric}_{statistic}", "tenths" if statistic == "avg" else "plain")
         for metric, title in titles.items()
-        for word, statistic in (("Total", "sum"), (average, "avg"), ("Min", "min"), ("Max", "max"))
+        for word, statistic in (("Total", "sum"), (average_title, "avg"), ("Min", "min"), ("Max", "max"))
     )
 
 

@@ -33,6 +33,10 @@ def _format_tensors(formats: str | None, shapes: str | None) -> str:
     return "; ".join(_format_tensor(names[i] if i < len(names) else [], t or []) for i, t in enumerate(tensors))
 
 
-def _format_tensor(names: list[str], shape: list[int]) -> str:
-    named = [f"{n}:{s}" for n, s in zip(names, shape, strict=True)] if len(names) == len(shape) else map(str, shape)
+def _format_tensor(dimension_names: list[str], shape: list[int]) -> str:
+    named = (
+        [f"{n}:{s}" for n, s in zip(dimension_names, shape, strict=True)]
+        if len(dimension_names) == len(shape)
+        else map(str, shape)
+    )
     return f"<{', '.join(named)}>"

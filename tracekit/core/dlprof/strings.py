@@ -44,17 +44,17 @@ class StringDictionary:
 
     @classmethod
     def build(
-        cls, first_string: str, uses: Iterable[pl.DataFrame], last_strings: Iterable[pl.Series]
+        cls, first_string: str, first_uses: Iterable[pl.DataFrame], last_strings: Iterable[pl.Series]
     ) -> StringDictionary:
         """Collect the distinct strings of a DLProf database in the order of their first use.
 
         Args:
             first_string: The string with id 1.
-            uses: Strings after ``first_string``, with the positions of their first uses, as returned by
+            first_uses: Strings after ``first_string``, with the positions of their first uses, as returned by
                 ``find_first_use_positions``.
-            last_strings: Strings after those of ``uses``, in order.
+            last_strings: Strings after those of ``first_uses``, in order.
         """
-        by_position = pl.concat(list(uses)).sort("position")["string"].drop_nulls()
+        by_position = pl.concat(list(first_uses)).sort("position")["string"].drop_nulls()
         rest = [s.cast(pl.String) for s in last_strings]
         start = pl.Series([first_string], dtype=pl.String)
         return cls(pl.concat([start, by_position, *rest]).unique(maintain_order=True).alias("string"))

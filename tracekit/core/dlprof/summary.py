@@ -66,7 +66,7 @@ def _build_time_values(model: ModelSummary) -> list[tuple[str, str]]:
         "Tensor Core Kernel Utilization %": round(model.tc_utilization, 6),
         "GPU Utilization %": round(model.gpu_utilization, 6),
     }
-    rates |= {f"{n} Duration %": round(model.percentages[p], 6) for n, p in zip(_PARTS, PARTS, strict=True)}
+    rates |= {f"{n} Duration %": round(model.part_percentages[p], 6) for n, p in zip(_PARTS, PARTS, strict=True)}
     return [("Wall Clock Time (ns)", str(model.wall_ns)), *((n, f"{v:.1f}") for n, v in rates.items())]
 
 

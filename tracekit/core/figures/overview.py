@@ -63,7 +63,7 @@ def compute_time_breakdown(rollup: Rollup) -> pl.DataFrame:
         table ``iterations``) and ``percent`` of the duration of the iterations.
     """
     sums = tables.build_iterations(rollup).filter(_AGGREGATED).select(PART_COLUMNS.values()).sum().row(0)
-    percentages = ModelSummary(rollup).percentages
+    percentages = ModelSummary(rollup).part_percentages
     columns = {"part": list(PART_COLUMNS), "time_ns": sums, "percent": [percentages[p] for p in PART_COLUMNS]}
     return pl.DataFrame(columns, schema={"part": pl.String, "time_ns": pl.Int64, "percent": pl.Float64})
 

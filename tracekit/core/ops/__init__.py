@@ -37,7 +37,7 @@ def find_dialect(name: str) -> Dialect:
     """Return the dialect with a given name.
 
     Raises:
-        UnknownFormatError: No dialect has this name.
+        UnknownFormatError: No dialect has this name. Despite its name, this error also reports unknown dialects.
     """
     try:
         return DIALECTS[name]
@@ -183,7 +183,7 @@ def _assign_instances_to_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.
     Returns:
         Two frames: the instances, with the row number of their op in ``op``, and the ops.
     """
-    rows = instances.hstack(identity.group_instances(instances, folding)).with_row_index("row")
+    rows = instances.hstack(identity.assign_op_numbers(instances, folding)).with_row_index("row")
     by_start = rows.sort("start_ns", maintain_order=True)
     texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
     ops = by_start.group_by("op", maintain_order=True).agg(

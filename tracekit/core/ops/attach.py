@@ -69,9 +69,9 @@ def find_instances_of_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.
     left = calls.with_row_index("row").filter(own.is_null())
     shared = find_last_containing_intervals(left, instances, by=["process_id"])
     outside = left.filter(shared.is_null() & left["has_work"])
-    roots = outside.filter(_find_latest_root_with_larger_id(outside, outside).is_null())
+    roots = outside.filter(_find_latest_roots_with_larger_ids(outside, outside).is_null())
     is_root = left.select(pl.col("row").is_in(roots["row"].implode())).to_series()
-    root = roots["row"].gather(_find_latest_root_with_larger_id(left, roots)).cast(pl.Int64)
+    root = roots["row"].gather(_find_latest_roots_with_larger_ids(left, roots)).cast(pl.Int64)
     starts = pl.DataFrame({"op": instances["start_ns"].gather(shared), "root": calls["start_ns"].gather(root)})
     in_root = starts.select((pl.col("root") >= pl.col("op")).fill_null(pl.col("root").is_not_null())).to_series()
     rows = left["row"].cast(pl.Int64)
@@ -89,7 +89,7 @@ def find_instances_of_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.
     )
 
 
-def _find_latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
+def _find_latest_roots_with_larger_ids(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
     """Return the root call that contains each API call. Only root calls with a larger call id are considered.
 
     Calls are attributed from the last to the first, so all roots that exist when a call is attributed have larger ids.
@@ -118,7 +118,7 @@ def _find_latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -
                 "root": chain["row"].gather(last).cast(pl.Int64),
             }
         ).drop_nulls()
-        best = _replace_if_later(best, candidates)
+        best = _replace_with_later_candidates(best, candidates)
     return best["root"]
 
 
@@ -136,7 +136,7 @@ def _find_enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.D
 
 
 def _find_last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
-    """Return the last row of each slice whose value is above the limit of the slice, or null if no value is.
+    """For each slice, return the last row with a value above the limit of the slice, or null if there is none.
 
     The search starts at the end of the slice. Each step skips a block of rows if no value in the block is above the
     limit. The size of the blocks is halved after each step.
@@ -154,7 +154,7 @@ def _find_last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits:
     return pl.select(pl.when(stop > first).then(stop - 1)).to_series()
 
 
-def _replace_if_later(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+def _replace_with_later_candidates(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Replace rows with candidates that started later.
 
     A candidate with the same start replaces a row if the id of the candidate is smaller. A row of nulls is always

@@ -84,8 +84,8 @@ def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
     """Pair every API call with each activity that it launched.
 
     A synchronization is paired with a call only if the call launched no activity. The kind of the row is then ``sync``.
-    A call without an activity or a synchronization has the kind ``call``. A call that launched a CUDA graph has one row
-    per recorded activity of the graph.
+    A call with neither an activity nor a synchronization has the kind ``call``. A call that launched a CUDA graph has
+    one row per recorded activity of the graph.
 
     Returns:
         One row per pair, in the order of calls and, within a call, of kinds and row numbers:
@@ -116,7 +116,7 @@ def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
     )
 
 
-def _read_activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
+def _read_activities_of_calls(frames: Frames, kind: str, call_keys: pl.DataFrame) -> pl.DataFrame:
     """Return the activities of one kind that API calls launched, with their times, devices and kernel names."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
     numbers = pl.lit(kind, KINDS).alias("kind"), pl.int_range(pl.len()).alias("activity")
@@ -124,7 +124,7 @@ def _read_activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> 
     activities = _read_activities(frames, kind).select(columns).collect()
     return (
         activities.drop(CALL)
-        .with_columns(call=find_first_row_numbers(keys, activities.select(CALL)))
+        .with_columns(call=find_first_row_numbers(call_keys, activities.select(CALL)))
         .drop_nulls("call")
     )
 

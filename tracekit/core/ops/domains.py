@@ -20,7 +20,9 @@ def read_domain_texts(capture: Capture, domain: str) -> pl.DataFrame:
     return capture.texts.filter(pl.col("domain") == domain).select("text").drop_nulls()
 
 
-def build_domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: bool = True) -> Timeline:
+def build_domain_timeline(
+    capture: Capture, domain: str, parsed: pl.DataFrame, *, prepend_scopes: bool = True
+) -> Timeline:
     """Return a timeline with one op instance per push/pop range.
 
     Args:
@@ -29,7 +31,7 @@ def build_domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *
         parsed: One row per name in the domain: ``text`` (the name), ``label`` (path of an op, or null if the range
             contains ops), ``scope`` (name of a range that contains ops, or null to use ``text``), ``type``, and
             optionally ``direction``, ``parameters``, ``input_shapes`` and ``data_type``.
-        rooted: Whether to put the scopes around an op before its label. If false, the label is the complete path.
+        prepend_scopes: Whether to put the scopes around an op before its label. If false, the label is the complete path.
     """
     parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")
@@ -38,12 +40,12 @@ def build_domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *
     scope_names = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
     tree, scopes = build_op_paths(outer, scope_names)
     root = scopes["path"].cast(pl.String).gather(outer).alias("root")
-    path = pl.concat_str(root, "label", separator="/", ignore_nulls=True) if rooted else pl.col("label")
+    path = pl.concat_str(root, "label", separator="/", ignore_nulls=True) if prepend_scopes else pl.col("label")
     named = ranges.select(
         op_name=pl.when(is_op).then(path).otherwise(scopes["path"].cast(pl.String)),
         op_type=pl.when(is_op).then(pl.col("type")).otherwise(scopes["label"].str.strip_suffix(" *")),
     )
-    base = (scopes["node"] if rooted else pl.zeros(len(is_op), pl.Int64, eager=True)).gather(outer).fill_null(0)
+    base = (scopes["node"] if prepend_scopes else pl.zeros(len(is_op), pl.Int64, eager=True)).gather(outer).fill_null(0)
     tree, nodes = tree.add_names(base.filter(is_op), ranges["label"].filter(is_op))
     named = named.with_columns(node=scopes["node"].scatter(is_op.arg_true(), nodes))
     optional = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]

@@ -16,8 +16,8 @@ import polars as pl
 BACKWARD_SUFFIX = "_BPROP"
 
 
-def group_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
-    """Group op instances into ops, and return the op of each instance.
+def assign_op_numbers(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
+    """Group op instances into ops, and return the number and the id of the op of each instance.
 
     Args:
         instances: Columns of ``INSTANCE``. Unassociated instances are at the end, in the order in which they are
@@ -29,13 +29,13 @@ def group_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
         ops), and ``op_id`` (String).
     """
     rows = instances.with_row_index("row").with_columns(pl.col("op_type").cast(pl.String).str.to_uppercase())
-    forward = _assign_forward_ops(rows.filter(pl.col("forward").is_null()), folding)
-    backward = _group_backward_ops(rows.filter(pl.col("forward").is_not_null()), forward)
+    forward = _assign_forward_op_numbers(rows.filter(pl.col("forward").is_null()), folding)
+    backward = _assign_backward_op_numbers(rows.filter(pl.col("forward").is_not_null()), forward)
     return pl.concat([forward, backward]).sort("row").select("op", "op_id")
 
 
-def _assign_forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
-    """Assign each instance to an op. The instances must not include backward passes.
+def _assign_forward_op_numbers(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
+    """Assign each instance to an op, and number the ops. The instances must not include backward passes.
 
     Returns:
         One row per instance: ``row`` (row number of the instance), ``op`` (number of the op) and ``op_id``.
@@ -63,8 +63,8 @@ def _add_occurrence_numbers(instances: pl.DataFrame) -> pl.DataFrame:
     return instances.with_columns(iteration).with_columns(occurrence=pl.when(~pl.col("ends_iteration")).then(counted))
 
 
-def _group_backward_ops(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
-    """Group the backward passes of each forward op into one op.
+def _assign_backward_op_numbers(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
+    """Group the backward passes of each forward op into one op, and number these ops.
 
     Returns:
         One row per backward pass: ``row`` (row number of the instance), ``op`` (number of the op) and ``op_id``.

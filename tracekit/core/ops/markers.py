@@ -135,7 +135,7 @@ def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
             shapes.append([int(n) for n in argument["shape"]] or None)
             types.append(str(argument.get("dtype", "")))
             continue
-        parameters.append(_convert_parameter_to_object(argument))
+        parameters.append(_convert_argument_to_json_object(argument))
         if _is_last_argument(argument.get("value")):
             break
     return {
@@ -153,7 +153,7 @@ def _is_last_argument(value: object) -> bool:
     return value is None or isinstance(value, bool)
 
 
-def _convert_parameter_to_object(argument: dict[str, Any]) -> dict[str, Any]:
+def _convert_argument_to_json_object(argument: dict[str, Any]) -> dict[str, Any]:
     """Convert an argument that is not a tensor to a JSON object. A value without a data type becomes a string."""
     value, data_type = argument.get("value"), str(argument.get("dtype", ""))
     parameter = {"data_type": data_type, "name": str(argument.get("name", "")), "value": None}

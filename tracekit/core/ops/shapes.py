@@ -2,7 +2,7 @@
 
 A format names the dimensions of each tensor, such as ``N,C,H,W;K,C,R,S`` for the image and the filter of a convolution.
 The shape of a result is derived from the shapes of the operands and, for a convolution, from stride, padding and
-dilation. Stride, padding and dilation are the first, second and third parameter.
+dilation. Stride, padding and dilation are the first, second and third parameters.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def _has_tensorflow_ranges(texts: pl.DataFrame) -> bool:
 
 def _build_timeline(capture: Capture) -> Timeline:
     timeline = domains.build_domain_timeline(
-        capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)), rooted=False
+        capture, DOMAIN, _parse_names(domains.read_domain_texts(capture, DOMAIN)), prepend_scopes=False
     )
     start_end = _read_start_end_ops(capture)
     if not start_end.height:

@@ -172,19 +172,19 @@ def _select_activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.
     return rows.join(calls.unique(), on=_CALL_KEY, how="semi")
 
 
-def _compute_launch_deadline(frames: Frames, steps: str) -> int | None:
+def _compute_launch_deadline(frames: Frames, steps_option: str) -> int | None:
     """Return the deadline in ns for the launch of selected activities, or None if all activities are selected.
 
     If the capture has at most one step of the PyTorch profiler, all activities are selected.
     """
-    if steps == "all":
+    if steps_option == "all":
         return None
     is_step = match_categories_expr(pl.col("name"), lambda names: names.str.starts_with(_STEP))
     step_ranges = frames("nvtx_ranges").filter(is_step).select("name", *_TIMES).collect()
     if step_ranges["name"].n_unique() <= 1:
         return None
     ends = int(step_ranges["end_ns"].fill_null(step_ranges["start_ns"]).max())  # type: ignore[arg-type]
-    return ends + 1 if steps == "recorded" else int(step_ranges["start_ns"].max())  # type: ignore[arg-type]
+    return ends + 1 if steps_option == "recorded" else int(step_ranges["start_ns"].max())  # type: ignore[arg-type]
 
 
 def _sum_combination_times(rows: pl.DataFrame) -> pl.DataFrame:

@@ -32,12 +32,12 @@ def _declare_analysis_recipe(name: str, doc: str, read_tables: Callable[..., Tab
 
     def combine_rank_tables(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
         analysis = Communication(tables)
-        return {output: _round_decimals(getattr(analysis, output)) for output in outputs}
+        return {output: _round_float_columns(getattr(analysis, output)) for output in outputs}
 
     return Recipe(name, doc, tuple(map(Output, outputs)), compute_rank_tables, combine_rank_tables)
 
 
-def _round_decimals(rows: pl.DataFrame) -> pl.DataFrame:
+def _round_float_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.col(c).round(_DECIMALS.get(c, 1)) for c, t in rows.schema.items() if t == pl.Float64)
 
 

@@ -41,7 +41,7 @@ _TITLES = {"process_id": _PID, "device_id": _DEVICE}
 
 BusyIntervals = dict[str, pl.DataFrame]
 """The intervals in which each column of a heat map counts as busy, keyed by the title of the column."""
-Split = Callable[[pl.DataFrame], BusyIntervals]
+GroupSplitter = Callable[[pl.DataFrame], BusyIntervals]
 
 
 def concatenate_heat_maps(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
@@ -49,7 +49,7 @@ def concatenate_heat_maps(tables: Tables, _option_values: Mapping[str, Value]) -
     return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
-def _build_heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split_group: Split) -> Tables:
+def _build_heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split_group: GroupSplitter) -> Tables:
     """Return the heat map of one rank: the percentages of busy time, with one row per group and bin.
 
     Args:
@@ -66,7 +66,9 @@ def _build_heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], s
     return {ANALYSIS: pl.concat([empty, *maps]).with_row_index(UNNAMED_INDEX)}
 
 
-def _build_heat_map_of_group(bins: Bins, group: pl.DataFrame, keys: list[str], split_group: Split) -> pl.DataFrame:
+def _build_heat_map_of_group(
+    bins: Bins, group: pl.DataFrame, keys: list[str], split_group: GroupSplitter
+) -> pl.DataFrame:
     """Return the heat map of one process or device: the percentages of busy time, with one row per bin."""
     shares = {title: bins.compute_busy_percentages(intervals) for title, intervals in split_group(group).items()}
     keyed = [pl.lit(group[key].first(), pl.Int64).alias(_TITLES[key]) for key in keys]

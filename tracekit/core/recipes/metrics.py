@@ -53,7 +53,7 @@ def _is_percentage_expr(name: pl.Expr) -> pl.Expr:
 
 
 def _read_percentages(frames: Frames) -> pl.LazyFrame:
-    """Read the samples of metrics in percent.
+    """Read the samples of metrics whose unit is percent.
 
     The columns are ``Name`` (without unit), ``device_id``, ``timestamp_ns`` and ``value``.
     """

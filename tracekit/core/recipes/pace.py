@@ -93,19 +93,19 @@ def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Table
     }
 
 
-def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl.DataFrame:
+def _pivot_by_rank(occurrences: pl.DataFrame, value_column: str, ranks: list[int]) -> pl.DataFrame:
     """Pivot one column into a table with one row per occurrence and one column per rank.
 
     A value is null if the rank does not have the occurrence.
 
     Args:
         occurrences: The occurrences of a kernel or NVTX range in all ranks.
-        pace: Name of the column with the values, such as ``duration``.
+        value_column: Name of the column with the values, such as ``duration``.
         ranks: The ranks, in the order of the columns.
     """
-    wide = occurrences.sort(_NTH, RANK).pivot(RANK, index=_NTH, values=pace)
+    wide = occurrences.sort(_NTH, RANK).pivot(RANK, index=_NTH, values=value_column)
     columns = [str(rank) for rank in ranks]
-    missing = [pl.lit(None, occurrences.schema[pace]).alias(c) for c in columns if c not in wide.columns]
+    missing = [pl.lit(None, occurrences.schema[value_column]).alias(c) for c in columns if c not in wide.columns]
     return wide.with_columns(missing).select(columns)
 
 

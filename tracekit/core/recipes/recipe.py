@@ -58,7 +58,7 @@ class Option:
         """
         if not self._is_allowed(value):
             message = f"recipe {recipe!r}: {value!r} is not a valid value of the option {name!r}"
-            raise UnknownFormatError(message, hint=f"set {name} to {self._allowed_values}")
+            raise UnknownFormatError(message, hint=f"set {name} to {self._allowed_values_text}")
 
     def _is_allowed(self, value: Value) -> bool:
         if isinstance(self.default, int):
@@ -66,7 +66,7 @@ class Option:
         return isinstance(value, str) and (not self.choices or value in self.choices)
 
     @property
-    def _allowed_values(self) -> str:
+    def _allowed_values_text(self) -> str:
         if isinstance(self.default, int):
             return f"an integer from {self.minimum} to {self.maximum}"
         return f"one of {', '.join(self.choices)}" if self.choices else "a string"

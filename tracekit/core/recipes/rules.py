@@ -26,12 +26,12 @@ def _declare_rule_recipe(name: str) -> Recipe:
     rule = analyze.find_rule(name)
     options = {**{n: _convert_to_recipe_option(o) for n, o in rule.options.items()}, "rows": _ROWS}
 
-    def list_rule_rows(request: RankRequest) -> Tables:
+    def find_matching_rows(request: RankRequest) -> Tables:
         settings = "".join(f":{option}={request.values[option]}" for option in options)
         rows = analyze.apply_rule(request.frames, name + settings).data
         return {ANALYSIS: rows.select(*map(_value_expr, rule.columns)).with_row_index(UNNAMED_INDEX)}
 
-    return Recipe(name, rule.doc, (_OUTPUT,), list_rule_rows, _concat_ranks, options)
+    return Recipe(name, rule.doc, (_OUTPUT,), find_matching_rows, _concat_ranks, options)
 
 
 def _convert_to_recipe_option(option: analyze.Option) -> Option:

@@ -47,7 +47,7 @@ def compute_statistics_from_counts(counts: pl.DataFrame, keys: Sequence[str]) ->
     """Return the statistics of each group, sorted by the keys.
 
     Args:
-        counts: The columns ``keys``, ``value`` and ``count``. Values may be repeated.
+        counts: The columns ``keys``, ``value`` and ``count``. Several rows may have the same value.
         keys: Columns that identify a group.
 
     Returns:

@@ -234,28 +234,28 @@ def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
 
 def is_known_report(name: str) -> bool:
     """Return whether a report with the given name or old name exists. Options after colons are ignored."""
-    return _find_current_name(name) in {*REPORTS, *EXTRA_REPORTS}
+    return _find_current_report_name(name) in {*REPORTS, *EXTRA_REPORTS}
 
 
 def is_report_of_nsys(name: str) -> bool:
     """Return whether nsys has a report with the given name or old name. Options after colons are ignored."""
-    return _find_current_name(name) in REPORTS
+    return _find_current_report_name(name) in REPORTS
 
 
-def _find_current_name(name: str) -> str:
+def _find_current_report_name(name: str) -> str:
     """Return the current name of a report, without its options."""
     base = name.partition(":")[0]
     return ALIASES.get(base, base)
 
 
-def create_unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
+def create_unknown_report_error(name: str, other_names: Iterable[str] = ()) -> UnknownFormatError:
     """Return the error for an unknown report.
 
     Args:
         name: The unknown name.
-        others: Further names of reports to list in the hint.
+        other_names: Further names of reports to list in the hint.
     """
-    hint = create_choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
+    hint = create_choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *other_names], name)
     return UnknownFormatError(f"unknown report {name!r}", hint=hint)
 
 

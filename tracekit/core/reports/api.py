@@ -66,7 +66,7 @@ def cuda_api_trace(request: Request) -> pl.LazyFrame:
 
 def _declare_execution_phase_columns() -> list[ReportColumn]:
     """Return the printed columns for the total, call, queue and execution times of kernels."""
-    return [c for letter in _PHASES for c in declare_duration_statistics_columns(prefix=f"{letter}_", title=letter)]
+    return [c for letter in _PHASES for c in declare_duration_statistics_columns(f"{letter}_", title_prefix=letter)]
 
 
 @report(

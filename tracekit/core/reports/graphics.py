@@ -161,15 +161,15 @@ def _summarize_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
     return _summarize_by_text(rows.drop_nulls("duration_ns"), "text_id", "number")
 
 
-def _summarize_by_text(rows: pl.LazyFrame, *ids: str) -> pl.LazyFrame:
+def _summarize_by_text(rows: pl.LazyFrame, *id_columns: str) -> pl.LazyFrame:
     """Summarize durations by text.
 
     As in nsys, groups whose total is not positive are omitted, but are included in the sum from which shares are
     computed.
 
     Args:
-        rows: One row per range: ``text``, ``duration_ns`` and the columns ``ids``.
-        ids: Columns that, with ``text``, identify a group. Groups with equal totals are sorted by these columns.
+        rows: One row per range: ``text``, ``duration_ns`` and the columns ``id_columns``.
+        id_columns: Columns that, with ``text``, identify a group. Groups with equal totals are sorted by these columns.
     """
-    groups = summarize_groups(rows, [*ids, "text"]).filter(pl.col("total") > 0)
-    return sort_largest_total_first(groups, *ids)
+    groups = summarize_groups(rows, [*id_columns, "text"]).filter(pl.col("total") > 0)
+    return sort_largest_total_first(groups, *id_columns)

@@ -26,7 +26,9 @@ def round_to_tenths_expr(values: pl.Expr, *, legacy_rounding: bool = False) -> p
         legacy_rounding: Whether to round like SQLite before 3.43, which first adds 3e-16 times the value. Values
             just below a tie are therefore rounded away from zero.
     """
-    return _round_expr(values + values * _OLD_SQLITE_FUDGE if legacy_rounding else values, 10, ties_to_even=False)
+    return _scale_and_round_expr(
+        values + values * _OLD_SQLITE_FUDGE if legacy_rounding else values, 10, ties_to_even=False
+    )
 
 
 def round_to_thousandths_expr(values: pl.Expr) -> pl.Expr:
@@ -34,7 +36,7 @@ def round_to_thousandths_expr(values: pl.Expr) -> pl.Expr:
 
     Ties are rounded to even, like ``%.3f`` of C.
     """
-    return _round_expr(values, 1000, ties_to_even=True)
+    return _scale_and_round_expr(values, 1000, ties_to_even=True)
 
 
 def quotient_expr(dividend: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
@@ -52,17 +54,17 @@ def percent_of_sum_expr(part: pl.Expr) -> pl.Expr:
     return pl.when(total != 0).then(quotient_expr(part * 100.0, total.cast(pl.Float64)))
 
 
-def _round_expr(values: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
+def _scale_and_round_expr(values: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
     def round_series(column: pl.Series) -> pl.Series:  # as a polars expression, it would have hundreds of nodes
-        return _round_column(column, scale, ties_to_even=ties_to_even)
+        return _scale_and_round(column, scale, ties_to_even=ties_to_even)
 
     return values.map_batches(round_series, return_dtype=pl.Int64)
 
 
-def _round_column(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
+def _scale_and_round(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
     size = values.abs()
     integers = size.floor()
-    product, error = _multiply_exactly(size - integers, float(scale))
+    product, error = _compute_products_and_errors(size - integers, float(scale))
     digits = product.floor()
     rest = product - digits
     tie = (rest == _HALF) & (error == 0)
@@ -72,7 +74,7 @@ def _round_column(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Se
     return scaled * (1 - 2 * (values < 0).cast(pl.Int64))
 
 
-def _multiply_exactly(values: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
+def _compute_products_and_errors(values: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
     """Return the rounded products of values and a factor, and their rounding errors, with Dekker's algorithm."""
     product = values * factor
     x_high = values * _SPLITTER - (values * _SPLITTER - values)

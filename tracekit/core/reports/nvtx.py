@@ -170,7 +170,7 @@ def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     nanoseconds_column("Total Proj Time", "total"),
     nanoseconds_column("Total Range Time", "range_ns"),
     integer_column("Range Instances", "count"),
-    *declare_duration_statistics_columns(title="Proj "),
+    *declare_duration_statistics_columns(title_prefix="Proj "),
     integer_column("Total GPU Ops", "ops"),
     mean_column("Avg GPU Ops", "mean_ops"),
     mean_column("Avg Range Lvl", "mean_level"),

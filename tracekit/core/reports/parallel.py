@@ -92,12 +92,12 @@ def mpi_msg_size_sum(request: Request) -> pl.LazyFrame:
 _IS_COLLECTIVE = pl.col("kind") == "collectives"
 
 
-def _read_message_sizes(calls: pl.LazyFrame, column: str, source: str) -> pl.LazyFrame:
+def _read_message_sizes(calls: pl.LazyFrame, size_column: str, source: str) -> pl.LazyFrame:
     """Return the sizes of MPI messages: ``source``, ``name_id``, ``name`` and ``bytes`` (null if unknown).
 
     Args:
         calls: The MPI calls.
-        column: Name of the column of ``calls`` that contains the sizes.
+        size_column: Name of the column of ``calls`` that contains the sizes.
         source: The value of the returned column ``source``.
     """
-    return calls.select(pl.lit(source).alias("source"), "name_id", "name", pl.col(column).alias("bytes"))
+    return calls.select(pl.lit(source).alias("source"), "name_id", "name", pl.col(size_column).alias("bytes"))

@@ -23,13 +23,13 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     the enclosing NVTX range precedes it.
     """
     if "nvtx-name" not in request.options:
-        return _read_named_kernels(request).select("name", *columns)
+        return _read_kernels_with_selected_name(request).select("name", *columns)
     needed = dict.fromkeys([*CALL_KEY, *columns])
-    rows = _read_named_kernels(request).select("name", *needed)
+    rows = _read_kernels_with_selected_name(request).select("name", *needed)
     return _add_range_name_prefixes(rows, request.launches or request.frames).select("name", *columns)
 
 
-def _read_named_kernels(request: Request) -> pl.LazyFrame:
+def _read_kernels_with_selected_name(request: Request) -> pl.LazyFrame:
     rows = request.frames("kernels")
     if "base" in request.options:
         return rows.with_columns(pl.coalesce("short_name", "name").alias("name"))

@@ -17,7 +17,7 @@ DURATION = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
 
 
 def statistics_exprs(value: str, prefix: str = "") -> list[pl.Expr]:
-    """Return expressions for the statistics of a column of integers, without its nulls.
+    """Return expressions for the statistics of a column of integers. Nulls are ignored.
 
     The statistics are total, mean, median, minimum, maximum and sample standard deviation.
 
@@ -105,12 +105,14 @@ def declare_duration_summary_columns(count_title: str) -> tuple[table.ReportColu
     )
 
 
-def declare_duration_statistics_columns(prefix: str = "", title: str = "") -> tuple[table.ReportColumn, ...]:
+def declare_duration_statistics_columns(
+    source_prefix: str = "", title_prefix: str = ""
+) -> tuple[table.ReportColumn, ...]:
     """Return the printed columns for the average, median, minimum, maximum and standard deviation of durations."""
     return (
-        table.mean_nanoseconds_column(f"{title}Avg", f"{prefix}mean"),
-        table.mean_nanoseconds_column(f"{title}Med", f"{prefix}median"),
-        table.nanoseconds_column(f"{title}Min", f"{prefix}min"),
-        table.nanoseconds_column(f"{title}Max", f"{prefix}max"),
-        table.mean_nanoseconds_column(f"{title}StdDev", f"{prefix}deviation"),
+        table.mean_nanoseconds_column(f"{title_prefix}Avg", f"{source_prefix}mean"),
+        table.mean_nanoseconds_column(f"{title_prefix}Med", f"{source_prefix}median"),
+        table.nanoseconds_column(f"{title_prefix}Min", f"{source_prefix}min"),
+        table.nanoseconds_column(f"{title_prefix}Max", f"{source_prefix}max"),
+        table.mean_nanoseconds_column(f"{title_prefix}StdDev", f"{source_prefix}deviation"),
     )
