@@ -31,7 +31,7 @@ def build_domain_timeline(
         parsed: One row per name in the domain: ``text`` (the name), ``label`` (path of an op, or null if the range
             contains ops), ``scope`` (name of a range that contains ops, or null to use ``text``), ``type``, and
             optionally ``direction``, ``parameters``, ``input_shapes`` and ``data_type``.
-        prepend_scopes: Whether to put the scopes around an op before its label. If false, the label is the complete path.
+        prepend_scopes: Whether to put the scopes around an op before its label. If false, the label is the full path.
     """
     parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")
