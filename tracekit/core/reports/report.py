@@ -42,8 +42,8 @@ class Request:
         parameters: Values of options with a value, such as ``rows`` in ``um_sum:rows=5``, keyed by option.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
-        unlimited: Function that returns the declared tables without the limits of the window. It is None if there
-            is no window.
+        unlimited: Function that returns the declared tables without the limits of the window. This attribute is None
+            if there is no window.
         recorded: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is used.
         launches: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
             determined. They include rows that are not selected, because a kernel can be selected without its launch.
