@@ -62,10 +62,10 @@ def test_columns_of_a_computation_with_a_key_are_determined_once_per_tables() ->
         runs.append(frames("a").select("x").collect())
 
     key = test_columns_of_a_computation_with_a_key_are_determined_once_per_tables
-    assert [find_read_columns(compute, TABLES.__getitem__, key=key) for _ in range(3)] == [{"a": ["x"]}] * 3
+    assert [find_read_columns(compute, TABLES.__getitem__, cache_key=key) for _ in range(3)] == [{"a": ["x"]}] * 3
     assert len(runs) == 1
     others = {**TABLES, "a": TABLES["a"].clone()}
-    assert find_read_columns(compute, others.__getitem__, key=key) == {"a": ["x"]}
+    assert find_read_columns(compute, others.__getitem__, cache_key=key) == {"a": ["x"]}
     assert len(runs) == 2
 
 
@@ -74,5 +74,5 @@ def test_a_limited_number_of_computations_is_remembered(monkeypatch: pytest.Monk
     monkeypatch.setattr(reads, "_known", known)
     monkeypatch.setattr(reads, "_MAX_KNOWN", 2)
     for key in "abc":
-        find_read_columns(lambda frames: frames("a").select("x").collect(), TABLES.__getitem__, key=key)
+        find_read_columns(lambda frames: frames("a").select("x").collect(), TABLES.__getitem__, cache_key=key)
     assert [*known] == ["c"]

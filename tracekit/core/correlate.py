@@ -97,7 +97,7 @@ class Correlation:
         return pl.DataFrame([known[n] if n in known else correlated.compute_column(n).alias(n) for n in names])
 
     def compute_projections(self) -> pl.DataFrame:
-        """Return the table ``nvtx_projections``: one row per NVTX range and stream that ran activities of it."""
+        """Return the table ``nvtx_projections``: one row per NVTX range and stream that ran its activities."""
         launches = pl.concat([spill_frame(self.activities(t).read_launches_by_stream()) for t in ACTIVITIES])
         totals = pl.concat(
             [
@@ -236,12 +236,12 @@ class Ranges:
         return names.collect()["name"]
 
     def add_crossed_call_paths(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
-        """Add the paths of API calls at which the innermost open range crosses another open range to a tree.
+        """Add to a tree the paths of the API calls at which the innermost open range crosses another open range.
 
         The path of such a call differs from the path of its innermost range, because some open ranges are not ancestors
         of the innermost one. The open ranges are visited from the innermost one outwards, until all remaining ones are
-        ancestors of the visited range. The ranges visited before are then added to the tree below that range. The
-        limits on paths are those of ``trees.build_range_tree``.
+        ancestors of the last visited one. The ranges visited before it are then added to the tree below it. The limits
+        on paths are those of ``trees.build_range_tree``.
 
         Args:
             tree: The tree of range names.

@@ -110,8 +110,8 @@ class IdleTimeTotals(NamedTuple):
 
     Attributes:
         totals: One row per cause, longest time first: ``cause`` and ``time_ns``.
-        main_name: Name of the API call, OS call, range or other event that covers most of the time of the first cause,
-            or None if no event is known.
+        main_name: Name of the API call, OS call, range or other event that covers the largest part of the time of the
+            first cause, or None if no event is known.
     """
 
     totals: pl.DataFrame
@@ -141,7 +141,7 @@ def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
 
 
 class _Part(NamedTuple):
-    """The idle time of GPUs with the same cause.
+    """The idle times of GPUs that have the same cause.
 
     Attributes:
         cause: The cause, a key of ``CAUSES``.
@@ -178,7 +178,7 @@ class _Part(NamedTuple):
 
 
 def _divide_by_cause(frames: Frames, idle: pl.DataFrame, *, divide_at_events: bool = True) -> Iterator[_Part]:
-    """Yield the idle times of GPUs with each cause, in the order of ``CAUSES``.
+    """Yield the idle times of GPUs by cause, in the order of ``CAUSES``.
 
     Args:
         frames: Function that returns the declared table with a given name.

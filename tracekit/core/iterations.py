@@ -114,8 +114,8 @@ def find_iterations(
             exist, and replaces iterations beyond the last one with the last one.
 
     Raises:
-        TracekitError: No op has the requested id or name, the span is negative or ends before it begins, or the capture
-            does not have the first iteration of the span.
+        TracekitError: No op has the requested id or name, the span begins below 0 or ends before it begins, or the
+            capture does not have the first iteration of the span.
     """
     row = _find_key_op_row(ops, key_op)
     if row is None and key_op and mode == "extended":

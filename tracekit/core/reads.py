@@ -24,7 +24,7 @@ _known: dict[Hashable, tuple[dict[str, pl.DataFrame], Reads]] = {}
 
 
 def find_read_columns(
-    compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame], *, key: Hashable = None
+    compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame], *, cache_key: Hashable = None
 ) -> Reads:
     """Return the columns that a computation reads, by table.
 
@@ -33,16 +33,16 @@ def find_read_columns(
             depend on the rows. If it raises a TracekitError, the columns that it read before are returned.
         example: Function that returns a table with one row, given the name of the table. A table without rows is not
             sufficient, because polars does not read a table that is joined with an empty one.
-        key: A value that identifies the computation. The result is cached by this value for as long as ``example``
-            returns the same frames. If ``key`` is None, the result is not cached.
+        cache_key: A value that identifies the computation. The result is cached by this value for as long as
+            ``example`` returns the same frames. If ``cache_key`` is None, the result is not cached.
 
     Returns:
         The names of the columns that are read, keyed by table, in the column order of the table. The tables are in the
         order in which they are first requested.
     """
-    if key is None:
+    if cache_key is None:
         return _record_reads(compute, example)
-    known = _known.get(key)
+    known = _known.get(cache_key)
     if known is not None and all(example(table) is frame for table, frame in known[0].items()):
         return known[1]
     examples: dict[str, pl.DataFrame] = {}
@@ -53,7 +53,7 @@ def find_read_columns(
     reads = _record_reads(compute, get_cached_example)
     if len(_known) >= _MAX_KNOWN:
         _known.clear()
-    _known[key] = examples, reads
+    _known[cache_key] = examples, reads
     return reads
 
 

@@ -1,4 +1,4 @@
-"""Convert numpy arrays to polars columns."""
+"""Convert numpy arrays to polars columns, and write large columns to temporary files."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
 
 
 def _assign_nodes_to_ranges(
-    rows: npt.NDArray[Any], parent: pl.Series, name: pl.Series, nodes: npt.NDArray[np.int64], first: int
+    rows: npt.NDArray[Any], parent: pl.Series, name: pl.Series, nodes: npt.NDArray[np.int64], first_new_node: int
 ) -> pl.DataFrame:
     """Assign the ranges on one level to nodes, in the order of their first occurrence, and return the nodes.
 
@@ -180,7 +180,7 @@ def _assign_nodes_to_ranges(
         parent: Row number of the parent of each range.
         name: Name of each range.
         nodes: The node of each range, which is known on the levels above, and which is set on this level.
-        first: Number of the first new node.
+        first_new_node: Number of the first new node.
     """
     known = pl.DataFrame(schema={"up": pl.Int64, "part": pl.Categorical, "node": pl.Int64})
     size = max(sorting.BLOCK_ROWS, len(rows) // _BLOCKS_PER_LEVEL)
@@ -197,7 +197,7 @@ def _assign_nodes_to_ranges(
         else:
             pairs = pairs.with_columns(node=pl.lit(None, pl.Int64))
         is_new = pairs["node"].is_null()
-        new_nodes = is_new.cum_sum().cast(pl.Int64) + (first + known.height - 1)
+        new_nodes = is_new.cum_sum().cast(pl.Int64) + (first_new_node + known.height - 1)
         pairs = pairs.with_columns(pl.col("node").fill_null(new_nodes))
         known = pl.concat([known, pairs.filter(is_new)])
         nodes[here] = pairs["node"].to_numpy()[distinct]

@@ -235,7 +235,7 @@ class TraceView:
         from tracekit.core.reads import find_read_columns
 
         self.prefetch(
-            find_read_columns(compute, lambda table: schemas.create_example_frame(self.schema(table)), key=key)
+            find_read_columns(compute, lambda table: schemas.create_example_frame(self.schema(table)), cache_key=key)
         )
 
     def _list_column_names(self, name: str, columns: Sequence[str] | None) -> list[str]:

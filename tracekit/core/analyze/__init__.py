@@ -50,7 +50,7 @@ def find_rule(name: str) -> Rule:
     """Return the rule with the given name. The name must not contain options.
 
     Raises:
-        UnknownFormatError: No rule has this name.
+        UnknownFormatError: No rule has this name. Despite its name, this error also reports unknown rules.
     """
     if name not in ALL_RULES:
         raise UnknownFormatError(f"unknown rule {name!r}", hint=create_choices_hint("rules", ALL_RULES, name))
@@ -75,7 +75,8 @@ def apply_rule(frames: Frames, name: str, prefetch: Prefetch | None = None) -> R
         The rows that the rule found, the most important ones first. The table is empty if the rule found nothing.
 
     Raises:
-        UnknownFormatError: The rule or one of the options is unknown, or the value of an option is not allowed.
+        UnknownFormatError: The rule or one of the options is unknown, or the value of an option is not allowed. Despite
+            its name, this error also reports invalid options.
     """
     base, *texts = name.split(":")
     rule = find_rule(base)

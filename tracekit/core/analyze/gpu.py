@@ -66,7 +66,7 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
 
     The time of each device is divided into equal chunks. Consecutive chunks below the threshold form one row. The
     utilization is the sum of the durations of all activities, so activities that run at the same time count twice.
-    Rows are sorted by the printed utilization and then by duration.
+    Rows are sorted by the utilization, rounded as it is printed, and then by duration.
     """
     chunks = _compute_chunk_busy_times(_read_gpu_activities(request), request.values["chunks"])
     below = pl.col("busy_ns") * 100.0 < request.values["threshold"] * pl.col("duration_ns").cast(pl.Float64)

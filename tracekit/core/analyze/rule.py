@@ -95,7 +95,7 @@ def rule(*columns: ReportColumn, options: Mapping[str, Option] | None = None) ->
     return declare_rule
 
 
-def sort_longest_first(rows: pl.DataFrame, *ties: str) -> pl.DataFrame:
-    """Sort rows by descending ``duration_ns``. Sort rows of equal duration by start, then by the columns ``ties``."""
-    keys: Sequence[str] = ("duration_ns", "start_ns", *ties)
+def sort_longest_first(rows: pl.DataFrame, *tie_columns: str) -> pl.DataFrame:
+    """Sort rows by descending ``duration_ns``, then by start, then by the columns ``tie_columns``."""
+    keys: Sequence[str] = ("duration_ns", "start_ns", *tie_columns)
     return rows.sort(keys, descending=[True] + [False] * (len(keys) - 1), maintain_order=True)

@@ -14,7 +14,7 @@ Source: P. K. Sen, "Estimates of the Regression Coefficient Based on Kendall's T
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -48,6 +48,20 @@ CLOCKS: dict[str, type[pl.DataType]] = {
     "max_residual_ns": pl.Int64,
 }
 """Columns of ``align_clocks``."""
+
+
+class FittedLine(NamedTuple):
+    """A line that approximates the differences between a clock and the reference clock.
+
+    Attributes:
+        offset_ns: The difference at time 0 in ns.
+        drift: The slope of the line in ns per ns.
+        residuals_ns: The absolute residual of each event in ns.
+    """
+
+    offset_ns: int
+    drift: float
+    residuals_ns: Numbers
 
 
 def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
@@ -134,22 +148,19 @@ def _select_traces_to_align(remaining: pl.DataFrame, common: pl.DataFrame) -> pl
     return pairs.sort("trace_rank", "end_ns", "collective_id")
 
 
-def _fit_clock(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
-    """Return the offset, drift and absolute residuals of a clock, or None if the median residual exceeds the limit."""
+def _fit_clock(pairs: pl.DataFrame) -> FittedLine | None:
+    """Return the result of ``fit_robust_line`` for a clock, or None if the median residual exceeds the limit."""
     times, others = pairs["end_ns"].to_numpy(), pairs["common"].to_numpy()
-    offset, drift, residuals = fit_robust_line(times, others - times)
-    return None if np.median(residuals) > MAX_RESIDUAL_NS else (offset, drift, residuals)
+    line = fit_robust_line(times, others - times)
+    return None if np.median(line.residuals_ns) > MAX_RESIDUAL_NS else line
 
 
-def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbers]:
+def fit_robust_line(times: Numbers, differences: Numbers) -> FittedLine:
     """Fit a line to the differences between a clock and the reference clock.
 
     Args:
         times: Times of one or more events on the clock in ns, in ascending order.
         differences: Time of each event on the reference clock minus its time on the clock, in ns.
-
-    Returns:
-        The difference at time 0 in ns, the drift in ns per ns, and the absolute residual of each event in ns.
     """
     base = int(differences[0])
     relative = differences - base
@@ -159,13 +170,13 @@ def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, N
     spans = times[half:] - times[: len(times) - half]
     pairs = (spans > 0).nonzero()[0]
     if len(times) < MIN_PAIRS_FOR_DRIFT or not len(pairs):
-        return base + level, 0.0, constant
+        return FittedLine(base + level, 0.0, constant)
     drift = float(np.median((relative[half:] - relative[: len(times) - half])[pairs] / spans[pairs]))
     if abs(drift) * float(times[-1] - times[0]) <= _SIGNIFICANT * float(np.median(constant)):
-        return base + level, 0.0, constant
+        return FittedLine(base + level, 0.0, constant)
     slope = np.round(drift * times).astype(np.int64)
     offset = round(float(np.median(relative - slope)))
-    return base + offset, drift, np.abs(relative - slope - offset)
+    return FittedLine(base + offset, drift, np.abs(relative - slope - offset))
 
 
 def convert_to_common_clock(

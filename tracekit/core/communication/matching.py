@@ -13,7 +13,7 @@ between their ends hardly vary. Streams with the same number may therefore be se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -37,6 +37,22 @@ _LISTED = 8
 _BETTER = 4
 MATCHED, INCOMPLETE, UNMATCHED = "matched", "incomplete", "unmatched"
 _CHANNEL = "channel"
+
+
+class _EndTimeComparison(NamedTuple):
+    """How much the end times of the matched calls of two ranks differ.
+
+    For each pair of calls, the difference is the end time of the other rank minus that of the reference. If there is
+    only one pair, both attributes are the absolute value of its difference.
+
+    Attributes:
+        variation_ns: Median of the absolute changes of the difference from one pair to the next. It does not depend on
+            the offset of the clocks, and hardly on their drift.
+        median_ns: Absolute value of the median of the differences.
+    """
+
+    variation_ns: float
+    median_ns: float
 
 
 def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
@@ -191,7 +207,7 @@ def _find_channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int 
     most calls is not shifted.
 
     Yields:
-        The channel, the side, and the number to add to the positions of its calls, or None if no shift is possible.
+        The channel, the side, and the number to add to the positions of its calls.
     """
     sides = channel.partition_by("side", as_dict=True, maintain_order=True)
     name = channel[_CHANNEL][0]
@@ -230,25 +246,26 @@ def find_best_shift(
             calls are then not shifted because of their times, but only if their tokens differ.
 
     Returns:
-        The number to add to the positions of the other rank's calls, or None if the times contradict each other.
+        The number to add to the positions of the other rank's calls, or None if ``communicator_is_inferred`` is
+        true and the times do not confirm the shift.
     """
     n, m = len(reference[0]), len(other[0])
     unshifted = _compare_end_times(reference, other, 0) if n == m else None
-    if unshifted is None or (times_are_exact and unshifted[0] > SIMULTANEOUS_NS):
+    if unshifted is None or (times_are_exact and unshifted.variation_ns > SIMULTANEOUS_NS):
         distance = _NEAR_BY_STREAM if communicator_is_inferred else _NEAR
         near = int(np.searchsorted(reference[1], other[1][0]))
         tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-distance, distance + 1)})
         rated = {shift: d for shift in tried if (d := _compare_end_times(reference, other, shift)) is not None}
-        least = min((variation for variation, _ in rated.values()), default=0.0)
-        if rated and (unshifted is None or _BETTER * least < unshifted[0]):
-            similar = [s for s, (variation, _) in rated.items() if variation <= max(2 * least, SIMULTANEOUS_NS)]
+        least = min((compared.variation_ns for compared in rated.values()), default=0.0)
+        if rated and (unshifted is None or _BETTER * least < unshifted.variation_ns):
+            similar = [s for s, c in rated.items() if c.variation_ns <= max(2 * least, SIMULTANEOUS_NS)]
             return _confirm_shift(
-                min(similar, key=lambda s: (rated[s][1], abs(s))),
+                min(similar, key=lambda s: (rated[s].median_ns, abs(s))),
                 least,
                 communicator_is_inferred=communicator_is_inferred,
             )
     return _confirm_shift(
-        0, None if unshifted is None else unshifted[0], communicator_is_inferred=communicator_is_inferred
+        0, None if unshifted is None else unshifted.variation_ns, communicator_is_inferred=communicator_is_inferred
     )
 
 
@@ -260,17 +277,11 @@ def _confirm_shift(shift: int, variation: float | None, *, communicator_is_infer
 
 def _compare_end_times(
     reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
-) -> tuple[float, float] | None:
-    """Return how much the end times of the calls of two ranks differ if the calls of one rank are shifted.
+) -> _EndTimeComparison | None:
+    """Return how much the end times of the calls of two ranks differ if the calls of the other rank are shifted.
 
-    For each pair of calls, the difference is the end time of the other rank minus that of the reference.
-
-    Returns:
-        Two numbers in ns, or None if fewer than half of the calls of the rank with fewer calls are in a pair, or if the
-        tokens of a pair differ. The first number is the variation: the median of the absolute changes of the difference
-        from one pair to the next. It does not depend on the offset of the clocks, and hardly on their drift. The second
-        number is the absolute value of the median of the differences. If there is only one pair, both numbers are the
-        absolute value of its difference.
+    The result is None if fewer than half of the calls of the rank with fewer calls are in a pair, or if the tokens of a
+    pair differ.
     """
     n, m = len(reference[0]), len(other[0])
     low, high = max(shift, 0), min(n, m + shift)
@@ -280,7 +291,8 @@ def _compare_end_times(
         return None
     difference = other[1][low - shift : high - shift] - reference[1][low:high]
     middle = abs(float(np.median(difference)))
-    return (float(np.median(np.abs(np.diff(difference)))) if high - low > 1 else middle), middle
+    variation = float(np.median(np.abs(np.diff(difference)))) if high - low > 1 else middle
+    return _EndTimeComparison(variation, middle)
 
 
 def _add_match_columns(rows: pl.DataFrame) -> pl.DataFrame:

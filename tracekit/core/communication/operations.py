@@ -193,7 +193,7 @@ def summarize_arrivals(
 
     Returns:
         One row per group and rank: the columns ``by``, ``rank``, ``count``, ``last_count`` (operations that this rank
-        started last), ``mean_arrival_ns``, ``median_arrival_ns`` and ``max_arrival_ns`` (since the first rank),
+        started last), ``mean_arrival_ns``, ``median_arrival_ns`` and ``max_arrival_ns`` (since the first rank's start),
         ``delay_ns`` (total time from the previous start to the start of this rank, in operations that it started last),
         ``wait_ns``, ``transfer_ns``, ``hidden_ns`` and ``exposed_ns`` (sums).
     """

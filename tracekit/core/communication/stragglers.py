@@ -125,7 +125,9 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, operation_ti
     typical = iterations.select((pl.col("end_ns") - pl.col("start_ns")).median()).item() or 0
     lost = pl.max_horizontal("cpu_lost_ns", "gpu_lost_ns")
     rows = (
-        compute_lost_times(phases).with_columns(lost_ns=lost, lost_on=_lost_on_cpu_or_gpu_expr()).drop_nulls("lost_ns")
+        compute_lost_times(phases)
+        .with_columns(lost_ns=lost, lost_on=_processor_with_larger_loss_expr())
+        .drop_nulls("lost_ns")
     )
     of = ["rank", "path"]
     deviation = (pl.col("lost_ns") - pl.col("lost_ns").median().over(of)).abs().median().over(of) * _NORMAL
@@ -155,7 +157,7 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, operation_ti
     )
 
 
-def _lost_on_cpu_or_gpu_expr() -> pl.Expr:
+def _processor_with_larger_loss_expr() -> pl.Expr:
     """Return an expression for the processor on which a rank lost more time in a phase: "CPU" or "GPU"."""
     return pl.when(pl.col("gpu_lost_ns") > pl.col("cpu_lost_ns")).then(pl.lit("GPU")).otherwise(pl.lit("CPU"))
 

@@ -146,13 +146,13 @@ class Condition:
         """The metric that is computed for each side. For a pattern, the metric is the time of all rows of a kind."""
         return Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
 
-    def _select_rows_of_side(self, side: Summary, name: str) -> pl.DataFrame:
+    def _select_rows_of_side(self, side: Summary, side_name: str) -> pl.DataFrame:
         """Return the samples of side A or B from which the metric is computed: an empty table if no name matches."""
         metric = self._summed_metric
         rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
         if rows.is_empty():
             hint = "compare captures that recorded this data, or use another metric"
-            raise MissingTableError(f"side {name} has no data for {self.metric}", hint=hint)
+            raise MissingTableError(f"side {side_name} has no data for {self.metric}", hint=hint)
         if metric.name is not None:
             return rows.filter(pl.col("name") == metric.name)
         if self.pattern is None:
@@ -178,6 +178,7 @@ def parse_condition(text: str) -> Condition:
 
     Raises:
         UnknownFormatError: The text is not a condition, the metric is unknown, or the unit does not fit the metric.
+            Despite its name, this error also reports invalid conditions.
     """
     match = _CONDITION.fullmatch(text)
     if match is None:

@@ -79,7 +79,8 @@ class Diff:
             has ``bytes_a`` and ``bytes_b``.
 
         Raises:
-            UnknownFormatError: The comparison does not include this kind.
+            UnknownFormatError: The comparison does not include this kind. Despite its name, this error also reports
+                unknown kinds.
         """
         if kind not in self.frames:
             kinds = ", ".join(self.frames)
@@ -126,7 +127,7 @@ def compare(
             one that undoes this increase. The default depends on the kind.
 
     Raises:
-        UnknownFormatError: A kind does not exist.
+        UnknownFormatError: A kind does not exist. Despite its name, this error also reports unknown kinds.
         TracekitError: ``alpha`` is not between 0 and 1, or ``min_percent`` is negative.
     """
     check_kinds(kinds)
@@ -146,7 +147,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
     """Raise an error if any of the given kinds of rows cannot be compared.
 
     Raises:
-        UnknownFormatError: A kind does not exist.
+        UnknownFormatError: A kind does not exist. Despite its name, this error also reports unknown kinds.
     """
     for kind in kinds:
         if kind not in KINDS:
@@ -200,7 +201,7 @@ def _have_enough_iterations(a: Summary, b: Summary, alpha: float) -> bool:
 
 
 def _count_tests(a: Summary, b: Summary) -> int:
-    """Return the number of statistical tests by which p-values are multiplied (Bonferroni correction).
+    """Return the number of statistical tests, by which p-values are multiplied (Bonferroni correction).
 
     The number is two if the iterations of both sides can also be compared in pairs, and otherwise one.
     """

@@ -21,13 +21,13 @@ _NAME, _RANK = "Name", "Rank"
 
 
 def subtract_statistics(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Return the statistics of one job minus those of another job, by name and rank.
+    """Return the statistics of job A minus those of job B, by name and rank.
 
     If only one job has a name, the values of the other job are 0.
 
     Args:
-        a: Tables that a recipe wrote, by table name.
-        b: Tables that the same recipe wrote for another job.
+        a: Tables that a recipe wrote for job A, keyed by name.
+        b: Tables that the same recipe wrote for job B.
 
     Returns:
         ``rank_stats`` and ``all_stats`` with the differences, sorted by name, and ``files`` with the names of the
@@ -35,7 +35,8 @@ def subtract_statistics(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFr
 
     Raises:
         MissingTableError: No table of statistics is in both outputs.
-        SchemaError: The tables of the outputs have different columns.
+        SchemaError: The tables of the outputs have different columns or no names, or two rows have the same name
+            and rank.
     """
     tables = {name: _subtract_tables(name, a[name], b[name]) for name in TABLES if name in a and name in b}
     if not tables:
@@ -49,7 +50,7 @@ def subtract_statistics(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFr
 
 
 def _subtract_tables(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Return the differences between the numbers of two tables with the same names and ranks."""
+    """Return the numbers of table ``a`` minus those of table ``b`` in the rows with the same name and rank."""
     if a.schema != b.schema:
         message = f"table {table} does not have the same columns in both outputs"
         raise SchemaError(message, hint="compare outputs of the same recipe")

@@ -194,9 +194,10 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def merge_units_to_equal_sizes(summaries: Sequence[Summary]) -> list[Summary]:
-    """Merge consecutive units of summaries until all units except the last ones have equally many iterations.
+    """Merge consecutive units of summaries until all units have equally many iterations.
 
-    All units of each given summary except the last one must have equally many iterations.
+    The last unit of each summary may have fewer iterations. All other units of each given summary must have equally
+    many iterations.
     """
     size = math.lcm(*(s.units[0] for s in summaries if s.units))
     counts = [min(size // s.units[0], len(s.units)) if s.units else 1 for s in summaries]

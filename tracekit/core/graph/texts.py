@@ -59,9 +59,9 @@ def _build_model_statistics(model: ModelSummary) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(("Figure", "Value", "Share of GPU time"), pl.String), orient="row")
 
 
-def _format_count_and_share(row: tuple[int, ...], total: int) -> tuple[str, str]:
-    count, ns = row
-    return str(count), f"{_PERCENT * ns / total:.1f} %"
+def _format_count_and_share(count_and_ns: tuple[int, ...], total_ns: int) -> tuple[str, str]:
+    count, ns = count_and_ns
+    return str(count), f"{_PERCENT * ns / total_ns:.1f} %"
 
 
 def _build_device_rows(model: ModelSummary) -> pl.DataFrame:

@@ -10,6 +10,7 @@ which, with both bounds included. ``maximum_tree`` finds the last row before a g
 minimum.
 
 All functions except ``latest_end_before_expr`` work on eager frames, because they need whole sorted columns.
+``add_enclosing_range_id`` collects the lazy frames that it receives.
 """
 
 from tracekit.core.intervals.axis import Axis, map_in_threads, search_sorted

@@ -131,7 +131,7 @@ def compute_covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int
     """
     pending = slices.select("first", "stop", values.alias("value"), power=_POWER)
     maxima = pl.repeat(None, length, dtype=values.dtype, eager=True)
-    for power in range(_find_largest_power(pending), -1, -1):
+    for power in range(_find_largest_exponent(pending), -1, -1):
         here = pending.filter(power=power)
         ends = pl.concat([here.select("value", at="first"), here.select("value", at=pl.col("stop") - (1 << power))])
         maxima = _update_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
@@ -140,7 +140,7 @@ def compute_covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int
     return maxima
 
 
-def _find_largest_power(slices: pl.DataFrame) -> int:
+def _find_largest_exponent(slices: pl.DataFrame) -> int:
     """Return the largest exponent in the column ``power``, or -1 if there are no slices."""
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
@@ -189,9 +189,10 @@ def find_shortest_containers(
 def _find_parents_assuming_nesting(ordered: pl.DataFrame) -> pl.DataFrame:
     """Return the parent of each interval under the assumption that intervals of a track never cross.
 
-    The assumed parent is the last earlier interval whose depth is smaller by one. ``is_regular`` is true if it contains
-    the interval. If all intervals of a track are regular, the ancestors of an interval are exactly the intervals that
-    are open when it starts. All of them contain the interval, and the one that started last is the shortest.
+    The assumed parent is the last earlier interval whose depth is smaller by one. ``is_regular`` is true if the
+    interval has a positive length, and is contained in its assumed parent or has a depth of 0. If all intervals of a
+    track are regular, the ancestors of an interval are exactly the intervals that are open when it starts. All of them
+    contain the interval, and the one that started last is the shortest.
     """
     position = pl.int_range(pl.len())
     closed = ordered["end"].sort().search_sorted(ordered["start"], side="right")

@@ -82,7 +82,7 @@ class NestingIndex(NamedTuple):
 
     @property
     def has_crossings(self) -> bool:
-        """Whether two intervals of any track cross, so that they overlap and neither contains the other."""
+        """Whether two intervals of any track cross, which means that they overlap and neither contains the other."""
         return len(self.crossing_tracks) > 0
 
     def find_innermost(self, points: pl.DataFrame, time_column: str) -> pl.Series:
@@ -121,7 +121,7 @@ class NestingIndex(NamedTuple):
         return replace_with_null_unless(at.is_not_null(), started - ended).fill_null(0)
 
     def find_next_enclosing(self, points: pl.DataFrame, time_column: str, rows: pl.Series) -> pl.Series:
-        """Return the next interval outside of a given interval that encloses each point.
+        """Return, for each point, the next enclosing interval outside of a given one.
 
         Args:
             points: The columns ``by`` and ``time_column``.
@@ -215,7 +215,7 @@ def _compute_nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.Data
     depth = map_blocks(
         lambda block: _compute_row_numbers(block) - np.searchsorted(ends, start[block], side="right"), count, np.int64
     )
-    rows_by_depth = _sort_rows_by_depth(depth)
+    rows_by_depth = _compute_rows_by_depth(depth)
     memory.release_pages()
     by_depth = create_series(rows_by_depth)
     columns = {
@@ -246,7 +246,7 @@ def _select_nonempty_positions(
     return row, start, end
 
 
-def _sort_rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _compute_rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return ``depth * count + row`` of each interval in ascending order, given the depths in nesting order.
 
     Intervals are grouped by depth, which is faster than sorting but needs memory for each depth.

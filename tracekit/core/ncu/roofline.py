@@ -227,7 +227,7 @@ def _add_roofline_quantities(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class _MetricColumns:
-    """The expressions for metrics by name. A metric that was not collected has a null literal."""
+    """Expressions for metrics, looked up by name. The expression for a metric that was not collected is null."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
@@ -235,7 +235,7 @@ class _MetricColumns:
     def __getitem__(self, name: str) -> pl.Expr:
         return pl.col(name) if name in self._names else pl.lit(None, pl.Float64)
 
-    def count_expr(self, name: str, cycles: pl.Expr | None = None) -> pl.Expr:
+    def counter_expr(self, name: str, cycles: pl.Expr | None = None) -> pl.Expr:
         """Return an expression for a counter: its recorded sum, or its rate times the duration in seconds or cycles."""
         by_time = [self[f"{name}.sum"], self[f"{name}.sum.per_second"] * pl.col("time_ns") / _NS]
         by_cycle = [] if cycles is None else [self[f"{name}.sum.per_cycle_elapsed"] * cycles]
@@ -245,7 +245,7 @@ class _MetricColumns:
         """Yield expressions for the operations and the capacity of the FP64, FP32 and FP16 pipes."""
         for pipe, operations in _OPERATIONS.items():
             counts = [
-                pl.coalesce(*(self.count_expr(f"{prefix}{name}_pred_on", cycles) for prefix in _PREFIXES)) * worth
+                pl.coalesce(*(self.counter_expr(f"{prefix}{name}_pred_on", cycles) for prefix in _PREFIXES)) * worth
                 for name, worth in operations.items()
             ]
             fma, worth = list(operations.items())[-1]
@@ -259,7 +259,7 @@ class _MetricColumns:
         The busy time is the time that the operations need at their peak rates, which depend on the type of the
         operands. If operations were not counted, it is the time in which the pipe was busy.
         """
-        counts = {leaf: self.count_expr(leaf, cycles) for leaf in self._list_leaf_counters()}
+        counts = {leaf: self.counter_expr(leaf, cycles) for leaf in self._list_leaf_counters()}
         busy = [
             pl.when(count == 0).then(0.0).otherwise(count / (self[f"{leaf}.sum.peak_sustained"] * cycles))
             for leaf, count in counts.items()
@@ -276,7 +276,7 @@ class _MetricColumns:
 
     def dram_bytes_expr(self) -> pl.Expr:
         """Return an expression for the bytes read from and written to DRAM."""
-        both, read, written = (self.count_expr(name) for name in _DRAM_BYTES)
+        both, read, written = (self.counter_expr(name) for name in _DRAM_BYTES)
         return pl.coalesce(both, read + written)
 
     def _list_leaf_counters(self) -> list[str]:

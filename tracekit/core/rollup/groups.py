@@ -216,16 +216,19 @@ class _GroupedInstances(NamedTuple):
         rows = rows.with_columns(pl.col("gpu", "extent").fill_null(0))
         return rows.select(*_METRIC_KEY, *_SUMMED, "gpu", idle=pl.col("extent") - pl.col("gpu"))
 
-    def compute_union_durations(self, gpu_intervals: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
+    def compute_union_durations(
+        self, gpu_intervals: pl.DataFrame, devices: pl.Series, duration_column: str
+    ) -> pl.DataFrame:
         """Return the duration of the union of intervals by group and iteration, summed over devices.
 
         Args:
             gpu_intervals: ``instance``, ``device_id``, ``start_ns``, ``end_ns``.
             devices: Ids of the devices over which durations are summed.
-            name: Name of the column of durations.
+            duration_column: Name of the column of durations.
 
         Returns:
-            One row per group and iteration: ``node`` and ``direction`` of the group, ``iteration``, and ``name``.
+            One row per group and iteration: ``node`` and ``direction`` of the group, ``iteration`` and
+            ``duration_column``.
         """
         on_devices = gpu_intervals.filter(pl.col("device_id").is_in(devices.implode()))
         instance_cells = self.instances.select(pl.all().gather(on_devices["instance"]))
@@ -233,4 +236,4 @@ class _GroupedInstances(NamedTuple):
         by = [*_METRIC_KEY, "device_id"]
         rows = rows.drop_nulls("iteration").select(*by, "start_ns", "end_ns")
         levels = aggregate_with_descendants(self.tree, rows, lambda batch: intervals.merge_intervals(batch, by=by))
-        return pl.concat([level.group_by(_METRIC_KEY).agg(_DURATION.alias(name)) for level in levels])
+        return pl.concat([level.group_by(_METRIC_KEY).agg(_DURATION.alias(duration_column)) for level in levels])
