@@ -116,7 +116,7 @@ def test_metrics_in_percent_come_first() -> None:
     with tk.load(FIXTURES / "gpu_metrics.sqlite") as trace:
         names = timeline.list_metric_names(trace.frame)
         assert len(names) == 30
-        assert timeline.find_highest_metric_names(trace.frame, 2) == [
+        assert timeline.find_names_of_highest_metrics(trace.frame, 2) == [
             "GR Active [Throughput %]",
             "SMs Active [Throughput %]",
         ]
@@ -124,7 +124,7 @@ def test_metrics_in_percent_come_first() -> None:
         assert rows.height == 672
         assert timeline.read_metric_samples(trace.frame, names[:2], 60)["value"].max() == rows["value"].max()
     clocks = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "metric": ["Clock [MHz]"], "value": [5]})
-    assert timeline.find_highest_metric_names(declared(gpu_metrics=clocks), 2) == ["Clock [MHz]"]
+    assert timeline.find_names_of_highest_metrics(declared(gpu_metrics=clocks), 2) == ["Clock [MHz]"]
 
 
 def test_overview_is_that_of_the_tables() -> None:

@@ -115,7 +115,7 @@ def _find_instances_between_key_ops(rows: pl.DataFrame, keys: pl.DataFrame) -> p
     return instances.hstack(bounds).filter(beside).drop("key_end", "next")
 
 
-def _find_loop_ops(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+def _find_loop_ops(instances_between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     """Return the ops that are part of the loop.
 
     The instances of the key op divide the time of each process into *slots*: the time before the first instance, the
@@ -123,9 +123,9 @@ def _find_loop_ops(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     of all slots.
 
     Args:
-        between: The op instances outside of the instances of the key op, with their ``slot``.
+        instances_between: The op instances outside of the instances of the key op, with their ``slot``.
         keys: The instances of the key op.
     """
     slots = keys.height + keys["process_id"].n_unique()
-    counts = between.unique([*_SLOT, "op"]).group_by("op").len("slots")
+    counts = instances_between.unique([*_SLOT, "op"]).group_by("op").len("slots")
     return counts.filter(2 * pl.col("slots") > slots)["op"]

@@ -276,7 +276,7 @@ class Plots:
         known, frames = self._rows.metric_names(), self._rows.view.frame
         for name in names or ():
             _check_choice("metric", "metrics", name, known)
-        chosen = list(names) if names else timeline.find_highest_metric_names(frames, MAX_METRICS)
+        chosen = list(names) if names else timeline.find_names_of_highest_metrics(frames, MAX_METRICS)
         return lines.draw_gpu_metrics(timeline.read_metric_samples(frames, chosen, MAX_POINTS), dark=dark)
 
     def roofline(self, *, dark: bool = False) -> Figure:

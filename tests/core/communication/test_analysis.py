@@ -57,7 +57,7 @@ def test_processes_without_calls_are_numbered_after_those_with_calls() -> None:
     ranges += [push(110, 120, "ncclAllReduce", process_id=8, thread_id=8, domain="NCCL", domain_id=2)]
     found = analyze(trace(nvtx_ranges=sorted(ranges, key=lambda r: int(str(r["start_ns"])))))
     assert found.iterations["rank_count"].to_list() == [2] * 4
-    iterations, phases = found._aligned_iterations
+    iterations, phases = found._aligned_iterations_and_phases
     assert iterations["rank"].unique().to_list() == phases["rank"].unique().to_list() == [0, 1]
 
 

@@ -131,7 +131,7 @@ class Communication:
         return operations.summarize_arrivals(self.rank_operations)
 
     @functools.cached_property
-    def _aligned_iterations(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _aligned_iterations_and_phases(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The iterations of all ranks on the common clock, and their phases.
 
         The column ``rank`` identifies the process. Iterations of two ranks that correspond have the same number.
@@ -160,7 +160,7 @@ class Communication:
     @functools.cached_property
     def iterations(self) -> pl.DataFrame:
         """One row per iteration, with the differences between the ranks and the straggler."""
-        return stragglers.compute_iteration_spread(*self._aligned_iterations, self.rank_operations)
+        return stragglers.compute_iteration_spread(*self._aligned_iterations_and_phases, self.rank_operations)
 
     @functools.cached_property
     def stragglers(self) -> pl.DataFrame:

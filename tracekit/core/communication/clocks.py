@@ -132,17 +132,17 @@ def _collect_collective_ends(matched_calls: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by(of).agg(pl.col("end_ns").max()).sort(of)
 
 
-def _select_traces_to_align(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
+def _select_traces_to_align(unaligned_ends: pl.DataFrame, aligned_ends: pl.DataFrame) -> pl.DataFrame:
     """Select the traces to align next, and return the ends of the collectives that they share with aligned traces.
 
     A trace is selected if it shares at least half as many collectives as the trace that shares the most. Other traces
     are aligned later, because they may share more collectives with the traces that are aligned now.
 
     Args:
-        remaining: The ends of the collectives of the traces that are not yet aligned, on their own clocks.
-        common: The ends of the collectives of the aligned traces on the common clock, with one row per collective.
+        unaligned_ends: The ends of the collectives of the traces that are not yet aligned, on their own clocks.
+        aligned_ends: The ends of the collectives of the aligned traces on the common clock, one row per collective.
     """
-    pairs = remaining.join(common, on="collective_id")
+    pairs = unaligned_ends.join(aligned_ends, on="collective_id")
     count = pl.len().over("trace_rank")
     pairs = pairs.with_columns(_count=count).filter(2 * pl.col("_count") >= pl.col("_count").max())
     return pairs.sort("trace_rank", "end_ns", "collective_id")

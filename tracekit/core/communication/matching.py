@@ -39,6 +39,18 @@ MATCHED, INCOMPLETE, UNMATCHED = "matched", "incomplete", "unmatched"
 _CHANNEL = "channel"
 
 
+class _TokensAndTimes(NamedTuple):
+    """The calls of one rank that are matched to those of another rank, in order of start.
+
+    Attributes:
+        tokens: One number per call. Calls with different tokens cannot match.
+        end_times_ns: The end of each call in ns, aligned by the UTC origins of the traces.
+    """
+
+    tokens: Numbers
+    end_times_ns: Numbers
+
+
 class _EndTimeComparison(NamedTuple):
     """How much the end times of the matched calls of two ranks differ.
 
@@ -133,7 +145,7 @@ def _find_communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, s
     remaining = {rank[0]: _compute_tokens_and_times(rows) for rank, rows in by_rank.items()}
     groups = []
     while remaining:
-        first = min(remaining, key=lambda rank: (-len(remaining[rank][0]), rank))
+        first = min(remaining, key=lambda rank: (-len(remaining[rank].tokens), rank))
         reference = remaining.pop(first)
         others = [
             r
@@ -222,14 +234,14 @@ def _find_channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int 
         yield name, side[0], shift
 
 
-def _compute_tokens_and_times(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
-    """Return the tokens of calls, which are equal for calls that may match, and the UTC-aligned ends in ns."""
-    return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
+def _compute_tokens_and_times(rows: pl.DataFrame) -> _TokensAndTimes:
+    """Return the tokens and the UTC-aligned ends of calls."""
+    return _TokensAndTimes(rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy())
 
 
 def find_best_shift(
-    reference: tuple[Numbers, Numbers],
-    other: tuple[Numbers, Numbers],
+    reference: _TokensAndTimes,
+    other: _TokensAndTimes,
     *,
     communicator_is_inferred: bool = False,
     times_are_exact: bool = True,
@@ -237,9 +249,8 @@ def find_best_shift(
     """Return the shift that aligns the calls of one rank with the calls of another rank.
 
     Args:
-        reference: The tokens and end times of the calls of the rank with more calls. Calls with different tokens
-            cannot match.
-        other: The tokens and end times of the calls of the other rank.
+        reference: The calls of the rank with more calls.
+        other: The calls of the other rank.
         communicator_is_inferred: Whether the communicator was inferred from the stream. In this case, a shift is only
             returned if the times confirm it.
         times_are_exact: Whether the times are end times of kernels. CPU times are inexact, so ranks with equally many
@@ -249,11 +260,11 @@ def find_best_shift(
         The number to add to the positions of the other rank's calls, or None if ``communicator_is_inferred`` is
         true and the times do not confirm the shift.
     """
-    n, m = len(reference[0]), len(other[0])
+    n, m = len(reference.tokens), len(other.tokens)
     unshifted = _compare_end_times(reference, other, 0) if n == m else None
     if unshifted is None or (times_are_exact and unshifted.variation_ns > SIMULTANEOUS_NS):
         distance = _NEAR_BY_STREAM if communicator_is_inferred else _NEAR
-        near = int(np.searchsorted(reference[1], other[1][0]))
+        near = int(np.searchsorted(reference.end_times_ns, other.end_times_ns[0]))
         tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-distance, distance + 1)})
         rated = {shift: d for shift in tried if (d := _compare_end_times(reference, other, shift)) is not None}
         least = min((compared.variation_ns for compared in rated.values()), default=0.0)
@@ -275,21 +286,19 @@ def _confirm_shift(shift: int, variation: float | None, *, communicator_is_infer
     return None if communicator_is_inferred and contradicts else shift
 
 
-def _compare_end_times(
-    reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
-) -> _EndTimeComparison | None:
+def _compare_end_times(reference: _TokensAndTimes, other: _TokensAndTimes, shift: int) -> _EndTimeComparison | None:
     """Return how much the end times of the calls of two ranks differ if the calls of the other rank are shifted.
 
     The result is None if fewer than half of the calls of the rank with fewer calls are in a pair, or if the tokens of a
     pair differ.
     """
-    n, m = len(reference[0]), len(other[0])
+    n, m = len(reference.tokens), len(other.tokens)
     low, high = max(shift, 0), min(n, m + shift)
     if 2 * (high - low) < min(n, m) or high <= low:
         return None
-    if (reference[0][low:high] != other[0][low - shift : high - shift]).any():
+    if (reference.tokens[low:high] != other.tokens[low - shift : high - shift]).any():
         return None
-    difference = other[1][low - shift : high - shift] - reference[1][low:high]
+    difference = other.end_times_ns[low - shift : high - shift] - reference.end_times_ns[low:high]
     middle = abs(float(np.median(difference)))
     variation = float(np.median(np.abs(np.diff(difference)))) if high - low > 1 else middle
     return _EndTimeComparison(variation, middle)

@@ -126,8 +126,8 @@ class Condition:
             hint = f"list the names with tracekit diff A B --by {self.metric} --format csv"
             raise MissingTableError(f"no name in A or B matches the pattern in {self.text!r}", hint=hint)
         per_iteration = is_per_iteration(diff.a, diff.b)
-        before = self._sum_rows(rows_a, diff.a.iterations if per_iteration else None)
-        after = self._sum_rows(rows_b, diff.b.iterations if per_iteration else None)
+        before = self._compute_metric_value(rows_a, diff.a.iterations if per_iteration else None)
+        after = self._compute_metric_value(rows_b, diff.b.iterations if per_iteration else None)
         change = after - before
         if not self.is_relative:
             return change
@@ -162,7 +162,7 @@ class Condition:
             pl.col("name").is_in([n for n in rows["name"].drop_nulls().unique() if pattern.fullmatch(n)])
         )
 
-    def _sum_rows(self, rows: pl.DataFrame, iteration_count: int | None) -> Fraction:
+    def _compute_metric_value(self, rows: pl.DataFrame, iteration_count: int | None) -> Fraction:
         """Return the sum of the metric's column, divided by the number of iterations unless that number is None."""
         summed = rows if iteration_count is None else rows.drop_nulls("unit")
         return Fraction(int(summed[self._summed_metric.column].sum() or 0), iteration_count or 1)

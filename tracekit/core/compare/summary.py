@@ -288,7 +288,7 @@ def _read_op_samples(source: Source) -> pl.DataFrame:
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
     by_op = rows.select("direction", "iteration", "gpu_time_ns", name=source.normalized_name_expr("op_name", "range"))
     grouped = by_op.group_by("name", "direction", "iteration").agg(_COUNT, time_ns=pl.col("gpu_time_ns").sum())
-    return _append_directions(grouped.collect())
+    return _append_directions_to_names(grouped.collect())
 
 
 def _read_group_samples(source: Source) -> pl.DataFrame:
@@ -302,10 +302,12 @@ def _read_group_samples(source: Source) -> pl.DataFrame:
     )
     path = pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path")
     name = path if source.exact_names else normalize_names_expr(path, "range")
-    return _append_directions(rows.select("direction", "iteration", name=name, count="instance_count", time_ns="gpu"))
+    return _append_directions_to_names(
+        rows.select("direction", "iteration", name=name, count="instance_count", time_ns="gpu")
+    )
 
 
-def _append_directions(rows: pl.DataFrame) -> pl.DataFrame:
+def _append_directions_to_names(rows: pl.DataFrame) -> pl.DataFrame:
     """Append the direction to each name, and add the column ``bytes``, which is null."""
     direction = pl.when(pl.col("direction").is_not_null()).then(pl.format(" [{}]", "direction")).otherwise(pl.lit(""))
     name = pl.col("name").cast(pl.String) + direction

@@ -128,7 +128,7 @@ def list_metric_names(frames: Frames) -> list[str]:
     return names["metric"].drop_nulls().to_list()
 
 
-def find_highest_metric_names(frames: Frames, limit: int) -> list[str]:
+def find_names_of_highest_metrics(frames: Frames, limit: int) -> list[str]:
     """Return the names of the GPU metrics in percent that reach the highest values, highest first.
 
     If no metric is in percent, all metrics are considered.

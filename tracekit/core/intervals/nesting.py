@@ -120,13 +120,13 @@ class NestingIndex(NamedTuple):
         started, ended = search_sorted(self.frame["start"], at, "right"), search_sorted(self.ends, at, "right")
         return replace_with_null_unless(at.is_not_null(), started - ended).fill_null(0)
 
-    def find_next_enclosing(self, points: pl.DataFrame, time_column: str, rows: pl.Series) -> pl.Series:
+    def find_next_enclosing(self, points: pl.DataFrame, time_column: str, inner_rows: pl.Series) -> pl.Series:
         """Return, for each point, the next enclosing interval outside of a given one.
 
         Args:
             points: The columns ``by`` and ``time_column``.
             time_column: Name of the column with the times in ns.
-            rows: For each point, the row number in ``intervals`` of an interval that encloses it.
+            inner_rows: For each point, the row number in ``intervals`` of an interval that encloses it.
 
         Returns:
             One row number of ``intervals`` per point. It is null if no interval outside the given one encloses the
@@ -136,7 +136,7 @@ class NestingIndex(NamedTuple):
         frame_row = frame_row.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
         end_tree = self.end_tree if self.has_crossings else MaximumTree.from_values(self.frame["end"])
         later = self.axis.compute_point_positions(points, time_column) + 1
-        return self.frame["row"].gather(end_tree.find_last_at_least(later, before=frame_row.gather(rows)))
+        return self.frame["row"].gather(end_tree.find_last_at_least(later, before=frame_row.gather(inner_rows)))
 
     def find_nth_enclosing(self, points: pl.DataFrame, time_column: str, number: int) -> pl.Series:
         """Return the interval with a given number among those that enclose each point, in nesting order.

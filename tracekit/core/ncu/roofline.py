@@ -73,13 +73,13 @@ def compute_launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl
 
     Returns:
         One row per launch or group of launches, in file order: ``launch_id``, ``name``, ``launches`` (number of
-        launches), and the columns of ``derive_limits``.
+        launches), and the columns of ``derive_roofline_columns``.
 
     Raises:
         MissingTableError: No launch has any metric that a roofline uses.
     """
     rows = _compute_launch_quantities(_select_disjoint_results(launches.collect(), by_range=False), metrics)
-    return derive_limits(rows.rename({"invocations": "launches"}))
+    return derive_roofline_columns(rows.rename({"invocations": "launches"}))
 
 
 def compute_kernel_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
@@ -111,7 +111,7 @@ def compute_range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges
     return _sum_groups(inside, ["name"])
 
 
-def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
+def derive_roofline_columns(sums: pl.DataFrame) -> pl.DataFrame:
     """Derive rates, shares of the peaks and the limiter of each row from sums over launches.
 
     Returns:
@@ -307,7 +307,7 @@ def _sum_groups(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     grouped = rows.group_by(keys, maintain_order=True).agg(
         pl.col("launch_id").first(), *sums, launches=pl.col("invocations").sum()
     )
-    return derive_limits(grouped).sort("time_ns", descending=True, nulls_last=True, maintain_order=True)
+    return derive_roofline_columns(grouped).sort("time_ns", descending=True, nulls_last=True, maintain_order=True)
 
 
 def _find_enclosing_range_paths(ranges: pl.LazyFrame) -> pl.DataFrame:

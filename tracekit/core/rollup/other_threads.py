@@ -45,14 +45,14 @@ def move_ops_below_steps(ops: Ops, key_op_name: str, tree: Tree, nodes: pl.Serie
     return tree, nodes.scatter(moved, copies)
 
 
-def _find_ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
+def _find_ops_on_other_threads(ops: Ops, step_op: int) -> pl.Series:
     """Return the ops for which more than half of the instances ran on other threads during a step.
 
     An instance ran on another thread during a step if it started while a step was open in its process, on a thread that
     runs no steps.
     """
     instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
-    steps = instances.filter(pl.col("op") == step)
+    steps = instances.filter(pl.col("op") == step_op)
     starts = instances.with_columns(end_ns="start_ns")
     during_step = find_last_containing_intervals(starts, steps, by=_THREAD[:1]).is_not_null()
     same_thread = instances.select(_THREAD).with_row_index("row").join(steps, on=_THREAD, how="semi")["row"]
