@@ -24,7 +24,7 @@ import polars as pl
 from tracekit import memory
 from tracekit.view import pages, query
 from tracekit.view.captures import Captures, open_captures
-from tracekit.view.state import Aggregated, State
+from tracekit.view.state import CaptureAggregation, State
 
 SMALL = Path(__file__).parents[2] / "fixtures" / "train_amp.sqlite"
 FILTER = {"duration_ns": {"filterType": "number", "type": "greaterThan", "filter": 3000}}
@@ -40,10 +40,12 @@ def timed(work: Callable[[], Any]) -> float:
 
 def page(captures: Captures, start: int = 0, **options: str) -> Callable[[], query.Page]:
     """A request for 100 rows of the launches of kernels."""
-    return lambda: query.load_page(captures, query.Query("launches", Aggregated(), **options), start, start + 100)
+    return lambda: query.load_page(
+        captures, query.Query("launches", CaptureAggregation(), **options), start, start + 100
+    )
 
 
-def overview(captures: Captures, at: Aggregated) -> Callable[[], list[Any]]:
+def overview(captures: Captures, at: CaptureAggregation) -> Callable[[], list[Any]]:
     """The overview of an aggregation."""
     return lambda: pages.build_page(pages.Context(captures, State("", at), dark=False))
 
@@ -60,7 +62,7 @@ def resident(captures: Captures) -> float:
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize() / 1e6
 
 
-def open_pages(captures: Captures, at: Aggregated) -> None:
+def open_pages(captures: Captures, at: CaptureAggregation) -> None:
     """Open all pages that a capture has."""
     for each in pages.list_available_pages(captures, captures[at]):
         pages.build_page(pages.Context(captures, State(each.name, at), dark=False))
@@ -69,14 +71,14 @@ def open_pages(captures: Captures, at: Aggregated) -> None:
 
 def size_of_tables(captures: Captures) -> float:
     """Size of all tables with all columns in MB."""
-    trace = captures.all[0].get_aggregated_trace(Aggregated())
+    trace = captures.all[0].get_aggregated_trace(CaptureAggregation())
     return sum(trace.table(name).nbytes for name in trace.tables) / 1e6
 
 
 def without_data() -> float:
     """Resident memory in MB of a viewer that shows a small capture."""
     captures = open_captures([SMALL])
-    open_pages(captures, Aggregated())
+    open_pages(captures, CaptureAggregation())
     captures.close()
     return resident(captures)
 
@@ -87,9 +89,9 @@ def measure(path: Path) -> dict[str, float]:
     found = {"MB without data": without_data()}
     captures = open_captures([path])
     found |= {"load: read, correlate and roll up": timed(lambda: captures.all[0].has_rows("ops"))}
-    trace = captures.all[0].get_aggregated_trace(Aggregated())
+    trace = captures.all[0].get_aggregated_trace(CaptureAggregation())
     found["GB at most while loading"] = peak()
-    found["overview after loading"] = timed(overview(captures, Aggregated()))
+    found["overview after loading"] = timed(overview(captures, CaptureAggregation()))
     found["MB after the overview"] = resident(captures)
     frame = trace.frame("kernels").with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")).collect()
     found["first page of 1 M launches"] = timed(page(captures))
@@ -102,10 +104,10 @@ def measure(path: Path) -> dict[str, float]:
     found["sort by duration"] = timed(page(captures, sort=json.dumps(SORT)))
     found["sort: times of polars alone"] = found["sort by duration"] / plain
     last = trace.frame("iterations").select(pl.col("iteration").max()).collect().item()
-    found["overview of other iterations"] = timed(overview(captures, Aggregated(0, min(1, last), last)))
+    found["overview of other iterations"] = timed(overview(captures, CaptureAggregation(0, min(1, last), last)))
     frame = frame.clear()
     found["MB after these steps"] = resident(captures)
-    open_pages(captures, Aggregated())
+    open_pages(captures, CaptureAggregation())
     found["MB after all pages"] = resident(captures)
     found["GB at most"] = peak()
     found["MB of the tables"] = size = size_of_tables(captures)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.view.browser import Tab, Table, shown
 from tracekit.view import query as queries
 from tracekit.view.datasets import find_dataset
-from tracekit.view.grid import parse_table_id
+from tracekit.view.grid import parse_table_query
 from tracekit.view.sources import INDENT
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def asked(tab: Tab, viewer: Viewer, id_: Mapping[str, str]) -> queries.Query:
     name, values = id_["table"], tab.parameters()
     order = values.get(f"{name}.sort", find_dataset(name).sort)
     columns = [each.partition(":") for each in order.split(",") if each not in ("", "none")]
-    return parse_table_id(
+    return parse_table_query(
         dict(id_),
         len(viewer._captures),
         filter=values.get(f"{name}.filter") or "{}",

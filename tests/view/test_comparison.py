@@ -11,7 +11,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import comparison
 from tracekit.view.datasets import find_dataset
 from tracekit.view.sources import Scope
-from tracekit.view.state import Aggregated, State
+from tracekit.view.state import CaptureAggregation, State
 
 
 def trace_of(events: list[tuple[str | None, int]]) -> tk.Trace:
@@ -23,7 +23,7 @@ def trace_of(events: list[tuple[str | None, int]]) -> tk.Trace:
 def test_every_kind_of_comparison_is_that_of_diff() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as one, tk.load(FIXTURES / "ddp2.sqlite") as two:
         captures = captures_of(one, two)
-        a, b = (captures.all[n].get_aggregated_trace(Aggregated(n)) for n in (0, 1))
+        a, b = (captures.all[n].get_aggregated_trace(CaptureAggregation(n)) for n in (0, 1))
         for kind in KINDS:
             found = comparison.compare(captures, a, b, kind)
             assert comparison.compare(captures, a, b, kind) is found
@@ -51,11 +51,17 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
 
 def test_the_other_side_is_the_next_capture() -> None:
     captures = captures_of(trace_of([("a", 1)]), trace_of([("b", 2)]))
-    assert comparison.parse_compared_aggregation(captures, State("compare", Aggregated(0))) == Aggregated(1)
-    assert comparison.parse_compared_aggregation(captures, State("compare", Aggregated(1))) == Aggregated(0)
-    chosen = State("compare", Aggregated(0), {"other_capture": "0", "other_iterations": "1:2", "other_key_op": "x"})
-    assert comparison.parse_compared_aggregation(captures, chosen) == Aggregated(0, 1, 2, "x")
-    trace = captures.all[0].get_aggregated_trace(Aggregated())
+    assert comparison.parse_compared_aggregation(
+        captures, State("compare", CaptureAggregation(0))
+    ) == CaptureAggregation(1)
+    assert comparison.parse_compared_aggregation(
+        captures, State("compare", CaptureAggregation(1))
+    ) == CaptureAggregation(0)
+    chosen = State(
+        "compare", CaptureAggregation(0), {"other_capture": "0", "other_iterations": "1:2", "other_key_op": "x"}
+    )
+    assert comparison.parse_compared_aggregation(captures, chosen) == CaptureAggregation(0, 1, 2, "x")
+    trace = captures.all[0].get_aggregated_trace(CaptureAggregation())
     rows = find_dataset("comparison").rows(Scope(trace, {"by": "kernels", "other_capture": "1"}, captures))
     assert dict(rows.frame.select("name", "status").rows()) == {"a": "gone", "b": "new"}
     for arguments in ({}, {"by": "nope"}, {"by": "kernels", "other_capture": "7"}):

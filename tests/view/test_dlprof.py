@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from tracekit.view import query
 from tracekit.view.captures import Captures, open_captures
-from tracekit.view.state import Aggregated
+from tracekit.view.state import CaptureAggregation
 
 FOLDER = Path(__file__).parents[3] / "shared" / "corpus" / "dlprof" / "w_Relu"
 DATABASES = ("dlprof_dldb_1.sqlite", "dlprof_dldb_7.sqlite")
@@ -30,7 +30,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Captures, sqlite3.C
 
 
 def shown(captures: Captures, table: str, columns: list[str], **arguments: str) -> list[tuple[Any, ...]]:
-    source = query.Query(table, Aggregated(), tuple(sorted(arguments.items())))
+    source = query.Query(table, CaptureAggregation(), tuple(sorted(arguments.items())))
     return sorted(query.load_rows(captures, source).frame.select(columns).rows())
 
 

@@ -19,9 +19,9 @@ from tracekit.view import query as queries
 from tracekit.view.captures import Cache, Captures
 from tracekit.view.datasets import DATASETS, find_dataset
 from tracekit.view.query import Query
-from tracekit.view.state import Aggregated
+from tracekit.view.state import CaptureAggregation
 
-AT = Aggregated()
+AT = CaptureAggregation()
 KERNELS = "table:kernels"
 
 

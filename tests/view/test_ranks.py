@@ -17,7 +17,7 @@ from tracekit.view.datasets import find_dataset
 from tracekit.view.query import Query
 from tracekit.view.server import Viewer
 from tracekit.view.sources import MAPS, PACES, Scope
-from tracekit.view.state import Aggregated
+from tracekit.view.state import CaptureAggregation
 
 RANKS = sorted((FIXTURES / "ranks").glob("*.nsys-rep"))
 
@@ -33,7 +33,7 @@ def titles(viewer: Viewer, search: str = "") -> list[str]:
 
 
 def frame(captures: Captures, table: str, /, **arguments: str) -> pl.DataFrame:
-    query = Query(table, Aggregated(), tuple(sorted(arguments.items())))
+    query = Query(table, CaptureAggregation(), tuple(sorted(arguments.items())))
     return queries.load_rows(captures, query).frame
 
 
@@ -52,7 +52,7 @@ def test_captures_that_are_the_ranks_of_a_job() -> None:
             expected = {"Time of the GPUs of each rank", "Iterations over all ranks", "Iterations across ranks"}
             assert expected <= set(page_texts(viewer, "/ranks", capture))
         for name in ranks.TABLES:
-            rows = queries.load_rows(captures, Query(f"ranks_{name}", Aggregated(1)))
+            rows = queries.load_rows(captures, Query(f"ranks_{name}", CaptureAggregation(1)))
             assert rows.frame.rows() == getattr(wanted, name).rows()
             assert set(rows.titles) == set(rows.frame.columns)
         assert "start_ns" not in frame(captures, "ranks_operations")

@@ -16,7 +16,7 @@ from tests.view.support import captures_of, table
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view.sql import where_expr
-from tracekit.view.state import Aggregated
+from tracekit.view.state import CaptureAggregation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,11 +146,11 @@ REFUSED = {
 def test_integers_never_overflow_silently(condition: str) -> None:
     """An operation is exact, or it is an error if its operands have more than 64 bits."""
     trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1, "grid_id": BIG}])})
-    query = queries.Query("table:kernels", Aggregated(), condition=condition.replace("n", "grid_id"))
+    query = queries.Query("table:kernels", CaptureAggregation(), condition=condition.replace("n", "grid_id"))
     with pytest.raises(TracekitError, match="64 bits") as error:
         queries.load_page(captures_of(trace), query, 0, 10)
     assert error.value.hint == "write 1.0 * COLUMN to compute with floats"
-    exact = queries.Query("table:kernels", Aggregated(), condition="1.0 * grid_id * grid_id * grid_id > 1")
+    exact = queries.Query("table:kernels", CaptureAggregation(), condition="1.0 * grid_id * grid_id * grid_id > 1")
     assert queries.load_page(captures_of(trace), exact, 0, 10).matching == 1
 
 

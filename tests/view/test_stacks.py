@@ -14,9 +14,9 @@ from tracekit.view import stacks
 from tracekit.view.captures import Captures
 from tracekit.view.query import Query
 from tracekit.view.server import Viewer
-from tracekit.view.state import Aggregated
+from tracekit.view.state import CaptureAggregation
 
-AT = Aggregated()
+AT = CaptureAggregation()
 
 
 @pytest.fixture(scope="module")

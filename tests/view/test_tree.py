@@ -11,11 +11,11 @@ from tests.view.support import FIXTURES, captures_of
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view.query import Query
-from tracekit.view.state import Aggregated
+from tracekit.view.state import CaptureAggregation
 from tracekit.view.tree import Expansion, Tree, compute_row_states, parse_expansion
 
 TREE = Tree("key", "up", "level", "name")
-AT = Aggregated()
+AT = CaptureAggregation()
 
 
 @st.composite

@@ -52,13 +52,13 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, command and remaining arguments, or fail with a hint that suggests the closest command."""
+        """Return the command name, the command and the remaining arguments, or fail and suggest the closest command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"unknown command {args[0]!r}; {create_choices_hint('commands', COMMANDS, args[0])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of commands for ``--help`` without importing them."""
+        """Write the list of commands for ``--help`` without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

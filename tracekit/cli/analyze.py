@@ -9,7 +9,7 @@ import click
 
 from tracekit.cli.options import (
     create_name_completer,
-    from_option,
+    input_options,
     inputs_argument,
     jobs_option,
     limit_option,
@@ -58,7 +58,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 @list_option(
     ("rule", "finds", "options"), _describe_rules, "List all rules with a description and their options, and exit."
 )
-@from_option
+@input_options
 @rank_option
 @jobs_option
 @limit_option(format_limit_help("rule"))

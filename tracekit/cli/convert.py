@@ -10,7 +10,7 @@ import click
 from tracekit.cli.options import (
     create_name_completer,
     force_option,
-    from_option,
+    input_options,
     list_table_names,
     load_inputs,
     memory_option,
@@ -41,7 +41,7 @@ MINIMAL_TABLES = ("capture_info", "devices")
     help="File or folder to write. All arguments are then inputs.",
 )
 @output_format_option("Format of the output. By default, the suffix of OUT determines it.")
-@from_option
+@input_options
 @rank_option
 @click.option(
     "--table",

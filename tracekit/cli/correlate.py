@@ -10,7 +10,7 @@ import click
 
 from tracekit.cli.options import (
     force_option,
-    from_option,
+    input_options,
     inputs_argument,
     load_inputs,
     memory_option,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     help="Join only these metrics of --ncu. By default, all metrics are joined.",
 )
 @ops_option
-@from_option
+@input_options
 @rank_option
 @selection_options
 @rollup_options
@@ -102,8 +102,8 @@ def correlate_command(
         loaded = load_inputs(paths, from_)
         stack.callback(loaded.close)
         trace = roll_up(loaded, required=ops)
-        measured = None if ncu is None else stack.enter_context(_load_ncu(ncu))
-        correlated = select(trace.correlate() if measured is None else _join_ncu(trace, measured, metrics))
+        measured = None if ncu is None else stack.enter_context(_load_ncu_results(ncu))
+        correlated = select(trace.correlate() if measured is None else _join_ncu_results(trace, measured, metrics))
         with open_output_path(out, ".out") as file, show_progress_bar("correlating", quiet=quiet):
             _write_kernels(correlated, file, to, overwrite=force)
         print_message(f"wrote {out}: {_describe_correlation(correlated)}", quiet=quiet or out == STDOUT)
@@ -111,7 +111,7 @@ def correlate_command(
             print_message(_describe_ncu_matches(correlated), quiet=quiet)
 
 
-def _join_ncu(trace: Traces, ncu_results: Trace, metrics: list[str] | None) -> Trace:
+def _join_ncu_results(trace: Traces, ncu_results: Trace, metrics: list[str] | None) -> Trace:
     """Return a trace whose kernels are joined with Nsight Compute results.
 
     Raises:
@@ -136,7 +136,7 @@ def _write_kernels(trace: Traces, file: Path, to: str | None, *, overwrite: bool
         trace.export(file, format=to, tables=["kernels"], overwrite=overwrite)
 
 
-def _load_ncu(path: Path) -> Trace:
+def _load_ncu_results(path: Path) -> Trace:
     """Load an Nsight Compute report or CSV output."""
     from tracekit.trace import load as load_trace
 

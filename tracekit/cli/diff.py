@@ -235,7 +235,7 @@ def _print_diff(page: Page, diff: Diff, printing: Printing, max_rows: int) -> No
 
 
 def _concat_differences(diff: Diff, max_rows: int) -> pl.DataFrame:
-    """Return the differences of all kinds in one frame, whose first column ``kind`` is the kind, such as kernels."""
+    """Return the differences of all kinds in one frame. Its first column ``kind`` states the kind, such as kernels."""
     import polars as pl
 
     frames = [(k, f.head(max_rows) if max_rows else f) for k, f in diff.frames.items()]
@@ -257,7 +257,7 @@ def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
         table = _select_printed_columns(shown, per_iteration=diff.is_per_iteration)
         if page.width is None:
             page.print_frame(table, "table")
-        elif omitted := page.print_rows(table):
+        elif omitted := page.print_rows_and_list_omitted_titles(table):
             page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
         if shown.height < changed.height:
             page.print_line(f"(first {shown.height:,} of {changed.height:,} rows; -n 0 prints all)")

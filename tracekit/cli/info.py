@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import expand_folder_of_captures, from_option, load_input
+from tracekit.cli.options import expand_folder_of_captures, input_options, load_input
 from tracekit.cli.output import open_output_page, print_error
 from tracekit.errors import TracekitError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("info")
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@from_option
+@input_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per input.")
 def info_command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
     """Show the format, version, devices, time span and row counts of each IN, and count undecoded events.
@@ -125,10 +125,10 @@ def format_metadata(metadata: dict[str, Any]) -> Iterator[str]:
         yield from _format_undecoded_events(metadata["undecoded"])
 
 
-def _format_rank(evidence: dict[str, Any]) -> str:
+def _format_rank(rank_metadata: dict[str, Any]) -> str:
     """Format the rank of a capture as recorded by one source, such as ``1 of 2 (MPI)``."""
-    size = "" if evidence["size"] is None else f" of {evidence['size']}"
-    return f"{', '.join(map(str, evidence['ranks']))}{size} ({evidence['source']})"
+    size = "" if rank_metadata["size"] is None else f" of {rank_metadata['size']}"
+    return f"{', '.join(map(str, rank_metadata['ranks']))}{size} ({rank_metadata['source']})"
 
 
 def _describe_ncu_results(metadata: dict[str, Any]) -> str:
@@ -145,11 +145,13 @@ def _describe_ncu_results(metadata: dict[str, Any]) -> str:
     return ", ".join(part for part in [*parts, time] if part)
 
 
-def _format_undecoded_events(sizes: dict[str, dict[str, int | None]]) -> Iterator[str]:
+def _format_undecoded_events(sizes_by_class: dict[str, dict[str, int | None]]) -> Iterator[str]:
     """Yield a heading, and a line with the number and size of the events of each class that is not decoded."""
     yield "  recorded, but not decoded:"
-    counts = {name: f"{size['count']:,}" for name, size in sizes.items()}
-    totals = {name: "" if size["bytes"] is None else f"{size['bytes']:,} bytes" for name, size in sizes.items()}
+    counts = {name: f"{size['count']:,}" for name, size in sizes_by_class.items()}
+    totals = {
+        name: "" if size["bytes"] is None else f"{size['bytes']:,} bytes" for name, size in sizes_by_class.items()
+    }
     widths = [max(map(len, column)) for column in (counts, counts.values(), totals.values())]
     for name, count in counts.items():
         yield f"    {name:<{widths[0]}}  {count:>{widths[1]}}  {totals[name]:>{widths[2]}}".rstrip()

@@ -87,7 +87,7 @@ def format_table(
     )
 
 
-def format_fitting_table(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
+def format_fitting_columns(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
     """Return the lines of a frame as a grid with one line per row, without the columns that do not fit.
 
     Args:
@@ -99,15 +99,15 @@ def format_fitting_table(frame: pl.DataFrame, width: int, *, bold: bool = False)
         The lines, and the titles of the omitted columns.
     """
     columns = kept = _build_text_columns(frame, ())
-    while (widths := _compute_grid_widths(kept, width, _compute_min_name_width(kept))) is None and len(kept) > 1:
+    while (widths := _compute_grid_widths(kept, width, _compute_min_text_width(kept))) is None and len(kept) > 1:
         omitted = _find_least_important_column(kept)
         kept = [column for column in kept if column is not omitted]
     missing = [column.title for column in columns if not any(column is k for k in kept)]
     return _format_grid(kept, widths or [width], bold=bold), missing
 
 
-def _compute_min_name_width(columns: Sequence[TextColumn]) -> int:
-    """Return the width below which string columns are not shortened. Other columns are omitted instead."""
+def _compute_min_text_width(columns: Sequence[TextColumn]) -> int:
+    """Return the smallest width to which string columns are shortened before columns are omitted."""
     has_many_numbers = sum(column.is_number for column in columns) > KEPT_NUMBERS
     return MIN_NAME_WIDTH if has_many_numbers else MIN_TEXT_WIDTH
 
@@ -280,7 +280,7 @@ def _format_blocks(columns: Sequence[TextColumn], width: int, *, bold: bool) -> 
 
 
 def _format_column(column: pl.Series) -> list[str]:
-    """Format the values of a column. Numbers, except ids, have thousands separators and equally many decimals."""
+    """Format the values of a column. Numbers, except ids, have thousands separators and the same number of decimals."""
     if not column.dtype.is_numeric():
         return [_format_value(v) for v in column]
     values = column.to_list()

@@ -178,7 +178,7 @@ def limit_option(help_text: str) -> Callable[[Command], Command]:
     return click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help=help_text)
 
 
-def from_option(command: Command) -> Command:
+def input_options(command: Command) -> Command:
     """Add the options ``--from``, ``--via`` and ``--no-cache`` to a command.
 
     The command receives the format as ``from_``. The other values are stored in the context for ``load_input``.
@@ -214,7 +214,7 @@ def rank_option(command: Command) -> Command:
     option = click.option(
         "--rank",
         metavar="FILE=N",
-        type=parse_rank,
+        type=parse_rank_assignment,
         multiple=True,
         expose_value=False,
         callback=_store_ranks,
@@ -237,7 +237,7 @@ def jobs_option(command: Command) -> Command:
     return _add_options((option,), command)
 
 
-def parse_rank(text: str) -> tuple[str, int]:
+def parse_rank_assignment(text: str) -> tuple[str, int]:
     """Parse ``FILE=N`` into a file name and a rank.
 
     Raises:

@@ -95,11 +95,11 @@ class Page(NamedTuple):
             for line in format_table(frame, self.width, prose_columns=prose_columns, bold=self.bold):
                 self._write_unescaped(line)
 
-    def print_rows(self, frame: pl.DataFrame) -> list[str]:
+    def print_rows_and_list_omitted_titles(self, frame: pl.DataFrame) -> list[str]:
         """Print a table with one line per row, and return the titles of the columns that did not fit."""
-        from tracekit.cli.layout import format_fitting_table
+        from tracekit.cli.layout import format_fitting_columns
 
-        lines, omitted = format_fitting_table(frame, self.width or sys.maxsize, bold=self.bold)
+        lines, omitted = format_fitting_columns(frame, self.width or sys.maxsize, bold=self.bold)
         for line in lines:
             self._write_unescaped(line)
         return omitted

@@ -12,7 +12,7 @@ from tracekit.cli.options import (
     Printing,
     create_name_completer,
     force_option,
-    from_option,
+    input_options,
     jobs_option,
     limit_option,
     load_set,
@@ -131,7 +131,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 @_add_recipe_options
 @rank_option
 @jobs_option
-@from_option
+@input_options
 @click.option("--table", metavar="TABLE", help="Table to print. The default is the main table of the recipe.")
 @limit_option(f"Number of rows to print; 0 prints all. The default is {ROWS_OF_ONE} on a terminal, and all otherwise.")
 @selection_options
@@ -196,14 +196,14 @@ def recipe_command(
     _print_rows(rows, Printing(style or "table", None, force=False, spreadsheet=spreadsheet), limit)
 
 
-def _check_table_and_style(style: str | None, out: Path | None, table: str, names: Sequence[str]) -> None:
+def _check_table_and_style(style: str | None, out: Path | None, table: str, table_names: Sequence[str]) -> None:
     """Check that a recipe has the requested table, and that tables can be printed or written in the requested format.
 
     Args:
         style: The requested format. None selects the default.
         out: The folder to write. None if a table is printed.
         table: Name of the table to print.
-        names: Names of the tables of the recipe.
+        table_names: Names of the tables of the recipe.
 
     Raises:
         click.UsageError: The recipe does not have the table, or tables cannot be printed or written in the format.
@@ -212,8 +212,10 @@ def _check_table_and_style(style: str | None, out: Path | None, table: str, name
         raise click.UsageError(f"tables in the format {style} cannot be printed: name an output folder with -o")
     if out is not None and style not in (None, *FOLDER_STYLES):
         raise click.UsageError(f"tables cannot be written to a folder as {style}: choose {' or '.join(FOLDER_STYLES)}")
-    if table not in names:
-        raise click.UsageError(f"the recipe has no table {table!r}; {create_choices_hint('tables', names, table)}")
+    if table not in table_names:
+        raise click.UsageError(
+            f"the recipe has no table {table!r}; {create_choices_hint('tables', table_names, table)}"
+        )
 
 
 def _print_rows(rows: pl.DataFrame, printing: Printing, limit: int | None) -> None:
@@ -223,7 +225,7 @@ def _print_rows(rows: pl.DataFrame, printing: Printing, limit: int | None) -> No
     with printing.open_output_page(limit=limit) as page:
         if printing.style != "table" or page.width is None:
             printing.print_frame(page, listed)
-        elif omitted := page.print_rows(listed):
+        elif omitted := page.print_rows_and_list_omitted_titles(listed):
             page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
         if printing.is_terminal_table and listed.height < rows.height:
             page.print_line()

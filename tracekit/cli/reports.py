@@ -122,7 +122,7 @@ def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
         frame = report.frame()
         if name in PROSE or page.width is None:
             page.print_frame(frame, "table", prose_columns=frame.columns if name in PROSE else ())
-        elif omitted := page.print_rows(frame):
+        elif omitted := page.print_rows_and_list_omitted_titles(frame):
             page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
 
 

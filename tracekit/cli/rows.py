@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from tracekit.cli.options import (
     correlated_option,
     create_name_completer,
-    from_option,
+    input_options,
     limit_option,
     list_table_names,
     load_inputs,
@@ -51,7 +51,7 @@ def complete_input_or_table(context: click.Context, _: click.Parameter, typed: s
     shell_complete=complete_input_or_table,
 )
 @click.argument("table", metavar="TABLE", shell_complete=create_name_completer(list_table_names))
-@from_option
+@input_options
 @rank_option
 @limit_option(
     f"Number of rows to print; 0 prints all. The default is {ROWS_ON_A_TERMINAL} on a terminal, and all otherwise."

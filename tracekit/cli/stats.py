@@ -10,7 +10,7 @@ import click
 
 from tracekit.cli.options import (
     create_name_completer,
-    from_option,
+    input_options,
     inputs_argument,
     jobs_option,
     limit_option,
@@ -64,7 +64,7 @@ def collect_report_descriptions() -> dict[str, str]:
 @list_option(
     ("report", "shows"), lambda: collect_report_descriptions().items(), "List all reports with a description, and exit."
 )
-@from_option
+@input_options
 @rank_option
 @jobs_option
 @limit_option(format_limit_help("report"))
@@ -130,11 +130,11 @@ def stats_command(
             print_message(f"{name}: no rows, because {_explain_missing_data(trace, selected)}", quiet=quiet)
 
 
-def _print_ignored_options(options: Sequence[str], names: Sequence[str], *, quiet: bool) -> None:
+def _print_ignored_options(options: Sequence[str], report_names: Sequence[str], *, quiet: bool) -> None:
     """Print a message if roll-up options are used, but have no effect on some of the reports."""
     from tracekit.core import reports
 
-    ignoring = [name for name in names if reports.is_report_of_nsys(name)]
+    ignoring = [name for name in report_names if reports.is_report_of_nsys(name)]
     if options and ignoring:
         print_message(
             f"{', '.join(options)} {'has' if len(options) == 1 else 'have'} no effect on {', '.join(ignoring)}: "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import from_option, inputs_argument, jobs_option, load_inputs, printing_options, rank_option
+from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, printing_options, rank_option
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("tables")
 @inputs_argument
-@from_option
+@input_options
 @rank_option
 @jobs_option
 @printing_options

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tracekit import interrupts
-from tracekit.cli.options import from_option, is_cache_enabled
+from tracekit.cli.options import input_options, is_cache_enabled
 from tracekit.cli.output import print_message
 
 ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -34,7 +34,7 @@ They return freed memory sooner to the system: polars after 0.5 s instead of 10 
     is_flag=True,
     help="Require a token in the URL even on a loopback address, for machines with several users.",
 )
-@from_option
+@input_options
 def view_command(
     *, captures: tuple[Path, ...], host: str, port: int | None, no_browser: bool, token: bool, from_: str | None
 ) -> None:

@@ -41,7 +41,9 @@ def create_app(captures: Captures) -> dash.Dash:
     app.index_string = app.index_string.replace("<html>", '<html lang="en">', 1)
     app.layout = _build_layout()
     _register_callbacks(app, captures)
-    grid.register_callbacks(app, captures, lambda id_, row, search: _build_detail_tables(captures, id_, row, search))
+    grid.register_callbacks(
+        app, captures, lambda table_id, row, query_string: _build_detail_tables(captures, table_id, row, query_string)
+    )
     return app
 
 
@@ -99,16 +101,16 @@ def _register_callbacks(app: dash.Dash, captures: Captures) -> None:
         Input("url", "search"),
         Input("mantine", "forceColorScheme"),
     )
-    def show_page(path: str | None, search: str | None, scheme: str | None) -> Any:
+    def show_page(path: str | None, query_string: str | None, color_scheme: str | None) -> Any:
         """Return the content, the navigation, the header and the title of the page at a URL."""
-        if scheme is None:
+        if color_scheme is None:
             return no_update, no_update, no_update, no_update
         try:
-            state = parse_url(path or "/", search or "", len(captures))
+            state = parse_url(path or "/", query_string or "", len(captures))
         except TracekitError as error:
             return [html.H1("Error"), grid.build_error_message(error)], [], [], "Error"
         try:
-            content = pages.build_page(pages.Context(captures, state, scheme == "dark"))
+            content = pages.build_page(pages.Context(captures, state, color_scheme == "dark"))
         except TracekitError as error:
             content = [html.H1(_format_page_title(state)), grid.build_error_message(error)]
         return (
@@ -162,12 +164,12 @@ def _register_form_callbacks(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def open_iterations(clicks: Any, first: Any, last: Any, key_op: Any, search: str | None) -> Any:
+    def open_iterations_page(clicks: Any, first: Any, last: Any, key_op: Any, query_string: str | None) -> Any:
         """Open the page "Iterations" for the selected iterations, or report that these iterations do not exist."""
         if not clicks:  # Dash also calls this when the button appears
             return no_update, no_update
         try:
-            state = parse_url("/iterations", search or "", len(captures))
+            state = parse_url("/iterations", query_string or "", len(captures))
             bounds = f"{_format_iteration(first)}:{_format_iteration(last)}"
             values = {"capture": str(state.at.capture), "iterations": bounds, "key_op": str(key_op or "")}
             at = parse_aggregation(values, len(captures))
@@ -185,12 +187,12 @@ def _register_form_callbacks(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def open_comparison(clicks: Any, capture: Any, first: Any, last: Any, search: str | None) -> Any:
+    def open_comparison_page(clicks: Any, capture: Any, first: Any, last: Any, query_string: str | None) -> Any:
         """Open the comparison with the selected capture and iterations."""
         if not clicks:
             return no_update
         try:
-            state = parse_url("/compare", search or "", len(captures))
+            state = parse_url("/compare", query_string or "", len(captures))
         except TracekitError:
             return no_update
         other = {
@@ -213,12 +215,12 @@ def _register_stack_callback(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def open_stacks(clicks: Any, start: Any, end: Any, search: str | None) -> Any:
+    def open_stacks_page(clicks: Any, start: Any, end: Any, query_string: str | None) -> Any:
         """Open the page "Call stacks" for the selected time window."""
         if not clicks:
             return no_update
         try:
-            state = parse_url("/stacks", search or "", len(captures))
+            state = parse_url("/stacks", query_string or "", len(captures))
         except TracekitError:
             return no_update
         times = {name: str(text).replace(",", "").strip() for name, text in (("start", start), ("end", end)) if text}
@@ -272,10 +274,12 @@ def _format_page_title(state: PageState) -> str:
     return page.title if page else "Error"
 
 
-def _build_detail_tables(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
+def _build_detail_tables(
+    captures: Captures, table_id: Mapping[str, str], row: Mapping[str, Any], query_string: str
+) -> list[Any]:
     """Return the tables with details about a selected row."""
-    query = grid.parse_table_id(id_, len(captures))
+    query = grid.parse_table_query(table_id, len(captures))
     page = next((p.name for p in pages.PAGES.values() if query.table in p.details), "")
-    state = replace(parse_url(f"/{page}", search, len(captures)), at=query.at)
-    arguments = pages.parse_selected_arguments(query.table, dict(query.arguments), row)
+    state = replace(parse_url(f"/{page}", query_string, len(captures)), at=query.at)
+    arguments = pages.collect_detail_arguments(query.table, dict(query.arguments), row)
     return pages.build_detail_tables(pages.Context(captures, state, dark=False), query.table, arguments)

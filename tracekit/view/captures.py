@@ -11,7 +11,7 @@ from tracekit import memory
 from tracekit.errors import TracekitError
 from tracekit.sets.paths import expand_paths, is_folder_of_captures
 from tracekit.trace import get_trace_view, load
-from tracekit.view.state import Aggregated
+from tracekit.view.state import CaptureAggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -103,23 +103,23 @@ class Capture:
     index: int
     name: str
     trace: Trace
-    _traces: Cache[Aggregated, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
+    _traces: Cache[CaptureAggregation, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
     _counts: dict[str, int] = field(default_factory=dict)
 
-    def get_aggregated_trace(self, aggregated: Aggregated) -> Trace:
-        """Return the correlated trace, rolled up for the iterations and key op that ``aggregated`` selects.
+    def get_aggregated_trace(self, aggregation: CaptureAggregation) -> Trace:
+        """Return the correlated trace, rolled up for the iterations and key op that ``aggregation`` selects.
 
         If the capture contains a roll-up, as DLProf databases do, the default aggregation is that roll-up.
         """
-        return self._traces.get(aggregated, lambda: self._roll_up(aggregated))
+        return self._traces.get(aggregation, lambda: self._roll_up(aggregation))
 
-    def _roll_up(self, aggregated: Aggregated) -> Trace:
+    def _roll_up(self, aggregation: CaptureAggregation) -> Trace:
         """Correlate and roll up the trace of this capture, and return the resulting trace. The result is not cached."""
-        if aggregated.is_default and self.trace.count("ops"):
+        if aggregation.is_default and self.trace.count("ops"):
             return self.trace.correlate()
-        bounds = (aggregated.first, aggregated.last)
+        bounds = (aggregation.first, aggregation.last)
         return self.trace.correlate().rollup(
-            key_op=aggregated.key_op, iterations=None if bounds == (None, None) else bounds
+            key_op=aggregation.key_op, iterations=None if bounds == (None, None) else bounds
         )
 
     def has_rows(self, *tables: str) -> bool:
@@ -130,14 +130,14 @@ class Capture:
         """Return the number of rows of a table, or 0 if the table cannot be computed."""
         if name not in self._counts:
             try:
-                self._counts[name] = self.get_aggregated_trace(Aggregated(self.index)).count(name)
+                self._counts[name] = self.get_aggregated_trace(CaptureAggregation(self.index)).count(name)
             except TracekitError:
                 self._counts[name] = 0
         return self._counts[name]
 
 
 class Captures:
-    """The captures that a viewer shows, with a cache of the rows, row orders and figures of their tables."""
+    """The captures that a viewer shows, with caches of table rows, row orders and figures."""
 
     def __init__(self, captures: Iterable[Capture]) -> None:
         self.all = list(captures)
@@ -149,7 +149,7 @@ class Captures:
         self._lock = threading.Lock()
         self._requests = 0
 
-    def __getitem__(self, at: Aggregated) -> Capture:
+    def __getitem__(self, at: CaptureAggregation) -> Capture:
         return self.all[at.capture]
 
     def __len__(self) -> int:

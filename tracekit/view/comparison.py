@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.comparison import diff
 from tracekit.core.compare import EVIDENCE, KINDS
 from tracekit.view.captures import Rows
-from tracekit.view.state import Aggregated, parse_aggregation
+from tracekit.view.state import CaptureAggregation, parse_aggregation
 
 if TYPE_CHECKING:
     from tracekit.core.compare import Diff
@@ -46,19 +46,19 @@ DESCRIPTIONS = {
 }
 
 
-def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
+def compare(cache: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
     """Return the differences between two traces.
 
     Args:
-        captures: The captures of the server, which cache the result. If None, the result is not cached.
+        cache: The captures of the server, which cache the result. If None, the result is not cached.
         a: The first trace.
         b: The second trace.
         by: Kind of rows to compare, a key of ``KINDS``.
     """
-    if captures is None:
+    if cache is None:
         return diff(a, b, by=[by])
     # the traces are part of the value, so that their ids are not used again
-    _, _, result = captures.get_cached_result(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
+    _, _, result = cache.get_cached_result(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
     return result  # type: ignore[no-any-return]
 
 
@@ -78,7 +78,7 @@ def compute_total_times(differences: Diff, kind: str) -> tuple[int, int] | None:
     return int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
 
 
-def parse_compared_aggregation(captures: Captures, state: State) -> Aggregated:
+def parse_compared_aggregation(captures: Captures, state: State) -> CaptureAggregation:
     """Return the capture and aggregation with which the URL compares the capture of the page.
 
     The default is the next capture or, if there is only one capture, all iterations of this capture.

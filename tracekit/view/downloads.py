@@ -35,58 +35,60 @@ class Download(NamedTuple):
     name: str
 
 
-def export_rows(captures: Captures, values: Mapping[str, str]) -> Download:
+def export_rows(captures: Captures, parameters: Mapping[str, str]) -> Download:
     """Return a file with the visible columns of the filtered and sorted rows of a table.
 
     Args:
         captures: The captures of the server.
-        values: The URL parameters ``table``, ``at``, ``arguments``, ``format``, ``filter``, ``sort``, ``search``,
+        parameters: The URL parameters ``table``, ``at``, ``arguments``, ``format``, ``filter``, ``sort``, ``search``,
             ``condition`` and ``columns``.
 
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
     """
-    query, frame = _select_rows(captures, values)
-    write, media_type, suffix = FORMATS[values["format"]]
+    query, frame = _read_query_and_rows(captures, parameters)
+    write, media_type, suffix = FORMATS[parameters["format"]]
     name = re.sub(r"[^\w.-]+", "_", f"{captures[query.at].name.partition('.')[0]}_{query.table}")
     return Download(write(frame), media_type, f"{name}{suffix}")
 
 
-def check_export(captures: Captures, values: Mapping[str, str]) -> None:
+def check_export(captures: Captures, parameters: Mapping[str, str]) -> None:
     """Check that rows can be exported, so that a page can show an error before the browser requests the file.
 
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
     """
-    _, frame = _select_rows(captures, values)
-    if values["format"] == "xlsx":
-        _check_row_count(frame)
+    _, frame = _read_query_and_rows(captures, parameters)
+    if parameters["format"] == "xlsx":
+        _check_excel_row_count(frame)
 
 
-def _select_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
+def _read_query_and_rows(captures: Captures, parameters: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
     """Return the query of a download and the rows that match it.
 
     Raises:
         TracekitError: A parameter is not valid.
     """
-    if values.get("format", "") not in FORMATS:
+    if parameters.get("format", "") not in FORMATS:
         raise TracekitError(
-            f"tables cannot be downloaded in the format {values.get('format', '')[:100]!r}",
-            hint=create_choices_hint("formats", FORMATS, values.get("format", "")),
+            f"tables cannot be downloaded in the format {parameters.get('format', '')[:100]!r}",
+            hint=create_choices_hint("formats", FORMATS, parameters.get("format", "")),
         )
-    at = parse_aggregation(dict(parse_qsl(values.get("at", ""))), len(captures))
-    sort = [{"colId": n, "sort": d} for n, _, d in (s.partition(":") for s in values.get("sort", "").split(",") if s)]
+    at = parse_aggregation(dict(parse_qsl(parameters.get("at", ""))), len(captures))
+    sort = [
+        {"colId": n, "sort": d} for n, _, d in (s.partition(":") for s in parameters.get("sort", "").split(",") if s)
+    ]
     query = queries.Query(
-        values.get("table", ""),
+        parameters.get("table", ""),
         at,
-        tuple(sorted(parse_qsl(values.get("arguments", ""), keep_blank_values=True))),
-        filter=values.get("filter") or "{}",
+        tuple(sorted(parse_qsl(parameters.get("arguments", ""), keep_blank_values=True))),
+        filter=parameters.get("filter") or "{}",
         sort=json.dumps(sort),
-        search=values.get("search", ""),
-        condition=values.get("condition", ""),
+        search=parameters.get("search", ""),
+        condition=parameters.get("condition", ""),
     )
     frame = queries.read_matching_frame(captures, query)
-    wanted = [c for c in values.get("columns", "").split(",") if c in frame.columns]
+    wanted = [c for c in parameters.get("columns", "").split(",") if c in frame.columns]
     return query, frame.select(wanted or frame.columns)
 
 
@@ -145,7 +147,7 @@ def _to_excel(frame: pl.DataFrame) -> bytes:
     """
     from xlsxwriter import Workbook
 
-    _check_row_count(frame)
+    _check_excel_row_count(frame)
 
     flat = _serialize_nested_values(frame)
     exact = [
@@ -168,7 +170,7 @@ def _to_excel(frame: pl.DataFrame) -> bytes:
     return sink.getvalue()
 
 
-def _check_row_count(frame: pl.DataFrame) -> None:
+def _check_excel_row_count(frame: pl.DataFrame) -> None:
     """Check that a frame does not have more rows than an Excel sheet can have.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -17,6 +17,13 @@ MAX_FILTERS = 200
 """Maximum number of columns in a filter, of conditions per column, and of columns to sort by."""
 MAX_TEXT = 32_768
 """Maximum number of characters of a text in a filter. Names of C++ functions may have thousands of characters."""
+
+
+class SortColumn(NamedTuple):
+    """A column by which rows are sorted."""
+
+    name: str
+    is_descending: bool
 
 
 def filter_expr(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
@@ -45,12 +52,12 @@ def search_expr(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
         return None
     if len(text) > MAX_TEXT:
         raise TracekitError(f"the search text has more than {MAX_TEXT} characters")
-    columns = [name for name, kind in schema.items() if _is_string_type(kind)] or list(schema)
+    columns = [name for name, data_type in schema.items() if _is_string_type(data_type)] or list(schema)
     return reduce(operator.or_, (_contains_expr(pl.col(name), text.strip()) for name in columns))
 
 
-def parse_sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
-    """Return the name of each column of a sort model of AG Grid, and whether the order is descending.
+def parse_sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[SortColumn]:
+    """Return the columns of a sort model of AG Grid.
 
     Raises:
         TracekitError: The sort model is not valid or names an unknown column.
@@ -61,7 +68,7 @@ def parse_sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) 
     for each in model:
         if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
             raise TracekitError("each column of the sort order must have the direction asc or desc")
-        columns.append((_require_column(each.get("colId"), schema), each["sort"] == "desc"))
+        columns.append(SortColumn(_require_column(each.get("colId"), schema), each["sort"] == "desc"))
     return columns
 
 
@@ -79,16 +86,16 @@ def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.Dat
     return reduce(join, (_condition_expr(column, each, schema[column]) for each in conditions))
 
 
-def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
+def _condition_expr(column: str, model: object, data_type: pl.DataType) -> pl.Expr:
     """Return an expression that is true for rows that meet a single condition on a column."""
     if not isinstance(model, dict):
         raise TracekitError(f"each condition on column {column!r} must be a JSON object")
     comparison, value = model.get("type"), model.get("filter")
     col = pl.col(column)
     if comparison in ("blank", "notBlank"):
-        blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_string_type(kind) else col.is_null()
+        blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_string_type(data_type) else col.is_null()
         return blank if comparison == "blank" else ~blank
-    if kind.is_numeric():
+    if data_type.is_numeric():
         return _number_comparison_expr(column, str(comparison), value, model.get("filterTo"))
     if not isinstance(comparison, str) or comparison not in _TEXT:
         raise TracekitError(
@@ -99,7 +106,7 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         raise TracekitError(
             f"the value of the filter of column {column!r} must be a string of at most {MAX_TEXT:,} characters"
         )
-    return _TEXT[comparison](_displayed_strings_expr(col, kind), value)
+    return _TEXT[comparison](_displayed_strings_expr(col, data_type), value)
 
 
 def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any) -> pl.Expr:
@@ -114,7 +121,7 @@ def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any
             f"choose one of the types {', '.join((*_NUMBERS, 'inRange'))}"
         )
     if not _is_number(value):
-        raise TracekitError(f"the value of the filter of column {column!r} must be a number of at most 64 bits")
+        raise TracekitError(f"the value of the filter of column {column!r} must be a number that fits into 64 bits")
     return _NUMBERS[comparison](pl.col(column), value)
 
 
@@ -123,14 +130,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def _is_string_type(kind: pl.DataType) -> bool:
+def _is_string_type(data_type: pl.DataType) -> bool:
     """Return whether values of a data type are strings."""
-    return kind in (pl.String, pl.Categorical, pl.Enum)
+    return data_type in (pl.String, pl.Categorical, pl.Enum)
 
 
-def _displayed_strings_expr(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
+def _displayed_strings_expr(col: pl.Expr, data_type: pl.DataType) -> pl.Expr:
     """Return an expression for the strings with which a page displays the values of a non-numeric column."""
-    if kind == pl.Boolean:
+    if data_type == pl.Boolean:
         return pl.when(col).then(pl.lit("yes")).when(~col).then(pl.lit("no")).otherwise(None)
     return col.cast(pl.String)
 

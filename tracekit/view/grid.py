@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tracekit.view.captures import Captures, Rows
     from tracekit.view.datasets import Dataset
-    from tracekit.view.state import Aggregated
+    from tracekit.view.state import CaptureAggregation
     from tracekit.view.state import State as PageState
 
 ROW_HEIGHT = 34
@@ -66,7 +66,7 @@ def build_table(
     arguments: Mapping[str, str] | None = None,
     *,
     heading: str = "h2",
-    is_condition_open: bool = False,
+    is_condition_field_open: bool = False,
     build_details: Callable[[Mapping[str, str]], Sequence[Any]] = lambda _: (),
 ) -> Any:
     """Return the component that shows a table, or a message if its rows cannot be computed.
@@ -77,7 +77,7 @@ def build_table(
         state: State of the page, with the filters of the table.
         arguments: For a detail table, values of the selected row in the table above it.
         heading: HTML element of the heading, ``h2`` or ``h3``.
-        is_condition_open: Whether the input field for an SQL condition is initially open.
+        is_condition_field_open: Whether the input field for an SQL condition is initially open.
         build_details: Function that returns the detail tables of a selected row, given the values of the row.
     """
     source = queries.Query(name, state.at, tuple(sorted((arguments or {}).items())))
@@ -93,7 +93,7 @@ def build_table(
     content = [
         html.Div([title, _build_toolbar(create_id, dataset, rows, state)], className="table-head"),
         html.P(dataset.note, className="dimmed") if dataset.note else None,
-        _build_condition_field(create_id, name, rows, state, is_open=is_condition_open),
+        _build_condition_field(create_id, name, rows, state, is_open=is_condition_field_open),
         html.Div(id=create_id("problem"), role="alert"),
         _build_grid(create_id("grid"), dataset, rows, state),
         html.P(id=create_id("status"), className="dimmed table-status", role="status"),
@@ -121,7 +121,7 @@ def build_error_message(error: TracekitError) -> Any:
     return dmc.Alert(text, color="gray", variant="light", className="panel")
 
 
-def _create_part_id_function(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
+def _create_part_id_function(name: str, at: CaptureAggregation, arguments: Mapping[str, str]) -> Any:
     """Return a function that maps the name of an element of a table, such as ``search``, to its component id."""
     common = {"table": name, "at": urlencode(at.to_url_parameters()), "arguments": urlencode(sorted(arguments.items()))}
     return lambda part: {"part": part, **common}
@@ -371,17 +371,21 @@ def _build_link_definitions(dataset: Dataset, rows: Rows, state: PageState) -> l
     return columns
 
 
-def parse_table_id(id_: Mapping[str, str], capture_count: int, **values: str) -> queries.Query:
-    """Parse the component id of a table, which the browser sends, into the query of the table.
+def parse_table_query(table_id: Mapping[str, str], capture_count: int, **query_fields: str) -> queries.Query:
+    """Parse the component id of a table, which the browser sends, into a query for the rows of the table.
+
+    ``query_fields`` are the other fields of the query, such as ``filter``.
 
     Raises:
         TracekitError: The id is not valid.
     """
-    if not isinstance(id_, dict) or not all(isinstance(each, str) for each in (*id_.values(), *values.values())):
+    if not isinstance(table_id, dict) or not all(
+        isinstance(each, str) for each in (*table_id.values(), *query_fields.values())
+    ):
         raise TracekitError("the component id in the request is not the id of a table")
-    at = parse_aggregation(dict(parse_qsl(id_.get("at", ""))), capture_count)
-    arguments = tuple(sorted(parse_qsl(id_.get("arguments", ""), keep_blank_values=True)))
-    return queries.Query(id_.get("table", ""), at, arguments, **values)
+    at = parse_aggregation(dict(parse_qsl(table_id.get("at", ""))), capture_count)
+    arguments = tuple(sorted(parse_qsl(table_id.get("arguments", ""), keep_blank_values=True)))
+    return queries.Query(table_id.get("table", ""), at, arguments, **query_fields)
 
 
 def register_callbacks(app: Dash, captures: Captures, build_details: Any) -> None:
@@ -419,14 +423,14 @@ def _register_rows_callback(app: Dash, captures: Captures) -> None:
         prevent_initial_call=True,
     )
     def send_rows(
-        request: Any, search: str | None, condition: str | None, toggled: str | None, id_: dict[str, str]
+        request: Any, search: str | None, condition: str | None, toggled: str | None, table_id: dict[str, str]
     ) -> Any:
         """Return the requested rows, the sums, a text with the row count, and an error message or None."""
         if not isinstance(request, dict):
             return no_update, no_update, no_update, no_update
         try:
-            query = parse_table_id(
-                id_,
+            query = parse_table_query(
+                table_id,
                 len(captures),
                 filter=_to_compact_json(request.get("filterModel") or {}),
                 sort=_to_compact_json(request.get("sortModel") or []),
@@ -452,12 +456,12 @@ def _register_details_callback(app: Dash, build_details: Any) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def show_details(selected: Any, id_: dict[str, str], search: str | None) -> Any:
+    def show_details(selected_rows: Any, table_id: dict[str, str], query_string: str | None) -> Any:
         """Return the tables with details about the selected row."""
-        if not isinstance(selected, list) or not selected or not isinstance(selected[0], dict):
+        if not isinstance(selected_rows, list) or not selected_rows or not isinstance(selected_rows[0], dict):
             return no_update
         try:
-            return build_details(id_, selected[0], search or "")
+            return build_details(table_id, selected_rows[0], query_string or "")
         except TracekitError as error:
             return build_error_message(error)
 
@@ -526,7 +530,7 @@ def _format_row_count(page: queries.Page) -> str:
 
 
 def build_plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, links: Sequence[Any] = ()) -> Any:
-    """Return an HTML table of a frame without controls. Numbers are right-aligned.
+    """Return an HTML table without controls that shows a frame. Numbers are right-aligned.
 
     Args:
         frame: The rows, all of which are shown.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from tracekit.view.captures import Captures, Rows
-    from tracekit.view.state import Aggregated
+    from tracekit.view.state import CaptureAggregation
 
 MAX_INT64 = 2**63 - 1
 MAX_PAGE = 1000
@@ -49,7 +49,7 @@ class Query:
     """
 
     table: str
-    at: Aggregated
+    at: CaptureAggregation
     arguments: tuple[tuple[str, str], ...] = ()
     filter: str = "{}"
     sort: str = "[]"
@@ -143,24 +143,24 @@ def _describe_filter_inputs(query: Query) -> str:
     return " or ".join(subject for subject, is_set in subjects.items() if is_set)
 
 
-def _sort_key_expr(name: str, kind: pl.DataType) -> pl.Expr:
+def _sort_key_expr(name: str, data_type: pl.DataType) -> pl.Expr:
     """Return an expression for the sort keys of a column. Dictionary-encoded strings are sorted by code points."""
-    return pl.col(name).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(name)
+    return pl.col(name).cast(pl.String) if data_type in (pl.Categorical, pl.Enum) else pl.col(name)
 
 
-def parse_json(text: str, kind: type) -> Any:
-    """Parse a filter or a sort order, which is JSON text, into a value of the given type.
+def parse_json(text: str, expected_type: type) -> Any:
+    """Parse a filter or a sort order, which is JSON text, into a value of the expected type.
 
     Raises:
         TracekitError: The text is not valid JSON, or its value has another type.
     """
     try:
-        value = json.loads(text or ("{}" if kind is dict else "[]"))
+        value = json.loads(text or ("{}" if expected_type is dict else "[]"))
     except (ValueError, RecursionError) as error:
         raise TracekitError("the filter or the sort order in the URL is not valid JSON") from error
-    if not isinstance(value, kind):
+    if not isinstance(value, expected_type):
         raise TracekitError(
-            f"the filter or the sort order in the URL must be a JSON {'object' if kind is dict else 'list'}, "
+            f"the filter or the sort order in the URL must be a JSON {'object' if expected_type is dict else 'list'}, "
             f"but its type is {type(value).__name__}"
         )
     return value
@@ -264,10 +264,14 @@ def compute_summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[di
     shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
     exact: Mapping[str, Any] = {c: str(v) if isinstance(v, int) and abs(v) > MAX_EXACT else v for c, v in parts.items()}
     return [
-        {"_id": "_sum", "_label": f"Sum of {_pluralize_rows(selected.height)}", **exact},
-        {"_id": "_share", "_label": f"Share of {'all ' * (frame.height > 1)}{_pluralize_rows(frame.height)}", **shares},
+        {"_id": "_sum", "_label": f"Sum of {_format_number_of_rows(selected.height)}", **exact},
+        {
+            "_id": "_share",
+            "_label": f"Share of {'all ' * (frame.height > 1)}{_format_number_of_rows(frame.height)}",
+            **shares,
+        },
     ]
 
 
-def _pluralize_rows(number: int) -> str:
-    return f"{number:,} row{'s' * (number != 1)}"
+def _format_number_of_rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"

@@ -141,7 +141,7 @@ def run_recipe(captures: Captures, capture: Capture, name: str, options: Mapping
     """
     ranks = get_ranks_of_job_or_capture(captures, capture)
     values = dict(options or {})
-    if "align" in find_recipe(name).options and not _have_origins(ranks):
+    if "align" in find_recipe(name).options and not _are_origins_recorded(ranks):
         values["align"] = "no"
     key = ("recipe", _compute_ranks_key(captures, capture), name, *sorted(values.items()))
     return captures.get_cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
@@ -245,10 +245,10 @@ def _add_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
     ranks = get_ranks_of_job(captures)
     if ranks is None:
         return add_titles(frame.drop("rank"))
-    return add_titles(frame, _SINCE_FIRST if _have_origins(ranks) else _SINCE_OWN)
+    return add_titles(frame, _SINCE_FIRST if _are_origins_recorded(ranks) else _SINCE_OWN)
 
 
-def _have_origins(ranks: OpenSet) -> bool:
+def _are_origins_recorded(ranks: OpenSet) -> bool:
     """Return whether the start time of every capture is recorded, so that the times of all ranks can be aligned."""
     return all(member.origin_utc_ns is not None for member in ranks.members)
 

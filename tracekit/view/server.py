@@ -179,7 +179,7 @@ class Viewer:
 
     def _send_trace(self) -> Response:
         """Return the Perfetto trace of the requested time window."""
-        return Response(self._traces.read_trace(dict(request.args)), mimetype="application/octet-stream")
+        return Response(self._traces.read_perfetto_trace(dict(request.args)), mimetype="application/octet-stream")
 
 
 class _Timelines:
@@ -196,17 +196,17 @@ class _Timelines:
         self._lock = threading.Lock()
         self._number = 0
 
-    def read_trace(self, values: dict[str, str]) -> bytes:
+    def read_perfetto_trace(self, parameters: dict[str, str]) -> bytes:
         """Return the Perfetto trace of a time window. Convert the window if it is not cached.
 
         The whole file is read at once, which is possible because pages request windows with about
         ``windows.MAX_EVENTS`` events. A file that is read while the response is sent would stay open if the browser
         disconnects, and might be deleted meanwhile.
         """
-        at = parse_aggregation(values, len(self._captures))
+        at = parse_aggregation(parameters, len(self._captures))
         trace = self._captures[at].get_aggregated_trace(at)
-        window = windows.choose_window(trace, values.get("start", ""), values.get("end", ""))
-        start, end = int(values.get("start") or window.span[0]), int(values.get("end") or window.span[1])
+        window = windows.choose_window(trace, parameters.get("start", ""), parameters.get("end", ""))
+        start, end = int(parameters.get("start") or window.span[0]), int(parameters.get("end") or window.span[1])
         key = (at.capture, start, end)
         with self._lock:
             if key not in self._paths:

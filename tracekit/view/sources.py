@@ -131,8 +131,8 @@ def convert_report_rows(frame: pl.DataFrame) -> Rows:
     return Rows(frame.select(*text, *(c for c in frame.columns if c not in text)), titles, dict.fromkeys(titles, ""))
 
 
-def add_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
-    """Return rows with an additional column, which contains the values of a column as percentages.
+def add_share_column(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
+    """Return rows with an additional column, which contains the values of ``column`` as percentages.
 
     The additional column is inserted after ``column``.
 
@@ -164,19 +164,19 @@ def create_rule_reader(name: str) -> Callable[[Scope], Rows]:
     return lambda scope: convert_report_rows(scope.trace.analyze(name))
 
 
-def create_table_reader(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
+def create_table_reader(name: str, share_column: str | None = None) -> Callable[[Scope], Rows]:
     """Return a function that reads a declared table.
 
     Args:
         name: Name of the table.
-        share: Name of a column. A column with its values as percentages of their sum is inserted after it. If None,
-            no column is inserted.
+        share_column: Name of a column. A column with its values as percentages of their sum is inserted after it. If
+            None, no column is inserted.
     """
 
     def read_rows(scope: Scope) -> Rows:
-        """Return the rows of the table. Unless ``share`` is None, add its values as percentages of their sum."""
+        """Return the rows of the table. Unless ``share_column`` is None, add its values as percentages of their sum."""
         table = read_table_rows(scope.trace, name)
-        return add_share(table, share) if share else table
+        return add_share_column(table, share_column) if share_column else table
 
     return read_rows
 
@@ -231,7 +231,7 @@ def read_op_types(scope: Scope) -> Rows:
     titles = {"op_type": "Op type", "op_count": "Ops", "instance_count": "Calls"}
     for metric, title in metrics.items():
         titles |= {f"{prefix}_{metric}_ns": f"{prefix.capitalize()} {title} (ns)" for prefix in _STATISTICS}
-    return add_share(Rows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
+    return add_share_column(Rows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
 
 
 _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
@@ -310,7 +310,7 @@ def read_iteration_ops(scope: Scope) -> Rows:
         tensor_core_gpu_time_ns=time.filter(uses).sum(),
         data_type=pl.col("data_types").first(),
     )
-    return add_share(_add_derived_titles(ops), "gpu_time_ns")
+    return add_share_column(_add_derived_titles(ops), "gpu_time_ns")
 
 
 def read_op_kernels(scope: Scope) -> Rows:
@@ -368,7 +368,7 @@ def read_group_ops(scope: Scope) -> Rows:
     rows = read_table_rows(scope.trace, "ops")
     path = scope.arguments.get("path", "")
     if not path:  # the root contains all ops
-        return add_share(rows, "gpu_time_ns", title="Share of the group (%)")
+        return add_share_column(rows, "gpu_time_ns", title="Share of the group (%)")
     frame = rows.frame
     if recorded.has_recorded_rollup(scope.trace):
         frame = frame.with_columns(group_path=pl.col("op_name").cast(pl.String), group_direction="direction")
@@ -380,7 +380,7 @@ def read_group_ops(scope: Scope) -> Rows:
     inside = pl.col("group_path").str.starts_with(path)
     inside &= pl.col("group_direction").cast(pl.String).eq_missing(direction)
     frame = frame.filter(inside).select(rows.frame.columns)
-    return add_share(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group (%)")
+    return add_share_column(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group (%)")
 
 
 def read_comparison(scope: Scope) -> Rows:
@@ -426,7 +426,7 @@ def read_launch_shapes(scope: Scope) -> Rows:
     kernels = kernels.select(*order, *(c for c in kernels.columns if c not in order))
     kernels = kernels.with_row_index("shape_id").cast({"shape_id": pl.Int64})
     titles = {c: convert_name_to_title(c) for c in kernels.columns} | {"name": "Full name", "short_name": "Kernel"}
-    return add_share(Rows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
+    return add_share_column(Rows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
 
 
 def read_launches(scope: Scope) -> Rows:
@@ -443,7 +443,7 @@ def read_collectives(scope: Scope) -> Rows:
     """Return one row per NCCL kernel name, with statistics of the kernel durations."""
     rows = convert_report_rows(scope.trace.stats("cuda_gpu_kern_sum"))
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
-    return add_share(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
+    return add_share_column(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
 
 
 def read_collective_launches(scope: Scope) -> Rows:
@@ -518,7 +518,7 @@ def is_nccl_expr() -> pl.Expr:
 
 def read_stack_functions(scope: Scope) -> Rows:
     """Return one row per function in the selected call stacks, with the number or total time of its events."""
-    return stacks.compute_functions(stacks.parse_selection(scope.trace, scope.arguments))
+    return stacks.compute_function_statistics(stacks.parse_selection(scope.trace, scope.arguments))
 
 
 def read_stack_events(scope: Scope) -> Rows:
@@ -552,7 +552,7 @@ def read_metric_summary(scope: Scope) -> Rows:
 def read_ncu_launches(scope: Scope) -> Rows:
     """Return the launches that Nsight Compute profiled, each with its share of the total duration."""
     rows = read_table_rows(scope.trace, "ncu_launches")
-    return add_share(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
+    return add_share_column(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
 
 
 def create_ncu_launch_reader(table: str) -> Callable[[Scope], Rows]:

@@ -110,7 +110,7 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < len(str(2**63))
 
 
-def compute_functions(selection: Selection) -> Rows:
+def compute_function_statistics(selection: Selection) -> Rows:
     """Return one row per function in the selected call stacks, with the number or total time of its events.
 
     The columns ``self_*`` cover only events in which the function is the innermost one. The columns ``in_stack_*``

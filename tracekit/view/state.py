@@ -16,8 +16,8 @@ MAX_QUERY = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregated:
-    """A capture and the aggregation of its iterations.
+class CaptureAggregation:
+    """The aggregation of iterations of a capture.
 
     Attributes:
         capture: Index of the capture, in the order of the command line.
@@ -43,7 +43,7 @@ class Aggregated:
     @property
     def is_default(self) -> bool:
         """Whether all iterations are aggregated and the key op is chosen automatically."""
-        return self == Aggregated(self.capture)
+        return self == CaptureAggregation(self.capture)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class State:
     """
 
     page: str = ""
-    at: Aggregated = field(default_factory=Aggregated)
+    at: CaptureAggregation = field(default_factory=CaptureAggregation)
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str, default: str = "") -> str:
@@ -73,12 +73,12 @@ class State:
 
     def select_capture(self, capture: int) -> State:
         """Return the state of the same page for another capture, with the default aggregation and no parameters."""
-        return State(self.page, Aggregated(capture))
+        return State(self.page, CaptureAggregation(capture))
 
 
-def make_url(page: str, aggregated: Aggregated, parameters: Mapping[str, str] | None = None) -> str:
+def make_url(page: str, aggregation: CaptureAggregation, parameters: Mapping[str, str] | None = None) -> str:
     """Return the URL of a page for a capture and its aggregation."""
-    query = urlencode({**aggregated.to_url_parameters(), **(parameters or {})})
+    query = urlencode({**aggregation.to_url_parameters(), **(parameters or {})})
     return f"/{page}?{query}" if query else f"/{page}"
 
 
@@ -103,7 +103,7 @@ def parse_url(path: str, query: str, capture_count: int) -> State:
     )
 
 
-def parse_aggregation(values: Mapping[str, str], capture_count: int) -> Aggregated:
+def parse_aggregation(values: Mapping[str, str], capture_count: int) -> CaptureAggregation:
     """Parse URL parameters into a capture and an aggregation.
 
     Raises:
@@ -115,7 +115,7 @@ def parse_aggregation(values: Mapping[str, str], capture_count: int) -> Aggregat
             f"the URL selects capture {capture}, but the number of captures is {capture_count}",
             hint="captures are numbered from 0",
         )
-    at = Aggregated(capture, key_op=values.get("key_op") or None)
+    at = CaptureAggregation(capture, key_op=values.get("key_op") or None)
     if values.get("iterations"):
         first, _, last = values["iterations"].partition(":")
         bounds = [None if bound == "" else _parse_integer(bound, "iterations") for bound in (first, last)]

@@ -61,7 +61,7 @@ class Context:
         return self.captures[self.state.at]
 
     def build_figure(
-        self, name: str, title: str, *, trace: Trace | None = None, key: Any = None, **options: Any
+        self, name: str, title: str, *, trace: Trace | None = None, cache_key: Any = None, **options: Any
     ) -> Any:
         """Return a panel with a figure of ``trace.plot``, or None if the capture has no data for the figure.
 
@@ -69,10 +69,10 @@ class Context:
             name: Name of the figure.
             title: Heading of the panel.
             trace: The trace to draw. If None, it is the rolled-up trace of the page.
-            key: Cache key that distinguishes this trace from other traces of the capture.
+            cache_key: Key that distinguishes this trace from other traces of the capture in the cache of figures.
             options: Options of the figure.
         """
-        key = (name, self.state.at, self.dark, key, tuple(sorted(options.items())))
+        key = (name, self.state.at, self.dark, cache_key, tuple(sorted(options.items())))
         trace = trace or self.capture.get_aggregated_trace(self.state.at)
         compute = partial(components.build_figure, trace, name, title, dark=self.dark, **options)
         return self.captures.get_cached_result(key, compute)
@@ -114,7 +114,7 @@ class Context:
 
         def build_details(row: Mapping[str, Any]) -> list[Any]:
             """Return the tables with details about a selected row."""
-            return build_detail_tables(self, name, parse_selected_arguments(name, arguments or {}, row))
+            return build_detail_tables(self, name, collect_detail_arguments(name, arguments or {}, row))
 
         return grid.build_table(self.captures, name, self.state, arguments, build_details=build_details, **options)
 
@@ -348,7 +348,7 @@ _RECORD = {
 }
 
 
-def parse_selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
+def collect_detail_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
     """Return the arguments, by name, from which the detail tables of a selected row are computed.
 
     These are the arguments of the table that contains the row, and the values of the row in the columns that

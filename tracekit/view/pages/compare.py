@@ -13,7 +13,7 @@ from tracekit.view import comparison, components, grid
 
 if TYPE_CHECKING:
     from tracekit.view.pages import Context
-    from tracekit.view.state import Aggregated
+    from tracekit.view.state import CaptureAggregation
 
 
 def build_page(context: Context) -> list[Any]:
@@ -75,7 +75,7 @@ def _build_capture_selector(context: Context, other_capture: int) -> Any:
     )
 
 
-def _build_iteration_fields(other: Aggregated) -> list[Any]:
+def _build_iteration_fields(other: CaptureAggregation) -> list[Any]:
     """Return the input fields for the first and last iteration to compare with."""
     return [
         dmc.NumberInput(
@@ -91,7 +91,7 @@ def _build_iteration_fields(other: Aggregated) -> list[Any]:
     ]
 
 
-def _build_totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | None) -> Any:
+def _build_totals_panel(context: Context, other: CaptureAggregation, times: tuple[int, int] | None) -> Any:
     """Return the total times of both captures and their difference, or None if there are no totals."""
     if times is None:
         return None
@@ -110,7 +110,7 @@ def _build_totals_panel(context: Context, other: Aggregated, times: tuple[int, i
     )
 
 
-def _format_capture_label(context: Context, at: Aggregated) -> str:
+def _format_capture_label(context: Context, at: CaptureAggregation) -> str:
     """Return the name of a compared capture. If only some iterations are aggregated, add their range."""
     bounds = "" if at.is_default else f", iterations {_format_iteration(at.first)} to {_format_iteration(at.last)}"
     return f"{context.captures[at].name}{bounds}"

@@ -39,10 +39,10 @@ def build_page(context: Context) -> list[Any]:
     ]
 
 
-def _has_rows(context: Context, name: str) -> bool:
-    query = Query("utilization", context.state.at, tuple(sorted(_build_table_arguments(name, BINS[0]).items())))
+def _has_rows(context: Context, recipe: str) -> bool:
+    query = Query("utilization", context.state.at, tuple(sorted(_build_table_arguments(recipe, BINS[0]).items())))
     return load_rows(context.captures, query).frame.height > 0
 
 
-def _build_table_arguments(name: str, bins: int) -> dict[str, str]:
-    return {"map": name, "bins": str(bins)}
+def _build_table_arguments(recipe: str, bins: int) -> dict[str, str]:
+    return {"map": recipe, "bins": str(bins)}

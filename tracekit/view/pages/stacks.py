@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dash_mantine_components as dmc
 from dash import html
@@ -36,7 +36,9 @@ def _build_figure_and_tables(context: Context, selection: stacks.Selection, valu
     """Return the figure and the tables for the selected call stacks."""
     window = (values.get("start", ""), values.get("end", ""))
     title = f"{stacks.EVENTS[selection.events]} by call stack"
-    figure = context.build_figure("stacks", title, trace=selection.trace, key=window, **selection.create_plot_options())
+    figure = context.build_figure(
+        "stacks", title, trace=selection.trace, cache_key=window, **selection.create_plot_options()
+    )
     return [figure, context.build_table("stack_functions", values), context.build_table("stack_events", values)]
 
 
@@ -56,21 +58,30 @@ def _build_selection_controls(context: Context, selection: stacks.Selection, val
         components.build_navigation_control("weight", weights, build_url(weight=selection.weight)),
     ]
     threads = [("All threads", build_url(thread=""))]
-    for process, thread, name, count in _list_busiest_threads(selection):
-        label = f"{name or 'thread'} ({thread}): {count:,}"
-        threads.append((label, build_url(thread=f"{process}:{thread}")))
+    for each in _list_busiest_threads(selection):
+        label = f"{each.name or 'thread'} ({each.thread_id}): {each.event_count:,}"
+        threads.append((label, build_url(thread=f"{each.process_id}:{each.thread_id}")))
     current = build_url(thread=values.get("thread", ""))
     choose = components.build_navigation_select("thread", threads, current, w=300, label="Thread")
     form = dmc.Group([choose, *_build_time_window_fields(values, build_url(start="", end=""))], align="end", gap="sm")
     return html.Div([dmc.Group(controls, className="controls"), components.build_panel("Selection", [form])])
 
 
-def _list_busiest_threads(selection: stacks.Selection) -> list[tuple[int, int, str | None, int]]:
-    """Return the process id, thread id, name and number of events of the threads with the most events."""
+class Thread(NamedTuple):
+    """A thread with the number of its selected events that have a call stack."""
+
+    process_id: int
+    thread_id: int
+    name: str | None
+    event_count: int
+
+
+def _list_busiest_threads(selection: stacks.Selection) -> list[Thread]:
+    """Return the threads with the most events, at most ``MAX_THREADS``."""
     rows = (
         selection.count_events_by_thread().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")
     )
-    return list(rows.iter_rows())
+    return list(map(Thread._make, rows.iter_rows()))
 
 
 def _build_time_window_fields(values: dict[str, str], whole_capture_url: str) -> list[Any]:

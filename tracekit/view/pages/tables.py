@@ -24,4 +24,4 @@ def build_page(context: Context) -> list[Any]:
     select = components.build_navigation_select(
         "table", choices, context.state.make_url(table=chosen), label="Table", w=320
     )
-    return [select, context.build_table(f"table:{chosen}", is_condition_open=True)]
+    return [select, context.build_table(f"table:{chosen}", is_condition_field_open=True)]
