@@ -225,15 +225,15 @@ def open_output_path(out: Path, suffix: str) -> Iterator[Path]:
             _copy_to_stdout(content, stream)
 
 
-def _copy_to_stdout(content: BinaryIO, stream: BinaryIO) -> None:
+def _copy_to_stdout(file: BinaryIO, stdout: BinaryIO) -> None:
     """Copy a file to standard output. On a terminal, escape control characters, and reject binary files."""
     if sys.stdout.isatty():
-        sample = content.read(_SAMPLE_BYTES)
+        sample = file.read(_SAMPLE_BYTES)
         if b"\0" in sample or not _is_utf8(sample):
             raise click.UsageError("the output is binary and cannot be printed on a terminal: name an output file")
-        content.seek(0)
-        stream = EscapingStream(stream)  # type: ignore[assignment]
-    shutil.copyfileobj(content, stream)
+        file.seek(0)
+        stdout = EscapingStream(stdout)  # type: ignore[assignment]
+    shutil.copyfileobj(file, stdout)
     sys.stdout.flush()
 
 

@@ -126,7 +126,7 @@ class Page:
     Attributes:
         name: Name, which is the path of its URL.
         title: Title in the navigation and as heading.
-        needs: Names of tables. The page is hidden if all of these tables are empty. Without names, it is always shown.
+        needs: Names of tables. The page is hidden if it names at least one table and all of them are empty.
         figures: Names of figures of ``trace.plot``, each with its heading.
         tables: Names of the tables of the page, in the order in which they are shown.
         details: Names of the detail tables of a selected row, by the name of the table that contains this row.
