@@ -10,7 +10,7 @@ from tracekit.threads import EarlierJobError, RunningTotals, map_in_order
 
 def test_totals_are_those_of_the_jobs_before() -> None:
     relay = RunningTotals()
-    assert list(map_in_order(lambda n: relay.add_counts_in_order(n, {"rows": n})["rows"], range(6))) == [
+    assert list(map_in_order(lambda n: relay.add_counts_and_get_earlier_totals(n, {"rows": n})["rows"], range(6))) == [
         0,
         0,
         1,
@@ -30,7 +30,7 @@ def test_the_jobs_before_one_that_fails_go_on() -> None:
                 failed.set()
                 raise ValueError("the second job")
             assert failed.wait(30)
-            return relay.add_counts_in_order(number, {"rows": 1})["rows"]
+            return relay.add_counts_and_get_earlier_totals(number, {"rows": 1})["rows"]
 
     results = map_in_order(job, range(2))
     assert next(results) == 0
@@ -43,4 +43,4 @@ def test_the_jobs_behind_one_that_fails_do_not_wait() -> None:
     with pytest.raises(ValueError, match="torn"), relay.open_job_context(0):
         raise ValueError("torn")
     with pytest.raises(EarlierJobError):
-        relay.add_counts_in_order(1, {})
+        relay.add_counts_and_get_earlier_totals(1, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,25 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 BATCH_FRAMES = 1 << 20
 
 
+class FrameBatch(NamedTuple):
+    """The frames of consecutive call stacks.
+
+    Attributes:
+        rows: The slice of the array of stacks that the batch contains.
+        offsets: Offsets into ``frames`` as in an Arrow list array: the frames of stack ``i`` of the batch are
+            ``frames[offsets[i]:offsets[i + 1]]``.
+        frames: Nodes of all stacks of the batch, each stack from the outermost to the innermost frame. If a stack has
+            fewer callers than its depth, the missing outermost frames are node 0.
+    """
+
+    rows: slice
+    offsets: Int64Array
+    frames: Int64Array
+
+
 def iterate_frame_batches(
     parents: Int64Array, depths: Int64Array, nodes: Int64Array, max_frames: int = BATCH_FRAMES
-) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
+) -> Iterator[FrameBatch]:
     """Yield the frames of call stacks in batches.
 
     Args:
@@ -27,13 +43,7 @@ def iterate_frame_batches(
         max_frames: Maximum number of frames of a batch that has more than one stack.
 
     Yields:
-        One tuple ``(rows, offsets, frames)`` per batch:
-
-        - ``rows`` is the slice of ``nodes`` that the batch contains.
-        - ``offsets`` are offsets into ``frames`` as in an Arrow list array: the frames of stack ``i`` of the batch are
-          ``frames[offsets[i]:offsets[i + 1]]``.
-        - ``frames`` are the nodes of all stacks of the batch, each stack from the outermost to the innermost frame. If
-          a stack has fewer callers than its depth, the missing outermost frames are node 0.
+        The batches, in the order of ``nodes``.
     """
     ends = np.cumsum(depths[nodes])
     first = 0
@@ -42,7 +52,7 @@ def iterate_frame_batches(
         last = max(int(np.searchsorted(ends, before + max_frames, "right")), first + 1)
         rows = slice(first, last)
         edges = np.concatenate(([0], ends[rows] - before))
-        yield rows, edges, _collect_stack_nodes(parents, nodes[rows], edges)
+        yield FrameBatch(rows, edges, _collect_stack_nodes(parents, nodes[rows], edges))
         first = last
 
 

@@ -43,6 +43,20 @@ _FILES = {
 """Names of the files of a control group, by type of its file system."""
 
 
+class _MemoryMount(NamedTuple):
+    """A mounted file system of control groups.
+
+    Attributes:
+        type: ``cgroup`` or ``cgroup2``.
+        root: Path of the control group that is mounted.
+        mount_point: Folder at which the group is mounted.
+    """
+
+    type: str
+    root: str
+    mount_point: str
+
+
 class MemoryGroup(NamedTuple):
     """A control group with a memory limit.
 
@@ -74,14 +88,14 @@ class MemoryGroup(NamedTuple):
 
 @functools.cache
 def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGroup, ...]:
-    """Return which control groups of a process, its own group and the groups above it, have a memory limit.
+    """Return those control groups of a process, its own group and the groups above it, that have a memory limit.
 
     The result is cached, because a process rarely moves to another group. The values of the limits are not cached.
 
     Args:
         process_folder: The folder of the process in ``/proc``.
     """
-    paths = dict(_read_control_group_paths(process_folder / "cgroup"))
+    paths = dict(_read_control_group_types_and_paths(process_folder / "cgroup"))
     groups = {
         MemoryGroup(folder, _FILES[kind]): None
         for kind, root, mount_point in _list_memory_mounts(process_folder / "mountinfo")
@@ -103,7 +117,7 @@ def read_memory_limit_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _read_control_group_paths(group_file: Path) -> Iterator[tuple[str, str]]:
+def _read_control_group_types_and_paths(group_file: Path) -> Iterator[tuple[str, str]]:
     """Yield the type of the file system and the path of each control group that can limit the memory of a process."""
     for line in _read_lines(group_file):
         hierarchy, _, rest = line.partition(":")
@@ -114,15 +128,16 @@ def _read_control_group_paths(group_file: Path) -> Iterator[tuple[str, str]]:
             yield "cgroup2", path
 
 
-def _list_memory_mounts(mountinfo: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the type, root and mount point of each file system of control groups that can limit memory."""
+def _list_memory_mounts(mountinfo: Path) -> Iterator[_MemoryMount]:
+    """Yield the mounted file systems of control groups that can limit memory."""
     for line in _read_lines(mountinfo):
         mount, _, file_system = line.partition(" - ")
         fields = mount.split(" ")
         kind, _, options = file_system.partition(" ")
         is_memory = kind == "cgroup2" or (kind == "cgroup" and "memory" in re.split("[ ,]", options))
         if is_memory and len(fields) >= _MIN_MOUNT_FIELDS:
-            yield kind, _unescape_mount_field(fields[_MOUNT_ROOT]), _unescape_mount_field(fields[_MOUNT_POINT])
+            root, mount_point = fields[_MOUNT_ROOT], fields[_MOUNT_POINT]
+            yield _MemoryMount(kind, _unescape_mount_field(root), _unescape_mount_field(mount_point))
 
 
 def _list_folders_up_to_root(group_path: str, root: str, mount_point: str) -> list[Path]:

@@ -52,7 +52,7 @@ def diff(
         key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
         iterations: First and last iteration to compare, both inclusive.
         exact_names: Whether names are compared as they were recorded. By default, hashes, addresses, numbers in
-            template arguments and the numbers of iterations are replaced with ``*`` before names are compared.
+            template arguments and iteration numbers are replaced with ``*`` before names are compared.
         alpha: Probability that at least one change is significant although both sides come from the same distribution.
             The default is 0.01.
         min_percent: Smallest increase of a time in percent that is significant. The smallest significant decrease is
@@ -183,7 +183,7 @@ class Summarizer:
         kinds: Kinds to summarize, such as ``kernels``.
         key_op: Id or name of the op that delimits iterations. If None, the roll-up chooses an op.
         iterations: First and last iteration to summarize, both inclusive.
-        exact_names: Whether names are compared as they were recorded, instead of normalized.
+        exact_names: Whether names are compared as they were recorded. If False, they are normalized first.
     """
 
     kinds: tuple[str, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tracekit import registry
 from tracekit.errors import TracekitError, UnknownFormatError, warn
@@ -14,6 +14,8 @@ from tracekit.source import Source
 if TYPE_CHECKING:
     from tracekit.interface import Reader
 
+DescriptionAndHint: TypeAlias = tuple[str, str]
+"""What a file or folder is, and what to do with it."""
 _SHOWN_FILES = 5
 _TABLE_FILES = ("parquet", "arrow")
 UNKNOWN = "no reader recognizes the content"
@@ -69,7 +71,7 @@ def detect_reader(source: Source) -> Reader:
     raise UnknownFormatError(what, path=source.path, hint=hint)
 
 
-def describe_unrecognized(source: Source) -> tuple[str, str]:
+def describe_unrecognized(source: Source) -> DescriptionAndHint:
     """Return a description of a file or folder that no reader recognizes, and a hint on what to do with it."""
     if source.path.is_dir():
         return _describe_unrecognized_folder(source)
@@ -103,7 +105,7 @@ def detect_formats(source: Source, max_files: int = 256) -> dict[str, str]:
     return formats
 
 
-def _describe_unrecognized_folder(source: Source) -> tuple[str, str]:
+def _describe_unrecognized_folder(source: Source) -> DescriptionAndHint:
     """Return a description of a folder that no reader recognizes, and a hint on which path to pass instead."""
     files = detect_formats(source)
     if not files and source.names and all(name.endswith((".csv", ".csv.gz")) for name in source.names):
@@ -120,7 +122,7 @@ def _describe_unrecognized_folder(source: Source) -> tuple[str, str]:
     return f"this is a folder of {captures} ({formats})", f"pass one of its files: {names}"
 
 
-def _describe_unrecognized_file(source: Source) -> tuple[str, str]:
+def _describe_unrecognized_file(source: Source) -> DescriptionAndHint:
     """Return a description of a nonempty file that no reader recognizes, and a hint on what to do with it."""
     if exported := _describe_export(source):
         return exported
@@ -140,7 +142,7 @@ def _describe_unrecognized_file(source: Source) -> tuple[str, str]:
     )
 
 
-def _describe_export(source: Source) -> tuple[str, str] | None:
+def _describe_export(source: Source) -> DescriptionAndHint | None:
     """Return a description and a hint for a file that tracekit writes but does not read, or None for other files."""
     if source.head.startswith(_SQLITE) and source.head[_APPLICATION_ID] == b"trkt":
         hint = "load the capture that it was exported from, or open it with SQLite, DB Browser or Datasette"
@@ -152,7 +154,7 @@ def _describe_export(source: Source) -> tuple[str, str] | None:
     return None
 
 
-def _describe_qdstrm_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:
+def _describe_qdstrm_stream(source: Source, version_match: re.Match[bytes] | None) -> DescriptionAndHint:
     """Return a description of a ``.qdstrm`` stream, and a hint on how to convert it into a report.
 
     nsys writes a stream while it records, and converts it into a report at the end.

@@ -281,8 +281,9 @@ class InputFile:
                 if self._closed and not self._readers:
                     self._close_descriptor()
 
-    def _read_remaining(self, descriptor: int, start: int, size: int, data: bytes) -> bytes:
+    def _read_remaining(self, descriptor: int, start: int, size: int, first_part: bytes) -> bytes:
         """Continue a read that returned fewer bytes than requested, and return all requested bytes."""
+        data = first_part
         chunks = [data]
         while data and len(data) < size:
             start, size = start + len(data), size - len(data)

@@ -96,7 +96,7 @@ def _list_signal_numbers() -> Iterator[int]:
             yield number
 
 
-def _clean_up_and_exit(number: int, _: object) -> None:
+def _clean_up_and_exit(signal_number: int, _: object) -> None:
     if _complete:
         return
     ignore_signals()
@@ -108,4 +108,4 @@ def _clean_up_and_exit(number: int, _: object) -> None:
     try:
         os.write(2, MESSAGE)
     finally:
-        os._exit(128 + number)
+        os._exit(128 + signal_number)

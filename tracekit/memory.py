@@ -172,18 +172,18 @@ def spill_to_temporary_file(table: pa.Table) -> pa.Table:
     stream = TemporaryStream(table.schema)
     for batch in table.to_batches():
         stream.write(batch)
-    spilled = table.from_batches(stream.finish_writing(), table.schema)
+    spilled = table.from_batches(stream.finish_and_map_batches(), table.schema)
     release_pages()
     return spilled
 
 
-def allocate_zeros(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def allocate_zeros(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return a new array of zeros, which is mapped from a temporary file if it is large."""
     import numpy as np
 
-    size = rows * np.dtype(dtype).itemsize
+    size = length * np.dtype(dtype).itemsize
     if not size or not is_large(size):
-        return np.zeros(rows, dtype)
+        return np.zeros(length, dtype)
     import tempfile
 
     with _convert_disk_errors(), tempfile.TemporaryFile(prefix="tracekit-") as file:
@@ -251,7 +251,7 @@ class TemporaryStream:
         with _convert_disk_errors():
             self._writer.write_batch(batch)
 
-    def finish_writing(self) -> list[pa.RecordBatch]:
+    def finish_and_map_batches(self) -> list[pa.RecordBatch]:
         """Finish writing, and return all batches, whose data is memory-mapped."""
         from pyarrow import ipc
 

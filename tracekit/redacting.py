@@ -36,7 +36,8 @@ def redact(
 
     Raises:
         UnknownFormatError: No reader recognizes the file.
-        TracekitError: The format cannot be redacted, the file changed while it was read, or the key is too short.
+        TracekitError: The format cannot be redacted, the file changed while it was read, or the key is too short, too
+            long or unreadable.
         CorruptTraceError: The file is damaged, or searching it would exceed the limits for a file of its size.
         ExportError: The target exists or cannot be written.
         FileNotFoundError: The file does not exist.
@@ -51,7 +52,7 @@ def redact(
     inputs = [targets.Input.from_path(source.path)]
     if isinstance(key, os.PathLike):
         inputs.append(targets.Input.from_path(key))
-    secret = _read_key_bytes(key)
+    secret = _read_and_check_key(key)
     reader = _find_reader_with_redaction(source)
     redact, with_key = reader.redact, reader.redact_with_key
     if redact is None or (secret is not None and with_key is None):
@@ -94,11 +95,11 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
     return dict(reader.unredacted(source))
 
 
-def _read_key_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
-    """Return the bytes of a key, which are read from a file if the key is a path, and check their number."""
+def _read_and_check_key(key: bytes | os.PathLike[str] | None) -> bytes | None:
+    """Return the bytes of a key, and check their number. If the key is a path, the bytes are read from this file."""
     from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
 
-    secret = _read_key(key, MAX_KEY + 1) if isinstance(key, os.PathLike) else key
+    secret = _read_key_file(key, MAX_KEY + 1) if isinstance(key, os.PathLike) else key
     if secret is not None and len(secret) < MIN_KEY:
         message = f"the key has only {len(secret)} bytes, so it can be guessed"
         raise TracekitError(message, hint=f"use at least {MIN_KEY} random bytes")
@@ -107,7 +108,7 @@ def _read_key_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
     return secret
 
 
-def _read_key(path: os.PathLike[str], max_bytes: int) -> bytes:
+def _read_key_file(path: os.PathLike[str], max_bytes: int) -> bytes:
     try:
         with Path(path).open("rb") as file:
             return file.read(max_bytes)

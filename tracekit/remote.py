@@ -60,7 +60,7 @@ def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
         FileNotFoundError: The file or folder does not exist.
     """
     with _convert_fsspec_errors(url):
-        system, path = _open_file_system(url)
+        system, path = _find_file_system_and_path(url)
         if not _PATTERN.search(path):
             if not system.isdir(path):
                 return [url]
@@ -112,7 +112,7 @@ def _download_file(url: str, copy: Path, expected_size: int | None, free_bytes: 
         free_bytes: Free space of the disk in bytes. If the storage does not report the size of the file, at most this
             number of bytes is written.
     """
-    system, path = _open_file_system(url)
+    system, path = _find_file_system_and_path(url)
     if system.isdir(path):
         raise TracekitError("this is a folder, not a file", path=remove_secrets(url), hint="open it with load_many")
     known = system.size(path)
@@ -138,7 +138,7 @@ def _create_size_changed_error(url: str) -> TracekitError:
     return TracekitError("the size of the file changed while it was read", path=remove_secrets(url), hint=hint)
 
 
-def _open_file_system(url: str) -> tuple[Any, str]:
+def _find_file_system_and_path(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a URL, and the path of the file in it."""
     try:
         from fsspec.core import url_to_fs

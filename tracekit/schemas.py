@@ -73,7 +73,7 @@ class TableSchema:
         doc: Description of one row.
         key: Names of the columns that identify a row.
         columns: The declared columns, in order.
-        recorded_by: Commands or functions that record the table, separated by " or ". None if no option is needed.
+        recorded_by: Commands or functions that record the table, separated by " or ". None if none is needed.
         optional: Whether an export of a whole trace omits the table by default, because it is large.
         sources: Label of each source table, by name, if there are several. Their rows are concatenated in the order of
             the mapping. Empty if the table has at most one source table, which ``source`` of its columns names.
@@ -312,7 +312,7 @@ def _create_example_value(column: Column, dtype: pl.DataType) -> object:
 
 @functools.cache
 def _build_table_schema(name: str) -> TableSchema:
-    """Return the cached declaration of a declared table."""
+    """Return the declaration of a table, which is built once and cached."""
     raw = _load_declaration(name)
     optional = raw.get("optional", False)
     key, columns = tuple(raw["key"]), _parse_columns(raw["columns"])
@@ -395,8 +395,8 @@ def _cast_column(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> 
     return cast
 
 
-def _cast_to_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == kind else column.cast(kind)
+def _cast_to_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == arrow_type else column.cast(arrow_type)
 
 
 def _dictionary_encode(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -82,30 +82,30 @@ def sort_and_deduplicate(values: Array) -> Array:
     return values[is_first]
 
 
-def iterate_row_blocks(rows: int) -> Iterator[slice]:
+def iterate_row_blocks(row_count: int) -> Iterator[slice]:
     """Yield slices of at most ``BLOCK_ROWS`` rows. After each block, the pages of mapped files are released."""
-    for start in range(0, rows, BLOCK_ROWS):
-        yield slice(start, min(start + BLOCK_ROWS, rows))
-        if rows > BLOCK_ROWS:
+    for start in range(0, row_count, BLOCK_ROWS):
+        yield slice(start, min(start + BLOCK_ROWS, row_count))
+        if row_count > BLOCK_ROWS:
             memory.drop_mapped_pages()
 
 
-def choose_row_number_type(rows: int) -> np.dtype[Any]:
-    """Return the integer type for row numbers of a table with ``rows`` rows: uint32 if possible, or int64."""
-    return np.dtype(np.uint32 if rows <= _UINT32_ROWS else np.int64)
+def choose_row_number_type(row_count: int) -> np.dtype[Any]:
+    """Return the integer type for row numbers of a table with ``row_count`` rows: uint32 if possible, or int64."""
+    return np.dtype(np.uint32 if row_count <= _UINT32_ROWS else np.int64)
 
 
-def map_blocks(function: Callable[[slice], Array], rows: int, dtype: np.dtype[Any] | type) -> Array:
+def map_blocks(function: Callable[[slice], Array], row_count: int, dtype: np.dtype[Any] | type) -> Array:
     """Call a function for each block of rows, and return the results as one array."""
-    result = memory.allocate_zeros(rows, dtype)
-    for block in iterate_row_blocks(rows):
+    result = memory.allocate_zeros(row_count, dtype)
+    for block in iterate_row_blocks(row_count):
         result[block] = function(block)
     return result
 
 
-def take(values: Array, rows: Array) -> Array:
+def take(values: Array, row_numbers: Array) -> Array:
     """Return the values in the rows with the given numbers."""
-    return map_blocks(lambda block: values[rows[block]], len(rows), values.dtype)
+    return map_blocks(lambda block: values[row_numbers[block]], len(row_numbers), values.dtype)
 
 
 def group_row_numbers(compute_groups: Callable[[slice], Array], row_count: int, group_count: int) -> GroupedRows:
@@ -178,10 +178,10 @@ def is_sorted(*keys: Array) -> bool:
 def compute_stable_order(*keys: Array) -> Array:
     """Return the row numbers in ascending order of one or more integer keys. Rows with equal keys keep their order."""
     order = _argsort_stably(keys[0])
-    return _sort_ties(order, keys) if len(keys) > 1 else order
+    return _break_ties(order, keys) if len(keys) > 1 else order
 
 
-def _sort_ties(order: Array, keys: Sequence[Array]) -> Array:
+def _break_ties(order: Array, keys: Sequence[Array]) -> Array:
     """Return row numbers in ascending order of all keys, given their order by the first key."""
     key = keys[0][order]
     is_tie = key[1:] == key[:-1]
@@ -252,20 +252,20 @@ def _choose_bucket_bounds(key: Array) -> Array:
 
 
 def _distribute_to_groups(
-    compute_groups: Callable[[slice], Array], rows: int, starts: Numbers, columns: Sequence[Array]
+    compute_groups: Callable[[slice], Array], row_count: int, starts: Numbers, columns: Sequence[Array]
 ) -> list[Array]:
     """Return arrays of the row numbers and of the values of each column, ordered by group.
 
     Args:
         compute_groups: Function that returns the group number of each row in a block.
-        rows: Number of rows.
+        row_count: Number of rows.
         starts: Position of the first row of each group in the result, followed by the number of rows.
         columns: The columns, in the original order of the rows.
     """
-    order = memory.allocate_zeros(rows, choose_row_number_type(rows))
-    results = [memory.allocate_zeros(rows, column.dtype) for column in columns]
+    order = memory.allocate_zeros(row_count, choose_row_number_type(row_count))
+    results = [memory.allocate_zeros(row_count, column.dtype) for column in columns]
     free = starts[:-1].copy()
-    for block in iterate_row_blocks(rows):
+    for block in iterate_row_blocks(row_count):
         group = compute_groups(block)
         within = np.argsort(group, kind="stable") if group.dtype.itemsize <= _RADIX_BYTES else _argsort_stably(group)
         sizes = np.bincount(group, minlength=len(free))

@@ -64,7 +64,7 @@ class RunningTotals:
         self._totals: Counter[str] = Counter()
         self._failed: int | None = None
 
-    def add_counts_in_order(self, job: int, counts: Mapping[str, int]) -> Counter[str]:
+    def add_counts_and_get_earlier_totals(self, job: int, counts: Mapping[str, int]) -> Counter[str]:
         """Wait until all earlier jobs have added their counts, then add the counts of this job.
 
         Returns:

@@ -184,7 +184,7 @@ def test_engines_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engines.resolve_engine("local").jobs == 1  # type: ignore[attr-defined]
     with pytest.raises(TracekitError, match="the number of jobs must be at least 1, but is 0"):
         LocalEngine(0)
-    with pytest.raises(TracekitError, match=r"unknown engine 'dusk'\nHint: .*dask"):
+    with pytest.raises(TracekitError, match=r"there is no engine 'dusk'\nHint: .*dask"):
         engines.resolve_engine("dusk")
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(

@@ -246,5 +246,5 @@ def test_other_files_are_not_of_a_recipe(tmp_path: Path) -> None:
 
 
 def test_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(UnknownFormatError, match="unknown format 'json' for recipes"):
+    with pytest.raises(UnknownFormatError, match="there is no format 'json' for recipes"):
         write_recipe_folder({}, "mpi_sum", tmp_path / "out", "json")

@@ -248,9 +248,11 @@ class _StoredMetadata:
         return {"names": self.names, "present": self.present, "counts": self.counts}
 
 
-def _combine_columns(stored: Mapping[str, pa.ChunkedArray], read: pa.Table | None) -> pa.Table:
+def _combine_columns(stored: Mapping[str, pa.ChunkedArray], newly_read: pa.Table | None) -> pa.Table:
     """Return a table of the columns from the cache and the columns that were read from the file."""
     import pyarrow as pa
 
-    columns = dict(stored) if read is None else {**stored, **dict(zip(read.column_names, read.columns, strict=True))}
-    return pa.table(columns) if columns or read is None else read
+    columns = dict(stored)
+    if newly_read is not None:
+        columns |= dict(zip(newly_read.column_names, newly_read.columns, strict=True))
+    return pa.table(columns) if columns or newly_read is None else newly_read

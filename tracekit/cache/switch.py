@@ -10,7 +10,7 @@ SWITCH = "TRACEKIT_CACHE"
 
 
 def is_enabled(*, default: bool) -> bool:
-    """Return whether to use the cache: the environment variable ``TRACEKIT_CACHE`` if set, and otherwise the default.
+    """Return whether to use the cache: the environment variable ``TRACEKIT_CACHE`` or, if it is not set, ``default``.
 
     Raises:
         TracekitError: The variable is neither ``on`` nor ``off``.

@@ -9,7 +9,7 @@ from tracekit import memory, schemas
 from tracekit.forks import check_polars_can_run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
@@ -99,14 +99,16 @@ def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) ->
     schema = schemas.polars_schema(tables.schema(name)) | dict.fromkeys(string_columns, pl.String())
     limit = memory.get_memory_limit()  # polars calls the function in a thread without the context of the caller
 
-    def read(with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None):  # type: ignore[no-untyped-def]
+    def read_batches(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
         check_polars_can_run()
         with memory.limit_memory(limit):
             table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
             frame = _convert_to_frame(table if n_rows is None else table.slice(0, n_rows), string_columns)
         yield frame if predicate is None else frame.filter(predicate)
 
-    return register_io_source(read, schema=schema)
+    return register_io_source(read_batches, schema=schema)
 
 
 def _convert_to_frame(table: pa.Table, string_columns: Collection[str] = ()) -> pl.DataFrame:

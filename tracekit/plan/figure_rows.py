@@ -38,7 +38,7 @@ class FigureRows:
     view: TraceView
 
     def gpu_utilization(self) -> pl.DataFrame:
-        """Return the utilization of each GPU: the share of the aggregated iterations in which it ran kernels.
+        """Return the share of the time of the aggregated iterations during which each GPU ran kernels.
 
         Returns:
             One row per GPU, in ascending order of ``device_id``. The columns are ``device_id``, ``name`` (null if
@@ -210,7 +210,7 @@ class FigureRows:
             raise self.create_missing_data_error("Nsight Compute results", self.view.schema("ncu_launches").recorded_by)
         return self.view.report("ncu_roofline").frame()
 
-    def range_tree(self, limit: int) -> tuple[str, pl.DataFrame]:
+    def metric_and_range_tree(self, limit: int) -> tuple[str, pl.DataFrame]:
         """Return the NVTX range paths with the largest GPU time or duration as a tree, and the name of this metric.
 
         Args:

@@ -155,7 +155,7 @@ class Plots:
         return icicles.draw_group_tree(self._rows.group_tree(metric, direction, MAX_NODES), metric, dark=dark)
 
     def top_ops(self, n: int = 10, *, dark: bool = False) -> Figure:
-        """Draw the ops with the longest GPU time or, if no op ran on a GPU, with the longest CPU time.
+        """Draw the ops with the longest total GPU time or, if no op ran on a GPU, with the longest total CPU time.
 
         Args:
             n: Maximum number of ops.
@@ -311,7 +311,7 @@ class Plots:
         """
         from tracekit.plots import icicles
 
-        metric, nodes = self._rows.range_tree(MAX_NODES)
+        metric, nodes = self._rows.metric_and_range_tree(MAX_NODES)
         return icicles.draw_nvtx_tree(nodes, metric, dark=dark)
 
     def stacks(

@@ -79,28 +79,28 @@ class SelectedRows(FilteredTables):
         """Return the number of selected rows of a table."""
         import pyarrow.compute as pc
 
-        mask = self._get_row_mask(name)
+        mask = self._get_selection_mask(name)
         return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the requested columns of a table, with only the selected rows."""
-        mask = self._get_row_mask(name)
+        mask = self._get_selection_mask(name)
         table = self._base.read(name, columns)
         return table if mask is None else _drop_unused_values(table.filter(mask))
 
     def release(self) -> None:
-        """Free the cached row masks."""
+        """Free the cached selection masks."""
         with self._lock:
             self._masks.clear()
 
-    def _get_row_mask(self, name: str) -> pa.ChunkedArray | None:
+    def _get_selection_mask(self, name: str) -> pa.ChunkedArray | None:
         """Return a mask that is true for the selected rows of a table, or None if all rows are selected."""
         with self._lock:
             if name not in self._masks:
-                self._masks[name] = self._compute_row_mask(name)
+                self._masks[name] = self._compute_selection_mask(name)
             return self._masks[name]
 
-    def _compute_row_mask(self, name: str) -> pa.ChunkedArray | None:
+    def _compute_selection_mask(self, name: str) -> pa.ChunkedArray | None:
         condition = self._build_selected_rows_expr(name)
         if condition is None:
             return None
@@ -128,7 +128,7 @@ class SelectedRows(FilteredTables):
             for s in self._selections
         ]
         condition = _build_conjunction_expr(c for c in conditions if c is not None)
-        if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._get_row_mask(RESULTS)) is None:
+        if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._get_selection_mask(RESULTS)) is None:
             return condition
         return select.launch_condition_expr(
             self._base.read(RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition

@@ -146,13 +146,13 @@ class TraceView:
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
-            unlimited=self._create_frames_function_unless_equal(self.plan.remove_time_window()),
-            recorded=self._create_frames_function_unless_equal(self.plan.remove_row_filters()),
-            launches=self._create_frames_function_unless_equal(self.plan.keep_only_domain_filters()),
+            unlimited=self._create_frames_function_if_different(self.plan.remove_time_window()),
+            recorded=self._create_frames_function_if_different(self.plan.remove_row_filters()),
+            launches=self._create_frames_function_if_different(self.plan.keep_only_domain_filters()),
         )
 
-    def _create_frames_function_unless_equal(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
-        """Return a function that returns tables of a plan as LazyFrames. Return None if the trace has the same plan."""
+    def _create_frames_function_if_different(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
+        """Return a function that returns tables of ``plan`` as LazyFrames, or None if the trace has an equal plan."""
         return None if plan == self.plan else _create_report_frames_function(get_tables(plan))
 
     def analyze(self, rule: str) -> ReportTable:

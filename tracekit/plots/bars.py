@@ -139,7 +139,7 @@ def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_yaxes(autorange="reversed", type="category")
 
 
-def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
+def draw_iterations(bins: pl.DataFrame, columns_by_part: Mapping[str, str], *, dark: bool = False) -> Figure:
     """Draw the duration of each iteration as a bar that is divided into parts, such as Tensor Core kernels and I/O.
 
     If there are many iterations, a bar shows the mean of several iterations. Bars of iterations that are not aggregated
@@ -148,12 +148,12 @@ def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: boo
     Args:
         bins: One row per bar: ``first`` and ``last`` (first and last iteration that the bar shows), ``duration_ns``,
             ``is_aggregated``, and a column with the time of each part in ns.
-        columns: Columns of ``bins`` that contain the times of the parts: column names by name of the part.
+        columns_by_part: Name of the column of ``bins`` with the time of each part, by name of the part.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(bins["duration_ns"])
     inside, outside = bins.filter("is_aggregated"), bins.filter(~pl.col("is_aggregated"))
-    position, width = _compute_bar_positions(inside)
+    position, width = _compute_bar_centers_and_widths(inside)
     bars = [
         import_graph_objects().Bar(
             x=position,
@@ -164,10 +164,10 @@ def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: boo
             customdata=_format_iteration_hover_texts(inside, column, PART_NAMES[part]),
             hovertemplate=_HOVER,
         )
-        for part, column in columns.items()
+        for part, column in columns_by_part.items()
     ]
     if outside.height:
-        position, width = _compute_bar_positions(outside)
+        position, width = _compute_bar_centers_and_widths(outside)
         gray = import_graph_objects().Bar(
             x=position,
             y=[ns / factor for ns in outside["duration_ns"]],
@@ -183,7 +183,7 @@ def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: boo
     return drawn.update_xaxes(tickformat=",d")
 
 
-def _compute_bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
+def _compute_bar_centers_and_widths(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
     """Return the centers and the widths of bars on an axis of iteration numbers."""
     ends = list(zip(bins["first"], bins["last"], strict=True))
     return [(a + b) / 2 for a, b in ends], [0.8 * (b - a + 1) for a, b in ends]
@@ -206,7 +206,7 @@ def draw_top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figur
     """Draw the GPU time or CPU time of ops as horizontal bars.
 
     Args:
-        ops: Rows of the table ``ops``, longest first.
+        ops: Rows of the table ``ops``, in descending order of ``metric``.
         metric: Name of the column to draw: ``gpu_time_ns`` or ``cpu_time_ns``.
         dark: Whether to use the dark template.
     """

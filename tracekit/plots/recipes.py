@@ -148,7 +148,7 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
         dark: Whether to use the dark template.
     """
     names = durations.columns[:_RANKS]
-    rows = {name: _reduce_occurrences(starts[name], durations[name]) for name in names}
+    rows = {name: _select_extreme_occurrences(starts[name], durations[name]) for name in names}
     factor, unit = choose_time_unit(int(n) for each in rows.values() for n in each["duration"])
     start_factor, start_unit = choose_time_unit(int(n) for each in rows.values() for n in each["start"])
     traces = [
@@ -168,7 +168,7 @@ def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: 
         for n, (name, each) in enumerate(rows.items())
     ]
     title = f"Duration over time{_format_first_rows_note(_RANKS, durations.width, 'ranks')}"
-    x = f"Start since {_format_time_origin(len(names))} ({start_unit})"
+    x = f"Start since {_describe_time_origin(len(names))} ({start_unit})"
     drawn = create_figure(traces, dark=dark, title=title, x_title=x, y_title=f"Duration ({unit})")
     drawn.update_layout(showlegend=len(names) > 1, legend_y=-0.25)
     every = pl.concat([each["duration"].cast(pl.Float64) for each in rows.values()])
@@ -181,7 +181,7 @@ _WIDE = 50
 _SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "star")
 
 
-def _reduce_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
+def _select_extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
     """Return all occurrences or, if there are over 2,000, the extremes of each group of consecutive occurrences.
 
     The extremes of a group are its shortest and its longest occurrence.
@@ -238,7 +238,7 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
         [heat],
         dark=dark,
         title=title,
-        x_title=f"Time since {_format_time_origin(bins['Rank'].n_unique())} ({unit})",
+        x_title=f"Time since {_describe_time_origin(bins['Rank'].n_unique())} ({unit})",
         height=height,
     )
     drawn.update_xaxes(showgrid=False, zeroline=False)
@@ -246,8 +246,8 @@ def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Fig
     return drawn.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
 
 
-def _format_time_origin(rank_count: int) -> str:
-    """Return how axis titles name the origin of time, which is the start of one capture or of the first capture."""
+def _describe_time_origin(rank_count: int) -> str:
+    """Return how axis titles name the origin of time: the start of the only capture or of the first capture."""
     return "the first capture" if rank_count > 1 else "the start of the capture"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -65,7 +65,7 @@ def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_xaxes(type="log").update_yaxes(type="log")
 
 
-def _draw_roof_line(rows: pl.DataFrame) -> object:
+def _draw_roof_line(rows: pl.DataFrame) -> Any:
     """Return the plotly trace of the highest roofline of the kernels.
 
     Left of the ridge point, the bandwidth of DRAM limits the FLOP/s. Right of this point, the peak FLOP/s is the limit.

@@ -144,9 +144,9 @@ def convert_to_dark_colors(colors: Any) -> Any:
     return [DARK_COLORS.get(each, each) for each in colors] if isinstance(colors, list | tuple) else colors
 
 
-def compute_contrast_ratio(first: str, second: str) -> float:
+def compute_contrast_ratio(first_color: str, second_color: str) -> float:
     """Return the contrast ratio of two colors, as defined by WCAG 2."""
-    low, high = sorted((_compute_luminance(first), _compute_luminance(second)))
+    low, high = sorted((_compute_luminance(first_color), _compute_luminance(second_color)))
     return (high + 0.05) / (low + 0.05)
 
 

@@ -170,7 +170,7 @@ def resolve_engine(engine: Any) -> Engine:
         custom_engine: Engine = engine
         return custom_engine
     if engine != "dask" and not hasattr(engine, "submit") and "://" not in str(engine):
-        raise TracekitError(f"unknown engine {engine!r}", hint=create_choices_hint("engines", ENGINES, str(engine)))
+        raise TracekitError(f"there is no engine {engine!r}", hint=create_choices_hint("engines", ENGINES, str(engine)))
     from tracekit.sets.dask_engine import DaskEngine
 
     return DaskEngine(None if engine == "dask" else engine)

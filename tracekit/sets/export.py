@@ -140,7 +140,7 @@ class SetView:
         return self._traces.frame(name)
 
 
-def _iterate_open_views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
+def _iterate_open_views_with_index(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
     """Open each member in turn, and yield its view and its index. Each view is closed before the next one is opened."""
     from tracekit.trace import get_trace_view
 
@@ -174,7 +174,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
     from tracekit.exporters.sqlite.export import write_database
     from tracekit.exporters.sqlite.keys import find_valid_keys, intersect_keys
 
-    views = (view for view, _ in _iterate_open_views(traces, _ignore_progress))
+    views = (view for view, _ in _iterate_open_views_with_index(traces, _ignore_progress))
     names: list[str] = []
     keys, rows = [], 0
     for ranked in views:
@@ -183,7 +183,9 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
         keys.append(find_valid_keys(ranked.view, schemas))
         rows += sum(map(ranked.view.count, names))
     tables = (
-        (name, view.chunked_table(name)) for view, _ in _iterate_open_views(traces, _ignore_progress) for name in names
+        (name, view.chunked_table(name))
+        for view, _ in _iterate_open_views_with_index(traces, _ignore_progress)
+        for name in names
     )
     ranked_schemas = {name: traces.schema(name) for name in names}
     write_database(
@@ -194,7 +196,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
 def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
     """Write each table as CSV, by appending the rows of each member in turn."""
     write: Any = exporter.write_table
-    for view, number in _iterate_open_views(traces, progress):
+    for view, number in _iterate_open_views_with_index(traces, progress):
         for name, file in files.items():
             if not number:
                 write(view, name, file, _ignore_progress)
@@ -213,7 +215,7 @@ def _write_parquet(traces: TraceSet, _exporter: Exporter, files: Mapping[str, Pa
 
     with contextlib.ExitStack() as stack:
         writers: dict[str, TableWriter] = {}
-        for view, _number in _iterate_open_views(traces, progress):
+        for view, _number in _iterate_open_views_with_index(traces, progress):
             for name, file in files.items():
                 table = view.chunked_table(name)
                 if name not in writers:

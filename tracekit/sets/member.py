@@ -197,7 +197,7 @@ def _read_ranks_from_nccl(trace: Trace) -> Iterator[Evidence]:
     """Yield the ranks of the processes in the largest NCCL communicator whose creation was recorded."""
     by_size: dict[int, set[int]] = defaultdict(set)
     for payload in _read_communicator_payloads(trace).unique():
-        rank, size = _parse_nccl_payload(payload)
+        rank, size = _parse_rank_and_communicator_size(payload)
         if rank is not None and size is not None:
             by_size[size].add(rank)
     if by_size:
@@ -225,8 +225,8 @@ def _read_communicator_payloads(trace: Trace) -> pl.Series:
     return rows.filter(pl.col("name").str.contains(_INIT))["payload_text"]
 
 
-def _parse_nccl_payload(payload: str) -> tuple[int | None, int | None]:
-    """Return the rank and the number of ranks in the JSON payload of a call of ``ncclCommInitRank``.
+def _parse_rank_and_communicator_size(payload: str) -> tuple[int | None, int | None]:
+    """Return the rank and the communicator size in the JSON payload of a call of ``ncclCommInitRank``.
 
     If either of them is missing or invalid, return ``(None, None)``.
     """

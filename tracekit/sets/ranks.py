@@ -71,7 +71,7 @@ def assign_ranks(
     weak = find_distinguishing_numbers([c.path.name for c in captures])
     members, unknown = [], []
     for capture in captures:
-        rank = (chosen[capture.path], GIVEN) if capture.path in chosen else _find_agreed_rank(capture, size)
+        rank = (chosen[capture.path], GIVEN) if capture.path in chosen else _find_agreed_rank_and_source(capture, size)
         if rank is None and capture.path.name in weak:
             rank = weak[capture.path.name], FILE_NAME
         if rank is None:
@@ -131,7 +131,7 @@ def _compute_min_world_size(captures: Sequence[RecordedMetadata], specified_rank
     return max(known)
 
 
-def _find_agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[int, str] | None:
+def _find_agreed_rank_and_source(capture: RecordedMetadata, min_world_size: int) -> tuple[int, str] | None:
     """Return the rank on which all sources agree, and the name of the first source.
 
     Return None if no source states exactly one rank. The rank in an NCCL communicator is used only if the communicator

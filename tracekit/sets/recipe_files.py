@@ -83,7 +83,7 @@ def write_recipe_folder(
     """
     if format not in FORMATS:
         raise UnknownFormatError(
-            f"unknown format {format!r} for recipes", hint=create_choices_hint("formats", FORMATS, format)
+            f"there is no format {format!r} for recipes", hint=create_choices_hint("formats", FORMATS, format)
         )
     with targets.open_atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
         new.mkdir()
@@ -114,8 +114,8 @@ def diff_statistics(folder_a: str | os.PathLike[str], folder_b: str | os.PathLik
         folder_b: Folder that the same recipe wrote for another job.
 
     Returns:
-        The tables ``rank_stats`` and ``all_stats`` with the numbers of the first job minus those of the second one, and
-        the names of the captures in ``files``.
+        The tables ``rank_stats`` and ``all_stats``, with the numbers of the first job minus those of the second one,
+        and the table ``files``, with the names of the captures.
 
     Raises:
         MissingTableError: A folder contains no statistics.

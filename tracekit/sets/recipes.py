@@ -65,7 +65,10 @@ def run_recipes(
     recipes = {name: find_recipe(name) for name in options_by_recipe}
     values = {name: resolve_option_values(recipes[name], options) for name, options in options_by_recipe.items()}
     times = _read_start_times_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
-    axes = {n: _find_common_time_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
+    axes = {
+        n: _find_common_start_and_length(traces, times, values[n]) if r.aligned else (None, 0)
+        for n, r in recipes.items()
+    }
     functions = {name: functools.partial(_compute_rank_tables, name, values[name], *axes[name]) for name in recipes}
     if len(recipes) == 1:
         merged = {
@@ -193,7 +196,7 @@ def _compute_rank_tables(
     return call_with_tables(trace, compute_tables, key=(recipe_name, *sorted(option_values.items())))
 
 
-def _find_common_time_axis(
+def _find_common_start_and_length(
     traces: TraceSet, times: Mapping[Member, tuple[int | None, int]], option_values: Mapping[str, Value]
 ) -> tuple[int | None, int]:
     """Return the UTC start and the length of the time axis that all ranks share, in ns.

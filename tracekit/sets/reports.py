@@ -72,7 +72,7 @@ class RankedReport:
         for rank, report in self.parts:
             content = io.BytesIO()
             _add_rank_column(report, rank).csv(content)
-            titles, rest = _split_header(content.getvalue(), report)
+            titles, rest = _split_header_and_rows(content.getvalue(), report)
             sink.write((b"" if titles == header else titles) + rest)
             header = titles or header
 
@@ -87,7 +87,7 @@ def _add_rank_column(report: Report, rank: int) -> Report:
     return dataclasses.replace(report, data=data, columns=(PrintedColumn(RANK, _SOURCE, "plain"), *report.columns))
 
 
-def _split_header(csv_text: bytes, report: Report) -> tuple[bytes, bytes]:
+def _split_header_and_rows(csv_text: bytes, report: Report) -> tuple[bytes, bytes]:
     """Split the CSV of a report into its header and its rows. DLProf reports have a title before the header."""
     lines = 1 if isinstance(report, ReportTable) else 2
     end = 0

@@ -132,14 +132,14 @@ def _find_message_flows(calls: pl.DataFrame) -> pl.DataFrame:
     return joined.select(pl.lit("message").alias("name"), pl.all().exclude("collective_id"))
 
 
-def _describe_clock_alignment(row: dict[str, object]) -> str:
+def _describe_clock_alignment(clock: dict[str, object]) -> str:
     """Return a description of how the times of a rank were converted to the clock of the first rank."""
-    if row["method"] == "reference":
+    if clock["method"] == "reference":
         return "reference"
-    text = f"{row['method']}, offset {row['offset_ns']} ns"
-    if row["residual_ns"] is None:
+    text = f"{clock['method']}, offset {clock['offset_ns']} ns"
+    if clock["residual_ns"] is None:
         return text
     return (
-        f"{text}, drift {row['drift_ppm']:.3f} ppm, residual {row['residual_ns']} ns (max {row['max_residual_ns']} ns) "
-        f"of {row['collective_count']} collectives"
+        f"{text}, drift {clock['drift_ppm']:.3f} ppm, residual {clock['residual_ns']} ns "
+        f"(max {clock['max_residual_ns']} ns) of {clock['collective_count']} collectives"
     )

@@ -37,7 +37,7 @@ class Input(NamedTuple):
             self.path
         )
 
-    def is_inside(self, folder: os.stat_result) -> bool:
+    def is_or_is_inside(self, folder: os.stat_result) -> bool:
         """Return whether a folder is this input, or contains this input at any depth."""
         identity = (folder.st_dev, folder.st_ino)
         real = Path(os.path.realpath(self.path))

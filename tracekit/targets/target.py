@@ -109,7 +109,7 @@ class Target:
 
     def _check_folder(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing folder."""
-        if any(i.is_inside(existing) for i in self._inputs):
+        if any(i.is_or_is_inside(existing) for i in self._inputs):
             raise self._create_export_error("this folder contains the input, so it cannot be replaced", _OTHER_NAME)
         if self._is_exported_file is None:
             raise self._create_export_error(

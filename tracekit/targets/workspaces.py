@@ -83,7 +83,7 @@ def _lock_workspace(folder: Path, stack: contextlib.ExitStack) -> bool:
 
 
 def _delete_abandoned_workspaces(parent: Path) -> None:
-    """Delete the workspaces in a folder whose processes have ended."""
+    """Delete those workspaces in a folder whose processes have ended."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(parent) as entries:

@@ -43,7 +43,7 @@ class SpillingBuilder:
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the columns of all batches, by name."""
-        tables = [table for stream in self._streams for table in stream.finish_writing()]
+        tables = [table for stream in self._streams for table in stream.finish_and_map_batches()]
         if self._pending:
             tables.append(self._join_pending_batches())
         names = tables[0].column_names

@@ -97,7 +97,8 @@ class Events:
                 for totals in running_totals:
                     stack.enter_context(totals.open_job_context(batch_index))
                 prefix_totals = [
-                    functools.partial(totals.add_counts_in_order, batch_index) for totals in running_totals
+                    functools.partial(totals.add_counts_and_get_earlier_totals, batch_index)
+                    for totals in running_totals
                 ]
                 with self._open_selected_events(batch_index, selections, prefix_totals) as chosen:
                     return function(chosen)
