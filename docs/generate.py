@@ -297,7 +297,10 @@ def _command_output(command: str, folder: Path) -> str:
         stderr=subprocess.STDOUT,
         check=False,
     )
-    return "".join(line.rstrip() + "\n" for line in done.stdout.decode().splitlines())
+    printed = done.stdout.decode()
+    if "Traceback (most recent call last)" in printed:
+        raise RuntimeError(f"a command of the documentation failed:\n{shell}\n{printed}")
+    return "".join(line.rstrip() + "\n" for line in printed.splitlines())
 
 
 def regenerate(page: Path) -> str:

@@ -111,7 +111,7 @@ class RowCollector:
     has_unitless_page: bool = False
     _run: int = 0
     number_style: NumberStyle | None = None
-    _powers: list[int] = field(default_factory=list)
+    _exponents: list[int] = field(default_factory=list)
     _pending_pages: list[Page] = field(default_factory=list)
     _pending_texts: list[bytes] = field(default_factory=list)
     _pending_bytes: int = 0

@@ -60,7 +60,7 @@ _Value = tuple[int, bytes]
 """A rowid, and a string or blob in that row."""
 
 
-class _FoundValue(NamedTuple):
+class _LocatedValue(NamedTuple):
     """A string or blob that contains offsets found by a search.
 
     Attributes:
@@ -276,7 +276,7 @@ def _join_values_of_batch(batch: list[_Value]) -> bytes:
     return b"\0".join([text for _, text in batch])
 
 
-def _find_values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[_FoundValue]:
+def _find_values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[_LocatedValue]:
     """Return the values of a batch that contain at least one of the given offsets.
 
     Args:
@@ -289,4 +289,4 @@ def _find_values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, in
         ends = ends or list(accumulate(len(text) + 1 for _, text in batch))
         nth = bisect_right(ends, start)
         bits_by_value[nth] = bits_by_value.get(nth, 0) | bits
-    return [_FoundValue(*batch[nth], bits) for nth, bits in sorted(bits_by_value.items())]
+    return [_LocatedValue(*batch[nth], bits) for nth, bits in sorted(bits_by_value.items())]
