@@ -68,7 +68,7 @@ class MemoryGroup(NamedTuple):
     folder: Path
     files: _GroupFiles
 
-    def read_limit_bytes(self) -> int | None:
+    def read_memory_limit_bytes(self) -> int | None:
         """Return the memory limit of the group in bytes, or None if the group has no limit."""
         limits = [_read_number(self.folder / name) for name in self.files.limits]
         return min((limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES), default=None)
@@ -78,7 +78,7 @@ class MemoryGroup(NamedTuple):
 
         Reclaimable memory, such as the file cache, counts as free, because the system reclaims it at the limit.
         """
-        if (limit := self.read_limit_bytes()) is None:
+        if (limit := self.read_memory_limit_bytes()) is None:
             return None
         used = _read_number(self.folder / self.files.usage) or 0
         statistics = dict(line.split(" ", 1) for line in _read_lines(self.folder / "memory.stat") if " " in line)
@@ -102,7 +102,7 @@ def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGro
         if kind in paths
         for folder in _list_folders_up_to_root(paths[kind], root, mount_point)
     }
-    return tuple(group for group in groups if group.read_limit_bytes() is not None)
+    return tuple(group for group in groups if group.read_memory_limit_bytes() is not None)
 
 
 def read_free_memory_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
@@ -113,7 +113,7 @@ def read_free_memory_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
 
 def read_memory_limit_bytes(process_folder: Path = PROCESS_FOLDER) -> int | None:
     """Return the smallest memory limit of the control groups of this process in bytes, or None if there is no limit."""
-    limits = [group.read_limit_bytes() for group in find_memory_groups(process_folder)]
+    limits = [group.read_memory_limit_bytes() for group in find_memory_groups(process_folder)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -61,7 +61,9 @@ def test_numbers_of_ancestors_in_blocks(parents: list[int | None], data: st.Data
 def test_nearest_matching_ancestor(parents: list[int | None], data: st.DataObject) -> None:
     size = len(parents)
     matches = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    nearest = forests.find_nearest_matches(pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean))
+    nearest = forests.find_nearest_matching_rows(
+        pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean)
+    )
     for row, found in enumerate(nearest):
         steps, here = 0, row
         while here is not None and not matches[here] and steps <= size:

@@ -235,7 +235,9 @@ class Ranges:
         names = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select("name")
         return names.collect()["name"]
 
-    def add_crossed_call_paths(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
+    def add_paths_of_calls_in_crossing_ranges(
+        self, tree: trees.Tree, calls: pl.DataFrame
+    ) -> tuple[trees.Tree, pl.Series]:
         """Add to a tree the paths of the API calls at which the innermost open range crosses another open range.
 
         The path of such a call differs from the path of its innermost range, because some open ranges are not ancestors
@@ -343,7 +345,7 @@ class Ranges:
 
         Only the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch are considered.
         """
-        nearest = forests.find_nearest_matches(self.parent, self.depth <= MAX_PATH_LEVELS)
+        nearest = forests.find_nearest_matching_rows(self.parent, self.depth <= MAX_PATH_LEVELS)
         row = nearest.gather(launches["range_row"])
         levels = launches.with_columns(row=row, level=self.depth.gather(row))
         if not self.nesting.has_crossings:
@@ -496,7 +498,7 @@ class Activities:
         distinct = calls.unique(_OPEN_RANGES, maintain_order=True)
         nodes = [pl.Series(dtype=pl.Int64)]
         for batch in distinct.iter_slices(_BATCH_ROWS):
-            tree, batch_nodes = self.ranges.add_crossed_call_paths(tree, batch)
+            tree, batch_nodes = self.ranges.add_paths_of_calls_in_crossing_ranges(tree, batch)
             nodes.append(batch_nodes)
         known = distinct.select(*_OPEN_RANGES, node=pl.concat(nodes))
         crossed_nodes = calls.join(known, on=_OPEN_RANGES, how="left", maintain_order="left")["node"]

@@ -108,7 +108,7 @@ def find_roots(parent: pl.Series) -> pl.Series:
     return combine_with_ancestors(parent, pl.int_range(len(parent), eager=True), lambda upper, _: upper)
 
 
-def find_nearest_matches(parent: pl.Series, matches: pl.Series) -> pl.Series:
+def find_nearest_matching_rows(parent: pl.Series, matches: pl.Series) -> pl.Series:
     """Return the nearest matching row of each row of a forest: the row itself, or its nearest matching ancestor.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from tracekit import memory, sorting
-from tracekit.core.forests import find_nearest_matches, sum_over_ancestors
+from tracekit.core.forests import find_nearest_matching_rows, sum_over_ancestors
 from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Tree(NamedTuple):
     """A tree of names. The path of a node consists of the names from the outermost node to this node.
 
     Attributes:
-        nodes: One row per node, parents before children: ``up`` (row number of the parent), ``part``, ``level`` (0 for
-            the root). No two nodes have the same parent and part.
+        nodes: One row per node, parents before children: ``up`` (row number of the parent), ``part`` (name of the
+            node), ``level`` (0 for the root). Siblings have different names.
     """
 
     nodes: pl.DataFrame
@@ -166,7 +166,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
         count += new.height
     tree = Tree(pl.concat(by_level))
     if rows.starts[1]:
-        tree = _add_ellipses(tree, rows.order[: rows.starts[1]], find_nearest_matches(parent, ~too_deep), nodes)
+        tree = _add_ellipses(tree, rows.order[: rows.starts[1]], find_nearest_matching_rows(parent, ~too_deep), nodes)
     return tree, create_series(nodes)
 
 

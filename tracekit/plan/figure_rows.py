@@ -127,7 +127,7 @@ class FigureRows:
 
         rows = totals.summarize_memory_operations(self.view.frame)
         if rows.is_empty():
-            raise self.create_missing_data_error("memory copies or sets", _CUDA)
+            raise self.create_missing_data_error("memory copies or memory sets", _CUDA)
         return rows
 
     def idle_causes(self) -> pl.DataFrame:

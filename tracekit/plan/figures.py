@@ -207,7 +207,7 @@ class Plots:
             dark: Whether to use the dark template.
 
         Raises:
-            MissingTableError: The capture has no memory copies or sets.
+            MissingTableError: The capture has no memory copies or memory sets.
         """
         from tracekit.plots import bars
 

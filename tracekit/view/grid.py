@@ -287,7 +287,7 @@ def _list_columns_in_order(dataset: Dataset, rows: Rows) -> list[str]:
 
 
 def _estimate_column_width(name: str, rows: Rows) -> int:
-    """Estimate the width of a column in pixels from its title, its first values and their sum."""
+    """Estimate the width of a column in pixels from its title, its first values and the total of the column."""
     characters = _measure_longest_number(rows.frame[name]) if rows.frame.schema[name].is_numeric() else 0
     if not characters:
         values = queries.to_browser_values(rows.frame.select(name).head(SAMPLE))[name]

@@ -182,7 +182,7 @@ def create_table_reader(name: str, share_column: str | None = None) -> Callable[
 
 
 def create_interval_reader(name: str) -> Callable[[Scope], Rows]:
-    """Return a function that reads a declared table of intervals and adds their durations."""
+    """Return a function that reads a declared table of intervals and adds a column with the durations."""
     return lambda scope: add_durations(read_table_rows(scope.trace, name))
 
 

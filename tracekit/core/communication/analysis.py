@@ -134,7 +134,7 @@ class Communication:
     def _aligned_iterations_and_phases(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The iterations of all ranks on the common clock, and their phases.
 
-        The column ``rank`` identifies the process. Iterations of two ranks that correspond have the same number.
+        The column ``rank`` identifies the process. Corresponding iterations of different ranks have the same number.
         """
         empty = {name: pl.DataFrame(schema={"rank": pl.Int64, **schema}) for name, schema in _SCHEMAS.items()}
         tables = (self.tables.get(name, empty[name]).rename({"rank": "trace_rank"}) for name in (ITERATIONS, PHASES))

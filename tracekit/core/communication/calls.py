@@ -286,7 +286,7 @@ def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     single = single.with_columns(shared=pl.lit(1, pl.Int64))
     merged = []
     for keys in (by, by[:1]):
-        totals = kernels.sort("kernel_start_ns").group_by(keys, maintain_order=True).agg(_merge_kernels_exprs())
+        totals = kernels.sort("kernel_start_ns").group_by(keys, maintain_order=True).agg(_create_merged_kernel_exprs())
         merged.append(calls.select(keys).join(totals, on=keys, how="left", maintain_order="left").select(extra))
         merged[-1] = merged[-1].with_columns(shared=calls.select(pl.len().over(keys).cast(pl.Int64)).to_series())
     options = [single.select(*extra, "shared"), *merged]
@@ -298,7 +298,7 @@ def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     return calls.hstack(chosen.with_columns(kernel_calls=shared).drop("shared"))
 
 
-def _merge_kernels_exprs() -> list[pl.Expr]:
+def _create_merged_kernel_exprs() -> list[pl.Expr]:
     """Return expressions that aggregate kernels to the first id, the first start, the last end and shared values."""
     same = [
         pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c)

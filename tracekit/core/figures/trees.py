@@ -150,11 +150,12 @@ def select_largest_nodes(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
     Args:
         nodes: One row per node: ``node`` (distinct numbers), ``parent`` (number of the parent, null for a root) and
             ``value``.
-        limit: Maximum number of nodes.
+        limit: Maximum number of returned nodes, including ancestors.
 
     Returns:
-        The largest nodes, with all ancestors of each of them, from the largest to the smallest. The column ``own`` is
-        added: the width of the node minus the widths of its returned children. Nodes with a width of 0 are omitted.
+        The widest nodes, with all their ancestors, in descending order of width. Two columns are added: ``width`` (the
+        ``value`` of the node, or the sum of the widths of its children if it is larger) and ``own`` (the width minus
+        the widths of the returned children). Nodes with a width of 0 are omitted.
     """
     row = nodes.select(parent="node", up=pl.int_range(pl.len()))
     rows = nodes.join(row, on="parent", how="left", maintain_order="left")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.forests import find_nearest_matches
+from tracekit.core.forests import find_nearest_matching_rows
 from tracekit.core.ops.dialect import Capture, Timeline, build_op_paths, build_timeline_instances
 
 KEY = ["domain", "text"]
@@ -36,7 +36,7 @@ def build_domain_timeline(
     parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")
     parent, is_op = capture.nested_ranges.parent, ranges["label"].is_not_null()
-    outer = find_nearest_matches(parent, ~is_op).gather(parent)
+    outer = find_nearest_matching_rows(parent, ~is_op).gather(parent)
     scope_names = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
     tree, scopes = build_op_paths(outer, scope_names)
     root = scopes["path"].cast(pl.String).gather(outer).alias("root")

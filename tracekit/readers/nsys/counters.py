@@ -27,56 +27,56 @@ _EVENT_KEYS = GenericEvents.COLUMNS
 _VALUES = {"intVal": "int64", "uintVal": "uint64", "floatVal": "float", "doubleVal": "double"}
 
 
-def _read_event_column(capture: Lookups, column_name: str, source_rows: pa.Table) -> pa.ChunkedArray:
+def _read_event_column(lookups: Lookups, column_name: str, source_rows: pa.Table) -> pa.ChunkedArray:
     """Return a column of the generic events, such as ``timestamp``, with one row per counter value.
 
     In reports, the table of values has this column. In exports, the column is looked up in the table of generic events.
     """
-    if column_name in capture.tables.columns[DATA]:
+    if column_name in lookups.tables.columns[DATA]:
         return source_rows[column_name]
-    return capture.generic_events.look_up_column(column_name, source_rows["genericEventId"])
+    return lookups.generic_events.look_up_column(column_name, source_rows["genericEventId"])
 
 
-def resolve_sample_times(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_sample_times(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the time of each counter value in ns."""
-    return _read_event_column(capture, "timestamp", source_rows)
+    return _read_event_column(lookups, "timestamp", source_rows)
 
 
-def resolve_process_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_process_ids(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the id of the process that sampled each counter value."""
-    return ids.extract_process_ids(_read_event_column(capture, "globalTid", source_rows))
+    return ids.extract_process_ids(_read_event_column(lookups, "globalTid", source_rows))
 
 
-def resolve_thread_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_thread_ids(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the id of the thread that sampled each counter value."""
-    return ids.extract_thread_ids(_read_event_column(capture, "globalTid", source_rows))
+    return ids.extract_thread_ids(_read_event_column(lookups, "globalTid", source_rows))
 
 
-def resolve_counter_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_counter_names(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the counter, or of the counter group, of each counter value. Empty names become null."""
-    types = _read_columns_as_lists(capture, TYPES, "typeId", "nameId")
+    types = _read_columns_as_lists(lookups, TYPES, "typeId", "nameId")
     return _look_up_names_by_string_id(
-        capture, dict(zip(*types, strict=True)), _read_event_column(capture, "typeId", source_rows)
+        lookups, dict(zip(*types, strict=True)), _read_event_column(lookups, "typeId", source_rows)
     )
 
 
-def resolve_source_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_source_names(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the event source from which each counter value comes, such as ``GenericCounters``."""
-    sources = dict(zip(*_read_columns_as_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
-    types, owners = _read_columns_as_lists(capture, TYPES, "typeId", "sourceId")
+    sources = dict(zip(*_read_columns_as_lists(lookups, SOURCES, "sourceId", "nameId"), strict=True))
+    types, owners = _read_columns_as_lists(lookups, TYPES, "typeId", "sourceId")
     string_ids = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
-    return _look_up_names_by_string_id(capture, string_ids, _read_event_column(capture, "typeId", source_rows))
+    return _look_up_names_by_string_id(lookups, string_ids, _read_event_column(lookups, "typeId", source_rows))
 
 
-def resolve_field_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_field_names(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the field name of each counter value, which distinguishes the values of one counter group."""
-    types, fields, names = _read_columns_as_lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
+    types, fields, names = _read_columns_as_lists(lookups, FIELDS, "typeId", "fieldIdx", "fieldNameId")
     by_field: dict[tuple[int | None, ...], int | None] = dict(zip(zip(types, fields, strict=True), names, strict=True))
-    numbers, keys = col.encode_rows(_read_event_column(capture, "typeId", source_rows), source_rows["fieldIdx"])
-    return col.build_dictionary_array(numbers, _look_up_strings(capture, [by_field.get(k) for k in keys]))
+    numbers, keys = col.encode_rows(_read_event_column(lookups, "typeId", source_rows), source_rows["fieldIdx"])
+    return col.build_dictionary_array(numbers, _look_up_strings(lookups, [by_field.get(k) for k in keys]))
 
 
-def resolve_value_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_value_types(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the data type of each counter value: ``int64``, ``uint64``, ``float`` or ``double``."""
     codes = pa.nulls(len(source_rows), pa.int32())
     for number, column in enumerate(_VALUES):
@@ -85,63 +85,63 @@ def resolve_value_types(_capture: Lookups, _table: str, source_rows: pa.Table) -
     return pa.DictionaryArray.from_arrays(codes, pa.array(_VALUES.values(), pa.string()))
 
 
-def resolve_integer_values(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_integer_values(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return each counter value of an integer type. The result is null for values of floating-point types."""
     return pc.coalesce(source_rows["intVal"], source_rows["uintVal"])
 
 
-def resolve_float_values(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_float_values(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return each counter value of a floating-point type. The result is null for values of integer types."""
     return pc.coalesce(source_rows["doubleVal"], source_rows["floatVal"])
 
 
-def resolve_component_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_component_names(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the hardware component, such as ``Core``, of each row of ``performance_counters``."""
     return _look_up_names(
-        source_rows["componentId"], *_read_columns_as_lists(capture, COMPONENTS, "componentId", "name")
+        source_rows["componentId"], *_read_columns_as_lists(lookups, COMPONENTS, "componentId", "name")
     )
 
 
-def resolve_component_instances(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_component_instances(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the instance number of the component of each row of ``performance_counters``.
 
     The number distinguishes components with the same name. It is null for an unknown component.
     """
-    listed = dict(zip(*_read_columns_as_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
+    listed = dict(zip(*_read_columns_as_lists(lookups, COMPONENTS, "componentId", "instance"), strict=True))
     numbers, keys = col.encode_rows(source_rows["componentId"])
     values = pa.array([listed.get(key) for (key,) in keys], pa.int64())
     return values.take(pa.array(numbers))
 
 
-def resolve_metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_metric_names(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the event, such as ``Page Faults``, that each row of ``performance_counters`` counts."""
-    return _look_up_names(source_rows["eventId"], *_read_columns_as_lists(capture, METRICS, "id", "name"))
+    return _look_up_names(source_rows["eventId"], *_read_columns_as_lists(lookups, METRICS, "id", "name"))
 
 
-def resolve_metric_units(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_metric_units(lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the unit of the event count in each row of ``performance_counters``."""
-    return _look_up_names(source_rows["eventId"], *_read_columns_as_lists(capture, METRICS, "id", "unit"))
+    return _look_up_names(source_rows["eventId"], *_read_columns_as_lists(lookups, METRICS, "id", "unit"))
 
 
-def _read_columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> list[list[Any]]:
+def _read_columns_as_lists(lookups: Lookups, table_name: str, *columns: str) -> list[list[Any]]:
     """Return one list per column of a small source table. The lists are empty if the file lacks the table."""
-    if table_name not in capture.tables.columns:
+    if table_name not in lookups.tables.columns:
         return [[] for _ in columns]
-    return [column.to_pylist() for column in capture.fetch(table_name, columns).columns]
+    return [column.to_pylist() for column in lookups.fetch(table_name, columns).columns]
 
 
 def _look_up_names_by_string_id(
-    capture: Lookups, string_ids: dict[int | None, int | None], keys: pa.ChunkedArray
+    lookups: Lookups, string_ids: dict[int | None, int | None], keys: pa.ChunkedArray
 ) -> pa.DictionaryArray:
     """Return the name of each key, given the string ids of known names. The name of an unknown key is null.
 
     Args:
-        capture: The capture, in whose string table the names are looked up.
+        lookups: The lookups, in whose string table the names are looked up.
         string_ids: Mapping from each known key to the string id of its name.
         keys: The keys to look up.
     """
     numbers, distinct = col.encode_rows(keys)
-    return col.build_dictionary_array(numbers, _look_up_strings(capture, [string_ids.get(key) for (key,) in distinct]))
+    return col.build_dictionary_array(numbers, _look_up_strings(lookups, [string_ids.get(key) for (key,) in distinct]))
 
 
 def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: list[str | None]) -> pa.DictionaryArray:
@@ -157,9 +157,9 @@ def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: l
     return col.build_dictionary_array(numbers, pa.array([by_key.get(key) for (key,) in distinct], pa.string()))
 
 
-def _look_up_strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array:
+def _look_up_strings(lookups: Lookups, string_ids: list[int | None]) -> pa.Array:
     """Return the strings with the given ids. Empty strings are replaced with null."""
-    names, _ = capture.strings.look_up_strings_of_ids(pa.chunked_array([pa.array(string_ids, pa.int64())]))
+    names, _ = lookups.strings.look_up_strings_of_ids(pa.chunked_array([pa.array(string_ids, pa.int64())]))
     decoded = names.cast(pa.string())
     decoded = decoded.combine_chunks() if isinstance(decoded, pa.ChunkedArray) else decoded
     return pc.if_else(pc.equal(pc.binary_length(decoded), 0), None, decoded)

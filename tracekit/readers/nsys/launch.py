@@ -42,33 +42,33 @@ def parse_rank_variables(*environments: str) -> dict[str, int]:
     return {name: next(iter(numbers)) for name, numbers in values.items() if len(numbers) == 1}
 
 
-def read_launch_metadata(capture: Lookups) -> LaunchMetadata:
+def read_launch_metadata(lookups: Lookups) -> LaunchMetadata:
     """Return the host name and the rank variables, such as ``RANK``, in a capture.
 
     If the environments of the program and of the profiler set the same variable, the value of the program is used.
     """
-    properties = _read_property_values(capture)
-    variables = parse_rank_variables(*properties.get(_ENVIRONMENT, ())) | _read_variables_of_launched_processes(capture)
+    properties = _read_property_values(lookups)
+    variables = parse_rank_variables(*properties.get(_ENVIRONMENT, ())) | _read_variables_of_launched_processes(lookups)
     hosts = {host for host in properties.get(_HOST, ()) if 0 < len(host) <= _MAX_HOST}
     return LaunchMetadata(variables, next(iter(hosts)) if len(hosts) == 1 else None)
 
 
-def _read_variables_of_launched_processes(capture: Lookups) -> dict[str, int]:
+def _read_variables_of_launched_processes(lookups: Lookups) -> dict[str, int]:
     """Return the rank variables in the recorded environments of processes."""
-    if _CAPTURE not in capture.tables.columns:
+    if _CAPTURE not in lookups.tables.columns:
         return {}
-    raw = capture.fetch(_CAPTURE, ["name", "value"])
+    raw = lookups.fetch(_CAPTURE, ["name", "value"])
     is_variable = pc.match_substring_regex(raw["name"], _PROCESS_VARIABLE)
     is_number = pc.match_substring_regex(raw["value"], _LAUNCHED)
     values = raw["value"].filter(pc.and_(is_variable, is_number)).unique()
     return parse_rank_variables(*values.to_pylist())
 
 
-def _read_property_values(capture: Lookups) -> dict[int, list[str]]:
+def _read_property_values(lookups: Lookups) -> dict[int, list[str]]:
     """Return the distinct values of the machine properties for environments and host names, by property number."""
-    if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_PROPERTIES, ())):
+    if not {"nameEnum", "value"} <= set(lookups.tables.columns.get(_PROPERTIES, ())):
         return {}
-    rows = capture.fetch(_PROPERTIES, ["nameEnum", "value"], Where("nameEnum", (_ENVIRONMENT, _HOST)))
+    rows = lookups.fetch(_PROPERTIES, ["nameEnum", "value"], Where("nameEnum", (_ENVIRONMENT, _HOST)))
     return {
         number: rows["value"].filter(pc.equal(rows["nameEnum"], number)).drop_null().unique().to_pylist()
         for number in (_ENVIRONMENT, _HOST)

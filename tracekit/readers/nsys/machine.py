@@ -52,32 +52,32 @@ All other properties may be private, so they are not read.
 _LONGEST_PROPERTY = 256
 
 
-def collect_capture_info_values(capture: Lookups) -> dict[str, str]:
+def collect_capture_info_values(lookups: Lookups) -> dict[str, str]:
     """Return the values of ``capture_info`` by name.
 
     The table holds the tool and its version, the time origin, the duration, and properties of the machine.
     """
     values: dict[str, Any] = {}
     for table in FACT_TABLES:
-        values |= _read_named_values(capture, table)
+        values |= _read_named_values(lookups, table)
     values |= {
-        "origin_utc_ns": _read_first_row(capture, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs").get("utcEpochNs")
+        "origin_utc_ns": _read_first_row(lookups, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs").get("utcEpochNs")
     }
-    values |= {"duration_ns": _read_first_row(capture, "ANALYSIS_DETAILS", "duration").get("duration")}
-    values |= _read_machine_properties(capture)
-    system = _read_first_row(capture, "SystemInfo", *_SYSTEM)
+    values |= {"duration_ns": _read_first_row(lookups, "ANALYSIS_DETAILS", "duration").get("duration")}
+    values |= _read_machine_properties(lookups)
+    system = _read_first_row(lookups, "SystemInfo", *_SYSTEM)
     values |= {name: system[column] for column, name in _SYSTEM.items() if column in system}
     return {k: str(v) for k, v in values.items() if v is not None}
 
 
-def _read_machine_properties(capture: Lookups) -> dict[str, str]:
+def _read_machine_properties(lookups: Lookups) -> dict[str, str]:
     """Return the public properties of the machine, keyed by their names in ``capture_info``.
 
     If a property is listed several times, its first value is used.
     """
-    if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_ENVIRONMENT, ())):
+    if not {"nameEnum", "value"} <= set(lookups.tables.columns.get(_ENVIRONMENT, ())):
         return {}
-    listed = capture.fetch(_ENVIRONMENT, ["nameEnum", "value"], Where("nameEnum", tuple(_PROPERTIES)))
+    listed = lookups.fetch(_ENVIRONMENT, ["nameEnum", "value"], Where("nameEnum", tuple(_PROPERTIES)))
     short = listed.filter(pc.less_equal(pc.binary_length(listed["value"]), _LONGEST_PROPERTY))
     rows = {number: pc.index(short["nameEnum"], number).as_py() for number in _PROPERTIES}
     values = {number: short["value"][row].as_py() for number, row in rows.items() if row >= 0}
@@ -103,33 +103,33 @@ _VERSIONS: dict[str, Callable[[str], str]] = {
 }
 
 
-def build_capture_info_columns(capture: Lookups) -> Columns:
+def build_capture_info_columns(lookups: Lookups) -> Columns:
     """Return the columns ``name`` and ``value`` of ``capture_info``."""
-    values = collect_capture_info_values(capture)
+    values = collect_capture_info_values(lookups)
     return {"name": pa.array(values.keys(), pa.string()), "value": pa.array(values.values(), pa.string())}
 
 
-def build_device_columns(capture: Lookups) -> Columns:
+def build_device_columns(lookups: Lookups) -> Columns:
     """Return the columns of ``devices``: one row per GPU in the first source table of ``DEVICES`` that has rows.
 
     Nulls are replaced with the values that later source tables of ``DEVICES`` have for the same GPU.
     """
     listed: Columns = {}
     for origin in DEVICES:
-        more = _read_declared_columns(capture, origin)
+        more = _read_declared_columns(lookups, origin)
         try:
             listed = _fill_nulls(listed, more, origin.fill_key) if _count_rows(listed) else more
         except ValueError as e:
-            raise CorruptTraceError(str(e), path=capture.path, table=origin.table, hint=capture.tables.hint) from e
+            raise CorruptTraceError(str(e), path=lookups.path, table=origin.table, hint=lookups.tables.hint) from e
     return listed
 
 
-def build_context_columns(capture: Lookups) -> Columns:
+def build_context_columns(lookups: Lookups) -> Columns:
     """Return the columns of ``contexts``: the rows of all source tables that list CUDA contexts."""
     listed = [
-        pa.table(_read_declared_columns(capture, origin))
+        pa.table(_read_declared_columns(lookups, origin))
         for origin in CONTEXTS
-        if origin.table in capture.tables.columns
+        if origin.table in lookups.tables.columns
     ]
     if not listed:
         return {}
@@ -143,27 +143,27 @@ def build_context_columns(capture: Lookups) -> Columns:
     return columns
 
 
-def build_stream_columns(capture: Lookups) -> Columns:
+def build_stream_columns(lookups: Lookups) -> Columns:
     """Return the columns of ``streams``, including the names that the program assigned to streams through NVTX."""
     table = "TARGET_INFO_CUDA_STREAM"
-    if table not in capture.tables.columns:
+    if table not in lookups.tables.columns:
         return {}
-    raw = capture.fetch(table, [*_STREAM, "priority", "flag"])
-    priority, kinds = raw["priority"], capture.read_enum_labels("ENUM_CUPTI_STREAM_TYPE")
+    raw = lookups.fetch(table, [*_STREAM, "priority", "flag"])
+    priority, kinds = raw["priority"], lookups.read_enum_labels("ENUM_CUPTI_STREAM_TYPE")
     return {
         **{name: raw[source] for source, name in _STREAM.items()},
         "priority": pc.if_else(pc.greater_equal(priority, 1 << 31), pc.subtract(priority, 1 << 32), priority),
         "stream_type": kinds.look_up_strings_of_ids(raw["flag"])[0],
-        "name": _find_stream_names(capture, raw),
+        "name": _find_stream_names(lookups, raw),
     }
 
 
-def resolve_process_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_process_ids(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the process id of each process, from its global id or, if that is null, from the column ``pid``."""
     return pc.coalesce(ids.extract_process_ids(source_rows["globalPid"]).cast(pa.int64()), source_rows["pid"])
 
 
-def resolve_process_names(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_process_names(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of each process without folders, because folders may be private.
 
     A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
@@ -171,9 +171,9 @@ def resolve_process_names(_capture: Lookups, _table: str, source_rows: pa.Table)
     return extract_file_names(source_rows["name"])
 
 
-def read_machine_columns(capture: Lookups, table_name: str) -> Columns:
+def read_machine_columns(lookups: Lookups, table_name: str) -> Columns:
     """Read a declared table about the capture or its machine. Columns that the file lacks are null."""
-    read = TABLES[table_name](capture)
+    read = TABLES[table_name](lookups)
     kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
     absent = {
         c.name: pa.nulls(_count_rows(read), kinds.get(c.type, pa.string())) for c in schemas.table(table_name).columns
@@ -198,39 +198,39 @@ def _count_rows(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
     return len(next(iter(columns.values()))) if columns else 0
 
 
-def _read_named_values(capture: Lookups, source_table: str) -> dict[str, str | None]:
+def _read_named_values(lookups: Lookups, source_table: str) -> dict[str, str | None]:
     """Return the values of ``capture_info`` in a source table with the columns ``name`` and ``value``, by name.
 
     Names are in the order in which they first occur. If a name occurs several times, its last value is used.
     """
-    if source_table not in capture.tables.columns:
+    if source_table not in lookups.tables.columns:
         return {}
-    raw = capture.fetch(source_table, ["name", "value"])
+    raw = lookups.fetch(source_table, ["name", "value"])
     raw = raw.filter(pc.is_in(raw["name"], pa.array(METADATA, pa.string())))
     firsts = sorted((row, name) for name in METADATA if (row := pc.index(raw["name"], name).as_py()) >= 0)
     values = {name: raw["value"].filter(pc.equal(raw["name"], name)) for _, name in firsts}
     return {METADATA[name]: column[len(column) - 1].as_py() for name, column in values.items()}
 
 
-def _read_first_row(capture: Lookups, source_table: str, *columns: str) -> dict[str, Any]:
+def _read_first_row(lookups: Lookups, source_table: str, *columns: str) -> dict[str, Any]:
     """Return the requested columns of the first row of a source table as Python objects, by column name.
 
     The mapping is empty if the table is missing or has no rows. The value of a missing column is None.
     """
-    if source_table not in capture.tables.columns:
+    if source_table not in lookups.tables.columns:
         return {}
-    rows = capture.fetch(source_table, columns).slice(0, 1).to_pylist()
+    rows = lookups.fetch(source_table, columns).slice(0, 1).to_pylist()
     return dict(rows[0]) if rows else {}
 
 
-def _read_declared_columns(capture: Lookups, source_table: SourceTable) -> Columns:
+def _read_declared_columns(lookups: Lookups, source_table: SourceTable) -> Columns:
     """Return the declared columns that are read from one source table.
 
     If a declared column has several source columns, the first value that is not null is used.
     """
-    if source_table.table not in capture.tables.columns:
+    if source_table.table not in lookups.tables.columns:
         return {}
-    raw = capture.fetch(
+    raw = lookups.fetch(
         source_table.table, list(dict.fromkeys(c for sources in source_table.columns.values() for c in sources))
     )
     return {name: pc.coalesce(*(raw[c] for c in sources)) for name, sources in source_table.columns.items()}
@@ -267,12 +267,12 @@ def _select_values_at(values: pa.Array, indices: pa.Array) -> pa.Array:
     return values.take(indices)
 
 
-def _find_stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
+def _find_stream_names(lookups: Lookups, streams: pa.Table) -> pa.Array:
     """Return the name of each stream in a table. If a stream has several names, the last name is used."""
     import polars as pl
 
     table, keys = "TARGET_INFO_NVTX_CUDA_STREAM", list(_STREAM)
-    named = capture.fetch(table, [*keys, "name"]) if table in capture.tables.columns else None
+    named = lookups.fetch(table, [*keys, "name"]) if table in lookups.tables.columns else None
     if named is None or not named.num_rows:
         return pa.nulls(streams.num_rows, pa.string())
     names = pl.DataFrame(named.select(keys)).with_row_index("row").unique(keys, keep="last")
@@ -282,4 +282,4 @@ def _find_stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
     try:
         return _select_values_at(col.concatenate_chunks(named["name"]), numbered["row"].to_arrow().cast(pa.int32()))
     except ValueError as e:
-        raise CorruptTraceError(str(e), path=capture.path, table=table, hint=capture.tables.hint) from e
+        raise CorruptTraceError(str(e), path=lookups.path, table=table, hint=lookups.tables.hint) from e

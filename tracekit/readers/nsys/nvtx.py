@@ -39,25 +39,25 @@ _SOURCES = (*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_STRINGS.
 _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_STRINGS.values())
 
 
-def resolve_event_names(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_event_names(lookups: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of each event: its registered string, or its inline text if it has no registered string."""
-    registered = capture.look_up_strings(table, "name", source_rows["textId"], capture.strings)
+    registered = lookups.look_up_strings(table, "name", source_rows["textId"], lookups.strings)
     return col.coalesce_dictionaries(registered, col.concatenate_chunks(source_rows["text"]))
 
 
-def resolve_range_kinds(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_range_kinds(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the kind of each range: ``push_pop`` or ``start_end``."""
     is_start_end = pc.is_in(source_rows["eventType"], pa.array(START_END, pa.int64()))
     return col.compact_dictionary(is_start_end.cast(pa.int32()), pa.array(["push_pop", "start_end"]))
 
 
-def resolve_domain_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_domain_ids(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the domain id of each event. Events without a domain have 0, the id of the default domain."""
     domains = source_rows["domainId"]
     return pc.fill_null(domains, 0) if domains.null_count else domains
 
 
-def compute_domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def compute_domain_keys(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the domain key of each event, which combines the process id and the domain id.
 
     ``replace_name_keys_with_names`` later replaces the key with the domain name.
@@ -65,7 +65,7 @@ def compute_domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -
     return _format_key_strings(source_rows["globalTid"], source_rows["domainId"])
 
 
-def compute_category_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def compute_category_keys(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the category key of each event, which combines the process id, the domain id and the category id.
 
     ``replace_name_keys_with_names`` later replaces the key with the category name.
@@ -73,7 +73,7 @@ def compute_category_keys(_capture: Lookups, _table: str, source_rows: pa.Table)
     return _format_key_strings(source_rows["globalTid"], source_rows["domainId"], source_rows["category"])
 
 
-def resolve_payload_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_payload_types(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the payload type of each event, such as ``int64`` or ``json``, or null for an event without payload.
 
     The type is that of the first payload column that is not null.
@@ -84,23 +84,23 @@ def resolve_payload_types(_capture: Lookups, _table: str, source_rows: pa.Table)
     return col.compact_dictionary(pc.coalesce(*codes), names) if codes else pa.nulls(len(source_rows), col.DICTIONARY)
 
 
-def resolve_payload_ints(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_payload_ints(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the integer payload of each event, or null for an event without integer payload."""
     return col.coalesce(*(source_rows[c] for c in _INTS.values()))
 
 
-def resolve_payload_floats(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_payload_floats(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the floating-point payload of each event, or null for an event without floating-point payload."""
     return col.coalesce(*(source_rows[c] for c in _FLOATS.values()))
 
 
-def resolve_payload_strings(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_payload_strings(lookups: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
     """Return the text payload of each event: a registered JSON string, inline JSON, or a formatted binary payload."""
     inline = [source_rows[c] for c in _STRINGS.values()]
     if col.is_all_null(source_rows["jsonTextId"]):
         return col.coalesce(*inline)
-    registered = capture.look_up_strings(table, "payload_text", source_rows["jsonTextId"], capture.strings)
-    capture.reserve_string_memory(table, registered)
+    registered = lookups.look_up_strings(table, "payload_text", source_rows["jsonTextId"], lookups.strings)
+    lookups.reserve_string_memory(table, registered)
     return col.coalesce(registered.cast(pa.string()), *inline)
 
 
@@ -151,24 +151,24 @@ DEFINITIONS = (
 
 
 def list_unread_name_definitions(
-    capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]
+    lookups: Lookups, columns_by_table: Mapping[str, Sequence[str]]
 ) -> list[NameDefinition]:
     """Return the name definitions that the requested columns need and that have not been read yet.
 
     Args:
-        capture: The open file.
+        lookups: The open file.
         columns_by_table: Requested columns of each declared table.
     """
     columns = {c for table in RESOLVERS for c in columns_by_table.get(table, ())}
-    return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.defined_names]
+    return [d for d in DEFINITIONS if d.column in columns and d.column not in lookups.defined_names]
 
 
-def store_defined_names(capture: Lookups, definition: NameDefinition, source_rows: pa.Table) -> None:
+def store_defined_names(lookups: Lookups, definition: NameDefinition, source_rows: pa.Table) -> None:
     """Add the names that NVTX events define to ``capture.defined_names``.
 
     If several events name the same domain or category, the name of the earliest event is used.
     """
-    named = source_rows.append_column("name", resolve_event_names(capture, SOURCE_TABLE, source_rows).cast(pa.string()))
+    named = source_rows.append_column("name", resolve_event_names(lookups, SOURCE_TABLE, source_rows).cast(pa.string()))
     named = named.append_column("process", ids.extract_process_ids(source_rows["globalTid"]))
     named = named.take(pc.sort_indices(named["start"]))  # Table.sort_by imports pyarrow.dataset, which takes 20 ms
     names: dict[str, str] = {}
@@ -177,7 +177,7 @@ def store_defined_names(capture: Lookups, definition: NameDefinition, source_row
         key = _join_numbers_with_slashes(process, domain or 0, *rest)
         if text is not None and key is not None:
             names.setdefault(key, text)
-    capture.defined_names[definition.column] = names
+    lookups.defined_names[definition.column] = names
 
 
 def replace_name_keys_with_names(lookups: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:

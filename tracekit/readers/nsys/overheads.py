@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 
-def resolve_overhead_types(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_overhead_types(lookups: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
     """Return the kind of each profiler overhead.
 
     Exports up to schema version 3.23 store the kind in the column ``returnValue``, and later exports in
     ``overheadType``.
     """
     numbers = col.coalesce(source_rows["overheadType"], source_rows["returnValue"])
-    return capture.look_up_strings(
-        table, "overhead_type", numbers, capture.read_enum_labels("ENUM_CUPTI_OVERHEAD_TYPE")
+    return lookups.look_up_strings(
+        table, "overhead_type", numbers, lookups.read_enum_labels("ENUM_CUPTI_OVERHEAD_TYPE")
     )
 
 

@@ -56,10 +56,10 @@ def _create_resolver(
     """
     source = source_column or column
 
-    def resolve(capture: Lookups, table_name: str, source_rows: pa.Table) -> pa.ChunkedArray:
+    def resolve(lookups: Lookups, table_name: str, source_rows: pa.Table) -> pa.ChunkedArray:
         strings = source_rows[source]
         if not pa.types.is_dictionary(strings.type):
-            strings = pa.chunked_array([capture.look_up_strings(table_name, column, strings, capture.strings)])
+            strings = pa.chunked_array([lookups.look_up_strings(table_name, column, strings, lookups.strings)])
         return pa.chunked_array([_map_strings(chunk, transform) for chunk in strings.chunks], strings.type)
 
     return (source,), resolve

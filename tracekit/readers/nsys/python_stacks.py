@@ -66,39 +66,39 @@ class PythonFrames(NamedTuple):
     columns: dict[str, pa.Array]
 
 
-def find_python_domains(capture: Lookups) -> Domains:
+def find_python_domains(lookups: Lookups) -> Domains:
     """Return the kind of the Python samples in each NVTX domain that contains them, by process id and domain id.
 
     A kind is an index of ``KINDS``. If no payload schema of the file has the name of a domain in ``KINDS``, no events
     are read, and the result is empty.
     """
-    if "name" not in capture.tables.columns.get(SCHEMAS, ()):
+    if "name" not in lookups.tables.columns.get(SCHEMAS, ()):
         return {}
-    if not set(KINDS).intersection(capture.fetch(SCHEMAS, ["name"])["name"].to_pylist()):
+    if not set(KINDS).intersection(lookups.fetch(SCHEMAS, ["name"])["name"].to_pylist()):
         return {}
-    for definition in nvtx.list_unread_name_definitions(capture, {"nvtx_marks": ["domain"]}):
-        nvtx.store_defined_names(capture, definition, pa.table(capture.read_requests([definition.create_request()])[0]))
+    for definition in nvtx.list_unread_name_definitions(lookups, {"nvtx_marks": ["domain"]}):
+        nvtx.store_defined_names(lookups, definition, pa.table(lookups.read_requests([definition.create_request()])[0]))
     kinds = list(KINDS)
-    defined = ((key.split("/"), name) for key, name in capture.defined_names["domain"].items())
+    defined = ((key.split("/"), name) for key, name in lookups.defined_names["domain"].items())
     return {(int(process), int(domain)): kinds.index(name) for (process, domain), name in defined if name in KINDS}
 
 
-def create_python_samples_request(capture: Lookups, domains: Domains) -> Request[Batch]:
+def create_python_samples_request(lookups: Lookups, domains: Domains) -> Request[Batch]:
     """Return the request that reads the times, threads and kinds of Python samples."""
-    return _create_marks_request(capture, domains, _EVENT)
+    return _create_marks_request(lookups, domains, _EVENT)
 
 
-def create_python_stacks_request(capture: Lookups, domains: Domains) -> Request[Batch]:
+def create_python_stacks_request(lookups: Lookups, domains: Domains) -> Request[Batch]:
     """Return the request that reads the row numbers and the dictionary-encoded payloads of Python samples."""
 
     def encode_payloads(batch: Batch) -> Batch:
         return batch | {PAYLOAD: batch[PAYLOAD].dictionary_encode()}
 
-    return _create_marks_request(capture, domains, (ROWID, "globalTid", PAYLOAD), encode_payloads)
+    return _create_marks_request(lookups, domains, (ROWID, "globalTid", PAYLOAD), encode_payloads)
 
 
 def _create_marks_request(
-    capture: Lookups, domains: Domains, columns: Sequence[str], convert: Callable[[Batch], Batch] = dict
+    lookups: Lookups, domains: Domains, columns: Sequence[str], convert: Callable[[Batch], Batch] = dict
 ) -> Request[Batch]:
     """Return the request that reads columns of the NVTX marks in the given domains, and the kind of each mark."""
     types = {c: pa.string() if c == PAYLOAD else pa.int64() for c in (*columns, "domainId")}
@@ -106,7 +106,7 @@ def _create_marks_request(
     def convert_marks(marks: pa.Table) -> Batch:
         processes, of_marks = (
             ids.extract_process_ids(marks["globalTid"]),
-            nvtx.resolve_domain_ids(capture, TABLE, marks),
+            nvtx.resolve_domain_ids(lookups, TABLE, marks),
         )
         numbers, pairs = col.encode_rows(processes, of_marks)
         kinds = [None if None in pair else domains.get(pair) for pair in pairs]  # type: ignore[arg-type]
@@ -157,14 +157,14 @@ def decode_frames(payloads: pa.Array) -> PythonFrames:
     )
 
 
-def read_python_samples(capture: Lookups, domains: Domains) -> Batch:
+def read_python_samples(lookups: Lookups, domains: Domains) -> Batch:
     """Return all columns of the declared table ``python_samples`` except ``stack_id``, with one row per sample.
 
     The ids of the samples are the row numbers of their marks in the source table.
     """
     if not domains:
         return {c: pa.array([], kind) for c, kind in _SAMPLE.items()}
-    (raw,) = capture.read_requests([create_python_samples_request(capture, domains)])
+    (raw,) = lookups.read_requests([create_python_samples_request(lookups, domains)])
     threads = raw["globalTid"]
     return {
         "python_sample_id": raw[ROWID],

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 
-def resolve_scheduled_in_flags(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
+def resolve_scheduled_in_flags(_lookups: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return whether each context switch schedules a thread in (True) or out (False).
 
     nsys exports a nonzero number for a switch that schedules a thread in.

@@ -109,9 +109,9 @@ class Stacks:
     def __len__(self) -> int:
         return len(self.parents)
 
-    def build_columns(self, capture: Lookups, names: Sequence[str]) -> dict[str, pa.Array]:
+    def build_columns(self, lookups: Lookups, names: Sequence[str]) -> dict[str, pa.Array]:
         """Build the requested columns of the declared table ``stacks``."""
-        return {name: _COLUMNS[name](self, capture) for name in names}
+        return {name: _COLUMNS[name](self, lookups) for name in names}
 
     def look_up_stack_ids(self, table: str, chain_ids: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the id in the declared table ``stacks`` for the number of each call chain.
@@ -158,27 +158,27 @@ class StackBuilder:
         collectors: Collectors of batches, one for each source table of call chains in the file.
     """
 
-    def __init__(self, capture: Lookups, python_domains: python_stacks.Domains) -> None:
+    def __init__(self, lookups: Lookups, python_domains: python_stacks.Domains) -> None:
         """Create a builder.
 
         Args:
-            capture: The open file.
+            lookups: The open file.
             python_domains: NVTX domains that contain Python samples, with the kind of the samples.
         """
-        self._capture = capture
-        budget = capture.create_memory_budget()
+        self._lookups = lookups
+        budget = lookups.create_memory_budget()
         self.frames = _FrameBuilder(budget)
-        tables = [table for table in CHAIN_TABLES if table in capture.tables.columns]
+        tables = [table for table in CHAIN_TABLES if table in lookups.tables.columns]
         self.collectors: list[_StackCollector | _FrameRowCollector | _PythonCollector] = [
-            (_StackCollector if FRAMES in capture.tables.columns[table] else _FrameRowCollector)(
-                table, self.frames, Trie(budget, "frames of call stacks"), capture
+            (_StackCollector if FRAMES in lookups.tables.columns[table] else _FrameRowCollector)(
+                table, self.frames, Trie(budget, "frames of call stacks"), lookups
             )
             for table in tables
         ]
         if python_domains:
-            request = python_stacks.create_python_stacks_request(capture, python_domains)
+            request = python_stacks.create_python_stacks_request(lookups, python_domains)
             self.collectors.append(
-                _PythonCollector(request, self.frames, Trie(budget, "frames of call stacks"), capture)
+                _PythonCollector(request, self.frames, Trie(budget, "frames of call stacks"), lookups)
             )
 
     def finish(self) -> Stacks:
@@ -186,7 +186,7 @@ class StackBuilder:
         whole: Trie | None = None
         chains: dict[str, Chains] = {}
         for collector in self.collectors:
-            with convert_damage(self._capture.path, collector.table):
+            with convert_damage(self._lookups.path, collector.table):
                 read = collector.get_call_chains()
                 if whole is None:
                     whole = collector.trie
@@ -270,12 +270,12 @@ def _split_values_and_validity(column: pa.Array) -> tuple[Int64Array, npt.NDArra
 class _StackCollector:
     """A collector of call chains from a source table whose rows are whole stacks, as in reports."""
 
-    def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
+    def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, lookups: Lookups) -> None:
         self.table = table
         self.frames = frames
         self.trie = trie
-        self._path = capture.path
-        self._tables = cast("StackTables", capture.tables)
+        self._path = lookups.path
+        self._tables = cast("StackTables", lookups.tables)
         self._known = pa.array([], pa.binary())
         self._known_nodes = np.zeros(1, np.uint32)
         self._ids: list[Int64Array] = [np.zeros(0, np.int64)]
@@ -327,11 +327,11 @@ class _StackCollector:
 class _FrameRowCollector:
     """A collector of call chains from a source table whose rows are single frames, as in exports."""
 
-    def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
+    def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, lookups: Lookups) -> None:
         self.table = table
         self.frames = frames
         self.trie = trie
-        self._rows = TableBuilder(capture.tables.max_rows(table))
+        self._rows = TableBuilder(lookups.tables.max_rows(table))
 
     @property
     def request(self) -> Request[Batch]:
@@ -362,12 +362,12 @@ class _FrameRowCollector:
 class _PythonCollector:
     """A collector of the call stacks of Python samples, which are payloads of NVTX marks."""
 
-    def __init__(self, request: Request[Batch], frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
+    def __init__(self, request: Request[Batch], frames: _FrameBuilder, trie: Trie, lookups: Lookups) -> None:
         self.table = request.table
         self.request = request
         self.frames = frames
         self.trie = trie
-        self._path = capture.path
+        self._path = lookups.path
         self._ids: list[Int64Array] = [np.zeros(0, np.int64)]
         self._stacks: list[UInt32Array] = [np.zeros(0, np.uint32)]
 
@@ -394,8 +394,8 @@ def _find_innermost_frame_names(stacks: Stacks, frames: pa.DictionaryArray) -> p
     return col.compact_dictionary(frames.indices.take(col.build_number_array(stacks.frames)), frames.dictionary)
 
 
-def _resolve_symbol_names(stacks: Stacks, capture: Lookups) -> pa.Array:
-    names = capture.look_up_strings(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings)
+def _resolve_symbol_names(stacks: Stacks, lookups: Lookups) -> pa.Array:
+    names = lookups.look_up_strings(TABLE, "symbol", stacks.frame_columns["symbol"], lookups.strings)
     return _find_innermost_frame_names(
         stacks, pa.DictionaryArray.from_arrays(names.indices, _unescape_names(names.dictionary))
     )
@@ -406,9 +406,9 @@ def _unescape_names(names: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(names, "&lt;", "<"), "&gt;", ">")
 
 
-def _resolve_module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
+def _resolve_module_names(stacks: Stacks, lookups: Lookups) -> pa.Array:
     """Return the module name of the innermost frame of each stack, without the folder, which may be private."""
-    paths = capture.look_up_strings(TABLE, "module", stacks.frame_columns["module"], capture.strings)
+    paths = lookups.look_up_strings(TABLE, "module", stacks.frame_columns["module"], lookups.strings)
     names = _unescape_names(extract_file_names(paths.dictionary))
     return _find_innermost_frame_names(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
 
@@ -416,7 +416,7 @@ def _resolve_module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
 def _create_flag_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
     """Return a function that computes whether a flag is set in the innermost frame of each stack."""
 
-    def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
+    def resolve(stacks: Stacks, _lookups: Lookups) -> pa.Array:
         return pc.not_equal(col.concatenate_chunks(stacks.frame_columns[frame_column]), 0).take(
             col.build_number_array(stacks.frames)
         )
@@ -427,20 +427,20 @@ def _create_flag_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.A
 def _create_number_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
     """Return a function that computes the value of a frame column in the innermost frame of each stack."""
 
-    def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
+    def resolve(stacks: Stacks, _lookups: Lookups) -> pa.Array:
         return col.concatenate_chunks(stacks.frame_columns[frame_column]).take(col.build_number_array(stacks.frames))
 
     return resolve
 
 
-def _resolve_unwind_method_names(stacks: Stacks, capture: Lookups) -> pa.Array:
-    labels = capture.read_enum_labels("ENUM_STACK_UNWIND_METHOD")
+def _resolve_unwind_method_names(stacks: Stacks, lookups: Lookups) -> pa.Array:
+    labels = lookups.read_enum_labels("ENUM_STACK_UNWIND_METHOD")
     return _find_innermost_frame_names(
-        stacks, capture.look_up_strings(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels)
+        stacks, lookups.look_up_strings(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels)
     )
 
 
-def _resolve_parent_ids(stacks: Stacks, _capture: Lookups) -> pa.Array:
+def _resolve_parent_ids(stacks: Stacks, _lookups: Lookups) -> pa.Array:
     return col.build_number_array(stacks.parents.astype(np.int64), stacks.parents > 0)
 
 

@@ -65,8 +65,8 @@ def decode_columns(
 
     Args:
         events: Fields of the events, including all fields that ``list_payload_fields`` returns.
-        selected_events: The same events as in ``events``. Their function ``prefix_totals`` provides the number of rows
-            of this table in all earlier batches.
+        selected_events: The same events as in ``events``. Their function ``exchange_totals`` provides the number of
+            rows of this table in all earlier batches.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
@@ -106,7 +106,7 @@ def decode_columns(
         arrays |= dict.fromkeys(row_numbers, col.build_number_array(ranks + 1))
         totals |= dict.fromkeys(row_numbers, fields.rows if is_filtered else selected_events.total)
     if totals:
-        before = selected_events.prefix_totals(totals)
+        before = selected_events.exchange_totals(totals)
         firsts = {name: c.first_chain - 1 for name, c in chains.items()}
         arrays |= {name: pc.add(arrays[name], before[name] + firsts.get(name, 0)) for name in totals}
     return arrays | {n: pc.fill_null(arrays[n], c.default) for n, c in chains.items() if c.default is not None}

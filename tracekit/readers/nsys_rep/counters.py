@@ -142,7 +142,7 @@ def decode_counter_samples(
     events = _find_complete_events(fields_by_type, fields_by_number, skipped)
     samples = _Samples(selected_events, fields_by_number, events, fields_by_type)
     rows = samples.rows
-    before = selected_events.prefix_totals({ROWID: rows, _EVENTS: len(events)})
+    before = selected_events.exchange_totals({ROWID: rows, _EVENTS: len(events)})
     budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
     first = {ROWID: build_number_array(np.arange(1, rows + 1) + before[ROWID])}
     ids = np.arange(1, len(events) + 1) + before[_EVENTS]

@@ -50,9 +50,10 @@ class SelectedEvents(NamedTuple):
         stops: End offset of each payload in the buffer.
         compute_positions: Function that returns, for each selected event, its position among all events of the batch
             with the same payload field, counted from 0.
-        total: Number of all events of the batch with the same payload field, including events that are not selected.
+        total: Number of all events of the batch with the payload field of the selected events, including events that
+            are not selected.
         get_types: Function that returns the event types of the selected events at the given indices.
-        prefix_totals: Function that takes the totals of this batch by name, and returns the sums of the totals of all
+        exchange_totals: Function that takes the totals of this batch by name, and returns the sums of the totals of all
             earlier batches. Call the function only once.
     """
 
@@ -62,7 +63,7 @@ class SelectedEvents(NamedTuple):
     compute_positions: Callable[[], Int64Array]
     total: int
     get_types: Callable[[Int64Array], Kinds]
-    prefix_totals: PrefixTotals
+    exchange_totals: PrefixTotals
 
 
 class Events:
@@ -85,7 +86,8 @@ class Events:
         Args:
             selections: Selections of the events that the function receives.
             function: Function that takes the selected events of a batch, as a list with one item per selection.
-                Several threads may call the function at once. It must not store a reference to the buffer.
+                Several threads may call the function at once. The function must copy all data that it stores, because
+                the events refer to a buffer that is reused for later batches.
 
         Yields:
             The result of the function for each batch, in file order. A report without events has one empty batch.
@@ -96,11 +98,11 @@ class Events:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
                     stack.enter_context(totals.open_job_context(batch_index))
-                prefix_totals = [
+                exchange_totals = [
                     functools.partial(totals.add_counts_and_get_earlier_totals, batch_index)
                     for totals in running_totals
                 ]
-                with self._open_selected_events(batch_index, selections, prefix_totals) as chosen:
+                with self._open_selected_events(batch_index, selections, exchange_totals) as chosen:
                     return function(chosen)
 
         yield from map_in_order(call_function_on_batch, range(len(self._batches)), THREADS)
@@ -132,14 +134,14 @@ class Events:
 
     @contextlib.contextmanager
     def _open_selected_events(
-        self, batch_index: int, selections: Sequence[Selection], prefix_totals: Sequence[PrefixTotals]
+        self, batch_index: int, selections: Sequence[Selection], exchange_totals: Sequence[PrefixTotals]
     ) -> Iterator[list[SelectedEvents]]:
         """Return a context manager that provides the selected events of a batch.
 
         At the end of the context, the buffer that holds the events is returned to the pool.
         """
         entries_of_batch = self._entries[batch_index]
-        distinct = dict(zip(selections, prefix_totals, strict=True))
+        distinct = dict(zip(selections, exchange_totals, strict=True))
         if entries_of_batch is None:
             buffer, entries_of_batch, bases = self._decompress_and_find_entries(batch_index)
             masks = {selection: entries_of_batch.compute_selection_mask(selection) for selection in distinct}
@@ -151,7 +153,9 @@ class Events:
         chosen = {
             selection: _select_events(batch, selection, masks[selection], distinct[selection]) for selection in distinct
         }
-        yield [chosen[s]._replace(prefix_totals=totals) for s, totals in zip(selections, prefix_totals, strict=True)]
+        yield [
+            chosen[s]._replace(exchange_totals=totals) for s, totals in zip(selections, exchange_totals, strict=True)
+        ]
         self._buffers.release_buffer(buffer)
 
     def _decompress_and_find_entries(self, batch_index: int) -> tuple[Buffer, Entries, Int64Array]:
@@ -206,7 +210,7 @@ class _LoadedBatch(NamedTuple):
 
 
 def _select_events(
-    batch: _LoadedBatch, selection: Selection, mask: Mask, prefix_totals: PrefixTotals
+    batch: _LoadedBatch, selection: Selection, mask: Mask, exchange_totals: PrefixTotals
 ) -> SelectedEvents:
     buffer, bases, entries_of_batch = batch
     rows = np.flatnonzero(mask)
@@ -222,7 +226,7 @@ def _select_events(
         compute_positions,
         entries_of_batch.count_events_with_payload(selection.payload),
         get_types,
-        prefix_totals,
+        exchange_totals,
     )
 
 

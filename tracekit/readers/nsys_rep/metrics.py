@@ -119,7 +119,7 @@ def decode_metric_samples(
     """
     decoded = _decode_metric_rows(metrics_by_type, selected_events, budget, skipped)
     rows = len(decoded["value"])
-    before = selected_events.prefix_totals({ROWID: rows})
+    before = selected_events.exchange_totals({ROWID: rows})
     return {ROWID: build_number_array(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 

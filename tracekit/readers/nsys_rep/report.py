@@ -368,7 +368,7 @@ class Report:
             fields.mpi_calls = mpi_calls.decode_mpi_calls(self.payload_schemas, self.mpi_domains, fields, budget)
         columns = fields.mpi_calls[table]
         rows = len(columns["start"])
-        before = selected_events.prefix_totals({ROWID: rows})[ROWID]
+        before = selected_events.exchange_totals({ROWID: rows})[ROWID]
         return columns | {ROWID: col.build_number_array(np.arange(before + 1, before + rows + 1))}
 
     def _build_small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
