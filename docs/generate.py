@@ -36,7 +36,10 @@ def tables() -> str:
 def _table_section(schema: schemas.TableSchema) -> str:
     """Return a section with the description and columns of a table."""
     commands = (schema.recorded_by or "").split(" or ")
-    recorded = f" Recorded by {' or '.join(f'`{c}`' for c in commands)}." if schema.recorded_by else ""
+    *first, last = (f"`{c}`" for c in commands)
+    recorded = (
+        f" Recorded by {' or '.join([*([', '.join(first)] if first else []), last])}." if schema.recorded_by else ""
+    )
     lines = [f"## {schema.name}\n", f"{schema.doc} Key: {', '.join(f'`{k}`' for k in schema.key)}.{recorded}\n"]
     lines += _column_grid(schema.columns)
     count = len(schema.columns)

@@ -309,7 +309,7 @@ def test_correlation_adds_each_column_once(layer: RecordedTables, monkeypatch: p
     from tracekit.core.correlate import Correlation
 
     asked: list[list[str]] = []
-    real = Correlation.columns
+    real = Correlation.compute_columns
 
     def spy(self: Correlation, table: str, names: Sequence[str]) -> pl.DataFrame:
         columns = real(self, table, names)
@@ -317,7 +317,7 @@ def test_correlation_adds_each_column_once(layer: RecordedTables, monkeypatch: p
             asked.append(list(names))
         return columns
 
-    monkeypatch.setattr(Correlation, "columns", spy)
+    monkeypatch.setattr(Correlation, "compute_columns", spy)
     linked = tables(layer, Correlate())
     assert tables(layer, Correlate()) is linked
     assert linked.read("kernels", ["start_ns"]).num_rows == 334

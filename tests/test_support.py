@@ -76,7 +76,7 @@ def test_builds_lie_between_the_oldest_and_the_newest_known() -> None:
     assert len(builds) == len(set(builds)) == 22
     assert all(OLDEST <= build[:2] <= NEWEST for build in builds)
     known = " to ".join(".".join(map(str, release)) for release in (OLDEST, NEWEST))
-    assert f"Reports of the builds {known} are supported." in PAGE.read_text("utf-8")
+    assert f"tracekit supports reports of the builds {known} of nsys." in PAGE.read_text("utf-8")
 
 
 def test_an_equal_pair_has_reasons_only_for_what_its_export_lacks(tmp_path: Path) -> None:

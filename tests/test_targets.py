@@ -144,7 +144,7 @@ class TestFiles:
     @pytest.mark.parametrize("overwrite", [False, True])
     def test_an_empty_folder_is_not_replaced_by_a_file_either(self, tmp_path: Path, overwrite: bool) -> None:
         (tmp_path / "d").mkdir()
-        with pytest.raises(ExportError, match="is a folder"):
+        with pytest.raises(ExportError, match="a folder exists at this path"):
             write_file(tmp_path / "d", overwrite=overwrite)
         assert (tmp_path / "d").is_dir()
 
@@ -216,7 +216,7 @@ class TestFiles:
     def test_names_that_are_none(self, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "sub").mkdir()
         monkeypatch.chdir(tmp_path / "sub")
-        with pytest.raises(ExportError, match="is a folder"):
+        with pytest.raises(ExportError, match="a folder exists at this path"):
             write_file(Path(name), overwrite=True)
 
     def test_a_folder_that_vanishes(self, tmp_path: Path) -> None:

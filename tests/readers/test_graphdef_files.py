@@ -161,11 +161,23 @@ def test_another_file_under_a_name_that_says_nothing(tmp_path: Path) -> None:
             meta().SerializeToString()[:-9],
             "the MetaGraphDef: a field extends beyond the end of its message (offset ",
         ),
-        ("a.pbtxt", TEXT[:3000], "the GraphDef, line 208, column 13: "),
-        ("a.pbtxt", b"node { name: 'a' name: 'b' }", "the GraphDef, line 1, column "),
-        ("a.pbtxt", b"node { attr { key: 'a' value { i: 99999999999999999999 } } }", "the GraphDef, line 1, column "),
+        ("a.pbtxt", TEXT[:3000], "the protobuf text of the GraphDef is invalid or truncated at line 208, column 13\n"),
+        (
+            "a.pbtxt",
+            b"node { name: 'a' name: 'b' }",
+            "the protobuf text of the GraphDef is invalid or truncated at line 1, column ",
+        ),
+        (
+            "a.pbtxt",
+            b"node { attr { key: 'a' value { i: 99999999999999999999 } } }",
+            "the protobuf text of the GraphDef is invalid or truncated at line 1, column ",
+        ),
         ("a.pbtxt", b"node { name: 'a' x " + b"{ x " * 5000, "the GraphDef is nested too deep"),
-        ("a.pbtxt", b"node { name: 'a\\", "the GraphDef, line 1, column "),
+        (
+            "a.pbtxt",
+            b"node { name: 'a\\",
+            "the protobuf text of the GraphDef is invalid or truncated at line 1, column ",
+        ),
     ],
 )
 def test_damage_is_told_with_its_place(tmp_path: Path, name: str, octets: bytes, said: str) -> None:

@@ -174,9 +174,11 @@ def test_tables_with_the_same_columns_are_read_together_as_one_by_one(
     parts = [RAW + units[n % 3] + RAW_ROW * (n % 4) + RAW_ROW.replace(b'"0"', b'"%d"' % n, 1) for n in range(20)]
     path.write_bytes(b"==PROF== x\n".join([*parts, DETAILS + ROW, DETAILS, DETAILS + ROW + ROW[:30] + b"\n", *parts]))
     batches: list[int] = []
-    read = rows.RowCollector._convert_batch
+    read = rows.RowCollector._convert_and_collect_batch
     monkeypatch.setattr(
-        rows.RowCollector, "_convert_batch", lambda self, p, t, n: (batches.append(len(p)), read(self, p, t, n))
+        rows.RowCollector,
+        "_convert_and_collect_batch",
+        lambda self, p, t, n: (batches.append(len(p)), read(self, p, t, n)),
     )
     with pytest.warns(tk.TracekitWarning, match="1 rows do not match"):
         together = tk.load(path, "ncu-csv")

@@ -21,12 +21,12 @@ def map_categories_expr(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr])
         function: Maps an expression of strings to an expression of new strings.
     """
 
-    def map_distinct(values: pl.Series) -> pl.Series:
+    def map_distinct_values(values: pl.Series) -> pl.Series:
         old = values.unique().drop_nulls()
         new = pl.select(function(pl.lit(old).cast(pl.String)).cast(pl.Categorical)).to_series()
         return values.replace_strict(old, new, default=None, return_dtype=pl.Categorical)
 
-    return column.map_batches(map_distinct, return_dtype=pl.Categorical)
+    return column.map_batches(map_distinct_values, return_dtype=pl.Categorical)
 
 
 def match_categories_expr(column: pl.Expr, condition: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:

@@ -99,7 +99,8 @@ def load_many(
 def _read_rank_metadata(member: Member) -> RecordedMetadata:
     """Return the metadata that the capture of a member records about its rank.
 
-    If the capture records the rank before its events, no other metadata is read.
+    If the capture records the rank before its events, reading stops there, and only this part of the metadata is
+    returned.
     """
     if member.url is None and member.via is None:
         source = Source(member.path)

@@ -225,7 +225,10 @@ def _payload_field_exprs() -> list[pl.Expr]:
 
 
 def _kernel_kind_expr() -> pl.Expr:
-    """Return an expression for the kind of kernel that executes a call. Calls that transfer messages share one kind."""
+    """Return an expression for the kind of kernel that executes a call.
+
+    Calls that NCCL executes with its kernel for sending and receiving have the kind ``send_recv``.
+    """
     return pl.when(pl.col("kind").is_in(_BY_MESSAGES)).then(pl.lit("send_recv")).otherwise("kind")
 
 

@@ -151,7 +151,7 @@ class Rollup:
         Returns:
             These columns, and ``iteration``, for the same rows as ``calls``.
         """
-        return self._gather_calls(self._call_rows, columns)
+        return self._gather_calls(self._row_numbers_of_calls, columns)
 
     def select_kernels(self, *columns: str) -> pl.DataFrame:
         """Return columns of the kernels of the op instances in aggregated iterations.
@@ -176,11 +176,11 @@ class Rollup:
 
         The order is that of ``calls``.
         """
-        calls = self.select_calls("kind").with_columns(row=self._call_rows)
+        calls = self.select_calls("kind").with_columns(row=self._row_numbers_of_calls)
         return calls.filter(pl.col("kind").is_in(kinds) & pl.col("iteration").is_not_null())["row"]
 
     @functools.cached_property
-    def _call_rows(self) -> pl.Series:
+    def _row_numbers_of_calls(self) -> pl.Series:
         """The row number in ``Measures.calls`` of each row of ``calls``.
 
         Only the order is cached, because a copy of all columns needs about 120 bytes per call.

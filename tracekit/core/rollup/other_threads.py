@@ -72,7 +72,11 @@ def _find_outermost_ancestors(tree: Tree, nodes: pl.Series) -> pl.Series:
 
 
 def _copy_nodes_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
-    """Copy nodes and their ancestors below the node ``parent``, and return the new tree and the copy of each node."""
+    """Copy nodes, with their ancestors, into a tree as descendants of the node ``parent``.
+
+    Returns:
+        The new tree, and the copy of each node.
+    """
     ancestors, here = [], pl.DataFrame({"node": nodes}).with_row_index("row").filter(pl.col("node") != 0)
     while here.height:
         ancestors.append(here)

@@ -199,7 +199,7 @@ class FixedSlots:
             fields: For each varint, the constant bytes that precede it and its value in each packet.
             packet_count: Number of packets.
         """
-        self._fields = [(tag, *encode_fixed_varints(values, packet_count)) for tag, values in fields]
+        self._fields = [(tag, *encode_varints_of_equal_size(values, packet_count)) for tag, values in fields]
         self.width = sum(len(tag) + width for tag, _, width in self._fields)
         self.sizes: Sizes | int = self.width
         self.slot_count = _count_slots(self.width + _WORD_BYTES)
@@ -267,7 +267,7 @@ def _compute_continuation_bits() -> Numbers:
     return np.array([0, *flags], np.uint64)
 
 
-def encode_fixed_varints(values: Sizes | int, count: int) -> tuple[Numbers, int]:
+def encode_varints_of_equal_size(values: Sizes | int, count: int) -> tuple[Numbers, int]:
     """Encode integers as varints of equal size. Return the first 8 bytes of each varint, and the size in bytes."""
     width = compute_max_varint_width(values)
     numbers = np.full(count, values, np.uint64) if isinstance(values, int) else values.astype(np.uint64)

@@ -51,8 +51,8 @@ def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
         return bytes(parsed.SerializeToString())
     except text_format.ParseError as e:
         line, column = e.GetLine(), e.GetColumn()
-        position = "" if line is None else f", line {line}, column {column or 1}"
-        raise Damage(f"the protobuf text of the {name}{position} is invalid or truncated") from e
+        position = "" if line is None else f" at line {line}, column {column or 1}"
+        raise Damage(f"the protobuf text of the {name} is invalid or truncated{position}") from e
     except RecursionError as e:
         raise Damage(f"the {name} is nested too deeply") from e
     except (ValueError, OverflowError) as e:

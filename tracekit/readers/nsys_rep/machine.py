@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.container import Container
     from tracekit.readers.nsys_rep.counters import CounterField
-    from tracekit.readers.nsys_rep.metrics import Metric
+    from tracekit.readers.nsys_rep.metrics import MetricLocation
 
     Row = dict[str, Any]
 
@@ -84,7 +84,7 @@ class MachineReport(Protocol):
     raw_data: RawData
 
     @property
-    def gpu_metrics(self) -> Mapping[int, Sequence[Metric]]:
+    def gpu_metrics(self) -> Mapping[int, Sequence[MetricLocation]]:
         """The GPU metrics in each sample, by event type."""
         ...
 
@@ -192,9 +192,9 @@ def read_metric_name_rows(report: MachineReport) -> Iterable[Row]:
     names: dict[int, str] = {}
     for number, listed in report.gpu_metrics.items():
         for i, metric in enumerate(listed):
-            if metric.name not in names and 0 <= metric.name < len(strings):
-                names[metric.name] = strings[metric.name].as_py().decode("utf-8", "replace")
-            yield {"typeId": number, "metricId": i, "metricName": names.get(metric.name)}
+            if metric.name_id not in names and 0 <= metric.name_id < len(strings):
+                names[metric.name_id] = strings[metric.name_id].as_py().decode("utf-8", "replace")
+            yield {"typeId": number, "metricId": i, "metricName": names.get(metric.name_id)}
 
 
 def read_component_rows(report: MachineReport) -> Iterable[Row]:

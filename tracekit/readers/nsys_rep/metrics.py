@@ -40,17 +40,17 @@ C_SIZES = (1, 2, 4, 8)
 COLUMNS = ("rawTimestamp", "timestamp", "typeId", "metricId", "value")
 
 
-class Metric(NamedTuple):
+class MetricLocation(NamedTuple):
     """The location of one GPU metric in a sample.
 
     Attributes:
-        name: String id of the metric name.
-        at: Offset of the value in the data of a sample.
+        name_id: String id of the metric name.
+        offset: Offset of the value in the data of a sample.
         size: Size of the value in bytes.
     """
 
-    name: int
-    at: int
+    name_id: int
+    offset: int
     size: int
 
     def decode_values(self, words: UInt64Array) -> Int64Array:
@@ -66,7 +66,7 @@ class Metric(NamedTuple):
         )
 
 
-def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
+def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[MetricLocation]]:
     """Return the GPU metrics by event type, in the order of their offsets in a sample.
 
     Each GPU has its own event types: the lowest byte of an event type is the number of the GPU.
@@ -81,7 +81,7 @@ def read_gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
         number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
             metrics_by_type[number] = sorted(
-                (_parse_metric(m) for m in listed.messages(generic_type.fields)), key=lambda m: m.at
+                (_parse_metric(m) for m in listed.messages(generic_type.fields)), key=lambda m: m.offset
             )
             _check_no_overlap(metrics_by_type[number])
     return metrics_by_type
@@ -103,7 +103,10 @@ def read_source_ids_and_names(raw_data: RawData) -> list[tuple[int | None, bytes
 
 
 def decode_metric_samples(
-    metrics_by_type: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
+    metrics_by_type: Mapping[int, list[MetricLocation]],
+    selected_events: SelectedEvents,
+    budget: Budget,
+    skipped: Counter[str],
 ) -> dict[str, pa.Array]:
     """Decode GPU metric samples into columns, including ``rowid``, with one row per sample and metric in event order.
 
@@ -124,7 +127,10 @@ def decode_metric_samples(
 
 
 def _decode_metric_rows(
-    metrics_by_type: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
+    metrics_by_type: Mapping[int, list[MetricLocation]],
+    selected_events: SelectedEvents,
+    budget: Budget,
+    skipped: Counter[str],
 ) -> dict[str, pa.Array]:
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
     fields_by_number = decode(selected_events.buffer, selected_events.starts, selected_events.stops, needed)
@@ -151,7 +157,7 @@ def _decode_metric_rows(
 
 
 def _count_incomplete_samples(
-    metrics_by_type: Mapping[int, list[Metric]], fields_by_number: Mapping[int, Field]
+    metrics_by_type: Mapping[int, list[MetricLocation]], fields_by_number: Mapping[int, Field]
 ) -> Counter[str]:
     """Count GPU metric samples that have no time or no data. The only key of the result is ``INCOMPLETE``."""
     if _EVENT.type_id not in fields_by_number:
@@ -168,7 +174,7 @@ def _count_incomplete_samples(
 
 
 def _group_event_indices_by_type(
-    event_types: Int64Array, complete_mask: Mask, metrics_by_type: Mapping[int, list[Metric]]
+    event_types: Int64Array, complete_mask: Mask, metrics_by_type: Mapping[int, list[MetricLocation]]
 ) -> Iterator[tuple[int, Int64Array]]:
     """Yield each event type of GPU metrics that has complete events, and the ascending indices of these events.
 
@@ -206,16 +212,16 @@ class _Samples(NamedTuple):
     sizes: Int64Array
 
     def decode_samples_of_type(
-        self, event_type: int, metrics: list[Metric], event_indices: Int64Array, budget: Budget
+        self, event_type: int, metrics: list[MetricLocation], event_indices: Int64Array, budget: Budget
     ) -> _MetricRows:
         """Decode the GPU metric samples of one event type."""
-        if int(self.sizes[event_indices].min()) < max((m.at + m.size for m in metrics), default=0):
+        if int(self.sizes[event_indices].min()) < max((m.offset + m.size for m in metrics), default=0):
             raise Damage("a GPU metric sample is shorter than the metrics that the event type of the sample declares")
         budget.reserve(len(event_indices) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.offsets[event_indices]
         values = np.empty((len(event_indices), len(metrics)), np.int64)
         for nth, m in enumerate(metrics):
-            values[:, nth] = m.decode_values(self.buffer.words[at + m.at])
+            values[:, nth] = m.decode_values(self.buffer.words[at + m.offset])
         rows = values.size
         times, ids = (
             np.repeat(self.times[event_indices], len(metrics)),
@@ -224,19 +230,19 @@ class _Samples(NamedTuple):
         return _MetricRows(times, np.full(rows, event_type), ids, values.reshape(-1))
 
 
-def _check_no_overlap(metrics: Sequence[Metric]) -> None:
+def _check_no_overlap(metrics: Sequence[MetricLocation]) -> None:
     """Raise an error if metrics overlap, because a small sample could otherwise have any number of rows."""
     for one, other in itertools.pairwise(metrics):
-        if one.at + one.size > other.at:
-            raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")
+        if one.offset + one.size > other.offset:
+            raise Damage(f"two GPU metrics overlap at byte {other.offset} of their samples")
 
 
-def _parse_metric(message: Message) -> Metric:
+def _parse_metric(message: Message) -> MetricLocation:
     field = load_fields("GenericField")
     name, at, size = (message.int_value(n) or 0 for n in (field.name_id, field.offset, field.size))
     if not (0 <= at < 1 << 20 and 1 <= size <= WORD):
         raise Damage(f"a GPU metric has an invalid offset or size: {size} bytes at byte {at}")
-    return Metric(name, at, size)
+    return MetricLocation(name, at, size)
 
 
 def _read_source_name(raw_data: RawData, source: Message) -> bytes:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.counters import CounterField
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable
-    from tracekit.readers.nsys_rep.metrics import Metric
+    from tracekit.readers.nsys_rep.metrics import MetricLocation
     from tracekit.source import Source
 
 STRINGS, SAMPLES, PAYLOAD_SCHEMAS = "StringIds", "GPU_METRICS", "NVTX_PAYLOAD_SCHEMAS"
@@ -250,7 +250,7 @@ class Report:
             return mpi.find_mpi_domains(self.payload_schemas, self.events, self.raw_data.strings, budget)
 
     @functools.cached_property
-    def gpu_metrics(self) -> dict[int, list[Metric]]:
+    def gpu_metrics(self) -> dict[int, list[MetricLocation]]:
         """The GPU metrics in each sample, by event type."""
         with convert_damage(self.path, file=self.container.file):
             return metrics.read_gpu_metrics_by_type(self.raw_data)

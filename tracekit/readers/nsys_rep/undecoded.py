@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.counters import CounterField
     from tracekit.readers.nsys_rep.events import Events, SelectedEvents
-    from tracekit.readers.nsys_rep.metrics import Metric
+    from tracekit.readers.nsys_rep.metrics import MetricLocation
 
     Size = tuple[str | None, int, int]
     """A class of events, their number, and their total size in bytes. The class is None if the events are decoded."""
@@ -39,7 +39,7 @@ class EventsReport(Protocol):
         ...
 
     @property
-    def gpu_metrics(self) -> Mapping[int, Sequence[Metric]]:
+    def gpu_metrics(self) -> Mapping[int, Sequence[MetricLocation]]:
         """The GPU metrics in each sample, by event type."""
         ...
 
@@ -55,12 +55,12 @@ class EventsReport(Protocol):
 
 
 class _FieldCheck(NamedTuple):
-    """A check for events that are not rows of a declared table because they have none of several fields.
+    """A check that finds events that are in no declared table, because they have none of the given fields.
 
     Attributes:
         selection: Selection of the events to check.
         fields: Numbers of the fields.
-        format_class: Function that takes an event type, and returns the class of events that have none of the fields.
+        format_class: Function that takes an event type, and returns the name under which such events are counted.
     """
 
     selection: Selection

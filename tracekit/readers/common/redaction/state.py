@@ -134,7 +134,7 @@ class Redaction:
         elif kind == COMMAND:
             self._collect_names_from_command(value)
         elif kind == PATH:
-            self._collect_home_users(value)
+            self._collect_users_of_home_folders(value)
 
     def build_matcher(self) -> PrivateValueMatcher:
         """Return a matcher for the names and values collected so far.
@@ -194,7 +194,7 @@ class Redaction:
         The value may be a list, as in ``PATH``. An element that is an absolute path is collected if it has private
         folders. Any other element is collected unless it is short or common.
         """
-        self._collect_home_users(value)
+        self._collect_users_of_home_folders(value)
         for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:
             if part.startswith(b"/"):
                 self._collect_folder(part)
@@ -206,7 +206,7 @@ class Redaction:
                 self._collect_private_value(part)
 
     def _collect_names_from_command(self, value: bytes) -> None:
-        self._collect_home_users(value)
+        self._collect_users_of_home_folders(value)
         for secret in _SECRET_ARGUMENT.findall(value):
             self._collect_secret(secret)
         if value.startswith(b"/"):
@@ -220,7 +220,7 @@ class Redaction:
         if len(parts) >= _MANY_PARTS and not is_common:
             self._collect_private_value(path.rstrip(b"/"))
 
-    def _collect_home_users(self, value: bytes) -> None:
+    def _collect_users_of_home_folders(self, value: bytes) -> None:
         for match in HOME_FOLDER.finditer(value):
             self._collect_name(match[2] or match[4])
 
