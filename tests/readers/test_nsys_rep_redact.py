@@ -534,7 +534,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     yield (
         "more",
         Parts(strings=[b"\x0a\x00" * (3 << 20)], stream=few),
-        "the repeated fields of 1 messages have more than 2097152 values together, which tracekit does not support\n",
+        "the repeated fields of 1 messages have more than 2097152 values in total, which tracekit does not support\n",
     )
     yield "events", Parts(blocks=[b"\x0a\x00" * (1 << 23)], stream=message((1, 1 << 23), (3, 0))), ""
     marked = [message((1, message((102, b"\x08\x00" * 300_000 + mark))))] * 40

@@ -520,7 +520,7 @@ def test_a_journal_beside_the_file(tmp_path: Path, suffix: str, content: bytes) 
         assert isinstance(error, CorruptTraceError)
         assert str(error) == (
             f"{opened}: the journal {path.name}{suffix} holds changes that are not in the file yet"
-            "\nHint: wait until the program that writes the file has ended, or export it again"
+            "\nHint: wait until the program that writes the file has ended, or export the file again"
         )
     beside.write_bytes(b"")
     assert tk.load(path).count("kernels") == 52

@@ -86,7 +86,7 @@ def test_the_whole_file(whole: bytes, tmp_path: Path) -> None:
         assert columns["b"].to_pylist() == [i * i for i in range(1, ROWS + 1)]
         assert columns["c"].to_pylist()[-1] == f"text {ROWS}"
         assert not +repaired
-        assert db.max_rows("deep") == ROWS
+        assert db.compute_max_rows("deep") == ROWS
         assert db.read_first_row("deep", ["a", "c"]) == {"a": 1, "c": "text 1"}
         assert db.read_first_row("empty", ["a"]) == {}
         assert db.find_rowid("deep", ROWS - 1) == ROWS
@@ -96,7 +96,7 @@ def test_the_whole_file(whole: bytes, tmp_path: Path) -> None:
 
 def test_rows_at_most_before_any_is_read(whole: bytes, tmp_path: Path) -> None:
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
-        assert [db.max_rows(t) for t in ("deep", "single", "empty", "long")] == [ROWS, 3, 0, LONG_ROWS]
+        assert [db.compute_max_rows(t) for t in ("deep", "single", "empty", "long")] == [ROWS, 3, 0, LONG_ROWS]
 
 
 @pytest.mark.parametrize("child", ["zero", "beyond", "first page", "itself", "sibling", "parent"])

@@ -80,21 +80,21 @@ class Budget:
         self._check_memory(rows, row_bytes, plural_noun, self.limit)
 
     def reserve_each(
-        self, items: Iterable[Item], plural_noun: str, row_bytes: int = OBJECT_ROW_BYTES
+        self, items: Iterable[Item], plural_noun: str, object_bytes: int = OBJECT_ROW_BYTES
     ) -> Iterator[Item]:
         """Yield items, reserving memory for the Python object that the caller creates from each item.
 
         Args:
             items: The items.
             plural_noun: Plural noun for the items in the error message.
-            row_bytes: Memory of one object in bytes.
+            object_bytes: Memory of one object in bytes.
 
         Raises:
             Damage: The memory for the items exceeds the remaining budget.
         """
         for i, item in enumerate(items):
             if i % _ITEMS_AT_ONCE == 0:
-                self.reserve(_ITEMS_AT_ONCE, row_bytes, plural_noun)
+                self.reserve(_ITEMS_AT_ONCE, object_bytes, plural_noun)
             yield item
 
     def _check_memory(self, rows: int, row_bytes: int, plural_noun: str, available_bytes: int) -> None:

@@ -131,10 +131,10 @@ def join_arrays(arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray
 
 
 def concatenate(chunks: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Concatenate the chunks of a column of numbers or dictionaries. The chunks of other columns remain separate.
+    """Concatenate the chunks of a numeric or dictionary column. The chunks of other columns remain separate.
 
-    If most strings in the dictionaries are distinct, their chunks remain separate as well. If all values are null, the
-    result shares its memory with other columns of nulls.
+    The chunks of a dictionary column remain separate as well if most of its strings are distinct. If all values are
+    null, the result shares its memory with other columns of nulls.
     """
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:

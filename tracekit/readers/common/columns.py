@@ -101,19 +101,19 @@ def compact_dictionary(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa
     return build_dictionary_array(used.indices, names.take(used.dictionary))
 
 
-def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
+def decode_dictionary(column: pa.DictionaryArray) -> pa.Array:
     """Convert a dictionary column to a string column.
 
     Raises:
-        ValueError: The strings of all rows together exceed 64 MiB plus 4 KiB per row, or 2 GiB.
+        ValueError: The strings of all rows together exceed 2 GiB, or 64 MiB plus 4 KiB per row if that is less.
     """
-    size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
-    limit = min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES)
+    size = pc.sum(pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)).as_py() or 0
+    limit = min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(column), MAX_TEXT_BYTES)
     if size > limit:
         raise ValueError(
-            f"the strings of {len(names)} rows have {size} bytes, but tracekit supports at most {limit} bytes"
+            f"the strings of {len(column)} rows have {size} bytes, but tracekit supports at most {limit} bytes"
         )
-    return names.dictionary_decode()
+    return column.dictionary_decode()
 
 
 def cast_numbers(data: pa.Array | pa.ChunkedArray, arrow_type: pa.DataType) -> pa.Array | pa.ChunkedArray:

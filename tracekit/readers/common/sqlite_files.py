@@ -117,7 +117,7 @@ def _check_journals(path: Path) -> None:
             raise CorruptTraceError(
                 f"the journal {real.name}{suffix} holds changes that are not in the file yet",
                 path=path,
-                hint="wait until the program that writes the file has ended, or export it again",
+                hint="wait until the program that writes the file has ended, or export the file again",
             )
 
 

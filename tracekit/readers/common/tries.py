@@ -82,23 +82,23 @@ class Trie:
         """The length of the sequence of each node, in node order."""
         return self._view_node_array("DEPTHS")
 
-    def add_sequences(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
+    def add_sequences(self, offsets: Int64Array, labels: UInt32Array) -> UInt32Array:
         """Add sequences, and return the number of the node of each sequence.
 
         Args:
-            edges: Index of the first label of each sequence in ``labels``, followed by the total number of labels.
+            offsets: Index of the first label of each sequence in ``labels``, followed by the total number of labels.
             labels: Labels of all sequences. The labels of each sequence are in reverse order: the last one belongs to
                 a child of the root, the first one to the node of the sequence.
 
         Raises:
             Damage: The nodes exceed the memory budget.
         """
-        nodes = np.empty(len(edges) - 1, np.uint32)
+        nodes = np.empty(len(offsets) - 1, np.uint32)
         first = 0
         while first < len(nodes):
-            last = int(np.searchsorted(edges, edges[first] + BATCH, "right")) - 1
+            last = int(np.searchsorted(offsets, offsets[first] + BATCH, "right")) - 1
             last = min(max(last, first + 1), first + BATCH, len(nodes))
-            nodes[first:last] = self._add_batch(edges[first : last + 1], labels)
+            nodes[first:last] = self._add_batch(offsets[first : last + 1], labels)
             first = last
         return nodes
 
@@ -121,18 +121,19 @@ class Trie:
         self.count = self._read_node_count(sandbox)
         return sandbox.array(at[2], other.count + 1, np.uint32).copy()
 
-    def _add_batch(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
+    def _add_batch(self, offsets: Int64Array, labels: UInt32Array) -> UInt32Array:
         """Add a batch of sequences to the trie, and return the number of the node of each sequence.
 
         Args:
-            edges: Index of the first label of each sequence in ``labels``, followed by the index after the last label.
+            offsets: Index of the first label of each sequence in ``labels``, followed by the index after the last label
+                of the batch.
             labels: Labels of all sequences, as for ``add_sequences``.
         """
-        rows, size = len(edges) - 1, int(edges[-1] - edges[0])
+        rows, size = len(offsets) - 1, int(offsets[-1] - offsets[0])
         at = [_INPUT, _INPUT + CELL * (rows + 1), _INPUT + CELL * (2 * rows + 1)]
         sandbox = self._reserve_sandbox(size, at[2] + CELL * size - _INPUT)
-        sandbox.array(at[0], rows + 1, np.uint32)[:] = edges - edges[0]
-        sandbox.array(at[2], size, np.uint32)[:] = labels[edges[0] : edges[-1]]
+        sandbox.array(at[0], rows + 1, np.uint32)[:] = offsets - offsets[0]
+        sandbox.array(at[2], size, np.uint32)[:] = labels[offsets[0] : offsets[-1]]
         sandbox.call("add", sequences=rows, edges=at[0], nodes=at[1], sequence_labels=at[2])
         self.count = self._read_node_count(sandbox)
         return sandbox.array(at[1], rows, np.uint32).copy()

@@ -122,7 +122,7 @@ class Lookups:
             collectors: Collectors whose requests are also read. Their batches are appended to them.
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
-        rows = [self.tables.max_rows(r.table) for r in requests]
+        rows = [self.tables.compute_max_rows(r.table) for r in requests]
         largest = max((n * estimate_row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
         use_files = largest > memory.compute_memory_budget()
         used = [b or _create_table_builder(n, use_files=use_files) for b, n in zip(chosen, rows, strict=True)]

@@ -331,7 +331,7 @@ class _FrameRowCollector:
         self.table = table
         self.frames = frames
         self.trie = trie
-        self._rows = TableBuilder(lookups.tables.max_rows(table))
+        self._rows = TableBuilder(lookups.tables.compute_max_rows(table))
 
     @property
     def request(self) -> Request[Batch]:

@@ -93,7 +93,7 @@ class Tables(Protocol):
         """
         ...
 
-    def max_rows(self, table: str) -> int:
+    def compute_max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table. The limit is used to reserve memory."""
         ...
 

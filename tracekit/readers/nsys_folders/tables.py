@@ -84,7 +84,7 @@ class FolderTables:
             self._described[table] = described
         return self._described[table]
 
-    def max_rows(self, table: str) -> int:
+    def compute_max_rows(self, table: str) -> int:
         """Return the number of rows that the file of a table declares, as an upper limit for reserving memory.
 
         The result is 0 if the table is missing.

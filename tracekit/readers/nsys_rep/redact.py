@@ -23,7 +23,7 @@ from tracekit.readers.common.redaction import (
     PATH,
     Redaction,
     TooManyCandidates,
-    find_environment_candidates,
+    find_environment_candidate_offsets,
     find_environment_start,
     is_environment,
 )
@@ -318,7 +318,7 @@ class _RedactedReport:
     def _find_environment_start_spans(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
         """Return the offsets at which a list of environment variables may begin, as intervals of one byte."""
         try:
-            starts = find_environment_candidates(data, self.budget.left, include_homes=include_homes)
+            starts = find_environment_candidate_offsets(data, self.budget.left, include_homes=include_homes)
         except TooManyCandidates as e:
             raise self.budget.create_limit_exceeded_error() from e
         self.budget.deduct_steps(len(starts))

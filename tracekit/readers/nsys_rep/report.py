@@ -89,7 +89,7 @@ class Report:
             counts[existing[nth]] += rows
         return counts
 
-    def max_rows(self, table: str) -> int:
+    def compute_max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table, derived from the number of events in the report.
 
         The result is 0 for tables that are usually small. Memory for small tables is reserved as their rows are read.

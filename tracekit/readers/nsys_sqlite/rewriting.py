@@ -15,7 +15,7 @@ from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.redaction import (
     ENVIRONMENT,
     PATH,
-    find_environment_candidates,
+    find_environment_candidate_offsets,
     find_environment_start,
 )
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier
@@ -98,7 +98,7 @@ class StringColumns:
         for table in self.tables:
             for column in table.columns:
                 for batch in self._read_string_batches(table, column):
-                    offsets = find_environment_candidates(_join_values_of_batch(batch), include_homes=True)
+                    offsets = find_environment_candidate_offsets(_join_values_of_batch(batch), include_homes=True)
                     for _, text, _ in _find_values_at_offsets(batch, ((offset, 0) for offset in offsets)):
                         self.redaction.collect_names(PATH, text)
                         start = find_environment_start(text)

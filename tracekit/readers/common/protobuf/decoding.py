@@ -118,8 +118,8 @@ def decode(
         fields: At most 255 field numbers below 2048. If a message has a field several times, the last value is
             decoded.
         span_field: Number of a repeated, length-delimited field in ``fields``, or None. For this field, the byte range
-            in each message extends from the key of the first value to the end of the last value, rather than over the
-            last value only. Values of this field that are not length-delimited are ignored.
+            in each message extends from the key of the first value to the end of the last value, instead of covering
+            only the last value. Values of this field that are not length-delimited are ignored.
 
     Returns:
         The fields that occur in any message, by field number.
@@ -140,7 +140,7 @@ def decode(
 
 
 def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, Int64Array]:
-    """Decode the varint at each offset. Return the values, and the lengths in bytes.
+    """Decode the varint at each offset. Return the values, and the length of each varint in bytes.
 
     Raises:
         Damage: A varint is too long or truncated.
@@ -227,21 +227,21 @@ class _FieldCollector:
                 self._fields[number].valid = None
         return self._fields
 
-    def _get_field_at_index(self, index: int, wire_types: int) -> Field:
+    def _get_field_at_index(self, index: int, wire_type_mask: int) -> Field:
         """Return the field at an index among the requested fields. The first call for a field allocates its arrays.
 
         Args:
             index: Index of the field among the requested fields.
-            wire_types: Bit mask of the wire types with which the field occurs in a batch.
+            wire_type_mask: Bit mask of the wire types with which the field occurs in a batch.
         """
         number = self._numbers[index]
-        delimited = wire_types == 1 << DELIMITED
+        delimited = wire_type_mask == 1 << DELIMITED
         field = self._fields.get(number)
         if field is None:
             stops = np.zeros(self._rows, np.int64) if delimited else None
             field = Field(np.zeros(self._rows, np.uint64), stops, np.zeros(self._rows, np.bool_), number)
             self._fields[number] = field
-        if (field.stops is not None) != delimited or (wire_types >> DELIMITED & 1) != delimited:
+        if (field.stops is not None) != delimited or (wire_type_mask >> DELIMITED & 1) != delimited:
             raise Damage(f"field {number} holds both numbers and bytes")
         return field
 

@@ -23,7 +23,7 @@ MAX_ROWS, TABLE_ENTRIES = 1 << 14, 1 << 15
 
 
 def encode_distinct_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tuple[Int32Array, Int64Array]:
-    """Number the distinct strings in a buffer from 0, in the order in which they first occur.
+    """Assign a number to each distinct string in a buffer, from 0 in the order in which the strings first occur.
 
     Args:
         buffer: Buffer that holds the strings.

@@ -82,7 +82,7 @@ def find_occurrences(
         count += len(batch[0])
         if max_occurrences is not None and count > max_occurrences:
             raise Damage(
-                f"the repeated fields of {len(starts)} messages have more than {max_occurrences} values together, "
+                f"the repeated fields of {len(starts)} messages have more than {max_occurrences} values in total, "
                 "which tracekit does not support"
             )
     rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))

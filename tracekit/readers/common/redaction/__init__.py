@@ -27,7 +27,7 @@ from tracekit.readers.common.redaction.kinds import (
 from tracekit.readers.common.redaction.names import (
     PrivateValueMatcher,
     TooManyCandidates,
-    find_environment_candidates,
+    find_environment_candidate_offsets,
     is_text,
 )
 from tracekit.readers.common.redaction.pseudonyms import MAX_KEY, MIN_KEY, Pseudonyms
@@ -66,7 +66,7 @@ __all__ = [
     "Redaction",
     "TooManyCandidates",
     "extract_program_name",
-    "find_environment_candidates",
+    "find_environment_candidate_offsets",
     "find_environment_start",
     "is_environment",
     "is_local_device",

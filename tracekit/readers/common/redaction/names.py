@@ -197,8 +197,8 @@ class PrivateValueMatcher:
     def _redact_printable(self, printable_bytes: bytes, kinds: set[str]) -> bytes:
         """Overwrite private values in consecutive printable bytes of binary data.
 
-        The first byte may be a length prefix that happens to be printable. Therefore, the remaining bytes are searched
-        a second time without the first byte.
+        The first byte may be a length prefix that happens to be printable. Therefore, the bytes are searched a second
+        time without the first one.
         """
         redacted = self._redact_unescaped(printable_bytes, kinds, min_length=MIN_BINARY_LENGTH)
         return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, min_length=MIN_BINARY_LENGTH)
@@ -283,7 +283,7 @@ def _check_candidate_count(count: int, max_candidates: int | None) -> None:
         raise TooManyCandidates
 
 
-def find_environment_candidates(
+def find_environment_candidate_offsets(
     data: bytes, max_candidates: int | None = None, *, include_homes: bool = False
 ) -> list[int]:
     """Return the offsets at which a complete process environment may begin in data.
@@ -312,7 +312,7 @@ def _build_environment_search_strings(*, include_homes: bool) -> SearchStrings:
 
 
 def _select_confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
-    """Return the patterns that can match at the offset of a search string.
+    """Return a bit mask of the patterns that can match at the offset of a search string.
 
     Args:
         pattern_bits: Bit mask of the patterns that have this search string.
@@ -331,10 +331,10 @@ def _select_confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> in
 _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if pattern.confirm is not None]
 
 
-def _limit_matches(matches: Iterator[re.Match[bytes]], max_candidates: int | None) -> Iterator[re.Match[bytes]]:
-    """Yield the given matches, and raise ``TooManyCandidates`` if there are more than ``max_candidates``."""
+def _limit_matches(matches: Iterator[re.Match[bytes]], max_matches: int | None) -> Iterator[re.Match[bytes]]:
+    """Yield the given matches, and raise ``TooManyCandidates`` if there are more than ``max_matches``."""
     for count, match in enumerate(matches, 1):
-        _check_candidate_count(count, max_candidates)
+        _check_candidate_count(count, max_matches)
         yield match
 
 

@@ -267,13 +267,15 @@ _HOMES = Pattern(
         rb"(" + _IN_HOME + rb")([^/\\\0-\x1f:;,\"'<>|*?\x7f]{1,255}(?=\\)|" + _COMPONENT + rb")"
         rb"|(?<![\w:)\]>])(~)([A-Za-z_][\w.\-]{0,63})(?=/)"
     ),
-    lambda match, _: match[1] + _overwrite_account(match[2]) if match[2] else match[3] + _overwrite_account(match[4]),
+    lambda match, _: (
+        match[1] + _overwrite_account_name(match[2]) if match[2] else match[3] + _overwrite_account_name(match[4])
+    ),
     search_strings=tuple(a + name + b for name in (b"home", b"users") for a in (b"/", b"\\") for b in (b"/", b"\\")),
     prefilters=((b"~", rb"[A-Za-z_][\w.\-]{0,63}/"),),
 )
 
 
-def _overwrite_account(name: bytes) -> bytes:
+def _overwrite_account_name(name: bytes) -> bytes:
     """Overwrite the name of a user account, unless it is common, such as ``root``."""
     return name if name.lower() in COMMON else overwrite_with_x(name)
 
@@ -341,7 +343,7 @@ _WINDOWS_PATHS = Pattern(
 
 
 def _overwrite_environment(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
-    """Overwrite the process environment in a match, from its start to the end of the match."""
+    """Overwrite all bytes of a match from the start of the process environment in it to the end of the match."""
     start = environments.find_environment_start(match[0])
     return match[0] if start is None else match[0][:start] + overwrite_with_x(match[0][start:])
 

@@ -2,7 +2,7 @@
 
 At its first statement, SQLite parses the whole schema and reads the statistics tables (``sqlite_stat1`` and so on),
 however large they are. Therefore this module reads and checks the schema first. A schema that exceeds ``MAX_BYTES``,
-``MAX_STATEMENT_BYTES`` or ``MAX_ENTRIES`` is an error.
+``MAX_STATEMENT_BYTES`` or ``MAX_ENTRIES`` is treated as damaged.
 """
 
 from __future__ import annotations

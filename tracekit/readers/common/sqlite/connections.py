@@ -80,7 +80,7 @@ class ConnectionPool:
         """Run a query and yield its rows as Arrow record batches.
 
         Args:
-            sql: The query. The caller must have checked the pages that it reads.
+            sql: The query. The caller must have checked the pages that the query reads.
             parameters: Values of the parameters of the query.
             expected_rows: Expected number of rows. The driver reserves memory for this many rows per batch.
 

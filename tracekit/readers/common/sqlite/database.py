@@ -99,13 +99,13 @@ class Database:
         try:
             self._file = PageFile(self.path)
         except Damage as e:
-            raise self._create_corrupt_error(e) from e
+            raise self._create_corruption_error(e) from e
         self.size = self._file.state.size
         if (self._file.head, self.size) != (source.head[:HEADER_BYTES], source.size):
             raise TracekitError("the file changed while tracekit opened it", path=self.path, hint=CHANGED_HINT)
         self._connections = ConnectionPool(self.path, self.size)
         self._finalizer = weakref.finalize(self, self._connections.close)
-        with self._check_reading():
+        with self._convert_read_errors():
             self._used_pages = UsedPages(self._file)
             self._entries = self._read_schema()
             self._infos = self._read_column_infos()
@@ -147,11 +147,11 @@ class Database:
 
         The mapping is empty if the table has no rows.
         """
-        with self._check_reading(table):
+        with self._convert_read_errors(table):
             opened = self._get_checked_table(table)
             opened.check_columns(columns)
             select = ", ".join(map(quote_identifier, columns))
-            sql = f"SELECT {select} FROM {quote_identifier(table)} NOT INDEXED ORDER BY {opened.rowid} LIMIT 1"  # noqa: S608 - quoted
+            sql = f"SELECT {select} FROM {quote_identifier(table)} NOT INDEXED ORDER BY {opened.rowid_name} LIMIT 1"  # noqa: S608 - quoted
             rows = self._query_checked_table(opened, sql)
         return dict(zip(columns, rows[0], strict=True)) if rows else {}
 
@@ -171,7 +171,7 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged, or a value does not have the requested type.
         """
-        row_limit = self.max_rows(table)
+        row_limit = self.compute_max_rows(table)
         builders = {c: create_column_builder(t, row_limit) for c, t in types.items()}
         repaired: Counter[str] = Counter()
 
@@ -214,13 +214,13 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged.
         """
-        with self._check_reading(table):
+        with self._convert_read_errors(table):
             opened = self._get_checked_table(table)
             opened.check_columns([c for c in columns if c != ROWID] + ([] if where is None else [where.column]))
 
         def read_and_convert_run(run_index: int) -> list[T]:
             with (
-                self._check_reading(table),
+                self._convert_read_errors(table),
                 contextlib.closing(self._read_page_run(opened, run_index, columns, where)) as batches,
             ):
                 return [convert(batch) for batch in batches]
@@ -232,13 +232,13 @@ class Database:
 
         Columns of small tables are never decoded from pages.
         """
-        with self._check_reading(table):
+        with self._convert_read_errors(table):
             opened = self._get_checked_table(table)
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
 
-    def max_rows(self, table: str) -> int:
+    def compute_max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table."""
-        with self._check_reading(table):
+        with self._convert_read_errors(table):
             return self._get_checked_table(table).compute_max_rows()
 
     def create_wrong_type_error(self, table: str, column: str, expected: str) -> CorruptTraceError:
@@ -251,11 +251,11 @@ class Database:
             column: Name of the column.
             expected: The expected type, ``integer`` or ``number``.
         """
-        with self._check_reading(table):
+        with self._convert_read_errors(table):
             opened, name, kinds = self._get_checked_table(table), quote_identifier(column), _EXPECTED[expected]
-            condition = f"typeof({name}) NOT IN ({kinds}) ORDER BY {opened.rowid} LIMIT 1"
+            condition = f"typeof({name}) NOT IN ({kinds}) ORDER BY {opened.rowid_name} LIMIT 1"
             source = f"{quote_identifier(table)} NOT INDEXED WHERE {condition}"
-            rows = self._query_checked_table(opened, f"SELECT {opened.rowid}, typeof({name}) FROM {source}")  # noqa: S608 - quoted
+            rows = self._query_checked_table(opened, f"SELECT {opened.rowid_name}, typeof({name}) FROM {source}")  # noqa: S608 - quoted
         row, kind = rows[0] if rows else (None, "mixed values")
         what = f"column {column} must hold values of type {expected}, but holds {kind}"
         return CorruptTraceError(what, path=self.path, table=table, row=row, hint=self.hint)
@@ -290,12 +290,12 @@ class Database:
             table.get_run_summary(nth)
         return self._connections.query(sql)
 
-    def _create_corrupt_error(self, error: Exception, table: str | None = None) -> CorruptTraceError:
+    def _create_corruption_error(self, error: Exception, table: str | None = None) -> CorruptTraceError:
         what = "the schema is damaged" if isinstance(error, UnicodeError) else get_first_line_of_message(error)
         return CorruptTraceError(f"cannot be read: {what}", path=self.path, table=table, hint=self.hint)
 
     @contextlib.contextmanager
-    def _check_reading(self, table: str | None = None) -> Iterator[None]:
+    def _convert_read_errors(self, table: str | None = None) -> Iterator[None]:
         """Return a context manager that converts errors to public errors, and checks that the file has not changed."""
         self._file.check_unchanged()
         try:
@@ -306,7 +306,7 @@ class Database:
             UnicodeError,
         ) as e:  # SQLite quotes bytes of a damaged schema in its errors
             self._file.check_unchanged()
-            raise self._create_corrupt_error(e, table) from e
+            raise self._create_corruption_error(e, table) from e
         self._file.check_unchanged()
 
     def _read_schema(self) -> dict[str, catalogue.Entry]:
@@ -360,7 +360,7 @@ class Database:
 
     def _count_rows(self, table: str, conditions: Sequence[Condition | None]) -> list[int]:
         """For each filter, return the number of rows of a table that match it."""
-        with self._check_reading(table):
+        with self._convert_read_errors(table):
             opened = self._get_checked_table(table)
             opened.check_columns([w.column for w in conditions if w is not None])
             count = functools.partial(self._count_matching_rows, opened, conditions=conditions)
@@ -393,7 +393,7 @@ class Database:
         """Return the number of rows of one run of leaf pages that match a filter, counted by SQLite."""
         table.get_run_summary(run_index)
         run, (condition, values) = table.runs[run_index], _format_sql_condition(where)
-        rowids = f"{table.rowid} BETWEEN {run.min_rowid} AND {run.max_rowid}"
+        rowids = f"{table.rowid_name} BETWEEN {run.min_rowid} AND {run.max_rowid}"
         source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {rowids}"
         return int(self._connections.query(f"SELECT count(*) FROM {source} AND {condition}", values)[0][0])  # noqa: S608
 
@@ -437,10 +437,10 @@ class Database:
             return
         condition, values = _format_sql_condition(where)
         select = ", ".join(
-            f"{table.rowid if c == ROWID else quote_identifier(c)} AS {quote_identifier(c)}" for c in columns
+            f"{table.rowid_name if c == ROWID else quote_identifier(c)} AS {quote_identifier(c)}" for c in columns
         )
         for low, high in table.get_run_summary(run_index).ranges:
-            limits = f"{table.rowid} BETWEEN {low} AND {high} AND {condition} ORDER BY {table.rowid}"
+            limits = f"{table.rowid_name} BETWEEN {low} AND {high} AND {condition} ORDER BY {table.rowid_name}"
             sql = f"SELECT {select} FROM {quote_identifier(table.name)} NOT INDEXED WHERE {limits} LIMIT {expected + 1}"  # noqa: S608
             for batch in self._connections.fetch(sql, values, expected):
                 rows += batch.num_rows

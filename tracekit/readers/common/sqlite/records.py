@@ -108,7 +108,7 @@ class _ByteWindow(NamedTuple):
     Attributes:
         rows: The array, with one row of bytes per record.
         start: Index of the array column at which the next bytes begin.
-        is_new: Whether the call that returned this object read the array, rather than an earlier call.
+        is_new: Whether the array was read by the call that returned this object, rather than by an earlier call.
     """
 
     rows: Bytes
@@ -142,7 +142,7 @@ class _Cursor:
         return _ByteWindow(self._window[1], 0, is_new=True)
 
     def skip_bytes(self, size: int | Ints) -> None:
-        """Advance the position in each record by ``size`` bytes. An array contains one size per record."""
+        """Advance the position in each record by ``size`` bytes: one size for all records, or an array of sizes."""
         if isinstance(size, int):
             self.offset += size
         else:

@@ -83,7 +83,7 @@ class SqliteTable:
         self._lock = threading.Lock()
 
     @property
-    def rowid(self) -> str:
+    def rowid_name(self) -> str:
         """The name by which SQL statements can refer to the rowid: ``rowid``, ``_rowid_`` or ``oid``.
 
         It is the first of these names that is not the name of a column.
