@@ -47,7 +47,7 @@ def said(trace: tk.Trace, *tables: str) -> list[str]:
 
 
 def left_out(number: int, what: str, tables: str = "api_calls and osrt_calls") -> str:
-    return f"{number} events of unknown types were skipped, but may belong to {tables}: {what}"
+    return f"{number} unknown or incomplete events were skipped ({what}), but may belong to {tables}"
 
 
 def test_calls_with_a_chain_are_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

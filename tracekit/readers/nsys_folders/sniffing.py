@@ -28,10 +28,10 @@ def list_table_paths(source: Source, suffix: str) -> dict[str, Path]:
 def is_export_folder(source: Source, suffix: str) -> bool:
     """Return whether a folder contains files with the given suffix that are named after tables of an export."""
     paths = list_table_paths(source, suffix)
-    return bool(paths) and not _list_known_tables().isdisjoint(paths)
+    return bool(paths) and not _list_known_table_names().isdisjoint(paths)
 
 
-def _list_known_tables() -> frozenset[str]:
+def _list_known_table_names() -> frozenset[str]:
     """Return the names of all Nsight Systems tables that tracekit reads."""
     sources = {table for schema in schemas.tables().values() for table in schema.source_tables}
     return frozenset((STRINGS, *MARKER_TABLES, *sources))

@@ -23,7 +23,7 @@ from tracekit.readers.common.table_files import compute_reserved_value_size, is_
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
-from tracekit.readers.nsys_folders.values import convert_to_arrow_type, convert_to_sqlite_values, format_payloads
+from tracekit.readers.nsys_folders.values import convert_and_count_repaired, convert_to_sqlite_values, format_payloads
 from tracekit.source import Source
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class FolderTables:
                 continue
             try:
                 values = format_payloads(batch[name]) if name == blobs.COLUMN else batch[name]
-                columns[name], broken = convert_to_arrow_type(values, kind, budget)
+                columns[name], broken = convert_and_count_repaired(values, kind, budget)
             except TypeError as e:
                 raise self._create_wrong_type_error(request.table, name, batch[name].type, str(e)) from None
             repaired.update({name: broken} if broken else {})
@@ -283,7 +283,7 @@ class FolderTables:
 
 
 def _format_type(arrow_type: pa.DataType) -> str:
-    """Return the name that error messages use for an Arrow type, which is integer, number or text."""
+    """Return the name of an Arrow type in error messages: ``integer``, ``number`` or ``text``."""
     if pa.types.is_integer(arrow_type):
         return "integer"
     return "number" if pa.types.is_floating(arrow_type) else "text"

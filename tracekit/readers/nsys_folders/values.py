@@ -38,8 +38,8 @@ def convert_to_sqlite_values(array: pa.Array) -> pa.Array:
     return array.cast(pa.binary()) if pa.types.is_large_binary(kind) else array
 
 
-def convert_to_arrow_type(array: pa.Array, arrow_type: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
-    """Convert values to an Arrow type.
+def convert_and_count_repaired(array: pa.Array, arrow_type: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
+    """Convert values to an Arrow type, and count the strings whose invalid UTF-8 is replaced.
 
     Args:
         array: Values that ``convert_to_sqlite_values`` returned.
@@ -56,8 +56,10 @@ def convert_to_arrow_type(array: pa.Array, arrow_type: pa.DataType, budget: Budg
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), arrow_type), 0
     if not pa.types.is_dictionary(array.type):
-        return _convert_array(array, arrow_type)
-    values, broken = _convert_array(array.dictionary, pa.string() if arrow_type == col.DICTIONARY else arrow_type)
+        return _convert_array_and_count_repaired(array, arrow_type)
+    values, broken = _convert_array_and_count_repaired(
+        array.dictionary, pa.string() if arrow_type == col.DICTIONARY else arrow_type
+    )
     if broken:
         changed = pc.not_equal(values.cast(pa.binary()), array.dictionary)
         broken = pc.sum(changed.take(array.indices)).as_py() or 0
@@ -76,7 +78,7 @@ def format_payloads(array: pa.Array) -> pa.Array:
     return blobs.format_payload_blobs(array) if pa.types.is_binary(array.type) else array
 
 
-def _convert_array(array: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:
+def _convert_array_and_count_repaired(array: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:
     try:
         return col.convert_column(array, arrow_type)
     except pa.ArrowNotImplementedError:

@@ -37,7 +37,7 @@ def list_payload_fields(
         *table.identifying_fields,
         *table.sibling_fields,
         *table.nested_message[:1],
-        *(exclusion.needed_fields if exclusion else ()),
+        *(exclusion.needed_field_numbers if exclusion else ()),
     }
     if table.event_classes:
         numbers.add(CLASS)
@@ -51,7 +51,7 @@ def list_payload_fields(
 
 
 def decode_columns(
-    events: EventFields,
+    event_fields: EventFields,
     selected_events: SelectedEvents,
     table: EventTable,
     names: Sequence[str],
@@ -64,9 +64,9 @@ def decode_columns(
     """Decode events into columns of a source table, in event order. Events that are not rows of the table are skipped.
 
     Args:
-        events: Fields of the events, including all fields that ``list_payload_fields`` returns.
-        selected_events: The same events as in ``events``. Their function ``exchange_totals`` provides the number of
-            rows of this table in all earlier batches.
+        event_fields: Fields of the events, including all fields that ``list_payload_fields`` returns.
+        selected_events: The same events as in ``event_fields``. Their function ``exchange_totals`` provides the number
+            of rows of this table in all earlier batches.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
@@ -82,12 +82,12 @@ def decode_columns(
     stacks = [n for n in names if n != ROWID and table.columns[n].kind is ValueKind.FRAMES]
     needed = {name: table.columns[name] for name in names if name not in (*row_numbers, *stacks)}
     total = len(selected_events.starts)
-    rows = _find_row_indices(events, table, budget, types, exclusion)
-    skipped.update(events.count_unknown_events(table, rows, types, budget))
+    rows = _find_row_indices(event_fields, table, budget, types, exclusion)
+    skipped.update(event_fields.count_unknown_events(table, rows, types, budget))
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
-    fields_by_number = events.decode_needed_fields(budget) if needed or stacks else {}
+    fields_by_number = event_fields.decode_needed_fields(budget) if needed or stacks else {}
     fields = DecodedFields(selected_events.buffer, fields_by_number, rows, total if rows is None else len(rows))
-    fields.decode_paths([p for c in needed.values() for p in (c.path, *c.fallbacks)])
+    fields.decode_fields_at_paths([p for c in needed.values() for p in (c.path, *c.fallbacks)])
     arrays = {name: _build_column_array(fields, column) for name, column in needed.items()}
     for name in stacks:
         field = fields.get_payload_field(table.columns[name].path[0])
@@ -126,15 +126,15 @@ def decode_events(
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
-    events = EventFields(selected_events, list_payload_fields(table, names))
-    return decode_columns(events, selected_events, table, names, budget, skipped=Counter())
+    event_fields = EventFields(selected_events, list_payload_fields(table, names))
+    return decode_columns(event_fields, selected_events, table, names, budget, skipped=Counter())
 
 
 class EventFilter(Protocol):
     """A filter that selects the events to exclude from a table."""
 
     @property
-    def needed_fields(self) -> tuple[int, ...]:
+    def needed_field_numbers(self) -> tuple[int, ...]:
         """Numbers of the event fields that the filter needs."""
         ...
 
@@ -168,7 +168,7 @@ class DecodedFields:
         self._selected = selected
         self._fields: dict[tuple[int, ...], Field | None] = {}
 
-    def decode_paths(self, paths: Iterable[tuple[int, ...]]) -> None:
+    def decode_fields_at_paths(self, paths: Iterable[tuple[int, ...]]) -> None:
         """Decode the fields at the given paths for later calls of ``get_decoded_field``."""
         inner: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         for path in paths:
@@ -181,7 +181,7 @@ class DecodedFields:
             self._fields |= {(outer, *path): field for path, field in nested.items()}
 
     def get_decoded_field(self, path: tuple[int, ...]) -> Field | None:
-        """Return the field at a path that ``decode_paths`` has decoded, or None if no row has the field.
+        """Return the field at a path that ``decode_fields_at_paths`` has decoded, or None if no row has the field.
 
         The field has one value per row of the table.
         """
@@ -219,22 +219,22 @@ def decode_nested_fields(
 
 
 def _find_row_indices(
-    events: EventFields, table: EventTable, budget: Budget, types: Sequence[int], exclusion: EventFilter | None
+    event_fields: EventFields, table: EventTable, budget: Budget, types: Sequence[int], exclusion: EventFilter | None
 ) -> Int64Array | None:
     """Return the indices of the events that are rows of a table, or None if all events are rows."""
     if table.nested_message:
-        return events.find_rows_with_nested_message(table, budget)
-    total = len(events.selected_events.starts)
-    masks: list[Mask] = [events.compute_mask_of_types(types)] if types else []
+        return event_fields.find_row_indices_with_nested_message(table, budget)
+    total = len(event_fields.selected_events.starts)
+    masks: list[Mask] = [event_fields.compute_mask_of_types(types)] if types else []
     if table.identifying_fields:
-        fields_by_number, identified = events.decode_needed_fields(budget), np.zeros(total, np.bool_)
+        fields_by_number, identified = event_fields.decode_needed_fields(budget), np.zeros(total, np.bool_)
         for field in (fields_by_number[number] for number in table.identifying_fields if number in fields_by_number):
             identified |= True if field.valid is None else field.valid
         masks.append(identified)
     if table.event_classes:
-        masks.append(events.compute_mask_of_classes(table.event_classes, budget))
+        masks.append(event_fields.compute_mask_of_classes(table.event_classes, budget))
     if exclusion:
-        masks.append(~exclusion.compute_exclusion_mask(events.decode_needed_fields(budget), total))
+        masks.append(~exclusion.compute_exclusion_mask(event_fields.decode_needed_fields(budget), total))
     if not masks:
         return None
     keep = functools.reduce(np.logical_and, masks)

@@ -29,13 +29,27 @@ class TimeExtent(NamedTuple):
     duration_ns: int | None
 
 
-def compute_time_extent(header: Message, conversions: memoryview) -> TimeExtent:
+class _SegmentStart(NamedTuple):
+    """The start of a segment of the conversion between two clocks.
+
+    Attributes:
+        from_uuid: UUID of the source clock.
+        to_uuid: UUID of the target clock.
+        times_ns: Times of the source clock and the target clock in ns.
+    """
+
+    from_uuid: bytes
+    to_uuid: bytes
+    times_ns: tuple[int, int]
+
+
+def compute_time_extent(header: Message, conversions_section: memoryview) -> TimeExtent:
     """Return the start time and duration of a capture.
 
     Args:
-        header: Capture header. In reports of nsys 2025 and earlier, it contains the offsets between clocks.
-        conversions: Section of clock conversions, which only reports of nsys 2025.6 and later contain. It is used if
-            the header has no offsets.
+        header: Capture header. In reports of nsys up to 2025.6, it contains the offsets between clocks.
+        conversions_section: Section of clock conversions, which reports of nsys 2025.6 and later contain. It is used
+            only if the header has no offsets.
     """
     field = load_fields("CaptureHeader")
     start, stop = header.int_value(field.start_ns), header.int_value(field.stop_ns)
@@ -43,7 +57,7 @@ def compute_time_extent(header: Message, conversions: memoryview) -> TimeExtent:
         return TimeExtent(
             _compute_origin_from_offsets(header.message(field.clock_offsets)), _compute_duration(start, stop)
         )
-    origin, began = _compute_utc_and_system_origin(Message(conversions))
+    origin, began = _compute_utc_and_system_origin(Message(conversions_section))
     if began is not None and began != start and stop is not None:
         start, stop = began, stop // _MS * _MS
     return TimeExtent(origin, _compute_duration(start, stop))
@@ -53,12 +67,12 @@ def _compute_duration(start: int | None, stop: int | None) -> int | None:
     return None if start is None or stop is None else convert_to_signed((stop - start) & _U64)
 
 
-def _compute_origin_from_offsets(message: Message) -> int | None:
+def _compute_origin_from_offsets(clock_offsets: Message) -> int | None:
     """Return the UTC time in ns at event time 0, computed from clock offsets, or None if an offset is missing."""
     field = load_fields("ClockOffset")
     offsets = {
         (m.int_value(field.from_clock), m.int_value(field.to_clock)): _parse_offset(m.text(field.offset_ns))
-        for m in message.messages(load_fields("ClockOffsets").offsets)
+        for m in clock_offsets.messages(load_fields("ClockOffsets").offsets)
     }
     steps = ((SESSION, MACHINE), (MACHINE, SYSTEM), (SYSTEM, UTC))
     if any(s not in offsets for s in steps):
@@ -98,17 +112,14 @@ def _map_clock_kinds_by_uuid(conversions: Message) -> dict[bytes, int]:
     return {bytes(m.bytes_value(field.uuid)): m.int_value(field.kind) or 0 for m in clocks}
 
 
-def _iterate_last_segment_starts(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
-    """Yield the times at which the last segment of each conversion between two clocks starts.
-
-    Yields:
-        The UUIDs of the source clock and the target clock, and the times in ns of both clocks at the start of the
-        segment.
-    """
+def _iterate_last_segment_starts(conversions: Message) -> Iterator[_SegmentStart]:
+    """Yield the start of the last segment of each conversion between two clocks."""
     field, point = load_fields("Conversion"), load_fields("ConversionPoint")
     listed = conversions.message(load_fields("TimeConversions").conversions)
     for conversion in listed.messages(load_fields("Conversions").conversions):
         points = [s.message(load_fields("ConversionSegment").point) for s in conversion.messages(field.segments)]
         if points:
             times = points[-1].int_value(point.from_ns) or 0, points[-1].int_value(point.to_ns) or 0
-            yield bytes(conversion.bytes_value(field.from_uuid)), bytes(conversion.bytes_value(field.to_uuid)), times
+            yield _SegmentStart(
+                bytes(conversion.bytes_value(field.from_uuid)), bytes(conversion.bytes_value(field.to_uuid)), times
+            )

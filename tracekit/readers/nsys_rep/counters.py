@@ -56,13 +56,13 @@ class CounterField(NamedTuple):
     """The location and type of one value in the samples of a counter.
 
     Attributes:
-        name: String id of the field name.
+        name_id: String id of the field name.
         at: Offset of the value in the data of a sample.
         size: Size of the value in bytes.
         kind: Type of the value: ``SIGNED``, ``UNSIGNED``, ``FLOAT`` or ``DOUBLE``.
     """
 
-    name: int
+    name_id: int
     at: int
     size: int
     kind: int
@@ -101,10 +101,10 @@ def read_counter_fields_by_type(raw_data: RawData) -> dict[int, list[CounterFiel
 
 def _parse_counter_field(message: Message) -> CounterField:
     field = load_fields("GenericField")
-    name, at, size, kind = (
+    name_id, at, size, kind = (
         message.int_value(n) or 0 for n in (field.name_id, field.offset, field.size, field.value_type)
     )
-    return CounterField(name, at, size, kind)
+    return CounterField(name_id, at, size, kind)
 
 
 def _has_supported_layout(fields: list[CounterField]) -> bool:
@@ -139,7 +139,7 @@ def decode_counter_samples(
     fields_by_number = decode(
         selected_events.buffer, selected_events.starts, selected_events.stops, (*needed, _EVENT.origin)
     )
-    events = _find_complete_events(fields_by_type, fields_by_number, skipped)
+    events = _find_complete_event_indices(fields_by_type, fields_by_number, skipped)
     samples = _Samples(selected_events, fields_by_number, events, fields_by_type)
     rows = samples.rows
     before = selected_events.exchange_totals({ROWID: rows, _EVENTS: len(events)})
@@ -149,7 +149,7 @@ def decode_counter_samples(
     return first | {"genericEventId": build_number_array(samples.repeat_per_value(ids))} | samples.decode_columns()
 
 
-def _find_complete_events(
+def _find_complete_event_indices(
     fields_by_type: Mapping[int, list[CounterField]], fields_by_number: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
     """Return the indices of the counter samples that have a time and data. Count the others in ``skipped``."""
@@ -252,14 +252,14 @@ class _Samples:
             if len(self._events)
             else self._type_ids
         )
-        threads, known = self._find_sample_threads()
+        threads, known = self._find_sample_thread_ids()
         return {
             "timestamp": build_number_array(self.repeat_per_value(times)),
             "typeId": build_number_array(self.repeat_per_value(self._type_ids)),
             "globalTid": build_number_array(self.repeat_per_value(threads), np.repeat(known, self._lengths)),
         }
 
-    def _find_sample_threads(self) -> tuple[Int64Array, Mask]:
+    def _find_sample_thread_ids(self) -> tuple[Int64Array, Mask]:
         """Return the global thread id of each sample, and a mask of the samples for which a thread is recorded."""
         threads, known = np.zeros(len(self._events), np.int64), np.zeros(len(self._events), np.bool_)
         origin = self._fields_by_number.get(_EVENT.origin)

@@ -105,7 +105,7 @@ class Entries(NamedTuple):
             return np.arange(len(rows))
         return np.cumsum(self.compute_selection_mask(Selection(selection.payload)))[rows] - 1
 
-    def get_event_types_at(self, rows: Int64Array, indices: Int64Array) -> Kinds:
+    def get_event_types_at(self, rows: Int64Array, indices: Int64Array) -> npt.NDArray[np.uint16]:
         """Return the event types of some of the given events, which must be neither generic nor unknown.
 
         Args:
@@ -145,20 +145,20 @@ def _is_kind_selected(kind: int, payload_field: int, event_types: tuple[int, ...
     return field == payload_field and (not event_types or event_type in event_types)
 
 
-def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = None) -> Entries:
+def find_entries(buffer: Buffer, block_edges: Sequence[int], budget: Budget | None = None) -> Entries:
     """Find the encoded events of consecutive blocks.
 
     Args:
         buffer: Buffer that holds the decompressed blocks.
-        edges: Offset of each block, followed by the end of the last block.
+        block_edges: Offset of each block, followed by the end of the last block.
         budget: Memory budget for the entries.
 
     Raises:
         Damage: A block is invalid, or one block or all blocks together have too many entries.
     """
-    inside = np.zeros(len(edges) - 1, np.int64)
+    inside = np.zeros(len(block_edges) - 1, np.int64)
     parts = []
-    for part in _read_entry_batches(buffer, edges, inside):
+    for part in _read_entry_batches(buffer, block_edges, inside):
         if budget is not None:
             budget.reserve(len(part[0]), ENTRY_BYTES, "events")
         parts.append(part)
@@ -169,24 +169,24 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
 
 
 def _read_entry_batches(
-    buffer: Buffer, edges: Sequence[int], counts_by_block: Int64Array
+    buffer: Buffer, block_edges: Sequence[int], out_counts_by_block: Int64Array
 ) -> Iterator[tuple[UInt32Array, UInt32Array, Kinds]]:
     """Yield batches with the offset, size and kind of each event payload. A batch fits into the scratch memory.
 
-    The number of events of each block is written to the array ``counts_by_block``.
+    The number of events of each block is written to the array ``out_counts_by_block``.
     """
-    blocks = len(counts_by_block)
+    blocks = len(out_counts_by_block)
     after = SCRATCH + 8 * (blocks + 1) + 4 * blocks
     rows = (SCRATCH + SCRATCH_BYTES - after) // 16
     if rows < 1:
         raise Damage(f"a batch has {blocks} blocks of events, which exceed the memory of the decoder")
     at = [SCRATCH, after, after + 4 * rows, after + 8 * rows, after - 4 * blocks]
-    buffer.array(SCRATCH, blocks + 1, np.int64)[:] = edges
+    buffer.array(SCRATCH, blocks + 1, np.int64)[:] = block_edges
     arrays = dict(zip(("edges", "starts", "sizes", "kinds", "bounds"), at, strict=True))
     result = buffer.call("entries", blocks=blocks, capacity=rows, max_entries=MAX_ENTRIES, **arrays)
     while True:
         if result in (BROKEN_CHAIN, TOO_MANY):
-            _raise_entry_error(result, buffer, edges)
+            _raise_entry_error(result, buffer, block_edges)
         check_result_code(0 if result == FULL else result)
         count = buffer.parameter("entries", "count")
         starts, sizes = (buffer.array(offset, count, np.uint32).copy() for offset in at[1:3])
@@ -194,15 +194,15 @@ def _read_entry_batches(
         if not result:
             break
         result = buffer.call("entries")
-    counts_by_block[:] = buffer.array(at[4], blocks, np.int32)
+    out_counts_by_block[:] = buffer.array(at[4], blocks, np.int32)
 
 
-def _raise_entry_error(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
+def _raise_entry_error(result_code: int, buffer: Buffer, block_edges: Sequence[int]) -> NoReturn:
     """Raise the error that a result code of the sandboxed function ``entries`` stands for."""
-    if result == TOO_MANY:
+    if result_code == TOO_MANY:
         raise Damage(f"a block holds more than {MAX_ENTRIES} events, which tracekit does not support")
     block, offset = (buffer.parameter("entries", name) for name in ("block", "offset"))
-    raise Damage(f"a block of events is damaged at byte {offset} of {edges[block + 1] - edges[block]}")
+    raise Damage(f"a block of events is damaged at byte {offset} of {block_edges[block + 1] - block_edges[block]}")
 
 
 def _count_by_kind(kinds: Kinds) -> dict[int, int]:

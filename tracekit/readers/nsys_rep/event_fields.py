@@ -110,7 +110,7 @@ class EventFields:
                     self._classes[~field.valid] = _NO_CLASS
         return _compute_membership_mask(classes)[self._classes]
 
-    def find_rows_with_nested_message(self, table: EventTable, budget: Budget) -> Int64Array:
+    def find_row_indices_with_nested_message(self, table: EventTable, budget: Budget) -> Int64Array:
         """Return the indices of the events that are rows of a table, identified by class and nested message.
 
         Raises:
@@ -119,7 +119,7 @@ class EventFields:
         outer, inner = table.nested_message
         key = outer, table.event_classes
         if key not in self._parts:
-            self._parts[key] = self._find_nested_messages(outer, table, budget)
+            self._parts[key] = self._find_event_indices_by_nested_message(outer, table, budget)
         return self._parts[key].get(inner, np.zeros(0, np.int64))
 
     def count_unknown_events(
@@ -155,7 +155,9 @@ class EventFields:
             self._unknown_calls[types] = unknown_events.count_unknown_calls(field, rows) if len(rows) else Counter()
         return self._unknown_calls[types]
 
-    def _find_nested_messages(self, outer_field: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
+    def _find_event_indices_by_nested_message(
+        self, outer_field: int, table: EventTable, budget: Budget
+    ) -> dict[int, Int64Array]:
         """Find the nested messages that identify table rows, in events with one of the event classes of a table.
 
         Returns:

@@ -9,14 +9,14 @@ from tracekit.readers.common.protobuf import field_numbers as declared
 _FILE = "nsys_rep"
 
 
-def load_fields(message: str) -> declared.FieldNumbers:
+def load_fields(message_name: str) -> declared.FieldNumbers:
     """Return the field numbers of a message as attributes: ``load_fields("Event").api_call`` is 108."""
-    return declared.load_field_numbers(_FILE, message)
+    return declared.load_field_numbers(_FILE, message_name)
 
 
-def find_field_path(message: str, path: str) -> tuple[int, ...]:
+def find_field_path(message_name: str, path: str) -> tuple[int, ...]:
     """Return the field numbers of a field path: ``find_field_path("GpuActivity", "kernel.grid_x")`` is (101, 10)."""
-    return declared.find_field_path(_FILE, message, path)
+    return declared.find_field_path(_FILE, message_name, path)
 
 
 def convert_to_snake_case(column: str) -> str:

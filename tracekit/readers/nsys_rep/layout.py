@@ -83,7 +83,7 @@ class EventTable(NamedTuple):
 
 
 def _define_column(
-    message: str,
+    message_name: str,
     field: str,
     kind: ValueKind = ValueKind.INT,
     *,
@@ -93,16 +93,16 @@ def _define_column(
     first_chain: int = 1,
 ) -> SourceColumn:
     """Return the definition of a column. Fields are specified by name or by a path such as ``kernel.grid_x``."""
-    fallback_paths = tuple(find_field_path(message, f) for f in fallbacks)
-    return SourceColumn(find_field_path(message, field), kind, fallback_paths, default, since, first_chain)
+    fallback_paths = tuple(find_field_path(message_name, f) for f in fallbacks)
+    return SourceColumn(find_field_path(message_name, field), kind, fallback_paths, default, since, first_chain)
 
 
-def _define_integer_columns(message: str, *names: str, field_prefix: str = "") -> dict[str, SourceColumn]:
+def _define_integer_columns(message_name: str, *names: str, field_prefix: str = "") -> dict[str, SourceColumn]:
     """Return the definitions of integer columns by column name. Field names are the column names in snake case.
 
     The argument ``field_prefix`` is the path of the message that contains the fields, followed by a dot.
     """
-    return {name: _define_column(message, field_prefix + convert_to_snake_case(name)) for name in names}
+    return {name: _define_column(message_name, field_prefix + convert_to_snake_case(name)) for name in names}
 
 
 _EVENT, _CALL, _ACTIVITY = load_fields("Event"), load_fields("ApiCall"), load_fields("GpuActivity")

@@ -34,9 +34,9 @@ NETWORK_CARDS = 910
 """Id of the property of a machine that lists its network cards. Other properties are ignored."""
 
 
-def _map_field_numbers_by_column(message: str, *columns: str) -> dict[str, int]:
+def _map_field_numbers_by_column(message_name: str, *columns: str) -> dict[str, int]:
     """Return the field number of each column by column name. Field names are the column names in snake case."""
-    return {column: find_field_path(message, convert_to_snake_case(column))[0] for column in columns}
+    return {column: find_field_path(message_name, convert_to_snake_case(column))[0] for column in columns}
 
 
 _TRAILER, _DEVICES, _STREAM_HEADER = load_fields("Trailer"), load_fields("Devices"), load_fields("StreamHeader")
@@ -84,18 +84,18 @@ class MachineReport(Protocol):
     raw_data: RawData
 
     @property
-    def gpu_metrics(self) -> Mapping[int, Sequence[MetricLocation]]:
+    def gpu_metrics_by_type(self) -> Mapping[int, Sequence[MetricLocation]]:
         """The GPU metrics in each sample, by event type."""
         ...
 
     @property
-    def counter_fields(self) -> Mapping[int, Sequence[CounterField]]:
+    def counter_fields_by_type(self) -> Mapping[int, Sequence[CounterField]]:
         """The fields of each counter sample, by event type."""
         ...
 
 
 def read_product_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row with the name of nsys, and one row with its version if the version is known.
+    """Yield one row with the product name of nsys, and one row with its version if the version is known.
 
     Unlike an export, a report has no schema version.
     """
@@ -190,7 +190,7 @@ def read_metric_name_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per event type and GPU metric, with the name of the metric."""
     strings = report.raw_data.strings
     names: dict[int, str] = {}
-    for number, listed in report.gpu_metrics.items():
+    for number, listed in report.gpu_metrics_by_type.items():
         for i, metric in enumerate(listed):
             if metric.name_id not in names and 0 <= metric.name_id < len(strings):
                 names[metric.name_id] = strings[metric.name_id].as_py().decode("utf-8", "replace")
@@ -220,15 +220,15 @@ def read_generic_type_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per event type of counter samples."""
     for m in report.raw_data.stream.messages(_STREAM_HEADER.generic_types):
         row = _build_row(m, _GENERIC_TYPE)
-        if row["typeId"] in report.counter_fields:
+        if row["typeId"] in report.counter_fields_by_type:
             yield row | {"sourceId": int(row["typeId"]) & SOURCE_MASK}
 
 
 def read_generic_field_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per field of the counter samples of each event type."""
-    for number, listed in report.counter_fields.items():
+    for number, listed in report.counter_fields_by_type.items():
         for i, field in enumerate(listed):
-            yield {"typeId": number, "fieldIdx": i, "fieldNameId": field.name}
+            yield {"typeId": number, "fieldIdx": i, "fieldNameId": field.name_id}
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]]]] = {

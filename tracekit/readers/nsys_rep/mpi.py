@@ -53,7 +53,7 @@ class MpiDomains:
         return bool(self.pairs)
 
     @property
-    def needed_fields(self) -> tuple[int, ...]:
+    def needed_field_numbers(self) -> tuple[int, ...]:
         """Numbers of the event fields that determine whether an event is an MPI call."""
         return FIELDS
 

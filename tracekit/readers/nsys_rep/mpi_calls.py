@@ -109,8 +109,8 @@ class _OtherEvents(NamedTuple):
     domains: MpiDomains
 
     @property
-    def needed_fields(self) -> tuple[int, ...]:
-        return self.domains.needed_fields
+    def needed_field_numbers(self) -> tuple[int, ...]:
+        return self.domains.needed_field_numbers
 
     def compute_exclusion_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
         return ~self.domains.compute_exclusion_mask(fields_by_number, event_count)
@@ -174,7 +174,7 @@ class _Payloads(NamedTuple):
     """The first extended payload of each MPI call. Calls without an extended payload have the schema id 0.
 
     Attributes:
-        words: The 64-bit integer at each offset of the buffer of the payloads.
+        words: The 64-bit integer at each offset of the buffer that holds the payloads.
         keys: Matrix with one row per payload: process id, domain id and schema id.
         starts: Start offset of each payload in the buffer.
         stops: End offset of each payload in the buffer.
@@ -187,13 +187,16 @@ class _Payloads(NamedTuple):
 
     @classmethod
     def decode_payloads(
-        cls, fields: EventFields, domains: MpiDomains, events: Mapping[str, pa.Array], budget: Budget
+        cls, fields: EventFields, domains: MpiDomains, event_columns: Mapping[str, pa.Array], budget: Budget
     ) -> _Payloads:
         fields_by_number, buffer = fields.decode_needed_fields(budget), fields.selected_events.buffer
-        total = len(events["start"])
+        total = len(event_columns["start"])
         keys = np.zeros((total, 3), np.int64)
         starts, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
-        keys[:, 0], keys[:, 1] = get_int64_values(events["globalTid"]) & PROCESS, get_int64_values(events["domainId"])
+        keys[:, 0], keys[:, 1] = (
+            get_int64_values(event_columns["globalTid"]) & PROCESS,
+            get_int64_values(event_columns["domainId"]),
+        )
         field = fields_by_number.get(_PAYLOAD)
         if field is not None:
             field = field.take(
@@ -289,7 +292,7 @@ class _CallDecoder(NamedTuple):
 
 
 def _repeat_rows_per_request(
-    rows: Int64Array, calls: _Payloads, schemas: Schemas, budget: Budget
+    rows: Int64Array, payloads: _Payloads, schemas: Schemas, budget: Budget
 ) -> tuple[Int64Array, pa.Array]:
     """Return the index of each MPI call once per request that the call starts or waits for.
 
@@ -299,11 +302,11 @@ def _repeat_rows_per_request(
         The repeated indices, and the request handle for each of these indices.
     """
     counts, at = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    room = np.maximum(calls.stops[rows] - calls.starts[rows], 0)
-    for group, schema in _group_payload_indices_by_schema(calls.keys[rows], schemas):
+    room = np.maximum(payloads.stops[rows] - payloads.starts[rows], 0)
+    for group, schema in _group_payload_indices_by_schema(payloads.keys[rows], schemas):
         entries = {entry.name: entry for entry in schema.entries}
         if _REQUESTS in entries:
-            numbers, long = calls.decode_integers(rows[group], 0, _COUNT_BYTES, signed=False)
+            numbers, long = payloads.decode_integers(rows[group], 0, _COUNT_BYTES, signed=False)
             at[group] = _COUNT_BYTES
             limit = (room[group] - _COUNT_BYTES) // _REQUEST_BYTES
             declared = np.zeros(len(group), np.int64)
@@ -317,9 +320,9 @@ def _repeat_rows_per_request(
     repeated = np.repeat(np.arange(len(rows)), total)
     nth = np.arange(len(repeated)) - np.repeat(np.cumsum(total) - total, total)
     valid_rows = counts[repeated] > 0
-    places = (calls.starts[rows] + at)[repeated] + nth * _REQUEST_BYTES
+    places = (payloads.starts[rows] + at)[repeated] + nth * _REQUEST_BYTES
     handles = np.zeros(len(repeated), np.int64)
-    handles[valid_rows] = calls.words[places[valid_rows]].view(np.int64)
+    handles[valid_rows] = payloads.words[places[valid_rows]].view(np.int64)
     return rows[repeated], col.build_number_array(handles, valid_rows)
 
 

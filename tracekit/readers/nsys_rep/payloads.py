@@ -66,15 +66,15 @@ def build_payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget
 
 
 def format_payloads(
-    schemas: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array, max_chars: int | None = None
+    schemas: Schemas, payloads: pa.Array, thread_ids: pa.Array, domain_ids: pa.Array, max_chars: int | None = None
 ) -> tuple[pa.Array, pa.Array]:
     """Format the extended payloads of events as JSON strings or as hexadecimal strings.
 
     Args:
         schemas: Payload schemas of the report.
         payloads: Payload message of each event, which is null for an event without payloads.
-        threads: Global thread id of each event.
-        domains: Domain id of each event.
+        thread_ids: Global thread id of each event.
+        domain_ids: Domain id of each event.
         max_chars: Maximum number of characters of all strings together. If None, ``MAX_TEXT`` is used.
 
     Returns:
@@ -86,11 +86,11 @@ def format_payloads(
     """
     if payloads.null_count == len(payloads):
         return payloads, payloads
-    items = PayloadItems(*_copy_messages(payloads))
+    items = PayloadItems(*_copy_payload_messages(payloads))
     if not len(items.rows):
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
-    processes = get_int64_values(threads)[items.rows] & PROCESS
-    keys = np.stack([processes, get_int64_values(domains)[items.rows], items.schemas.view(np.int64)], 1)
+    processes = get_int64_values(thread_ids)[items.rows] & PROCESS
+    keys = np.stack([processes, get_int64_values(domain_ids)[items.rows], items.schemas.view(np.int64)], 1)
     formatted = _format_payloads_as_json(schemas, items, keys, MAX_TEXT if max_chars is None else max_chars)
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
     joined, first = _join_strings_of_lists(edges, formatted), edges[:-1]
@@ -158,7 +158,7 @@ class PayloadItems:
         return _concatenate_strings_by_row(_format_integers(self.schemas), b":", _split_bytes(digits, 2 * sizes))
 
 
-def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, Int64Array]:
+def _copy_payload_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, Int64Array]:
     """Copy the messages that contain extended payloads to one buffer.
 
     Returns:

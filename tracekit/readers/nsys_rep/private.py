@@ -85,7 +85,10 @@ def create_section_editors(redaction: Redaction) -> dict[str, Edit]:
 
 
 def create_trailer_editor(redaction: Redaction) -> Edit:
-    """Return a function that replaces binary UUIDs of GPUs in the report trailer. Textual UUIDs are unchanged."""
+    """Return a function that replaces binary UUIDs of GPUs in the report trailer.
+
+    Textual UUIDs are left to the later search for private values.
+    """
 
     def replace_if_binary(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
@@ -99,20 +102,20 @@ def create_trailer_editor(redaction: Redaction) -> Edit:
     )
 
 
-def create_message_fields_editor(message: str, **edits: Edit) -> Edit:
+def create_message_fields_editor(message_name: str, **edits: Edit) -> Edit:
     """Return a function that edits a message by applying the given edits to its fields.
 
     Args:
-        message: Name of the message type.
+        message_name: Name of the message type.
         edits: Editing function of each field, by field name.
     """
-    fields = load_fields(message)
+    fields = load_fields(message_name)
     return create_message_editor({getattr(fields, name): edit for name, edit in edits.items()})
 
 
-def create_optional_message_editor(message: str, **edits: Edit) -> Edit:
+def create_optional_message_editor(message_name: str, **edits: Edit) -> Edit:
     """Return a function that edits the fields of a message. Bytes that are not a message are returned unchanged."""
-    edit = create_message_fields_editor(message, **edits)
+    edit = create_message_fields_editor(message_name, **edits)
 
     def edit_if_message(data: bytes) -> bytes:
         try:

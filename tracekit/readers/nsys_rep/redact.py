@@ -356,7 +356,7 @@ class _RedactedReport:
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
         environments = [start for start, _, _ in self._find_environment_start_spans(entries.body, include_homes=True)]
-        known = self._find_strings_with_ids(entries, ids, self.environments)
+        known = self._find_string_indices(entries, ids, self.environments)
         for nth in sorted(
             {*entries.find_entry_indices_at(zeros), *entries.find_entry_indices_at(environments), *known}
         ):
@@ -370,16 +370,16 @@ class _RedactedReport:
             elif nth in known:
                 self.redaction.collect_names(ENVIRONMENT, text)
 
-    def _find_strings_with_ids(self, entries: BlockEntries, entry_ids: Int64Array, string_ids: set[int]) -> set[int]:
+    def _find_string_indices(self, entries: BlockEntries, ids_by_entry: Int64Array, wanted_ids: set[int]) -> set[int]:
         """Return the indices of the entries of a block that are strings with one of the given ids."""
-        if not len(entry_ids) or not string_ids:
+        if not len(ids_by_entry) or not wanted_ids:
             return set()
-        first, last = int(entry_ids[0]), int(entry_ids[-1])
+        first, last = int(ids_by_entry[0]), int(ids_by_entry[-1])
         return {
             int(nth)
-            for number in string_ids
+            for number in wanted_ids
             if max(first, 0) <= number <= last
-            for nth in [np.searchsorted(entry_ids, number)]
+            for nth in [np.searchsorted(ids_by_entry, number)]
             if entries.numbers[nth] == STRING
         }
 
@@ -391,7 +391,7 @@ class _RedactedReport:
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
         ids = np.cumsum(entries.numbers == STRING) - 1 + first_string_id
         outputs, environments = (
-            self._find_strings_with_ids(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
+            self._find_string_indices(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
         )
         chosen = {*outputs, *environments, *entries.find_entry_indices_at(start for start, _, _ in spans)}
 
@@ -461,6 +461,6 @@ def _find_occurrences(data: bytes, needle: bytes) -> Iterator[int]:
         at = data.find(needle, at + 1)
 
 
-def _holds_changed_offset(field: FieldSpan, new_offsets: dict[int, int]) -> bool:
-    """Return whether a field holds an offset to replace. The keys of ``new_offsets`` are numbers of such fields."""
-    return field.kind == VARINT and field.number in new_offsets
+def _holds_changed_offset(field: FieldSpan, new_offsets_by_field_number: dict[int, int]) -> bool:
+    """Return whether a field holds an offset that has a new value in ``new_offsets_by_field_number``."""
+    return field.kind == VARINT and field.number in new_offsets_by_field_number

@@ -90,12 +90,12 @@ class Report:
         return counts
 
     def compute_max_rows(self, table: str) -> int:
-        """Return an upper limit for the number of rows of a table, derived from the number of events in the report.
+        """Return the number of rows to reserve memory for: an upper limit derived from the number of events.
 
         The result is 0 for tables that are usually small. Memory for small tables is reserved as their rows are read.
         """
         if table in GENERIC_TABLES:
-            listed = self.gpu_metrics if table == SAMPLES else self.counter_fields
+            listed = self.gpu_metrics_by_type if table == SAMPLES else self.counter_fields_by_type
             return self.raw_data.event_count * max(map(len, listed.values()), default=0)
         return self.raw_data.event_count if table in layout.TABLES and not layout.TABLES[table].nested_message else 0
 
@@ -181,7 +181,7 @@ class Report:
             skipped |= Counter({(_find_payload_field(request.table), name): n for name, n in total.items()})
 
     def _warn_about_skipped_events(self, skipped: Counter[tuple[int, str]], payload_fields: Collection[int]) -> None:
-        """Warn about skipped events of unknown types, which may be rows of the tables that were read.
+        """Warn about skipped events that are unknown or incomplete, but may be rows of the tables that were read.
 
         Events that were counted in an earlier warning are not counted again.
         """
@@ -189,7 +189,10 @@ class Report:
         unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payload_fields})
         for (payload, name), number in (unknown - self._warned).items():
             tables = unknown_events.TABLES[payload]
-            warn(f"{number} events of unknown types were skipped, but may belong to {tables}: {name}", path=self.path)
+            warn(
+                f"{number} unknown or incomplete events were skipped ({name}), but may belong to {tables}",
+                path=self.path,
+            )
         self._warned |= unknown
 
     def _convert_batch(
@@ -250,13 +253,13 @@ class Report:
             return mpi.find_mpi_domains(self.payload_schemas, self.events, self.raw_data.strings, budget)
 
     @functools.cached_property
-    def gpu_metrics(self) -> dict[int, list[MetricLocation]]:
+    def gpu_metrics_by_type(self) -> dict[int, list[MetricLocation]]:
         """The GPU metrics in each sample, by event type."""
         with convert_damage(self.path, file=self.container.file):
             return metrics.read_gpu_metrics_by_type(self.raw_data)
 
     @functools.cached_property
-    def counter_fields(self) -> dict[int, list[CounterField]]:
+    def counter_fields_by_type(self) -> dict[int, list[CounterField]]:
         """The fields of each counter sample, by event type."""
         with convert_damage(self.path, file=self.container.file):
             return counters.read_counter_fields_by_type(self.raw_data)
@@ -343,9 +346,9 @@ class Report:
         if request.table in mpi_calls.CALLS:
             return self._decode_mpi_calls(request.table, fields, selected_events, budget)
         if request.table == SAMPLES:
-            return metrics.decode_metric_samples(self.gpu_metrics, selected_events, budget, skipped)
+            return metrics.decode_metric_samples(self.gpu_metrics_by_type, selected_events, budget, skipped)
         if request.table == counters.TABLE:
-            return counters.decode_counter_samples(self.counter_fields, selected_events, budget, skipped)
+            return counters.decode_counter_samples(self.counter_fields_by_type, selected_events, budget, skipped)
         table, names = layout.TABLES[request.table], self._list_columns_to_decode(request)
         types = self._create_event_selection(request).types
         columns = arrays.decode_columns(
@@ -380,13 +383,13 @@ class Report:
                 "id": col.build_number_array(ids),
                 "value": self.raw_data.strings,
             }
-        rows = list(budget.reserve_each(self._read_small_table(table, budget), f"rows of {table}"))
+        rows = list(budget.reserve_each(self._read_small_table_rows(table, budget), f"rows of {table}"))
         for row in rows:
             budget.reserve(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
         listed = {c: _build_value_array([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: col.build_number_array(np.arange(1, len(rows) + 1)), **listed}
 
-    def _read_small_table(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
+    def _read_small_table_rows(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
         """Return the rows of a small source table, each as a mapping from column names to values."""
         if table == PAYLOAD_SCHEMAS:
             return ({"name": schema.name} for schema in self.payload_schemas.schemas.values())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.metrics import MetricLocation
 
     Size = tuple[str | None, int, int]
-    """A class of events, their number, and their total size in bytes. The class is None if the events are decoded."""
+    """The name of a class of events, their number and total size in bytes. The name is None if they are decoded."""
 
 _GENERIC_TYPE = load_fields("GenericEvent").type_id
 
@@ -39,12 +39,12 @@ class EventsReport(Protocol):
         ...
 
     @property
-    def gpu_metrics(self) -> Mapping[int, Sequence[MetricLocation]]:
+    def gpu_metrics_by_type(self) -> Mapping[int, Sequence[MetricLocation]]:
         """The GPU metrics in each sample, by event type."""
         ...
 
     @property
-    def counter_fields(self) -> Mapping[int, Sequence[CounterField]]:
+    def counter_fields_by_type(self) -> Mapping[int, Sequence[CounterField]]:
         """The fields of each counter sample, by event type."""
         ...
 
@@ -101,7 +101,11 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
 
     def list_undecoded_sizes(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
-        sizes = list(_iterate_sizes_of_generic_events(generic, {*report.gpu_metrics, *report.counter_fields}, sources))
+        sizes = list(
+            _iterate_sizes_of_generic_events(
+                generic, {*report.gpu_metrics_by_type, *report.counter_fields_by_type}, sources
+            )
+        )
         for event_type, selected_events in zip(call_types, calls, strict=True):
             sizes += _iterate_sizes_of_calls(selected_events, event_type)
         for check, selected_events in zip(_CHECKS, checked, strict=True):
@@ -127,7 +131,7 @@ def _iterate_sizes_of_generic_events(
 
     The class is None for the event types in ``decoded_types``, whose events are rows of declared tables.
     """
-    for number, count, size in _iterate_sizes_by_value(
+    for number, count, size in _iterate_counts_and_sizes_by_value(
         selected_events, np.arange(len(selected_events.starts)), _GENERIC_TYPE
     ):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
@@ -140,12 +144,12 @@ def _iterate_sizes_of_calls(selected_events: SelectedEvents, event_type: int) ->
     There is one item per event class. Its first element is None if declared tables contain the calls of the class. If
     the tables contain only calls with certain nested messages, another item counts the calls without these messages.
     """
-    for event_class, count, size in _iterate_sizes_by_value(
+    for event_class, count, size in _iterate_counts_and_sizes_by_value(
         selected_events, np.arange(len(selected_events.starts)), layout.CLASS
     ):
         yield names.format_call(event_type, event_class), count, size
         if event_class in layout.TABLES_BY_NESTED_MESSAGE and event_type == layout.CALL:
-            rows = _find_rows_of_class(selected_events, event_class)
+            rows = _find_call_indices_of_class(selected_events, event_class)
             decoded = np.zeros(len(rows), np.bool_)
             for field in _decode_nested_messages(selected_events, rows):
                 decoded |= _compute_presence_mask(field, len(rows))
@@ -168,7 +172,7 @@ def _iterate_sizes_of_events_without_fields(selected_events: SelectedEvents, che
         yield check.format_class(event_type), len(rows), int(_get_payload_sizes(selected_events, rows).sum())
 
 
-def _iterate_sizes_by_value(
+def _iterate_counts_and_sizes_by_value(
     selected_events: SelectedEvents, rows: Int64Array, field_number: int
 ) -> Iterator[tuple[int | None, int, int]]:
     """Yield each value of a field, and the number and total size in bytes of the events with this value.
@@ -189,7 +193,7 @@ def _iterate_sizes_by_value(
         yield from zip(values.tolist(), counts.tolist(), totals.tolist(), strict=True)
 
 
-def _find_rows_of_class(selected_events: SelectedEvents, event_class: int) -> Int64Array:
+def _find_call_indices_of_class(selected_events: SelectedEvents, event_class: int) -> Int64Array:
     """Return the indices of the function calls that have the given event class."""
     classes = decode(selected_events.buffer, selected_events.starts, selected_events.stops, (layout.CLASS,))[
         layout.CLASS

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file is an Nsight Systems SQLite export, or a SQLite database with a damaged schema."""
+    """Return whether a file is an Nsight Systems SQLite export.
+
+    A SQLite database with a damaged schema is also accepted, because it may be an export.
+    """
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import read_table_names

@@ -176,7 +176,7 @@ class StringColumns:
         return columns
 
     def _create_searched_table(self, name: str) -> _SearchedTable:
-        """Return the name of a table, the name of its rowid, and the columns to search.
+        """Return the table with the given name, together with the name of its rowid and the columns to search.
 
         The number of values in all string columns of the table is subtracted from the number of values that may still
         be searched.
