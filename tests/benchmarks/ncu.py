@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import tracekit as tk
 from measuring import Measure, median_of_runs, peak_mib
-from tracekit.readers.ncu.units import parse_unit
+from tracekit.readers.ncu.units import find_base_unit_and_exponent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ def baseline_raw(path: str) -> tuple[float, int]:
     with Path(path).open(newline="", encoding="utf-8") as file:
         header, units, *rows = csv.reader(file)
     lead = header.index("CC") + 1
-    bases = [parse_unit(u) for u in units]
+    bases = [find_base_unit_and_exponent(u) for u in units]
     found = []
     for row in rows:
         for name, cell, (base, power) in zip(header[lead:], row[lead:], bases[lead:], strict=True):
@@ -94,7 +94,7 @@ def baseline_details(path: str) -> tuple[float, int]:
     found = []
     for row in rows:
         if row[name]:
-            base, power = parse_unit(row[unit])
+            base, power = find_base_unit_and_exponent(row[unit])
             found.append((int(row[0]), row[name], *_number(row[value], power), base))
     pa.table([pa.array(column) for column in zip(*found, strict=True)], names=NAMES)
     return time.perf_counter() - began, cells(path)

@@ -48,7 +48,7 @@ class TestUnits:
         ],
     )
     def test_printed(self, unit: str, base: str | None, power: int) -> None:
-        assert units.parse_unit(unit) == (base, power)
+        assert units.find_base_unit_and_exponent(unit) == (base, power)
 
     def test_names_tell_the_units_that_the_raw_page_prints(self) -> None:
         header, (printed, *_) = ncu_files.records("ncu_raw_base.csv")
@@ -171,7 +171,7 @@ class TestNumbers:
         ],
     )
     def test_styles(self, cells: list[str], style: numbers.NumberStyle | None) -> None:
-        assert numbers.detect_style(pl.Series(cells)) == style
+        assert numbers.detect_number_style(pl.Series(cells)) == style
 
     def test_far_from_what_fits(self) -> None:
         cells = ["99999999999999999999.5", "1e300", "9" * 400, "0." + "0" * 40 + "1", "-0"]
@@ -286,7 +286,7 @@ def test_lines_and_stray_quotes_in_windows_of_any_size(text: str, window: int) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frame, "WINDOW", window)
         _, starts = frame.find_line_starts(raw)
-        found = frame.find_rows_with_stray_quotes(raw)
+        found = frame.find_row_numbers_with_stray_quotes(raw)
     ends = [i for i, c in enumerate(text) if c == "\n"]
     assert starts.tolist() == [i for i in (0, *(e + 1 for e in ends)) if i < len(text)]
     inside = [i for i in range(1, len(text) - 1) if text[i] == '"' and not {text[i - 1], text[i + 1]} & set('",\n')]

@@ -78,9 +78,9 @@ class DlprofCapture(Capture):
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
         if name in TABLES:
-            return self._database.count_table_rows(TABLES[name].source)
+            return self._database.count_table_rows(TABLES[name].source_table)
         if name == CALLS:
-            return sum(map(self._count_calls, CALL_TABLES))
+            return sum(map(self._count_distinct_calls, CALL_TABLES))
         if name in ("ops", "op_instances"):
             return self._database.count_table_rows(rollup.SOURCES[name])
         return int(self.read(name, schemas.table(name).key).num_rows)
@@ -115,7 +115,7 @@ class DlprofCapture(Capture):
     def _build_table(self, name: str, mapping: TableMapping, columns: Sequence[str]) -> pa.Table:
         """Build the requested columns of a declared table from one source table. Rows are ordered by id."""
         schema = schemas.table(name)
-        if mapping.source not in self._database.columns:
+        if mapping.source_table not in self._database.columns:
             return schemas.empty(schema, columns)
         sources = {c: mapping.columns[c] for c in columns if c in mapping.columns}
         string_columns = [o for c, o in sources.items() if schema[c].type == "string" and isinstance(o, str)]
@@ -140,7 +140,7 @@ class DlprofCapture(Capture):
         numbers = [o.id_column if isinstance(o, Lookup) else o for o in sources if not isinstance(o, CallId)]
         needs_first = mapping.only_first or any(isinstance(o, CallId) for o in sources)
         rows = self._database.read_rows_by_id(
-            mapping.source, (*numbers, *(CALL_KEY if needs_first else ())), string_columns
+            mapping.source_table, (*numbers, *(CALL_KEY if needs_first else ())), string_columns
         )
         if not needs_first:
             return rows
@@ -155,7 +155,7 @@ class DlprofCapture(Capture):
             extremes = [e for e in (rows["first"].min(), rows["first"].max()) if isinstance(e, int)]
             if any(abs(source.compute_call_id(e)) > _MAX_INT64 for e in extremes):
                 what = f"the ids from {extremes[0]} to {extremes[1]} are too large to derive ids of calls from them"
-                raise CorruptTraceError(what, path=self.path, table=source.source, hint=COPY_AGAIN)
+                raise CorruptTraceError(what, path=self.path, table=source.source_table, hint=COPY_AGAIN)
             return rows.select(source.compute_call_id(pl.col("first"))).to_series()
         others = self._database.read_rows_by_id(source.table, (source.column,)).select(ID, referenced=source.column)
         joined = rows.select(id=source.id_column).join(others, on=ID, how="left", maintain_order="left")
@@ -186,9 +186,9 @@ class DlprofCapture(Capture):
         ).unify_dictionaries()
         return table.sort_by([("start_ns", "ascending"), ("api_call_id", "ascending")])
 
-    def _count_calls(self, source: str) -> int:
+    def _count_distinct_calls(self, source_table: str) -> int:
         """Return the number of distinct CUDA API calls in a source table."""
-        rows = self._database.read_rows(source, CALL_KEY)
+        rows = self._database.read_rows(source_table, CALL_KEY)
         return rows.n_unique() if rows.height else 0
 
     def _build_process_or_thread_table(self, name: str, columns: Sequence[str]) -> pa.Table:

@@ -51,16 +51,16 @@ class DlprofDatabase(database.Database):
         columns, _ = self.read_columns(table, types)
         return pl.DataFrame(pa.table(columns))
 
-    def require_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
+    def require_unique_keys(self, frame: pl.DataFrame, key_columns: Sequence[str], table: str) -> pl.DataFrame:
         """Return the rows of a frame that have no null in a key column. The keys of these rows must be unique.
 
         Raises:
             CorruptTraceError: Several rows have the same keys.
         """
-        with_keys = frame.drop_nulls(keys)
-        repeated = with_keys.height - with_keys.select(keys).n_unique() if with_keys.height else 0
+        with_keys = frame.drop_nulls(key_columns)
+        repeated = with_keys.height - with_keys.select(key_columns).n_unique() if with_keys.height else 0
         if repeated:
-            what = f"{repeated} rows have the same {', '.join(keys)} as an earlier row"
+            what = f"{repeated} rows have the same {', '.join(key_columns)} as an earlier row"
             raise CorruptTraceError(what, path=self.path, table=table, hint=COPY_AGAIN)
         return with_keys
 

@@ -121,7 +121,7 @@ def _read_op_instances_columns(database: DlprofDatabase) -> Columns:
         *(pl.col(c).fill_null(0) for c in zero_if_missing),
         *(pl.lit(None, pl.Int64).alias(c) for c in missing),
         op_instance_id=pl.col(ID) - 1,
-        iteration=_find_iterations_containing_ends(database, with_metrics["end_ns"]),
+        iteration=_find_iteration_numbers_at_ends(database, with_metrics["end_ns"]),
         cpu_time_ns=duration,
         cpu_overhead_ns=duration - pl.col("api_time_ns").fill_null(0),
     )
@@ -156,20 +156,22 @@ def _read_op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
     return api.join(gpu_times, on=_INSTANCE_KEY, how="left").join(kernels, on=_INSTANCE_KEY, how="left")
 
 
-def _compute_union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+def _compute_union_durations(rows: pl.DataFrame, key_columns: list[str]) -> pl.DataFrame:
     """Return the duration of the union of all intervals with the same keys, and the span of these intervals.
 
     The result has one row per combination of keys. The column ``union`` contains the duration of the union. The column
     ``span`` contains the time from the first start to the last end. Both are in ns.
     """
     ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
-    latest_end = pl.col("end").cum_max().shift(1).over(keys)
+    latest_end = pl.col("end").cum_max().shift(1).over(key_columns)
     added = pl.col("end") - pl.max_horizontal(pl.col("start"), latest_end)
     with_added = ordered.with_columns(new=pl.max_horizontal(added, 0))
-    return with_added.group_by(keys).agg(union=pl.col("new").sum(), span=pl.col("end").max() - pl.col("start").min())
+    return with_added.group_by(key_columns).agg(
+        union=pl.col("new").sum(), span=pl.col("end").max() - pl.col("start").min()
+    )
 
 
-def _find_iterations_containing_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
+def _find_iteration_numbers_at_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
     """Return the number of the aggregated iteration in which each op instance ends, null if there is no such iteration.
 
     Args:
@@ -241,13 +243,13 @@ def _build_group_node_columns(database: DlprofDatabase) -> Columns:
         iteration_count=pl.col("count").fill_null(0),
         op_count=_count_names_with_prefix(pl.Series(paths), names),
         group_node_id=pl.int_range(pl.len()),
-        parent_id=_find_parent_rows(pl.Series(paths).fill_null("")),
+        parent_id=_find_parent_row_numbers(pl.Series(paths).fill_null("")),
         direction=pl.lit(None, pl.String),
     )
     return {**_convert_to_arrow_columns(table), "path": paths}
 
 
-def _find_parent_rows(paths: pl.Series) -> pl.Series:
+def _find_parent_row_numbers(paths: pl.Series) -> pl.Series:
     """Return the row number of the parent of each path, null for the root and for paths without a parent row."""
     rows = pl.DataFrame({"path": paths}).with_row_index("row").unique("path", keep="last").cast({"row": pl.Int64})
     parent_paths = pl.DataFrame({"path": paths.str.replace(r"[^/]*/\z", "")})

@@ -70,11 +70,11 @@ class Lookup(NamedTuple):
 class CallId(NamedTuple):
     """A column source that computes the id of each API call from the id of the first row of the call."""
 
-    source: str
+    source_table: str
 
     def compute_call_id(self, first_row_id: Number) -> Number:
         """Return the unique id of an API call, given the id of the first row of the call in the source table."""
-        return first_row_id * len(CALL_TABLES) + CALL_TABLES.index(self.source)
+        return first_row_id * len(CALL_TABLES) + CALL_TABLES.index(self.source_table)
 
 
 ColumnSource = str | Lookup | CallId
@@ -86,21 +86,21 @@ class TableMapping:
     """The mapping from a source table to a declared table.
 
     Attributes:
-        source: Name of the source table in the DLProf database.
+        source_table: Name of the source table in the DLProf database.
         columns: The source of each declared column that DLProf records.
         only_first: Whether only the first row of each API call becomes a row of the declared table.
     """
 
-    source: str
+    source_table: str
     columns: Mapping[str, ColumnSource]
     only_first: bool = False
 
 
-def _create_activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
+def _create_activity_mapping(source_table: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
     """Return the mapping from a source table to a table of GPU activities, such as ``memcpys``.
 
     Args:
-        source: Name of the source table.
+        source_table: Name of the source table.
         columns: Sources of declared columns. They extend and override the sources that all activity tables share.
     """
     common: dict[str, ColumnSource] = {
@@ -108,9 +108,9 @@ def _create_activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -
         "end_ns": "gpu_stop",
         "process_id": "process_id",
         "device_id": Lookup("device_id", "read_only_gpu_infos", "device_id", defaults_to_id=True),
-        "correlation_id": CallId(source),
+        "correlation_id": CallId(source_table),
     }
-    return TableMapping(source, {**common, **columns})
+    return TableMapping(source_table, {**common, **columns})
 
 
 _GRID_AND_BLOCK = {
@@ -149,19 +149,19 @@ TABLES: Mapping[str, TableMapping] = {
 """Declared tables that are read from a single source table, ordered by its ids."""
 
 
-def create_call_mapping(source: str) -> TableMapping:
+def create_call_mapping(source_table: str) -> TableMapping:
     """Return the mapping from a DLProf source table to ``api_calls``.
 
     For the source table of kernels, the mapping omits the name of the call, because DLProf does not store the name.
     """
     columns: dict[str, ColumnSource] = {
-        "api_call_id": CallId(source),
-        "correlation_id": CallId(source),
+        "api_call_id": CallId(source_table),
+        "correlation_id": CallId(source_table),
         "start_ns": "api_start",
         "end_ns": "api_stop",
         "process_id": "process_id",
         "thread_id": "thread_id",
     }
-    if source != "read_only_kernels":
+    if source_table != "read_only_kernels":
         columns["name"] = "name_id"
-    return TableMapping(source, columns, only_first=True)
+    return TableMapping(source_table, columns, only_first=True)

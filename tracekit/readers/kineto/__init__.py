@@ -84,14 +84,14 @@ def open_capture(source: Source) -> KinetoCapture:
     return read_capture(source)
 
 
-def read_leading_info(source: Source) -> dict[str, str]:
+def read_leading_job_metadata(source: Source) -> dict[str, str]:
     """Return the metadata of a distributed job, such as the rank, if it is stored before the events of a trace.
 
-    The events are not read. ``capture.read_leading_info`` documents the keys of the result.
+    The events are not read. ``capture.read_leading_job_metadata`` documents the keys of the result.
     """
     from tracekit.readers.kineto import capture
 
-    return capture.read_leading_info(source)
+    return capture.read_leading_job_metadata(source)
 
 
 READER = Reader(
@@ -100,5 +100,5 @@ READER = Reader(
     (".json", ".gz"),
     sniff,
     open_capture,
-    leading_info=read_leading_info,
+    leading_info=read_leading_job_metadata,
 )

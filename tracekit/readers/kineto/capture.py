@@ -63,7 +63,7 @@ def read_capture(source: Source) -> KinetoCapture:
     return KinetoCapture(path, document.metadata, collector)
 
 
-def read_leading_info(source: Source) -> dict[str, str]:
+def read_leading_job_metadata(source: Source) -> dict[str, str]:
     """Return the metadata of a distributed job, such as the rank, if it is stored before the events of a trace.
 
     The metadata is the member ``distributedInfo`` of the trace. The events are not read.

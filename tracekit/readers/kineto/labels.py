@@ -118,7 +118,7 @@ def create_dim3_parser(axis: int) -> Callable[[str], int | None]:
     return parse_size
 
 
-def parse_argb(text: str) -> int | None:
+def convert_rgb_to_argb(text: str) -> int | None:
     """Return a color ``#RRGGBB`` as an opaque ARGB number, or None if the string is not a color."""
     match = _COLOR.fullmatch(text)
     return 0xFF000000 | int(match[1], 16) if match else None

@@ -100,10 +100,10 @@ class EventRows:
         return array if self._order is None else array.take(self._order)
 
 
-def _compute_sort_order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
+def _compute_sort_order_by_id(ids: pa.Array | pa.ChunkedArray, row_count: int) -> pa.Array | None:
     """Return the indices that sort the rows by id, or None if an id is missing, not positive or not unique."""
     ids = col.concatenate_chunks(ids)
-    if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
+    if ids.null_count or not row_count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != row_count:
         return None
     return pc.sort_indices(ids)
 
@@ -198,7 +198,7 @@ def _build_domain_id_column(rows: EventRows) -> pa.Array:
 
 
 def _build_color_column(rows: EventRows) -> pa.Array:
-    return labels.map_to_integers(rows.get_member_values(Slot.COLOR), labels.parse_argb)
+    return labels.map_to_integers(rows.get_member_values(Slot.COLOR), labels.convert_rgb_to_argb)
 
 
 def _build_thread_id_column(rows: EventRows) -> pa.Array:

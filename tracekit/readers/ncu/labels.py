@@ -12,7 +12,7 @@ COMMAND_LINE = "Command line profiler metrics"
 _METRIC_NAME = re.compile(r"[\w.:]*[A-Za-z]__\w+[\w.:]*")
 
 
-def find_metric_and_label(section: str | None, printed: str) -> tuple[str | None, str | None]:
+def find_metric_and_label(section: str | None, printed_text: str) -> tuple[str | None, str | None]:
     """Return the name and the label of a metric, given what Nsight Compute prints for the metric.
 
     Nsight Compute prints either the name of a metric, such as ``gpu__time_duration.sum``, or the label, such as
@@ -20,15 +20,15 @@ def find_metric_and_label(section: str | None, printed: str) -> tuple[str | None
 
     Args:
         section: Display name of the section that contains the metric, or None outside of sections.
-        printed: The printed name or label.
+        printed_text: The printed name or label.
 
     Returns:
         A tuple of the name and the label of the metric. The name is None if the printed label is unknown. The label is
         None if the name is printed.
     """
-    if section in (None, COMMAND_LINE) or _METRIC_NAME.fullmatch(printed):
-        return printed, None
-    return _load_metrics_by_label().get((section, printed)), printed
+    if section in (None, COMMAND_LINE) or _METRIC_NAME.fullmatch(printed_text):
+        return printed_text, None
+    return _load_metrics_by_label().get((section, printed_text)), printed_text
 
 
 def find_section_id(display_name: str | None) -> str | None:
@@ -37,7 +37,7 @@ def find_section_id(display_name: str | None) -> str | None:
 
 
 def find_section_name(identifier: str | None) -> str | None:
-    """Return the display name of a section in recent versions of ncu, or None if the identifier is unknown."""
+    """Return the name that recent versions of ncu display for a section, or None if the identifier is unknown."""
     return next((name for id_, name in _load_section_ids_and_names() if id_ == identifier), None)
 
 

@@ -18,8 +18,8 @@ _TIME_UNITS = {"ns": 0, "us": 3, "ms": 6, "s": 9, "nsecond": 0, "usecond": 3, "m
 
 
 @functools.cache
-def parse_unit(unit: str) -> tuple[str | None, int]:
-    """Return the base unit of a printed unit, and the power of ten that converts values to the base unit.
+def find_base_unit_and_exponent(unit: str) -> tuple[str | None, int]:
+    """Return the base unit of a printed unit, and the exponent of the power of ten that converts values to it.
 
     Args:
         unit: The unit as printed, such as ``Kbyte`` or ``cycle/nsecond``.
@@ -39,7 +39,7 @@ def parse_unit(unit: str) -> tuple[str | None, int]:
 
 
 def _split_prefix(unit: str) -> tuple[str, int]:
-    """Return a unit without its prefix, and the power of ten for which the prefix stands."""
+    """Return a unit without its prefix, and the exponent of the power of ten for which the prefix stands."""
     match = _PREFIXED_UNIT.fullmatch(unit)
     return (match[2], _PREFIXES[match[1]]) if match else (unit, 0)
 

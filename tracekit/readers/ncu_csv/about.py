@@ -31,14 +31,14 @@ MACHINE_COLUMNS = {
 """The columns of launches from which the tables of devices and processes are built."""
 
 
-def build_capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
+def build_capture_info_table(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
     """Build the table ``capture_info`` from the metadata on the session page and the layouts of the pages."""
     metadata = {"tool": TOOL, **session.metadata, "pages": ", ".join(pages)}
     rows = [(name, value) for name, value in metadata.items() if value is not None]
     return pl.DataFrame(rows, ["name", "value"], orient="row")
 
 
-def build_devices(session: SessionPage, launches: pl.DataFrame, metrics: Metrics | None) -> pl.DataFrame:
+def build_devices_table(session: SessionPage, launches: pl.DataFrame, metrics: Metrics | None) -> pl.DataFrame:
     """Build the table ``devices`` from the launches, their metrics and the session page, with one row per device."""
     first_launches = launches.drop_nulls("device_id").unique("device_id", keep="first", maintain_order=True)
     rows_by_device = {
@@ -57,7 +57,7 @@ def build_devices(session: SessionPage, launches: pl.DataFrame, metrics: Metrics
     return pl.DataFrame(rows, schemas.polars_schema(schemas.table("devices")))
 
 
-def build_processes(session: SessionPage, launches: pl.DataFrame) -> pl.DataFrame:
+def build_processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process that has a launch or is listed on the session page, ordered by process id."""
     launched = launches.select("process_id", "process_name").drop_nulls("process_id").unique("process_id", keep="first")
     names = {process: re.split(r"[/\\]", path)[-1] for process, path in session.processes.items()} | dict(

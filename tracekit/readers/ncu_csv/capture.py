@@ -114,7 +114,7 @@ def _warn_about_skipped_content(
 
 def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str]) -> dict[str, pa.Table]:
     """Build the declared tables from the collected rows and the session page, and return them by name."""
-    tables: dict[str, pl.DataFrame] = {"capture_info": about.build_capture_info(session, pages)}
+    tables: dict[str, pl.DataFrame] = {"capture_info": about.build_capture_info_table(session, pages)}
     machine = pl.DataFrame(schema=about.MACHINE_COLUMNS)
     metrics = None
     if rows.runs:
@@ -127,12 +127,12 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
         )
         tables["ncu_launches"] = _add_range_columns(typed, ranges)
         tables["ncu_nvtx_ranges"] = ranges
-        tables["ncu_rules"] = _build_rules(
+        tables["ncu_rules"] = _build_rules_table(
             pl.concat(rows.rules or [pl.DataFrame(schema=RULES)]), launch_ids_by_run, style
         )
         machine = typed.with_columns(first_runs["process_name"]).select(list(about.MACHINE_COLUMNS))
-    tables["devices"] = about.build_devices(session, machine, metrics)
-    tables["processes"] = about.build_processes(session, machine)
+    tables["devices"] = about.build_devices_table(session, machine, metrics)
+    tables["processes"] = about.build_processes_table(session, machine)
     complete = {name: _convert_to_declared_table(name, table) for name, table in tables.items()}
     return complete if metrics is None else {**complete, "ncu_metrics": metrics.build_table()}
 
@@ -159,7 +159,7 @@ def _add_range_columns(launch_rows: pl.DataFrame, ranges: pl.DataFrame) -> pl.Da
     )
 
 
-def _build_rules(rule_messages: pl.DataFrame, launch_ids_by_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
+def _build_rules_table(rule_messages: pl.DataFrame, launch_ids_by_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
     """Build the table ``ncu_rules`` from the collected messages of rules and the launch id of each run of rows."""
     speedup = parse_numbers(
         rule_messages["speedup_percent"].fill_null(""), np.zeros(rule_messages.height, np.int64), style

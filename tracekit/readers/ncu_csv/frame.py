@@ -61,7 +61,7 @@ class Page:
         layout: Layout of the table, which is ``details``, ``raw``, ``per-kernel``, ``per-nvtx``, ``per-gpu``,
             ``session`` or ``source``.
         header: Names of the columns.
-        number: Number of tables with the same layout that precede this table in the file.
+        number: Index of the table, counted from 0, among the tables with the same layout in the file.
         units: Printed units of the columns of a raw page, or None before they have been read.
     """
 
@@ -173,7 +173,7 @@ def _normalize_block(block: bytes) -> bytes:
     return block
 
 
-def find_rows_with_stray_quotes(text: bytes) -> list[int]:
+def find_row_numbers_with_stray_quotes(text: bytes) -> list[int]:
     """Return the numbers of the rows in which a cell contains a quote that is not doubled.
 
     Such quotes occur because ncu prints NVTX names without escaping them. A quote next to a comma, another quote or the

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tracekit import schemas
 from tracekit.readers.common import columns
 from tracekit.readers.ncu.labels import find_metric_and_label, find_section_id
-from tracekit.readers.ncu.units import parse_unit
+from tracekit.readers.ncu.units import find_base_unit_and_exponent
 from tracekit.readers.ncu_csv.rows import METRICS
 
 if TYPE_CHECKING:
@@ -43,7 +43,14 @@ class MetricKind(NamedTuple):
     def from_printed(cls, section: str | None, name: str, unit: str | None) -> MetricKind:
         """Create the description of a metric value from the section, name and unit that are printed with the value."""
         metric, label = find_metric_and_label(section or None, name)
-        return cls(metric, label, section or None, find_section_id(section), parse_unit(unit or "")[0], unit or None)
+        return cls(
+            metric,
+            label,
+            section or None,
+            find_section_id(section),
+            find_base_unit_and_exponent(unit or "")[0],
+            unit or None,
+        )
 
 
 class Metrics:
@@ -74,10 +81,10 @@ class Metrics:
         """Build the table ``ncu_metrics``. This releases all values, so the method can be called only once."""
         tables = []
         while self._batches:
-            tables.append(self._build_batch(self._batches.pop(0)))
+            tables.append(self._convert_batch(self._batches.pop(0)))
         return pa.concat_tables(tables)
 
-    def _build_batch(self, batch: pl.DataFrame) -> pa.Table:
+    def _convert_batch(self, batch: pl.DataFrame) -> pa.Table:
         kinds = batch["kind"].to_numpy()
         described = {
             c: _build_dictionary_column([getattr(k, c) for k in self._kinds], kinds) for c in MetricKind._fields

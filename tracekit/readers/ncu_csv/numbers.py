@@ -53,7 +53,7 @@ FRENCH = NumberStyle(r"[ \u00A0\u202F]", ",")
 SWISS = NumberStyle(r"['\u2019]", r"\.")
 
 
-def detect_style(cells: pl.Series) -> NumberStyle | None:
+def detect_number_style(cells: pl.Series) -> NumberStyle | None:
     """Return the style in which numbers are printed, or None if no number shows which decimal point the style has."""
 
     def count_matching_cells(pattern: str) -> int:

@@ -14,9 +14,14 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import CorruptTraceError, get_first_line_of_message
-from tracekit.readers.ncu.units import parse_unit
-from tracekit.readers.ncu_csv.frame import NEWLINE, double_inner_quotes, find_line_starts, find_rows_with_stray_quotes
-from tracekit.readers.ncu_csv.numbers import ENGLISH, detect_style, parse_numbers
+from tracekit.readers.ncu.units import find_base_unit_and_exponent
+from tracekit.readers.ncu_csv.frame import (
+    NEWLINE,
+    double_inner_quotes,
+    find_line_starts,
+    find_row_numbers_with_stray_quotes,
+)
+from tracekit.readers.ncu_csv.numbers import ENGLISH, detect_number_style, parse_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,7 +222,9 @@ class RowCollector:
         This style is detected from the first cells that show it. If neither earlier cells nor the given cells show the
         style, ``ENGLISH`` is returned.
         """
-        self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
+        self.number_style = (
+            self.number_style or detect_number_style(cells.head(STYLE_CELLS)) or detect_number_style(cells)
+        )
         return self.number_style or ENGLISH
 
     def _parse_rows(self, page: Page, text: bytes) -> pl.DataFrame:
@@ -228,7 +235,7 @@ class RowCollector:
             what = f"the columns change too often: {self._parsed_batches} times in {self._parsed_bytes} bytes of rows"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
         header = ",".join(map(str, range(len(page.header) + 1))).encode() + b"\n"
-        if stray_rows := find_rows_with_stray_quotes(text):
+        if stray_rows := find_row_numbers_with_stray_quotes(text):
             text = double_inner_quotes(text, stray_rows)
         try:
             table = _read_csv(header + text)
@@ -363,7 +370,7 @@ class RowCollector:
     def _register_metric_kind(self, section: str | None, metric: str, unit: str | None) -> int:
         kind = self.kinds.setdefault((section, metric, unit), len(self.kinds))
         if kind == len(self._exponents):
-            self._exponents.append(parse_unit(unit or "")[1])
+            self._exponents.append(find_base_unit_and_exponent(unit or "")[1])
         return kind
 
     def _add_metric_values(self, cells: pl.DataFrame) -> None:

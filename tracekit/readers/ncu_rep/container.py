@@ -237,8 +237,8 @@ def _check_message_count(message_count: int, offset: int, label: str) -> None:
         raise Damage(f"the report contains more than {MAX_RESULTS:,} {label}, the most that tracekit supports")
     if message_count > UNCHECKED_RESULTS and message_count * MIN_MEAN_BYTES > offset:
         raise Damage(
-            f"the first {offset:,} bytes of the report contain {message_count:,} {label}, but the mean size of real "
-            f"{label} is at least {MIN_MEAN_BYTES} bytes"
+            f"the first {offset:,} bytes of the report contain {message_count:,} {label}, which is implausible: "
+            f"valid {label} have a mean size of at least {MIN_MEAN_BYTES} bytes"
         )
 
 

@@ -143,7 +143,7 @@ def decode_metrics(batch: MetricBatch, name_codes: npt.NDArray[np.int32]) -> pa.
         "instances": pa.array(_count_instances(batch.messages, np.flatnonzero(may_have_instances))),
     }
     table = pa.table(columns, schema=COLUMNS)
-    rows = _find_last_row_of_each_key(owners * len(name_codes) + codes)
+    rows = _find_last_row_number_of_each_key(owners * len(name_codes) + codes)
     return table if rows is None else table.take(pa.array(rows))
 
 
@@ -229,7 +229,7 @@ def _count_instances(messages: Sequence[bytes], rows: Int64Array) -> npt.NDArray
     return counts
 
 
-def _find_last_row_of_each_key(keys: Int64Array) -> Int64Array | None:
+def _find_last_row_number_of_each_key(keys: Int64Array) -> Int64Array | None:
     """Return the row numbers of the last occurrence of each key, in ascending order, or None if no key occurs twice."""
     if (np.diff(keys) > 0).all():
         return None

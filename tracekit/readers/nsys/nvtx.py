@@ -164,7 +164,7 @@ def list_unread_name_definitions(
 
 
 def store_defined_names(lookups: Lookups, definition: NameDefinition, source_rows: pa.Table) -> None:
-    """Add the names that NVTX events define to ``capture.defined_names``.
+    """Add the names that NVTX events define to ``lookups.defined_names``.
 
     If several events name the same domain or category, the name of the earliest event is used.
     """

@@ -389,9 +389,11 @@ class _PythonCollector:
         return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
 
 
-def _find_innermost_frame_names(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray:
+def _find_innermost_frame_names(stacks: Stacks, frame_names: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return the name of the innermost frame of each stack, given the names of all frames."""
-    return col.compact_dictionary(frames.indices.take(col.build_number_array(stacks.frames)), frames.dictionary)
+    return col.compact_dictionary(
+        frame_names.indices.take(col.build_number_array(stacks.frames)), frame_names.dictionary
+    )
 
 
 def _resolve_symbol_names(stacks: Stacks, lookups: Lookups) -> pa.Array:

@@ -64,11 +64,13 @@ class NodeAttributes:
         """Return one column per attribute in ``COLUMN_ATTRIBUTES``, and the column ``dtype`` with the element types."""
         strings, json = self.values.strings, self.values.json
         arrays = {
-            name: self._build_column([self._find_attribute_rows(*attribute)], strings if attribute[1] == "s" else json)
+            name: self._build_column(
+                [self._find_attribute_indices(*attribute)], strings if attribute[1] == "s" else json
+            )
             for name, attribute in COLUMN_ATTRIBUTES.items()
         }
         arrays["dtype"] = self._build_column(
-            [self._find_attribute_rows(key, "type") for key in reversed(DTYPE_ATTRIBUTES)], strings
+            [self._find_attribute_indices(key, "type") for key in reversed(DTYPE_ATTRIBUTES)], strings
         )
         return arrays
 
@@ -76,7 +78,7 @@ class NodeAttributes:
         """Return, for each node, a JSON object with the attributes that have no column, or null if it has none."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
-            is_other[self._find_attribute_rows(*attribute)] = False
+            is_other[self._find_attribute_indices(*attribute)] = False
         rows = np.flatnonzero(is_other)
         names = pa.array(map(values.dump_json, self.names), pa.string())
         try:
@@ -107,7 +109,7 @@ class NodeAttributes:
         order = np.argsort(nodes, kind="stable")
         return join_strings_by_row(self.node_count, nodes[order], names.take(pa.array(order)), "[]")
 
-    def _find_attribute_rows(self, name: str, kind: str) -> Int64Array:
+    def _find_attribute_indices(self, name: str, kind: str) -> Int64Array:
         """Return the indices of the attributes that have the given name and the given kind of value."""
         if name not in self.names:
             return np.zeros(0, np.int64)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MAX_PARTS = 3
 
 
-def build_edges(
+def build_edge_columns(
     buffer: Buffer, inputs: Occurrences, owners: Int64Array, nodes: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array]:
     """Build one edge per input of a node, and return the columns of ``graph_edges`` by name.

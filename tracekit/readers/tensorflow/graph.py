@@ -17,7 +17,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import Occurrences, find_occurrences
 from tracekit.readers.tensorflow import attributes, payloads
-from tracekit.readers.tensorflow.edges import build_edges
+from tracekit.readers.tensorflow.edges import build_edge_columns
 from tracekit.readers.tensorflow.fields import MAX_GRAPH_BYTES, build_string_column, load_buffer
 from tracekit.readers.tensorflow.payloads import MessageKind
 
@@ -212,7 +212,7 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
         **node_attributes.build_attribute_columns(),
         "attributes": node_attributes.format_other_attributes(),
     }
-    edge_columns = build_edges(buffer, inputs, locations.owners, columns)
+    edge_columns = build_edge_columns(buffer, inputs, locations.owners, columns)
     is_dangling = edge_columns["source"].is_null().to_numpy(zero_copy_only=False) & (locations.owners[inputs.rows] == 0)
     return Graph(_build_table(NODES, columns), _build_table(EDGES, edge_columns), dangling=int(is_dangling.sum()))
 

@@ -163,13 +163,13 @@ def _add_events(events: FileEvents, batch: BufferedRecords) -> None:
     _add_file_metadata(events, batch.buffer, fields, times)
     _add_summary_points(events, batch, fields.get(SUMMARY), steps, times)
     if RUN in fields:
-        rows = _find_rows_with_field(fields[RUN], n)
+        rows = _find_row_numbers_with_field(fields[RUN], n)
         traced_runs = step_stats.find_traced_runs(batch.buffer, *fields[RUN].spans(), steps[rows])
         events.executions += step_stats.iterate_execution_batches(batch.buffer, traced_runs)
         events.counts.update(step_stats.count_fields(batch.buffer, traced_runs.starts, traced_runs.stops))
     for number in (GRAPH, META_GRAPH):
         if number in fields:
-            rows = _find_rows_with_field(fields[number], n)
+            rows = _find_row_numbers_with_field(fields[number], n)
             starts, stops = fields[number].spans()
             offsets, crcs = starts + batch.offset, compute_checksums(batch.buffer, starts, stops)
             events.graphs.append(
@@ -201,7 +201,7 @@ def _add_summary_points(
 ) -> None:
     if field is None:
         return
-    rows = _find_rows_with_field(field, len(steps))
+    rows = _find_row_numbers_with_field(field, len(steps))
     (locations,) = find_occurrences(batch.buffer, *field.spans(), (_SUMMARY_VALUE,))
     for first in range(0, len(locations), VALUES_PER_BATCH):
         batch_slice = slice(first, first + VALUES_PER_BATCH)
@@ -223,7 +223,7 @@ def _add_file_metadata(events: FileEvents, buffer: Buffer, fields: dict[int, Fie
         events.last = last if events.last is None else max(events.last, last)
     for number, name in _COUNTED_FIELDS.items():
         if number in fields:
-            events.counts[name] += len(_find_rows_with_field(fields[number], len(times)))
+            events.counts[name] += len(_find_row_numbers_with_field(fields[number], len(times)))
     if events.version is None and VERSION in fields:
         events.version = _decode_first_string(buffer, fields[VERSION])
     if events.writer is None and WRITER in fields:
@@ -243,5 +243,5 @@ def _decode_int64_values(field: Field | None, row_count: int) -> Int64Array:
     return np.zeros(row_count, np.int64) if field is None else field.values.view(np.int64)
 
 
-def _find_rows_with_field(field: Field, row_count: int) -> Int64Array:
+def _find_row_numbers_with_field(field: Field, row_count: int) -> Int64Array:
     return np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)

@@ -47,11 +47,11 @@ def read_graphs(runs: Sequence[Run]) -> graph.Graph:
         TracekitError: A file has changed since it was opened.
     """
     return graph.concat_graphs(
-        decoded for run in runs for decoded in _find_distinct_graphs(run) if decoded.nodes.num_rows
+        decoded for run in runs for decoded in _iterate_distinct_graphs(run) if decoded.nodes.num_rows
     )
 
 
-def _find_distinct_graphs(run: Run) -> Iterator[graph.Graph]:
+def _iterate_distinct_graphs(run: Run) -> Iterator[graph.Graph]:
     """Yield the distinct graphs of a run. Plain graphs precede meta graphs."""
     locations = sorted(_iterate_graph_locations(run), key=lambda location: location.meta)
     if len(locations) > MAX_GRAPHS:

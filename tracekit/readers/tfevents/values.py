@@ -99,8 +99,8 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
     kinds, numbers = np.full(n, ValueKind.NOTHING, np.uint8), np.zeros(n)
     strings = _create_empty_string_columns()
     for field, kind in _BYTES_KINDS.items():
-        kinds[_find_rows_with_field(fields.get(field), n)] = kind
-    rows = _find_rows_with_field(fields.get(TENSOR), n)
+        kinds[_find_row_numbers_with_field(fields.get(field), n)] = kind
+    rows = _find_row_numbers_with_field(fields.get(TENSOR), n)
     if len(rows):
         spans = fields[TENSOR].spans()
         contents = tensors.read_tensors(buffer, *spans)
@@ -118,7 +118,7 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
     return SummaryValues(tags, kinds, numbers, *strings, _read_tag_metadata(buffer, fields.get(METADATA), tags))
 
 
-def _find_rows_with_field(field: Field | None, row_count: int) -> Int64Array:
+def _find_row_numbers_with_field(field: Field | None, row_count: int) -> Int64Array:
     """Return the row numbers of the messages that contain a length-delimited field."""
     if field is None or field.stops is None:
         return np.zeros(0, np.int64)
@@ -149,7 +149,7 @@ def _read_strings(buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: I
 
 
 def _read_tag_metadata(buffer: Buffer, field: Field | None, tags: pa.DictionaryArray) -> TagMetadata:
-    rows = _find_rows_with_field(field, len(tags))
+    rows = _find_row_numbers_with_field(field, len(tags))
     if field is None or not len(rows):
         return TagMetadata(pa.array([], pa.string()), pa.array([], pa.string()), pa.array([], pa.bool_()))
     codes = tags.indices.to_numpy()[rows]
@@ -171,7 +171,7 @@ def _compute_scalar_class_mask(field: Field | None, row_count: int) -> Mask:
 
 def _decode_plugin_names(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
     """Return the plug-in name in each metadata message, or an empty string if the name is missing."""
-    rows = _find_rows_with_field(field, row_count)
+    rows = _find_row_numbers_with_field(field, row_count)
     if field is None or not len(rows):
         return pa.array([""] * row_count, pa.string())
     starts, stops = field.spans()
