@@ -285,7 +285,7 @@ def test_lines_and_stray_quotes_in_windows_of_any_size(text: str, window: int) -
     raw = text.encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frame, "WINDOW", window)
-        _, starts = frame.find_line_starts(raw)
+        _, starts = frame.build_byte_array_and_line_starts(raw)
         found = frame.find_row_numbers_with_stray_quotes(raw)
     ends = [i for i, c in enumerate(text) if c == "\n"]
     assert starts.tolist() == [i for i in (0, *(e + 1 for e in ends)) if i < len(text)]

@@ -278,7 +278,7 @@ def _iterate_headers(text: bytes) -> Iterator[_Header]:
     A header may follow other output on the same line. A header with more than ``MAX_COLUMNS`` columns is truncated to
     ``MAX_COLUMNS`` + 1 columns, so that the caller can detect that the header is too long.
     """
-    data, starts = find_line_starts(text)
+    data, starts = build_byte_array_and_line_starts(text)
     starts = starts[np.diff(starts, append=len(data)) > MIN_HEADER_BYTES]
     quoted = data[starts] == ord('"')
     candidates = ~quoted | np.isin(data[np.minimum(starts + 1, len(data) - 1)], _HEADER_INITIALS)
@@ -300,7 +300,7 @@ def _parse_header(text: bytes, start: int, end: int) -> list[str]:
     return parse_csv_line(b",".join(row).decode("utf-8", "replace"))
 
 
-def find_line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
+def build_byte_array_and_line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
     """Return the bytes of a block as an array, and the start offset of each line in the block."""
     data = np.frombuffer(text, np.uint8)
     ends = [first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _list_window_offsets(data)]
@@ -325,7 +325,7 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, ends
         return b"", b""
     if not text:
         return b"", b""
-    data, starts = find_line_starts(text)
+    data, starts = build_byte_array_and_line_starts(text)
     has_odd_quotes = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
     irregular = np.flatnonzero(has_odd_quotes | (data[starts] != ord('"')))
     if not len(irregular) and (ends_table or _is_complete_row(text[starts[-1] :], page)):

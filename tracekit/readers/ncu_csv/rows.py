@@ -18,7 +18,7 @@ from tracekit.readers.ncu.units import find_base_unit_and_exponent
 from tracekit.readers.ncu_csv.frame import (
     NEWLINE,
     double_inner_quotes,
-    find_line_starts,
+    build_byte_array_and_line_starts,
     find_row_numbers_with_stray_quotes,
 )
 from tracekit.readers.ncu_csv.numbers import ENGLISH, detect_number_style, parse_numbers
@@ -179,7 +179,7 @@ class RowCollector:
         width = len(page.header) + 1
         if text.count(b"\n") * width <= max_cells:
             return text
-        data, starts = find_line_starts(text)
+        data, starts = build_byte_array_and_line_starts(text)
         enough = np.add.reduceat(
             (data == ord(",")).view(np.uint8), starts, dtype=np.int32
         ) >= _find_last_required_column_index(page)

@@ -69,7 +69,7 @@ def read_event_files(source: Source) -> EventsCapture:
 
 
 class SkippedFile(NamedTuple):
-    """The reason why a file is not an event file, as the type, message and hint of an error."""
+    """A skipped file that is not an event file, described by the type, message and hint of an error."""
 
     error_type: type[CorruptTraceError | UnknownFormatError]
     message: str

@@ -43,7 +43,7 @@ GRAPH_FIELDS = {2: "cost graph", 3: "partition graph", FUNCTIONS: "function grap
 
 
 class TracedRuns(NamedTuple):
-    """The locations of run metadata messages in a buffer.
+    """The run metadata messages of traced runs, and their locations in a buffer.
 
     Attributes:
         starts: Offset at which each message starts.
