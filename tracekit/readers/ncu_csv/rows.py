@@ -17,8 +17,8 @@ from tracekit.errors import CorruptTraceError, get_first_line_of_message
 from tracekit.readers.ncu.units import find_base_unit_and_exponent
 from tracekit.readers.ncu_csv.frame import (
     NEWLINE,
-    double_inner_quotes,
     build_byte_array_and_line_starts,
+    double_inner_quotes,
     find_row_numbers_with_stray_quotes,
 )
 from tracekit.readers.ncu_csv.numbers import ENGLISH, detect_number_style, parse_numbers

@@ -69,7 +69,7 @@ def read_event_files(source: Source) -> EventsCapture:
 
 
 class SkippedFile(NamedTuple):
-    """A skipped file that is not an event file, described by the type, message and hint of an error."""
+    """A file that is not an event file, with the type, message and hint of the error that explains why."""
 
     error_type: type[CorruptTraceError | UnknownFormatError]
     message: str
@@ -112,7 +112,7 @@ def _warn_about_unread_bytes(events: FileEvents) -> None:
 
 
 def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> None:
-    """Check that at least one file contains events other than the marker of a TensorFlow profile.
+    """Raise an error if no file is an event file, or if the files contain only the marker of a TensorFlow profile.
 
     Raises:
         CorruptTraceError: None of the files is an event file.
