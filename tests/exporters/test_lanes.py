@@ -88,7 +88,7 @@ def test_where_slices_nest_only_what_crosses_is_spread(rows: list[Slice]) -> Non
 @example([(0, 0), (0, 5), (4, 5), (5, 9), (4, 6)])
 def test_slices_that_do_not_cross_are_nested(rows: list[Slice]) -> None:
     with small_blocks(4):
-        nested = lanes.is_nested(*times(rows))
+        nested = lanes.are_nested_or_disjoint(*times(rows))
     assert nested == (not any(cross(a, b) for a, b in itertools.combinations(rows, 2)))
 
 

@@ -68,10 +68,10 @@ def _row_argument_exprs(kind: EventKind, names: Collection[str]) -> list[pl.Expr
     return [text.arg_expr(arg).alias(arg.key) for arg in args]
 
 
-def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, suffix: str) -> list[pl.Series]:
+def _format_times(column_prefix: str, time: pl.Expr, rows: pl.DataFrame, suffix: str) -> list[pl.Series]:
     """Return times in µs as two columns: the integer parts, and strings of the decimals followed by ``suffix``."""
     microseconds, rest = text.thousandths_exprs(time, suffix)
-    return rows.select(microseconds.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
+    return rows.select(microseconds.alias(f"{column_prefix}_us"), rest.alias(f"{column_prefix}_rest")).get_columns()
 
 
 def _list_json_member_parts(column: pl.Series) -> list[str | pl.Expr]:

@@ -52,7 +52,7 @@ def arg_expr(arg: Arg) -> pl.Expr:
 
 
 def _json_value_expr(value: Value) -> pl.Expr:
-    """Return an expression that formats one alternative of an argument as JSON. Null remains null.
+    """Return an expression that formats one of the alternative values of an argument as JSON. Null remains null.
 
     A flag is formatted as ``true``, or is null if it is not set.
     """

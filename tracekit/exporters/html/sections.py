@@ -111,7 +111,7 @@ class _ContentsBuilder:
 
     @property
     def omits_iterations(self) -> bool:
-        """Whether some iterations are excluded from the aggregation."""
+        """Whether at least one iteration is not aggregated."""
         iterations = self.compute_figure_rows("iterations")
         return iterations is not None and not iterations["is_aggregated"].all()
 

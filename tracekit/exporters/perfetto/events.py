@@ -40,10 +40,10 @@ from tracekit.exporters.timeline.combinations import assign_codes_to_combination
 from tracekit.sorting import iterate_row_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence as SequenceOf
+    from collections.abc import Sequence
 
     from tracekit.exporters.perfetto.flows import FlowBlock, Flows
-    from tracekit.exporters.perfetto.packets import Sequence, TrackUuids
+    from tracekit.exporters.perfetto.packets import PacketSequence, TrackUuids
     from tracekit.exporters.perfetto.slots import Blobs, Slots
     from tracekit.exporters.perfetto.strings import InternedStrings
     from tracekit.exporters.perfetto.wire import Column, Mask, Numbers
@@ -128,7 +128,7 @@ class Events(NamedTuple):
     """
 
     kind: EventKind
-    sequence: Sequence
+    sequence: PacketSequence
     rows: Rows
     times: EventTimes
     args: list[tuple[int, list[InternedValue]]]
@@ -174,7 +174,7 @@ class EventBlock(NamedTuple):
     """
 
     kind: EventKind
-    sequence: Sequence
+    sequence: PacketSequence
     deltas: Numbers
     args: list[tuple[int, list[RowValues]]]
     names: Numbers | None
@@ -205,7 +205,7 @@ def create_events(
     kind: EventKind,
     rows: RowsWithColumn,
     times: EventTimes,
-    sequence: Sequence,
+    sequence: PacketSequence,
     lane_uuids: Numbers,
     *,
     flows: Flows | None,
@@ -237,8 +237,8 @@ def create_events(
 def _encode_repeated_fields(
     kind: EventKind,
     examples: pl.DataFrame,
-    args: SequenceOf[Arg],
-    sequence: Sequence,
+    args: Sequence[Arg],
+    sequence: PacketSequence,
     lane_uuids: Numbers,
     *,
     has_name: bool,
@@ -281,7 +281,7 @@ def create_counter_events_and_tracks(
     kind: EventKind,
     rows: RowsWithColumn,
     times: EventTimes,
-    sequence: Sequence,
+    sequence: PacketSequence,
     *,
     lanes: LaneRegistry,
     uuids: TrackUuids,
@@ -322,7 +322,7 @@ def create_counter_events_and_tracks(
     return Events(kind, sequence, rows, times, args, values, None, blobs, codes, None), bytes(described)
 
 
-def encode_slice_ends(sequence: Sequence, deltas: Numbers, track_uuids: Numbers) -> memoryview:
+def encode_slice_ends(sequence: PacketSequence, deltas: Numbers, track_uuids: Numbers) -> memoryview:
     """Return the encoded packets that end slices.
 
     Args:
@@ -344,7 +344,7 @@ def compute_time_deltas(times: Array, previous_time: int = 0) -> Numbers:
     return np.diff(times, prepend=previous_time).astype(np.uint64)
 
 
-def _intern_values(arg: Arg, rows: FrameRows | RowsWithColumn, sequence: Sequence) -> list[InternedValue]:
+def _intern_values(arg: Arg, rows: FrameRows | RowsWithColumn, sequence: PacketSequence) -> list[InternedValue]:
     """Return the alternative values of an argument, and intern the strings among them.
 
     Alternatives that are null in all rows are omitted.
@@ -361,7 +361,7 @@ def _intern_values(arg: Arg, rows: FrameRows | RowsWithColumn, sequence: Sequenc
 
 
 def _has_values(arg: Arg, rows: Rows) -> bool:
-    """Return whether an argument has a value in at least one row. The argument must have exactly one alternative."""
+    """Return whether an argument has a value in at least one row. The argument must have a single value expression."""
     (expression,) = value_exprs(arg)
     names = list(dict.fromkeys(list_column_names(expression)))
     return any(frame.select(expression.is_not_null().any()).item() for _, frame in iterate_frames(rows, names))
@@ -372,7 +372,7 @@ def _is_all_null(value: Value, rows: FrameRows | RowsWithColumn) -> bool:
     return value.form != kinds.TRUE and any(rows.is_all_null(name) for name in list_column_names(value.expression))
 
 
-def _read_row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows) -> list[list[RowValues]]:
+def _read_row_values(args: Sequence[tuple[int, list[InternedValue]]], rows: Rows) -> list[list[RowValues]]:
     """Return the alternative values of each argument in all rows. The arrays may be in temporary files."""
     results = [[RowValues(v.form, *_allocate_values_and_mask(rows.height)) for v in values] for _, values in args]
     for block in iterate_row_blocks(rows.height):
@@ -390,7 +390,7 @@ def _allocate_values_and_mask(row_count: int) -> tuple[Numbers, Mask]:
 
 
 def _read_block_values(
-    args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows, block: slice
+    args: Sequence[tuple[int, list[InternedValue]]], rows: Rows, block: slice
 ) -> list[list[RowValues]]:
     """Return the alternative values of each argument in a block of rows."""
     names = [n for _, values in args for v in values if v.strings is None for n in list_column_names(v.expression)]
@@ -398,7 +398,7 @@ def _read_block_values(
     return [[_convert_values_to_uint64(value, frame, block) for value in values] for _, values in args]
 
 
-def _select_alternatives(values: SequenceOf[RowValues]) -> list[RowValues]:
+def _select_alternatives(values: Sequence[RowValues]) -> list[RowValues]:
     """Return the alternative values of an argument, each with the mask of the rows that use it.
 
     A row uses the first alternative that is not null. Alternatives that no row uses are omitted.
@@ -442,7 +442,7 @@ def _convert_values_to_uint64(value: InternedValue, rows: pl.DataFrame, block: s
 
 def _build_annotation_slots(name_id: int, value: RowValues) -> Slots:
     """Return slots that contain the value of an argument as one debug annotation per event."""
-    tag = _encode_annotation_tag(name_id, value)
+    tag = _encode_annotation_prefix(name_id, value)
     lead = encode_field_tag("TrackEvent", "debug_annotations")
     if value.form in _FIXED:
         prefix = encode_length_delimited(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES]
@@ -453,11 +453,11 @@ def _build_annotation_slots(name_id: int, value: RowValues) -> Slots:
 def _build_annotation_columns(name_id: int, value: RowValues) -> list[Column]:
     """Return columns that contain the value of an argument as one debug annotation per event."""
     content = Fixed64s(value.numbers) if value.form in _FIXED else encode_varints(value.numbers)
-    columns = [Constant(_encode_annotation_tag(name_id, value)), content]
+    columns = [Constant(_encode_annotation_prefix(name_id, value)), content]
     return encode_submessage(encode_field_tag("TrackEvent", "debug_annotations"), columns, value.present)
 
 
-def _encode_annotation_tag(name_id: int, value: RowValues) -> bytes:
+def _encode_annotation_prefix(name_id: int, value: RowValues) -> bytes:
     """Return the bytes of a debug annotation up to its value: the interning id of its name and the tag of the value."""
     tag = encode_field_tag("DebugAnnotation", "name_iid") + encode_varint(name_id)
     return tag + encode_field_tag("DebugAnnotation", _FIELDS[value.form])

@@ -26,7 +26,7 @@ from tracekit.exporters.perfetto.events import (
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import (
     PacketCompression,
-    Sequence,
+    PacketSequence,
     TrackUuids,
     encode_clock_packet,
     encode_track_packets,
@@ -100,7 +100,7 @@ class TraceWriter:
     ) -> Iterator[int]:
         """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""
         tables = {kind: read_rows(view, kind) for kind in stage}
-        ends, empty = _read_lasting_and_empty_slice_ends(tables, layout)
+        ends, empty = _read_ends_of_nonempty_and_empty_slices(tables, layout)
         self._write_ends(ends, lane_uuids)
         del ends
         for kind in stage:
@@ -142,16 +142,16 @@ class TraceWriter:
             encode = functools.partial(_encode_slice_ends, sequence, deltas, lane_uuids[lane_ids])
             self._file.write_job_results(_create_batch_jobs(encode, len(deltas)))
 
-    def _begin_stream(self) -> Sequence:
+    def _begin_stream(self) -> PacketSequence:
         """Write the packets that begin a stream of events, and return the packet sequence of the stream."""
         if not self._sequence.has_unused_clock:
             self._sequence = self._create_sequence()
         self._file.write(self._sequence.begin_stream())
         return self._sequence
 
-    def _create_sequence(self) -> Sequence:
+    def _create_sequence(self) -> PacketSequence:
         self._sequences += 1
-        return Sequence(self._sequences)
+        return PacketSequence(self._sequences)
 
 
 class SliceEnds(NamedTuple):
@@ -159,14 +159,14 @@ class SliceEnds(NamedTuple):
 
     Attributes:
         times: The end times in ns, as written to the file.
-        lane_ids: The lane of each slice.
+        lane_ids: The lane id of each slice.
     """
 
     times: Array
     lane_ids: Array
 
 
-def _read_lasting_and_empty_slice_ends(
+def _read_ends_of_nonempty_and_empty_slices(
     tables: dict[EventKind, TableRows], layout: Layout
 ) -> tuple[SliceEnds, SliceEnds]:
     """Return the ends of slices with a duration, and separately the ends of slices without duration, in row order."""
@@ -190,7 +190,9 @@ def _read_lasting_and_empty_slice_ends(
     )
 
 
-def _encode_slice_ends(sequence: Sequence, deltas: Numbers, track_uuids: Numbers, start: int, stop: int) -> memoryview:
+def _encode_slice_ends(
+    sequence: PacketSequence, deltas: Numbers, track_uuids: Numbers, start: int, stop: int
+) -> memoryview:
     """Return the encoded ends of the slices ``start`` to ``stop - 1`` of a block."""
     return encode_slice_ends(sequence, deltas[start:stop], track_uuids[start:stop])
 

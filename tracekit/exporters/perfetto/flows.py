@@ -105,18 +105,18 @@ class FlowTable:
             self._ends[end].append(_FlowEnds(to_rows, ids))
             self.count += len(to_rows)
 
-    def add_flows_between_traces(self, links: pl.DataFrame, part: int, kind: EventKind, view: View) -> None:
+    def add_flows_between_traces(self, links: pl.DataFrame, part_number: int, kind: EventKind, view: View) -> None:
         """Add the flows between traces that begin or end at events of one kind. Flows between traces have ids from 1.
 
         Args:
             links: All flows between traces, as in ``ManyTraces.links``.
-            part: Number of the trace that contains the events.
+            part_number: Number of the trace that contains the events.
             kind: The kind of the events.
             view: The trace that contains the events.
         """
         numbered = links.with_row_index("flow", offset=1).filter(pl.col("from_ns") <= pl.col("to_ns"))
         for end in _ENDS:
-            is_kind = (pl.col(f"{end}_part") == part) & (pl.col(f"{end}_table") == kind.table)
+            is_kind = (pl.col(f"{end}_part") == part_number) & (pl.col(f"{end}_table") == kind.table)
             chosen = numbered.filter(is_kind).select(pl.col("flow").cast(pl.UInt64), id=f"{end}_id")
             if chosen.height:
                 rows = read_events(view, kind)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit import schemas
-from tracekit.exporters.perfetto.strings import StringTable, encode_strings
+from tracekit.exporters.perfetto.strings import StringTables, encode_strings
 from tracekit.exporters.perfetto.wire import encode_field_tag, encode_length_delimited, encode_varint
 
 if TYPE_CHECKING:
@@ -31,21 +31,21 @@ def encode_packet(**fields: Any) -> bytes:
     return encode_length_delimited(encode_field_tag("Trace", "packet"), encoded)
 
 
-def encode_clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
+def encode_clock_packet(sequence_number: int, origin_utc_ns: int | None) -> bytes:
     """Return a packet with the UTC time at time 0 of the file, or an empty byte string if the UTC time is unknown."""
     if origin_utc_ns is None or origin_utc_ns < 0:
         return b""
     clocks = [{"clock_id": SHOWN_CLOCK, "timestamp": 0}, {"clock_id": UTC_CLOCK, "timestamp": origin_utc_ns}]
-    return encode_packet(trusted_packet_sequence_id=sequence, clock_snapshot={"clocks": clocks})
+    return encode_packet(trusted_packet_sequence_id=sequence_number, clock_snapshot={"clocks": clocks})
 
 
-def encode_track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) -> bytes:
+def encode_track_packets(lanes: LaneRegistry, sequence_number: int, uuids: TrackUuids) -> bytes:
     """Return the packets that describe the processes and threads of a trace."""
     written = bytearray()
     for process in lanes.iterate_processes():
         about = {"pid": process.pid, "process_name": process.name, "legacy_sort_index": process.sort_index}
         descriptor = {"uuid": uuids.get_process_uuid(process.pid), "process": about}
-        written += encode_packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
+        written += encode_packet(trusted_packet_sequence_id=sequence_number, track_descriptor=descriptor)
     for thread in lanes.iterate_threads():
         if thread.name is not None:
             about = {"pid": thread.pid, "tid": thread.tid, "thread_name": thread.name, "legacy_sort_index": thread.tid}
@@ -54,7 +54,7 @@ def encode_track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) 
                 "parent_uuid": uuids.get_process_uuid(thread.pid),
                 "thread": about,
             }
-            written += encode_packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
+            written += encode_packet(trusted_packet_sequence_id=sequence_number, track_descriptor=descriptor)
     return bytes(written)
 
 
@@ -106,7 +106,7 @@ class TrackUuids:
         return 2 * self._counters - 1
 
 
-class Sequence:
+class PacketSequence:
     """A packet sequence with its own string tables. It contains streams, each with its own incremental clock.
 
     Attributes:
@@ -116,7 +116,7 @@ class Sequence:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.strings = StringTable()
+        self.strings = StringTables()
         self._streams = 0
 
     @property

@@ -279,9 +279,9 @@ def compute_max_varint_width(values: Sizes | int) -> int:
     return len(encode_varint(values if isinstance(values, int) else int(values.max(initial=0))))
 
 
-def _view_word_column(content: Matrix, first: int) -> Numbers:
-    """Return a view of 8 columns of a byte matrix, starting with column ``first``, as one 64-bit integer per row."""
-    return content[:, first : first + _WORD_BYTES].view("<u8")[:, 0]
+def _view_word_column(content: Matrix, first_column: int) -> Numbers:
+    """Return a view of 8 columns of a byte matrix, from ``first_column`` on, as one 64-bit integer per row."""
+    return content[:, first_column : first_column + _WORD_BYTES].view("<u8")[:, 0]
 
 
 def _count_slots(size: int) -> int:

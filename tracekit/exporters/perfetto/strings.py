@@ -68,7 +68,7 @@ class _CategoryIds(NamedTuple):
     column: pl.Series
 
 
-class StringTable:
+class StringTables:
     """The interned strings of a packet sequence: three string tables, each with interning ids from 1."""
 
     def __init__(self) -> None:

@@ -144,7 +144,7 @@ def encode_rows(columns: Sequence[Column], row_count: int) -> memoryview:
     ragged = False
     for column, (start, stop) in zip(columns, spans, strict=True):
         if isinstance(column, Varints):
-            ragged |= _fill_varints_and_compare_sizes(matrix[:, start:stop], kept[:, start:stop], column)
+            ragged |= _fill_varints_and_detect_unequal_sizes(matrix[:, start:stop], kept[:, start:stop], column)
         elif isinstance(column, Fixed64s):
             matrix[:, start:stop] = column.values.astype("<u8").view(np.uint8).reshape(row_count, FIXED64_BYTES)
         if column.present is not None:
@@ -170,7 +170,7 @@ def _build_template_row(columns: Sequence[Column], spans: Sequence[tuple[int, in
     return template
 
 
-def _fill_varints_and_compare_sizes(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
+def _fill_varints_and_detect_unequal_sizes(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
     """Write varints to a byte matrix with one row per message, and return whether the sizes of the varints differ.
 
     Unused bytes of the matrix become False in the mask ``is_used``.

@@ -90,8 +90,8 @@ def list_declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSc
     """Return the foreign keys of a table, derived from the declared references of its columns.
 
     A column that refers to a key column of a parent table forms a foreign key if the table also has the other columns
-    of this key. Each of these must have the same name as in the parent, and refer to the column of this name in the
-    parent or to the column to which that column refers.
+    of this key. Each of these other columns must have the same name as the corresponding column of the parent, and must
+    refer to that parent column or to the column to which the parent column refers.
     """
     keys = set()
     for column in schema.columns:

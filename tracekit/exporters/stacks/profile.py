@@ -38,6 +38,23 @@ _THREAD = ["process_id", "thread_id"]
 _KEYS = {"none": [], "thread": _THREAD, "process": ["process_id"]}
 
 
+class FrameTextBatch(NamedTuple):
+    """The texts of the frames of a batch of call stacks.
+
+    Stack ``i`` of the batch has the labels ``labels[offsets[i]:offsets[i + 1]]``, from the outermost to the innermost
+    frame.
+
+    Attributes:
+        rows: Slice of the row numbers of the call stacks in the batch.
+        offsets: Offset of the first frame of each stack in ``labels``, followed by the total number of frames.
+        labels: Index of the text of each frame in ``Profile.texts``.
+    """
+
+    rows: slice
+    offsets: Int64Array
+    labels: Int64Array
+
+
 @dataclass(frozen=True)
 class Profile:
     """Weighted call stacks as a tree of frames. Stacks whose frames have the same texts share nodes.
@@ -68,19 +85,14 @@ class Profile:
     groups: list[str | None]
     weights: pl.DataFrame
 
-    def iterate_frame_batches(self, nodes: Int64Array) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
-        """Yield the frames of call stacks in batches.
+    def iterate_frame_batches(self, nodes: Int64Array) -> Iterator[FrameTextBatch]:
+        """Yield the frames of call stacks in batches, as indexes in ``texts``.
 
         Args:
             nodes: Node of the innermost frame of each call stack.
-
-        Yields:
-            One tuple per batch: the slice of ``nodes`` in the batch, the offsets of the stacks, and the frames of all
-            these stacks. The frames of stack ``i`` of the batch are ``frames[offsets[i]:offsets[i + 1]]``, from the
-            outermost to the innermost frame. A frame is an index in ``texts``.
         """
         for rows, edges, frames in iterate_frame_batches(self.parents, self.depths, nodes, BATCH_FRAMES):
-            yield rows, edges, self.labels[frames]
+            yield FrameTextBatch(rows, edges, self.labels[frames])
 
 
 def read_profile(view: View, options: Options) -> Profile:
@@ -107,7 +119,7 @@ def read_profile(view: View, options: Options) -> Profile:
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
     sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
-    texts, label_of_stack = _format_frames(view, with_modules=options.modules)
+    texts, label_of_stack = _build_frame_texts_and_stack_labels(view, with_modules=options.modules)
     text, functions, module = (texts[c].to_arrow().cast(pa.string()) for c in ("text", "symbol", "module"))
     stacks = view.frame("stacks").select(pl.col("parent_id").fill_null(0), "depth").collect()
     tree = _merge_stacks(stacks["parent_id"].to_numpy(), stacks["depth"].to_numpy().astype(np.int64), label_of_stack)
@@ -208,7 +220,7 @@ def _find_time_column(event_kind: str) -> str:
     return "timestamp_ns" if event_kind in ("cpu_samples", *_PYTHON) else "start_ns"
 
 
-def _select_events_inside_ranges(view: View, events: pl.LazyFrame, range_name: str, time: str) -> pl.LazyFrame:
+def _select_events_inside_ranges(view: View, events: pl.LazyFrame, range_name: str, time_column: str) -> pl.LazyFrame:
     """Return the events that occur while their thread is in a push/pop range with the name ``range_name``.
 
     An event is inside a range if more ranges with this name have started than have ended in the thread of the event up
@@ -218,20 +230,20 @@ def _select_events_inside_ranges(view: View, events: pl.LazyFrame, range_name: s
         view: The trace.
         events: The events.
         range_name: Name of the ranges.
-        time: Name of the column that contains the time of an event.
+        time_column: Name of the column that contains the time of an event.
     """
     ranges = view.frame("nvtx_ranges").filter(
         (pl.col("name").cast(pl.String) == range_name) & (pl.col("kind").cast(pl.String) == "push_pop")
     )
 
     def compute_running_counts(column: str, count_name: str) -> pl.LazyFrame:
-        times = ranges.select(*_THREAD, pl.col(column).alias(time)).drop_nulls(time).sort(time)
+        times = ranges.select(*_THREAD, pl.col(column).alias(time_column)).drop_nulls(time_column).sort(time_column)
         return times.with_columns(pl.int_range(1, pl.len() + 1).over(_THREAD).alias(count_name))
 
-    events = events.sort(time)
+    events = events.sort(time_column)
     for column, count in (("start_ns", "started"), ("end_ns", "ended")):
         counts = compute_running_counts(column, count)
-        events = events.join_asof(counts, on=time, by=_THREAD, strategy="backward", check_sortedness=False)
+        events = events.join_asof(counts, on=time_column, by=_THREAD, strategy="backward", check_sortedness=False)
     return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
 
 
@@ -253,7 +265,7 @@ def _build_events_and_time_expr(view: View, event_kind: str, events: pl.LazyFram
     return events, pl.len().cast(pl.Int64) * period
 
 
-def _format_frames(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int64Array]:
+def _build_frame_texts_and_stack_labels(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int64Array]:
     """Return the distinct texts of frames, and the label of the innermost frame of each row of the table ``stacks``.
 
     Args:

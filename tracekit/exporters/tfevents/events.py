@@ -145,23 +145,23 @@ def _encode_run_metadata(nodes: pl.DataFrame, placed_nodes: pl.DataFrame, start_
     return bytes(metadata.SerializeToString(deterministic=True))
 
 
-def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | None, size: int | None) -> None:
+def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | None, total_bytes: int | None) -> None:
     """Add the output shapes and the output memory of a node to its step statistics.
 
     Args:
         stats: The message to which the outputs are added.
         data_type: Data type of the outputs, or None if the type is unknown.
         shapes: Shape of each output, or None if the shapes are unknown.
-        size: Total size of the outputs in bytes, or None if the size is unknown.
+        total_bytes: Total size of the outputs in bytes, or None if the size is unknown.
     """
     for slot, shape in enumerate(shapes or ()):
         output = stats.output.add(slot=slot)
         output.tensor_description.dtype = _DATA_TYPES.get(data_type or "", 0)
         _set_shape(output.tensor_description.shape, shape)
-        if size and len(shapes or ()) == 1:
-            output.tensor_description.allocation_description.requested_bytes = size
-    if size:
-        stats.memory.add(allocator_name=RESULT_ALLOCATOR, total_bytes=size)
+        if total_bytes and len(shapes or ()) == 1:
+            output.tensor_description.allocation_description.requested_bytes = total_bytes
+    if total_bytes:
+        stats.memory.add(allocator_name=RESULT_ALLOCATOR, total_bytes=total_bytes)
 
 
 class _IterationSummary(NamedTuple):

@@ -106,7 +106,7 @@ class _LazyCodes(NamedTuple):
         return map_blocks(self.compute_block, self.rows, np.min_scalar_type(max(count - 1, 0)))
 
 
-def _read_codes_lazily(codes: Codes) -> _LazyCodes:
+def _create_lazy_codes(codes: Codes) -> _LazyCodes:
     """Return the codes of an array as lazy codes, which are read in blocks."""
     return _LazyCodes(len(codes), lambda block: codes[block].astype(np.int64))
 
@@ -133,7 +133,7 @@ def _compute_row_codes(rows: Rows, names: Sequence[str], limit: int | None = Non
     Raises:
         _TooManyCombinationsError: There are more combinations than ``limit``.
     """
-    codes, count = _read_codes_lazily(_create_zero_codes(rows.height)), 1
+    codes, count = _create_lazy_codes(_create_zero_codes(rows.height)), 1
     for name in names:
         codes, count = _combine_codes_with_column(codes, count, rows, name, limit)
     return codes, count
@@ -163,7 +163,7 @@ def _select_example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: 
 def _combine_codes_with_column(
     codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None
 ) -> tuple[_LazyCodes, int]:
-    """Add a column to combinations. Return the new code of each row, and a number larger than all codes."""
+    """Combine codes with the values of a column. Return the new code of each row, and a number larger than all."""
     column_codes, column_count = _compute_column_codes(rows, name, limit)
     if count == 1 or column_count == 1:
         return (column_codes, column_count) if count == 1 else (codes, count)
@@ -173,14 +173,14 @@ def _combine_codes_with_column(
     if count * column_count <= _TABLE_SIZE:
         return both, count * column_count
     compacted, compacted_count = _compact_codes(both, count * column_count, limit)
-    return _read_codes_lazily(compacted), compacted_count
+    return _create_lazy_codes(compacted), compacted_count
 
 
 def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column, and a number larger than all codes."""
     low, high, nulls, is_integer = _summarize_column(rows, name)
     if nulls == rows.height:
-        return _read_codes_lazily(_create_zero_codes(rows.height)), 1
+        return _create_lazy_codes(_create_zero_codes(rows.height)), 1
     if not is_integer or not -_MAX_NUMBER < low <= high < _MAX_NUMBER:
         return _compute_value_codes(rows, name)
 
@@ -191,9 +191,9 @@ def _compute_column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_La
 
     codes, size = _LazyCodes(rows.height, shift_values), high - low + 1 + (nulls > 0)
     if size <= _TABLE_SIZE:
-        return _read_codes_lazily(codes.to_array(size)), size
+        return _create_lazy_codes(codes.to_array(size)), size
     compacted, size = _compact_codes(codes, size, limit)
-    return _read_codes_lazily(compacted), size
+    return _create_lazy_codes(compacted), size
 
 
 class _ColumnSummary(NamedTuple):
@@ -234,8 +234,8 @@ def _compute_value_codes(rows: Rows, name: str) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column of any type, and a number larger than all codes."""
     values = rows.read_block(slice(0, rows.height), [name]).to_series().to_physical()
     encoded = pa.chunked_array([values.to_arrow()]).combine_chunks().dictionary_encode("encode").indices
-    compacted, size = _compact_codes(_read_codes_lazily(encoded.to_numpy()), rows.height + 1)
-    return _read_codes_lazily(compacted), size
+    compacted, size = _compact_codes(_create_lazy_codes(encoded.to_numpy()), rows.height + 1)
+    return _create_lazy_codes(compacted), size
 
 
 def _compact_codes(codes: _LazyCodes, count: int, limit: int | None = None) -> tuple[Codes, int]:

@@ -339,7 +339,7 @@ STEP_STATS = EventKind(
 
 
 def _declare_call_kind(
-    table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any
+    table: str, placement: Placement, key: str, default_name: str, *row_args: Arg, **more: Any
 ) -> EventKind:
     """Return the ``EventKind`` of the calls in a table. Calls are drawn as slices labeled by the column ``name``.
 
@@ -347,11 +347,11 @@ def _declare_call_kind(
         table: Name of the table.
         placement: The rule that assigns the calls to tracks.
         key: Name of the column of the first argument.
-        default: Label of a call without a name.
+        default_name: Label of a call without a name.
         row_args: Arguments that differ in most rows.
         more: Other attributes of ``EventKind``.
     """
-    return EventKind(table, placement, key, _first_name_expr("name", default=default), row_args, **more)
+    return EventKind(table, placement, key, _first_name_expr("name", default=default_name), row_args, **more)
 
 
 def _declare_sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:

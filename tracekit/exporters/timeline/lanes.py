@@ -40,7 +40,7 @@ def may_overlap(starts: Array, ends: Array) -> bool:
     return any(has_overlaps(block) for block in iterate_row_blocks(len(starts)))
 
 
-def is_nested(starts: Array, ends: Array) -> bool:
+def are_nested_or_disjoint(starts: Array, ends: Array) -> bool:
     """Return whether a track needs only one lane, because any two of its slices are disjoint or nested.
 
     Of slices that end at the same time, the one that began last is assumed to end first. Slices without duration are

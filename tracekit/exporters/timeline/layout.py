@@ -122,7 +122,7 @@ def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
 def _list_columns_of_kind(view: View, kind: EventKind) -> list[str]:
     """Return the names of the columns needed to draw the events of a kind.
 
-    For kinds that API calls launch, columns added by correlation are excluded if the trace has no API calls.
+    If the trace has no API calls, columns added by correlation are excluded for activities that API calls launch.
     """
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
     return columns.choose_event_columns(kind, schema.names)
@@ -213,7 +213,7 @@ def _take_values(values: Array, row_numbers: Array | None) -> Array:
 
 def _assign_lanes_of_track(starts: Array, ends: Array, placement: Placement) -> pl.Series | None:
     """Return the lane number of each event of a track, or None if all events fit on one lane."""
-    if not lanes.may_overlap(starts, ends) or (placement.nests and lanes.is_nested(starts, ends)):
+    if not lanes.may_overlap(starts, ends) or (placement.nests and lanes.are_nested_or_disjoint(starts, ends)):
         return None
     return lanes.assign_lanes(create_series(starts), create_series(ends), nests=placement.nests)
 
