@@ -71,17 +71,17 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
 
 
 def _find_flow_positions(
-    links: pl.DataFrame, part: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
+    links: pl.DataFrame, part_number: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
 ) -> Iterator[pl.DataFrame]:
     """Yield at most one frame: ids and lanes of the events of one kind at which flows between traces begin or end."""
-    is_kind = {e: (pl.col(f"{e}_part") == part) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
+    is_kind = {e: (pl.col(f"{e}_part") == part_number) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
     ends = [links.filter(is_kind[e])[f"{e}_id"] for e in _ENDS]
     linked = pl.concat(ends).unique()
     if not len(linked):
         return
     chosen = rows.select(id=pl.col(kind.key), lane_id="lane_id").filter(pl.col("id").is_in(linked.implode()))
     lane = pl.lit(format_pid_tid_members(layout.lanes)).gather("lane_id")
-    yield chosen.select(pl.lit(part, pl.Int64).alias("part"), pl.lit(kind.table).alias("table"), "id", lane=lane)
+    yield chosen.select(pl.lit(part_number, pl.Int64).alias("part"), pl.lit(kind.table).alias("table"), "id", lane=lane)
 
 
 def _create_flow_jobs(
