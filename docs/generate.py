@@ -92,7 +92,7 @@ def report_list() -> str:
 
 def _options(report: reports.Report) -> str:
     """Return the options of a report. Options with a value are followed by their default value."""
-    return _code_list([*report.options, *(f"{name}={default}" for name, default in report.parameters.items())])
+    return _code_list([*report.options, *(f"{name}={default}" for name, default in report.parameter_defaults.items())])
 
 
 def report_columns() -> str:

@@ -146,9 +146,9 @@ class TraceView:
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
-            unlimited=self._create_frames_function_if_different(self.plan.remove_time_window()),
-            recorded=self._create_frames_function_if_different(self.plan.remove_row_filters()),
-            launches=self._create_frames_function_if_different(self.plan.keep_only_domain_filters()),
+            unlimited_frames=self._create_frames_function_if_different(self.plan.remove_time_window()),
+            recorded_frames=self._create_frames_function_if_different(self.plan.remove_row_filters()),
+            launch_frames=self._create_frames_function_if_different(self.plan.keep_only_domain_filters()),
         )
 
     def _create_frames_function_if_different(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:

@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.ops import DIALECTS, Ops, find_dialect, markers
-from tracekit.core.ops.dialect import INSTANCE, build_op_paths
+from tracekit.core.ops.dialect import INSTANCE, build_op_tree_and_paths
 from tracekit.errors import TracekitWarning, UnknownFormatError
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -58,7 +58,7 @@ def test_fixtures_are_recognized_and_no_kernel_is_lost(capture: str, name: str) 
 def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
     parent = pl.Series([None, 0, 1, None, None, None, 5], dtype=pl.Int64)
     names = ["Batch 0", "step=3", "layer 1", "layer1", "x 1 y", "Batch 1", "step=4"]
-    _, made = build_op_paths(parent, pl.Series(names, dtype=pl.Categorical))
+    _, made = build_op_tree_and_paths(parent, pl.Series(names, dtype=pl.Categorical))
     assert made["label"].to_list() == ["Batch *", "step *", "layer 1", "layer1", "x 1 y", "Batch *", "step *"]
     assert made["path"].cast(pl.String).to_list()[2] == "Batch */step */layer 1"
 
@@ -66,7 +66,7 @@ def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
 def test_a_number_that_is_there_once_counts_no_steps() -> None:
     parent = pl.Series([None, 0, 0, None, None], dtype=pl.Int64)
     texts = pl.Series(["epoch 0", "step 1", "step 2", "GPU 0", "GPU 0"], dtype=pl.Categorical)
-    _, made = build_op_paths(parent, texts)
+    _, made = build_op_tree_and_paths(parent, texts)
     assert made["path"].cast(pl.String).to_list() == ["epoch 0", "epoch 0/step *", "epoch 0/step *", "GPU 0", "GPU 0"]
 
 
@@ -124,7 +124,7 @@ def test_a_loop_with_a_backward_op_folds() -> None:
     "text", ["{'mod': open('x'), 'op': 'y'}", "{'mod': 'op'", "['mod', 'op']", "'mod'" + "[" * 9999]
 )
 def test_markers_are_never_evaluated(text: str) -> None:
-    with pytest.warns(TracekitWarning, match="1 of 2 distinct op markers cannot be parsed"):
+    with pytest.warns(TracekitWarning, match="1 of 2 distinct PyProf markers cannot be parsed"):
         found = markers.parse_op_markers(pl.Series([text, CONVOLUTION]))
     assert found["op"].to_list() == ["conv2d"]
 

@@ -25,7 +25,7 @@ def test_numbers_with_a_point_have_17_digits() -> None:
 
 def test_endless_markers_are_not_parsed() -> None:
     text = "{'mod': 'm', 'op': '" + "x" * markers.MAX_TEXT_LENGTH + "'}"
-    with pytest.warns(TracekitWarning, match="1 of 1 distinct op markers cannot be parsed"):
+    with pytest.warns(TracekitWarning, match="1 of 1 distinct PyProf markers cannot be parsed"):
         assert markers.parse_op_markers(pl.Series([text])).height == 0
 
 

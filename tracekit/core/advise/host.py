@@ -200,7 +200,7 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
-    """Report API calls within the aggregated iterations in which the CPU waits for the GPU."""
+    """Report the API calls in which the CPU waits for the GPU during the aggregated iterations."""
     calls = activity.rollup.measures.select_calls("call", "op", "name", "start_ns", "end_ns")
     calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
     waits = activity.clip_to_windows(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
@@ -234,7 +234,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def module_loading(activity: IterationActivity) -> Iterator[Finding]:
-    """Report API calls within the aggregated iterations that load code onto a GPU.
+    """Report the API calls that load code onto a GPU during the aggregated iterations.
 
     CUDA loads code when a kernel is first used.
     """

@@ -162,7 +162,7 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
 def _format_cpu_time_advice(model: ModelSummary) -> str:
     """Return the advice for programs that spend much time on the CPU.
 
-    DLProf advises to move ops from the CPU to the GPU, but few programs have ops that could be moved.
+    DLProf advises moving ops from the CPU to the GPU, but few programs have ops that could be moved.
     """
     activity = IterationActivity(model.rollup)
     cpu_ns = activity.time_by_part["cpu"].max()

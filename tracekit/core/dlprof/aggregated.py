@@ -212,7 +212,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def op_type_metrics(self) -> pl.DataFrame:
-        """One row per op type that has instances: number of ops, number of instances, and id of the metrics."""
+        """One row per op type with instances: its counts of ops and instances, and its id in ``node_time_metrics``."""
         preceding = 2 * self._ops_by_id.height + self._groups.height
         return self._op_types.select(
             _AGGREGATION_IDS,

@@ -121,7 +121,7 @@ class DatabaseFrames:
         Args:
             kind: Kind of the activities, such as ``kernel``.
             table: Table of these activities, such as ``kernels``.
-            columns: Columns of the table to return.
+            columns: Columns of ``table`` that are returned.
 
         Returns:
             Two frames with one row per call, in the same order: the calls, and the columns of the activities.

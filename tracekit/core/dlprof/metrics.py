@@ -73,7 +73,7 @@ class MetricTable:
 
 
 def _convert_metrics_to_rows(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """Return a frame with one row per metric of each row. The metrics of a row are adjacent."""
+    """Convert each row of a frame to one row per metric. The metrics of an original row are adjacent."""
     row = pl.int_range(pl.len())
     slots = [
         frame.select(*(pl.col(f"{m}_{s}").cast(pl.Int64).alias(s) for s in _KEY), position=row * len(metrics) + slot)

@@ -113,11 +113,13 @@ def _format_sections(rows: pl.DataFrame) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
 
 
-def _declare_statistic_columns(titles: Mapping[str, str], average_title: str = "Avg.") -> tuple[PrintedColumn, ...]:
+def _declare_statistic_columns(
+    titles_by_metric: Mapping[str, str], average_title: str = "Avg."
+) -> tuple[PrintedColumn, ...]:
     """Return the printed columns for the total, average, minimum and maximum of each metric."""
     return tuple(
         PrintedColumn(f"{word} {title} (ns)", f"{metric}_{statistic}", "tenths" if statistic == "avg" else "plain")
-        for metric, title in titles.items()
+        for metric, title in titles_by_metric.items()
         for word, statistic in (("Total", "sum"), (average_title, "avg"), ("Min", "min"), ("Max", "max"))
     )
 
@@ -129,7 +131,7 @@ def _add_averages(rows: pl.DataFrame, metrics: tuple[str, ...]) -> pl.DataFrame:
     return rows.with_columns(average.alias(f"{m}_avg") for m, average in averages.items())
 
 
-def _build_detailed_rows(model: ModelSummary) -> pl.DataFrame:
+def _build_op_rows(model: ModelSummary) -> pl.DataFrame:
     return _add_averages(model.rollup.ops.sort("op_id"), METRICS)
 
 
@@ -233,7 +235,7 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
             PrintedColumn("Data Type", "data_type"),
             PrintedColumn("Stack Trace", "stack_trace", "quoted"),
         ),
-        _build_detailed_rows,
+        _build_op_rows,
     ),
     "iteration": (
         "Iteration Report",

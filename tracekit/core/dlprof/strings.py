@@ -60,7 +60,7 @@ class StringDictionary:
         return cls(pl.concat([start, by_position, *rest]).unique(maintain_order=True).alias("string"))
 
     def look_up_string_ids(self, values: pl.Series) -> pl.Series:
-        """Return the id of each string in the table ``dictionary``. The id of a null is null."""
+        """Return the id that each given string has in the table ``dictionary``. The id of a null is null."""
         entries = pl.DataFrame({"string": self.strings, "id": pl.int_range(1, len(self.strings) + 1, eager=True)})
         distinct = values.unique().to_frame("value").with_columns(string=pl.col("value").cast(pl.String))
         ids = distinct.join(entries, on="string", how="left").select("value", "id")

@@ -191,7 +191,7 @@ _NUMBERED = r"^(.*[^\s:=#\[(])[\s:=#\[(]+\d+[\])]?$"
 _STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
 
 
-def build_op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
+def build_op_tree_and_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
     """Build the tree of op names of nested ranges. All steps of a loop have the same op name.
 
     An outermost range whose name ends in a number, such as ``Batch 7``, is a step. A range inside a step is also a step

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.forests import find_nearest_matching_rows
-from tracekit.core.ops.dialect import Capture, Timeline, build_op_paths, build_timeline_instances
+from tracekit.core.ops.dialect import Capture, Timeline, build_op_tree_and_paths, build_timeline_instances
 
 KEY = ["domain", "text"]
 
@@ -38,7 +38,7 @@ def build_domain_timeline(
     parent, is_op = capture.nested_ranges.parent, ranges["label"].is_not_null()
     outer = find_nearest_matching_rows(parent, ~is_op).gather(parent)
     scope_names = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
-    tree, scopes = build_op_paths(outer, scope_names)
+    tree, scopes = build_op_tree_and_paths(outer, scope_names)
     root = scopes["path"].cast(pl.String).gather(outer).alias("root")
     path = pl.concat_str(root, "label", separator="/", ignore_nulls=True) if prepend_scopes else pl.col("label")
     named = ranges.select(

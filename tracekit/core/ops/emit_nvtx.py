@@ -21,7 +21,7 @@ from tracekit.core.ops.dialect import (
     Dialect,
     Timeline,
     add_parsed_names,
-    build_op_paths,
+    build_op_tree_and_paths,
     build_timeline_instances,
 )
 
@@ -50,7 +50,7 @@ def _build_timeline(capture: Capture) -> Timeline:
     flags = ranges.select(pl.col("has_op_name", "may_have_op_name").fill_null(value=False))
     ranges = ranges.with_columns(is_framework_op=_compute_framework_op_mask(parent, *flags))
     op = _find_outermost_framework_ops(parent, ranges["is_framework_op"])
-    tree, named = build_op_paths(parent, ranges["label"])
+    tree, named = build_op_tree_and_paths(parent, ranges["label"])
     ranges = ranges.with_columns(
         op_name=named["path"],
         label=named["label"],
@@ -85,16 +85,16 @@ def _parse_names(texts: pl.Series) -> pl.DataFrame:
     """
     text = pl.col("string")
     frame = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)})
-    frame = frame.with_columns(has_arguments=text.str.contains(_OP_NAME))
-    name = pl.when("has_arguments").then(_name_without_arguments_expr(text)).otherwise(text)
+    frame = frame.with_columns(looks_like_op=text.str.contains(_OP_NAME))
+    name = pl.when("looks_like_op").then(_name_without_arguments_expr(text)).otherwise(text)
     frame = frame.select(
         "text",
-        "has_arguments",
+        "looks_like_op",
         name=name.cast(pl.Categorical),
         sequence_number=text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64),
         input_shapes=_input_shapes_expr(text),
     )
-    key = ["name", "has_arguments"]
+    key = ["name", "looks_like_op"]
     names = _parse_names_without_arguments(frame.select(key).unique())
     parsed = frame.join(names, on=key, how="left", maintain_order="left").drop(key)
     arguments = ["sequence_number", "input_shapes"]
@@ -107,20 +107,20 @@ def _parse_names_without_arguments(names: pl.DataFrame) -> pl.DataFrame:
     Most names of a capture differ only in their arguments, so that few names have to be parsed.
 
     Args:
-        names: Distinct pairs of ``name`` (Categorical) and ``has_arguments`` (whether the range looks like an op).
+        names: Distinct pairs of ``name`` (Categorical) and ``looks_like_op`` (whether the name has the form of an op).
 
     Returns:
         The columns of ``names`` and those columns of ``_parse_names`` that do not depend on arguments.
     """
     text, label = pl.col("name").cast(pl.String), pl.col("label")
-    stripped = pl.when("has_arguments").then(text.str.strip_prefix(_EVALUATES)).otherwise(text)
+    stripped = pl.when("looks_like_op").then(text.str.strip_prefix(_EVALUATES)).otherwise(text)
     frame = names.with_columns(label=stripped, evaluates=text.str.starts_with(_EVALUATES))
     is_backward = pl.col("evaluates") | label.str.contains(_BACKWARD)
     qualified = label.str.contains(_QUALIFIED) | is_backward | ~label.str.starts_with("aten::").any()
-    may_have_op_name = pl.col("has_arguments") & ~label.str.contains(_SCOPE)
+    may_have_op_name = pl.col("looks_like_op") & ~label.str.contains(_SCOPE)
     frame = frame.with_columns(has_op_name=may_have_op_name & qualified, may_have_op_name=may_have_op_name)
     return frame.select(
-        *["name", "has_arguments", "has_op_name", "may_have_op_name"],
+        *["name", "looks_like_op", "has_op_name", "may_have_op_name"],
         label.cast(pl.Categorical),
         type=pl.when("has_op_name").then(label.str.extract(r"([^:]+)$")),
         backward=pl.col("has_op_name") & (is_backward | label.str.starts_with("torch::autograd::")),

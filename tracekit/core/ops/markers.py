@@ -96,7 +96,7 @@ def _parse_markers(
         except (ValueError, SyntaxError, TypeError, KeyError, AttributeError, RecursionError, MemoryError):
             failed += 1
     if failed:
-        warn(f"{failed} of {len(texts)} distinct op markers cannot be parsed, so their ranges are ignored")
+        warn(f"{failed} of {len(texts)} distinct PyProf markers cannot be parsed, so their ranges are ignored")
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, build_op_paths, build_timeline_instances
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline, build_op_tree_and_paths, build_timeline_instances
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def _can_parse_any_ranges(_texts: pl.DataFrame) -> bool:
+def _matches_every_capture(_texts: pl.DataFrame) -> bool:
     return True
 
 
 def _build_timeline(capture: Capture) -> Timeline:
     parent = capture.nested_ranges.parent
-    tree, paths = build_op_paths(parent, capture.ranges["text"])
+    tree, paths = build_op_tree_and_paths(parent, capture.ranges["text"])
     rows = capture.ranges.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id"],
         parent=parent,
@@ -35,6 +35,6 @@ def _build_timeline(capture: Capture) -> Timeline:
 DIALECT = Dialect(
     "plain",
     "Nested ranges of any program. Each range is an op, named after its path.",
-    _can_parse_any_ranges,
+    _matches_every_capture,
     _build_timeline,
 )

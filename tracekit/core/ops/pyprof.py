@@ -2,8 +2,8 @@
 
 A marker is a range whose name is a Python dict. If markers are nested, the outermost one is the op. The name of the op
 is the function stack in the enclosing trace marker, which may be on another thread. If the op contains a range of
-``emit_nvtx`` with a sequence number, such as ``…, seq = 7``, its backward pass is the last range that has the same
-number and is outside all ops.
+``emit_nvtx`` with a sequence number, such as ``…, seq = 7``, the backward pass of the op is the last range that has the
+same number and is outside all ops.
 """
 
 from __future__ import annotations

@@ -125,16 +125,16 @@ def _infer_convolution_shape(operands: list[Shape], rank: int, parameters: list[
         return None
     image, kernel = ((s + [1] * (rank + 2))[: rank + 2] for s in operands[:2])
 
-    def find_parameter(index: int, dimension: int, default: int) -> int:
+    def get_parameter_value(index: int, dimension: int, default: int) -> int:
         values = parameters[index] if index < len(parameters) else []
         value = values[dimension] if dimension < len(values) else default
         return value if isinstance(value, int) else default
 
     def compute_result_size(dimension: int) -> int:
         stride, padding, dilation = (
-            find_parameter(0, dimension, 1),
-            find_parameter(1, dimension, 0),
-            find_parameter(2, dimension, 1),
+            get_parameter_value(0, dimension, 1),
+            get_parameter_value(1, dimension, 0),
+            get_parameter_value(2, dimension, 1),
         )
         return (image[2 + dimension] + 2 * padding - dilation * (kernel[2 + dimension] - 1) - 1) // max(stride, 1) + 1
 

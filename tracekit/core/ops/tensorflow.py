@@ -1,8 +1,8 @@
 """Parse the ranges of TensorFlow in NVIDIA's builds (domain ``tensorflow-core``), such as ``Conv2D: conv1/Conv2D``.
 
-The name of a range consists of op type and op name. The op name is a path in TensorFlow's graph and identifies the op,
-so enclosing ranges are ignored. A range without an op type was written by the user. Its op type is ``CustomNVTX``, as
-in DLProf.
+The name of a range consists of an op type and an op name. The op name is a path in TensorFlow's graph and identifies
+the op, so enclosing ranges are ignored. A range without an op type was written by the user. Its op type is
+``CustomNVTX``, as in DLProf.
 """
 
 from __future__ import annotations

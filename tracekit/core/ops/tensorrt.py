@@ -1,7 +1,8 @@
 """Parse the ranges of TensorRT (domain ``TensorRT``): layers inside the range of an execution context.
 
-Layers are named after the network, such as ``/layer1/conv1/Conv``. The name of a fused layer lists all original layers,
-such as ``/layer1/conv1/Conv + /layer1/relu/Relu``. The path of a fused layer is the path of the first original layer.
+The names of layers come from the network, such as ``/layer1/conv1/Conv``. The name of a fused layer lists all original
+layers, such as ``/layer1/conv1/Conv + /layer1/relu/Relu``. The path of a fused layer is the path of the first original
+layer.
 """
 
 from __future__ import annotations

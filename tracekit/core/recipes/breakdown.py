@@ -206,7 +206,7 @@ def _sum_combination_times(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _summarize_durations_by_name(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return statistics of the durations of activities by kind and name, the longest total of each kind first."""
+    """Return statistics of the durations of activities by kind and name, sorted by kind and descending total."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     sums = rows.group_by("kind", "name").agg(
         count=pl.len().cast(pl.Int64),

@@ -1,4 +1,4 @@
-"""Declare recipes that compute heat maps: for how much of each time bin kernels or communication run in each rank.
+"""Declare recipes that compute heat maps of ranks: the percentage of each bin in which kernels or communication run.
 
 The time from the start of the first capture to the end of the last one is divided into equal bins.
 """

@@ -80,7 +80,7 @@ def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str,
 def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     """Return the tables of the recipe over all ranks: statistics, and one table per column in ``_PACES``.
 
-    A table of a pace, such as ``pace_duration``, has one row per occurrence and one column per rank.
+    Each of the latter tables, such as ``pace_duration``, has one row per occurrence and one column per rank.
     """
     occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
     ranks = tables[_RANKS][RANK].to_list()

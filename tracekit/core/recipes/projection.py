@@ -53,12 +53,12 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
         or null for the projection of the whole range).
     """
     ranges = read_attributable_ranges(frames).collect()
-    nodes = _read_node_creations(frames)
+    nodes = _read_node_activities(frames)
     singles, outer = _pair_nodes_with_ranges(ranges, nodes)
     sources = [
         _read_launching_calls(frames),
-        _read_graph_creations(frames),
-        _read_node_creations(frames, of_originals=False),
+        _read_graph_launches(frames),
+        _read_node_activities(frames, use_original_creation_times=False),
     ]
     extents = (
         pl.concat([_compute_range_gpu_extents(ranges, pl.concat(sources)), outer])
@@ -79,7 +79,7 @@ def _read_launching_calls(frames: Frames) -> pl.DataFrame:
     return calls.join(extents, on=CALL_KEY, how="inner").select(_COLUMNS).collect()
 
 
-def _read_graph_creations(frames: Frames) -> pl.DataFrame:
+def _read_graph_launches(frames: Frames) -> pl.DataFrame:
     """Return the launches of whole CUDA graphs, with the times at which the graphs were created and instantiated.
 
     Each launch has one row for the creation of its graph and one row for the instantiation.
@@ -143,21 +143,26 @@ def _compute_innermost_range_mask(ranges: pl.DataFrame) -> pl.Series:
     return rows.select("row", is_free.alias("is_free")).sort("row")["is_free"]
 
 
-def _read_node_creations(frames: Frames, *, of_originals: bool = True) -> pl.DataFrame:
+def _read_node_activities(frames: Frames, *, use_original_creation_times: bool = True) -> pl.DataFrame:
     """Return the activities of nodes of CUDA graphs, with the times at which the nodes were created.
 
     A node of an executable graph is a copy of the node that the program created.
 
     Args:
         frames: Function that returns the declared table with a given name.
-        of_originals: Whether to return the creation times of the original nodes instead of those of the copies.
+        use_original_creation_times: Whether to return the creation times of the original nodes instead of those of the
+            copies.
     """
     columns = (*_NODE_KEY, "thread_id", *_BOUNDS, "original_graph_node_id")
     events = frames("cuda_graph_node_events").select(columns).collect()
     if events.is_empty():
         return pl.DataFrame(schema=dict.fromkeys(_COLUMNS, pl.Int64))
     created = events.filter(pl.col("original_graph_node_id").is_null()).unique(_NODE_KEY, keep="first")
-    originals = _find_original_nodes(events) if of_originals else created.select(*_NODE_KEY, original="graph_node_id")
+    originals = (
+        _find_original_nodes(events)
+        if use_original_creation_times
+        else created.select(*_NODE_KEY, original="graph_node_id")
+    )
     nodes = originals.join(
         created.drop("original_graph_node_id"),
         left_on=["process_id", "original"],

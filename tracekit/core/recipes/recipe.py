@@ -45,20 +45,20 @@ class Option:
     maximum: int = MAX_INTEGER
     choices: tuple[str, ...] = ()
 
-    def check_value(self, recipe: str, name: str, value: Value) -> None:
+    def check_value(self, recipe_name: str, option_name: str, value: Value) -> None:
         """Check that a value of the option is allowed.
 
         Args:
-            recipe: Name of the recipe, for the error message.
-            name: Name of the option, for the error message.
+            recipe_name: Name of the recipe, for the error message.
+            option_name: Name of the option, for the error message.
             value: The value to check.
 
         Raises:
             UnknownFormatError: The value is not allowed. Despite its name, this error also reports invalid options.
         """
         if not self._is_allowed(value):
-            message = f"recipe {recipe!r}: {value!r} is not a valid value of the option {name!r}"
-            raise UnknownFormatError(message, hint=f"set {name} to {self._allowed_values_text}")
+            message = f"recipe {recipe_name!r}: {value!r} is not a valid value of the option {option_name!r}"
+            raise UnknownFormatError(message, hint=f"set {option_name} to {self._allowed_values_text}")
 
     def _is_allowed(self, value: Value) -> bool:
         if isinstance(self.default, int):
@@ -137,9 +137,9 @@ class RankRequest:
         return Request(self.frames, kinds.get(str(self.values.get("kernel_name")), ()))
 
 
-PerRank = Callable[[RankRequest], Tables]
-Reduction = Callable[[pl.DataFrame], pl.DataFrame]
-Combination = Callable[[Tables, Mapping[str, Value]], Tables]
+RankFunction = Callable[[RankRequest], Tables]
+ReduceFunction = Callable[[pl.DataFrame], pl.DataFrame]
+CombineFunction = Callable[[Tables, Mapping[str, Value]], Tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +162,10 @@ class Recipe:
     name: str
     doc: str
     outputs: tuple[Output, ...]
-    per_rank: PerRank
-    combine: Combination
+    per_rank: RankFunction
+    combine: CombineFunction
     options: Mapping[str, Option] = field(default_factory=dict)
-    reductions: Mapping[str, Reduction] = field(default_factory=dict)
+    reductions: Mapping[str, ReduceFunction] = field(default_factory=dict)
     aligned: bool = False
 
     def add_rank_column(self, tables: Tables, rank: int) -> Tables:
@@ -185,31 +185,31 @@ class Recipe:
 
 def recipe(
     *outputs: Output,
-    combine: Combination,
+    combine: CombineFunction,
     options: Mapping[str, Option] | None = None,
-    reductions: Mapping[str, Reduction] | None = None,
+    reductions: Mapping[str, ReduceFunction] | None = None,
     aligned: bool = False,
-) -> Callable[[PerRank], Recipe]:
+) -> Callable[[RankFunction], Recipe]:
     """Return a decorator that turns a function into a recipe.
 
     The decorated function computes the tables of one rank. Its name becomes the name of the recipe, and the first line
     of its docstring becomes the description. The arguments are the other attributes of ``Recipe``.
     """
 
-    def declare_recipe(per_rank: PerRank) -> Recipe:
+    def declare_recipe(per_rank: RankFunction) -> Recipe:
         doc = (per_rank.__doc__ or "").partition("\n")[0]
         return Recipe(per_rank.__name__, doc, outputs, per_rank, combine, options or {}, reductions or {}, aligned)
 
     return declare_recipe
 
 
-def move_rank_to_end(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
+def move_rank_to_end(rows: pl.DataFrame, *index_columns: str) -> pl.DataFrame:
     """Rename the column ``rank`` to ``Rank``, and move it and the index columns after all other columns.
 
     The index ``UNNAMED_INDEX`` numbers the rows of each rank. As in nsys, it is omitted if all rows belong to one rank.
     """
     is_one_rank = RANK in rows.columns and rows[RANK].n_unique() == 1
-    keys = [pl.col(c).cast(pl.Int64) if c == UNNAMED_INDEX else pl.col(c) for c in index]
+    keys = [pl.col(c).cast(pl.Int64) if c == UNNAMED_INDEX else pl.col(c) for c in index_columns]
     rank = [pl.col(RANK).alias("Rank")] if RANK in rows.columns else []
-    ordered = rows.select(pl.exclude(RANK, *index), *rank, *keys)
+    ordered = rows.select(pl.exclude(RANK, *index_columns), *rank, *keys)
     return ordered.drop(UNNAMED_INDEX, strict=False) if is_one_rank else ordered

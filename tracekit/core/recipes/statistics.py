@@ -86,14 +86,14 @@ def quartile_exprs(values: pl.Expr) -> list[pl.Expr]:
     return [values.quantile(quarter / 4, interpolation="linear").alias(name) for name, quarter in _QUARTERS.items()]
 
 
-def _interpolate_quartiles(sorted_counts: pl.DataFrame, sizes: pl.Series) -> dict[str, pl.Series]:
+def _interpolate_quartiles(sorted_counts: pl.DataFrame, group_sizes: pl.Series) -> dict[str, pl.Series]:
     """Return the quartiles of each group, keyed by name, with linear interpolation.
 
     Args:
         sorted_counts: Counts without nulls, sorted by group and value.
-        sizes: Number of values in each group.
+        group_sizes: Number of values in each group.
     """
-    last, size = sorted_counts[COUNT].to_numpy().cumsum(), sizes.to_numpy()
+    last, size = sorted_counts[COUNT].to_numpy().cumsum(), group_sizes.to_numpy()
     values, first = sorted_counts[VALUE].to_numpy(), size.cumsum() - size
     quarters = {}
     for name, quarter in _QUARTERS.items():

@@ -56,9 +56,9 @@ def nvtx_gpu_proj_trace(request: RankRequest) -> Tables:
     return {_TRACE: rows.with_row_index(UNNAMED_INDEX)}
 
 
-def _sum_overlaps(sums: pl.DataFrame) -> pl.DataFrame:
+def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the counts, durations and overlaps of kernels with equal names."""
-    return sums.group_by("Name").agg(pl.exclude("Name").sum()).sort("Name")
+    return rows.group_by("Name").agg(pl.exclude("Name").sum()).sort("Name")
 
 
 def _combine_overlaps(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:

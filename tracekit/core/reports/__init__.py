@@ -165,9 +165,9 @@ def compute_report(
     prefetch: Prefetch | None = None,
     *,
     window: Window = (None, None),
-    unlimited: Frames | None = None,
-    recorded: Frames | None = None,
-    launches: Frames | None = None,
+    unlimited_frames: Frames | None = None,
+    recorded_frames: Frames | None = None,
+    launch_frames: Frames | None = None,
 ) -> ReportTable:
     """Compute the report with a given name and options.
 
@@ -179,10 +179,11 @@ def compute_report(
             all required data in one pass over the file.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
-        unlimited: Function that returns the declared tables without the limits of the window, for reports that depend
-            on earlier events. If None, ``frames`` is used.
-        recorded: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is used.
-        launches: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
+        unlimited_frames: Function that returns the declared tables without the limits of the window, for reports that
+            depend on earlier events. If None, ``frames`` is used.
+        recorded_frames: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is
+            used.
+        launch_frames: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
             determined. If None, ``frames`` is used.
 
     Returns:
@@ -197,10 +198,12 @@ def compute_report(
     parameters: dict[str, int] = {}
     for option in options:
         parameter, _, value = option.partition("=")
-        if parameter in report.parameters:
+        if parameter in report.parameter_defaults:
             parameters[parameter] = _parse_parameter_value(report, parameter, value)
         elif option not in report.options:
-            hint = create_choices_hint("options", [*report.options, *(f"{p}=N" for p in report.parameters)], option)
+            hint = create_choices_hint(
+                "options", [*report.options, *(f"{p}=N" for p in report.parameter_defaults)], option
+            )
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(
@@ -208,7 +211,14 @@ def compute_report(
             hint="use either base or mangled",
         )
     request = Request(
-        frames, frozenset(options), has_legacy_rounding(frames), parameters, window, unlimited, recorded, launches
+        frames,
+        frozenset(options),
+        has_legacy_rounding(frames),
+        parameters,
+        window,
+        unlimited_frames,
+        recorded_frames,
+        launch_frames,
     )
     if prefetch is not None:
         prefetch(lambda tables: report(request.with_frames(tables)))
@@ -227,7 +237,7 @@ def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
         raise UnknownFormatError(
             f"report {report.name!r}: the value of option '{parameter}={text}' "
             f"is not an integer from {minimum} to {maximum}",
-            hint=f"write, for example, {parameter}={report.parameters[parameter]}",
+            hint=f"write, for example, {parameter}={report.parameter_defaults[parameter]}",
         )
     return int(text)
 

@@ -24,7 +24,7 @@ _ORDER = ("start_ns", "is_switch", "card", "metric", "end_ns", "network_device_i
     integer_column("Send wait rate (ticks/ms)", "value"),
     text_column("GUID", "guid_text"),
     text_column("Device name", "card_type"),
-    parameters={"ticks_threshold": 10_000},
+    parameter_defaults={"ticks_threshold": 10_000},
 )
 def network_congestion(request: Request) -> pl.LazyFrame:
     """Periods in which the send waits of a network card or InfiniBand switch exceed a threshold, in ticks per ms.

@@ -126,7 +126,7 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     *declare_duration_statistics_columns(),
     text_column("Kernel Name", "name"),
     options=KERNEL_NAME_OPTIONS,
-    needs=LAUNCHES_IN_RANGES,
+    required_tables=LAUNCHES_IN_RANGES,
 )
 def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, launching thread and enclosing range, including kernels outside of all ranges.
@@ -300,25 +300,25 @@ def _summarize_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, cal
     return [inside.join(groups, on="group", how="left").drop("group"), outside]
 
 
-def _group_ranges(ranges: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+def _group_ranges(ranges: pl.DataFrame, range_rows: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
     """Group ranges by name, kind and thread.
 
     Args:
         ranges: The NVTX ranges.
-        rows: Row numbers of ranges, which may repeat.
+        range_rows: Row numbers of ranges, which may repeat.
 
     Returns:
         A frame with one row per group (``group``, ``tag``, ``kind``, the columns of the thread and ``tag_order``), and
-        a column ``group`` with the number of the group of each range in ``rows``.
+        a column ``group`` with the number of the group of each range in ``range_rows``.
     """
-    used = rows.unique()
+    used = range_rows.unique()
     tagged = ranges[used].select(range_tag_expr(), "kind", *THREAD, used.alias("range"))
     groups = tagged.group_by("tag", "kind", *THREAD).agg("range").sort("tag")
     groups = groups.with_columns(pl.col("tag").rle_id().alias("tag_order")).with_row_index("group")
     members = groups.select("group", "range").explode("range")
     group = np.zeros(ranges.height, np.uint32)
     group[members["range"]] = members["group"]
-    return groups.drop("range"), create_series(group[rows]).alias("group")
+    return groups.drop("range"), create_series(group[range_rows]).alias("group")
 
 
 def pair_ranges_with_launches(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

@@ -42,10 +42,11 @@ class Request:
         parameters: Values of options with a value, such as ``rows`` in ``um_sum:rows=5``, keyed by option.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
-        unlimited: Function that returns the declared tables without the limits of the window. This attribute is None
-            if there is no window.
-        recorded: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is used.
-        launches: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
+        unlimited_frames: Function that returns the declared tables without the limits of the window. This attribute is
+            None if there is no window.
+        recorded_frames: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is
+            used.
+        launch_frames: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
             determined. They include rows that are not selected, because a kernel can be selected without its launch.
             If None, ``frames`` is used.
     """
@@ -55,13 +56,13 @@ class Request:
     legacy_rounding: bool = False
     parameters: Mapping[str, int] = field(default_factory=dict)
     window: Window = (None, None)
-    unlimited: Frames | None = None
-    recorded: Frames | None = None
-    launches: Frames | None = None
+    unlimited_frames: Frames | None = None
+    recorded_frames: Frames | None = None
+    launch_frames: Frames | None = None
 
     def with_frames(self, frames: Frames) -> Request:
         """Return a copy of this request that reads all tables with one function."""
-        return replace(self, frames=frames, unlimited=frames, recorded=frames, launches=frames)
+        return replace(self, frames=frames, unlimited_frames=frames, recorded_frames=frames, launch_frames=frames)
 
 
 RowsFunction = Callable[[Request], pl.LazyFrame]
@@ -76,23 +77,23 @@ class Report:
         doc: One-line description of the report.
         columns: The printed columns, in order.
         options: Options without a value that the report accepts.
-        needs: Tables that the report requires if the capture has kernels. As in nsys, the report is empty if the
-            capture has no rows of a required table.
+        required_tables: Tables that the report requires if the capture has kernels. As in nsys, the report is empty if
+            the capture has no rows of a required table.
         build_rows: Function that takes a request, and returns the rows in printed order.
-        parameters: Default values of the options with an integer value, keyed by option.
+        parameter_defaults: Default values of the options with an integer value, keyed by option.
     """
 
     name: str
     doc: str
     columns: tuple[ReportColumn, ...]
     options: tuple[str, ...]
-    needs: tuple[str, ...]
+    required_tables: tuple[str, ...]
     build_rows: RowsFunction
-    parameters: Mapping[str, int] = field(default_factory=dict)
+    parameter_defaults: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, request: Request) -> ReportTable:
         """Compute the report for a request. A parameter that the request does not set has its default value."""
-        request = replace(request, parameters={**self.parameters, **request.parameters})
+        request = replace(request, parameters={**self.parameter_defaults, **request.parameters})
         rows = self.build_rows(
             _create_request_with_empty_tables(request) if self._lacks_required_tables(request) else request
         )
@@ -100,21 +101,21 @@ class Report:
 
     def _lacks_required_tables(self, request: Request) -> bool:
         """Return whether the capture has kernels, but no rows of a table that the report requires."""
-        *needs, kernels = self._list_required_tables(request) or ("kernels",)
-        frames = request.recorded or request.frames
-        return any(not has_rows(frames, t) for t in needs) and has_rows(frames, kernels)
+        *tables, kernels = self._list_required_tables(request) or ("kernels",)
+        frames = request.recorded_frames or request.frames
+        return any(not has_rows(frames, t) for t in tables) and has_rows(frames, kernels)
 
     def _list_required_tables(self, request: Request) -> tuple[str, ...]:
         """Return the tables that the report requires, followed by ``kernels``, or () if it requires no tables."""
-        needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
-        return (*needs, "kernels") if needs else ()
+        tables = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.required_tables
+        return (*tables, "kernels") if tables else ()
 
 
 def report(
     *columns: ReportColumn,
     options: tuple[str, ...] = (),
-    needs: tuple[str, ...] = (),
-    parameters: Mapping[str, int] | None = None,
+    required_tables: tuple[str, ...] = (),
+    parameter_defaults: Mapping[str, int] | None = None,
 ) -> Callable[[RowsFunction], Report]:
     """Return a decorator that turns a function into a report.
 
@@ -124,7 +125,7 @@ def report(
 
     def declare_report(build_rows: RowsFunction) -> Report:
         doc = (build_rows.__doc__ or "").partition("\n")[0]
-        return Report(build_rows.__name__, doc, columns, options, needs, build_rows, parameters or {})
+        return Report(build_rows.__name__, doc, columns, options, required_tables, build_rows, parameter_defaults or {})
 
     return declare_report
 

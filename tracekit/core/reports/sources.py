@@ -26,7 +26,7 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
         return _read_kernels_with_selected_name(request).select("name", *columns)
     needed = dict.fromkeys([*CALL_KEY, *columns])
     rows = _read_kernels_with_selected_name(request).select("name", *needed)
-    return _add_range_name_prefixes(rows, request.launches or request.frames).select("name", *columns)
+    return _add_range_name_prefixes(rows, request.launch_frames or request.frames).select("name", *columns)
 
 
 def _read_kernels_with_selected_name(request: Request) -> pl.LazyFrame:

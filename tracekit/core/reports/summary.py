@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 DURATION = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
 
 
-def statistics_exprs(value: str, prefix: str = "") -> list[pl.Expr]:
+def statistics_exprs(value_column: str, prefix: str = "") -> list[pl.Expr]:
     """Return expressions for the statistics of a column of integers. Nulls are ignored.
 
     The statistics are total, mean, median, minimum, maximum and sample standard deviation.
 
     Args:
-        value: Name of the column.
+        value_column: Name of the column.
         prefix: Prefix of the names ``total``, ``mean``, ``median``, ``min``, ``max`` and ``deviation``.
     """
-    x = pl.col(value)
+    x = pl.col(value_column)
     total = pl.when(x.count() > 0).then(x.sum())
     aggregates = {
         "total": total,
@@ -38,16 +38,16 @@ def statistics_exprs(value: str, prefix: str = "") -> list[pl.Expr]:
     return [e.alias(prefix + name) for name, e in aggregates.items()]
 
 
-def weighted_statistics_exprs(value: str, weight: str) -> list[pl.Expr]:
+def weighted_statistics_exprs(value_column: str, weight_column: str) -> list[pl.Expr]:
     """Return expressions for the statistics of a column of integers in which each row counts several times.
 
     The statistics are those of ``statistics_exprs``.
 
     Args:
-        value: Name of a column of integers without nulls, in ascending order within each group.
-        weight: Name of the column that contains how many times each row counts.
+        value_column: Name of a column of integers without nulls, in ascending order within each group.
+        weight_column: Name of the column that contains how many times each row counts.
     """
-    x, n = pl.col(value), pl.col(weight)
+    x, n = pl.col(value_column), pl.col(weight_column)
     count, total, passed = n.sum(), (x * n).sum(), n.cum_sum()
     mean = total.cast(pl.Float64) / count
     middle = [x.filter(passed >= (count + extra) // 2).first() for extra in (1, 2)]
@@ -63,19 +63,19 @@ def weighted_statistics_exprs(value: str, weight: str) -> list[pl.Expr]:
     return [e.alias(name) for name, e in aggregates.items()]
 
 
-def summarize_groups(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
+def summarize_groups(rows: pl.LazyFrame, keys: Sequence[str], value_column: str = "duration_ns") -> pl.LazyFrame:
     """Compute the statistics of a column for each group.
 
     Args:
         rows: The rows to group.
         keys: Columns that identify a group.
-        value: Name of the column.
+        value_column: Name of the column whose statistics are computed.
 
     Returns:
         One row per group, in no particular order: ``keys``, the statistics of ``statistics_exprs``, ``count`` (number
         of rows) and ``share`` (percentage of the total of all groups).
     """
-    grouped = rows.group_by(*keys).agg(*statistics_exprs(value), pl.len().alias("count"))
+    grouped = rows.group_by(*keys).agg(*statistics_exprs(value_column), pl.len().alias("count"))
     return grouped.with_columns(percent_of_sum_expr(pl.col("total")).alias("share"))
 
 
