@@ -244,7 +244,7 @@ def test_the_largest_nodes_keep_their_ancestors(drawn: list[tuple[int, int]], li
 def test_range_paths_have_the_gpu_time_of_the_correlated_ranges() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         ranges = trace.correlate().frame("nvtx_ranges")
-        metric, nodes = trees.build_largest_range_tree(ranges, 10_000)
+        metric, nodes = trees.build_tree_of_largest_ranges(ranges, 10_000)
         rows = ranges.select("range_id", "parent_id", pl.col("name").cast(pl.String), "gpu_time_ns").collect().rows()
         paths: dict[int | None, str] = {None: ""}
         expected: Counter[str] = Counter()
@@ -257,7 +257,7 @@ def test_range_paths_have_the_gpu_time_of_the_correlated_ranges() -> None:
         root = nodes.row(0, named=True)
         top = ranges.filter(pl.col("parent_id").is_null()).collect()["gpu_time_ns"].sum()
         assert (root["path"], root["value"]) == ("", top)
-        assert trees.build_largest_range_tree(ranges, 20)[1].height == 20
+        assert trees.build_tree_of_largest_ranges(ranges, 20)[1].height == 20
 
 
 def test_very_deep_ranges_are_part_of_those_around_them() -> None:
@@ -271,7 +271,7 @@ def test_very_deep_ranges_are_part_of_those_around_them() -> None:
         start_ns=pl.lit(0, pl.Int64),
         end_ns=pl.lit(9, pl.Int64),
     )
-    _, nodes = trees.build_largest_range_tree(rows.lazy(), 1000)
+    _, nodes = trees.build_tree_of_largest_ranges(rows.lazy(), 1000)
     assert nodes.height == trees.MAX_DEPTH + 1
     assert nodes["own"].to_list() == [0] * trees.MAX_DEPTH + [5]
     assert nodes["path"][-1].startswith("r1/r2/r3/")
@@ -279,10 +279,10 @@ def test_very_deep_ranges_are_part_of_those_around_them() -> None:
 
 def test_ranges_without_activities_have_durations() -> None:
     with tk.load(FIXTURES / "cpu_only.sqlite") as trace:
-        metric, nodes = trees.build_largest_range_tree(trace.correlate().frame("nvtx_ranges"), 10)
+        metric, nodes = trees.build_tree_of_largest_ranges(trace.correlate().frame("nvtx_ranges"), 10)
         assert (metric, nodes["value"].to_list()) == ("duration_ns", [10095341, 10095341])
     with tk.load(FIXTURES / "empty.sqlite") as trace:
-        assert trees.build_largest_range_tree(trace.correlate().frame("nvtx_ranges"), 10)[1].is_empty()
+        assert trees.build_tree_of_largest_ranges(trace.correlate().frame("nvtx_ranges"), 10)[1].is_empty()
 
 
 def test_names_with_slashes_are_whole_names_of_groups() -> None:
@@ -304,13 +304,13 @@ def test_weights_of_calls_are_those_of_the_stacks(weighted: list[tuple[list[str]
         own,
     )
     functions = pl.DataFrame({"name": list("abc"), "module": ["m", None, "m"]})
-    calls = stacks.Calls(*(np.array(a, np.int64) for a in arrays), functions)
+    calls = stacks.CallTree(*(np.array(a, np.int64) for a in arrays), functions)
     totals = {name: (own, total) for name, _, own, total in stacks.compute_function_totals(calls).iter_rows()}
     used = {name for s, _ in weighted for name in s}
     assert totals == {
         name: (sum(w for s, w in weighted if s[-1] == name), sum(w for s, w in weighted if name in s)) for name in used
     }
-    tree = stacks.build_call_tree(calls, 1000)
+    tree = stacks.select_heaviest_calls(calls, 1000)
     assert tree.select("node", "value", "count").sort("node").rows() == [
         (number[p], sum(w for s, w in weighted if tuple(s[: len(p)]) == p), own[number[p]]) for p in paths if weighted
     ]

@@ -21,12 +21,12 @@ def map_categories_expr(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr])
         function: Maps an expression of strings to an expression of new strings.
     """
 
-    def map_distinct_values(values: pl.Series) -> pl.Series:
+    def apply_function_to_categories(values: pl.Series) -> pl.Series:
         old = values.unique().drop_nulls()
         new = pl.select(function(pl.lit(old).cast(pl.String)).cast(pl.Categorical)).to_series()
         return values.replace_strict(old, new, default=None, return_dtype=pl.Categorical)
 
-    return column.map_batches(map_distinct_values, return_dtype=pl.Categorical)
+    return column.map_batches(apply_function_to_categories, return_dtype=pl.Categorical)
 
 
 def match_categories_expr(column: pl.Expr, condition: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
@@ -39,12 +39,12 @@ def match_categories_expr(column: pl.Expr, condition: Callable[[pl.Expr], pl.Exp
         condition: Maps an expression of strings to an expression of booleans.
     """
 
-    def match_distinct(values: pl.Series) -> pl.Series:
+    def evaluate_condition_on_categories(values: pl.Series) -> pl.Series:
         distinct = values.unique().drop_nulls()
         matches = pl.select(condition(pl.lit(distinct).cast(pl.String))).to_series()
         return values.is_in(distinct.filter(matches).implode()).fill_null(value=False)
 
-    return column.map_batches(match_distinct, return_dtype=pl.Boolean)
+    return column.map_batches(evaluate_condition_on_categories, return_dtype=pl.Boolean)
 
 
 def string_ranks_expr(column: pl.Expr) -> pl.Expr:

@@ -441,7 +441,7 @@ class Activities:
         return column.fill_null(0) if name == "range_depth" else column
 
     @functools.cached_property
-    def call_row(self) -> pl.Series:
+    def call_row_number(self) -> pl.Series:
         """Row number in ``api_calls`` of the call that launched each activity, or null if the call was not recorded."""
         calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
         return spill_series(find_first_row_numbers(calls, owners))
@@ -459,7 +459,7 @@ class Activities:
     def copy_call_column(self, name: str) -> pl.Series:
         """Return a column copied from the API call of each activity, such as ``api_start_ns``."""
         (column,) = _API_CALL_COLUMNS[name]
-        values = self.frames("api_calls").select(column).collect().to_series().gather(self.call_row)
+        values = self.frames("api_calls").select(column).collect().to_series().gather(self.call_row_number)
         drop_mapped_pages()
         return values
 
@@ -682,7 +682,7 @@ def _sum_by_stream(
 
     Args:
         launches: The columns ``row`` (range), ``level``, ``STREAM``, ``api_start_ns``, ``start_ns``, ``end_ns``, and
-            those of ``count`` and ``time``.
+            those that ``count`` and ``time`` read.
         count: Expression for the number of activities in a group.
         time: Expression for the total duration of the activities in a group.
 
@@ -705,11 +705,12 @@ def _sum_slices(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
     return totals.gather(slices["stop"]) - totals.gather(slices["first"])
 
 
-def _scatter(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
-    """Return a column of ``count`` rows that has the values at the row numbers ``rows`` and nulls elsewhere."""
-    if len(rows) == count and rows.is_sorted():
+def _scatter(values: pl.Series, row_numbers: pl.Series, row_count: int) -> pl.Series:
+    """Return a column of ``row_count`` rows with the values at the given row numbers and nulls elsewhere."""
+    if len(row_numbers) == row_count and row_numbers.is_sorted():
         return values
-    index = pl.repeat(None, count, dtype=pl.Int64, eager=True).scatter(rows, pl.int_range(len(rows), eager=True))
+    indices = pl.int_range(len(row_numbers), eager=True)
+    index = pl.repeat(None, row_count, dtype=pl.Int64, eager=True).scatter(row_numbers, indices)
     return values.gather(index)
 
 

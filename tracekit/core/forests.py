@@ -122,11 +122,11 @@ def find_nearest_matching_rows(parent: pl.Series, matches: pl.Series) -> pl.Seri
     return _replace_with_null_unless(nearest, matches.gather(nearest))
 
 
-def _replace_with_null_unless(rows: pl.Series, condition: pl.Series) -> pl.Series:
+def _replace_with_null_unless(row_numbers: pl.Series, condition: pl.Series) -> pl.Series:
     """Replace row numbers with null where a condition is not true."""
 
     def compute_row_numbers_with_null_marker(block: slice) -> npt.NDArray[np.int64]:
-        here = rows[block].cast(pl.Int64).fill_null(-1)
+        here = row_numbers[block].cast(pl.Int64).fill_null(-1)
         return here.zip_with(condition[block].fill_null(value=False), pl.Series([-1])).to_numpy()
 
-    return create_nullable_series(sorting.map_blocks(compute_row_numbers_with_null_marker, len(rows), np.int64))
+    return create_nullable_series(sorting.map_blocks(compute_row_numbers_with_null_marker, len(row_numbers), np.int64))

@@ -126,7 +126,7 @@ def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
     Args:
         frames: Function that returns the declared table with a given name.
         idle: Disjoint intervals in which GPUs are idle, as for ``divide_idle_times_by_cause``.
-            At least one is not empty.
+            At least one interval must not be empty.
     """
     totals: list[tuple[str, int]] = []
 

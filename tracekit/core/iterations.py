@@ -44,8 +44,8 @@ class Iterations(NamedTuple):
             that several processes run extends from the first start to the last end, so iterations may overlap.
         key: Name of the key op, either requested or chosen by default. It is "" if no name was requested and no op is
             suitable.
-        has_key_op: Whether the capture has the key op. It is false if no op is suitable and, in DLProf's mode, if no op
-            has the requested name.
+        has_key_op: Whether the capture has the key op. It is false if no op is suitable. In DLProf's mode, it is also
+            false if no op has the requested name.
         by_process: The bounds of iterations in each process with key ops: ``process_id``, ``iteration``, ``start_ns``,
             ``end_ns``. In processes without key ops, the bounds of ``frame`` apply.
     """
@@ -109,7 +109,7 @@ def find_iterations(
     Args:
         ops: The ops of the capture.
         key_op: Id or name of the key op, or None for the default of the dialect.
-        span: First and last iteration to aggregate, both included. The last one may exceed the number of iterations.
+        span: First and last iteration to aggregate, both included. The last one need not exist.
         mode: How to divide the capture. ``dlprof`` divides it as DLProf 1.8.0 did. It ignores a key op that does not
             exist, and replaces iterations beyond the last one with the last one.
 

@@ -119,8 +119,8 @@ def _find_loop_ops(instances_between: pl.DataFrame, keys: pl.DataFrame) -> pl.Se
     """Return the ops that are part of the loop.
 
     The instances of the key op divide the time of each process into *slots*: the time before the first instance, the
-    times between two instances, and the time after the last one. An op is part of the loop if it runs in more than half
-    of all slots.
+    times between consecutive instances, and the time after the last one. An op is part of the loop if it runs in more
+    than half of all slots.
 
     Args:
         instances_between: The op instances outside of the instances of the key op, with their ``slot``.

@@ -72,8 +72,8 @@ def find_range_instance(ranges: pl.LazyFrame, text: str, path: Path | None = Non
     Args:
         ranges: The table ``nvtx_ranges``.
         text: Name, domain and index of the range. Without a domain, only the default domain is searched, and without an
-            index, the first instance is returned. If there is no such range, a range whose name is the whole text is
-            searched in the default domain.
+            index, the first instance is returned. If there is no such range, the default domain is searched
+            for a range whose name is the whole text.
         path: Path of the file, for error messages.
 
     Raises:

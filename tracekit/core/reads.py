@@ -24,31 +24,32 @@ _known: dict[Hashable, tuple[dict[str, pl.DataFrame], Reads]] = {}
 
 
 def find_read_columns(
-    compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame], *, cache_key: Hashable = None
+    compute: Callable[[Frames], object], get_example: Callable[[str], pl.DataFrame], *, cache_key: Hashable = None
 ) -> Reads:
     """Return the columns that a computation reads, by table.
 
     Args:
-        compute: The computation. It receives tables by name and collects them. The columns that it reads must not
-            depend on the rows. If it raises a TracekitError, the columns that it read before are returned.
-        example: Function that returns a table with one row, given the name of the table. A table without rows is not
-            sufficient, because polars does not read a table that is joined with an empty one.
+        compute: The computation. It receives a function that returns a table by name, and collects the tables. The
+            columns that it reads must not depend on the rows. If it raises a TracekitError, the columns that it read
+            before are returned.
+        get_example: Function that returns a table with one row, given the name of the table. A table without rows is
+            not sufficient, because polars does not read a table that is joined with an empty one.
         cache_key: A value that identifies the computation. The result is cached by this value for as long as
-            ``example`` returns the same frames. If ``cache_key`` is None, the result is not cached.
+            ``get_example`` returns the same frames. If ``cache_key`` is None, the result is not cached.
 
     Returns:
         The names of the columns that are read, keyed by table, in the column order of the table. The tables are in the
         order in which they are first requested.
     """
     if cache_key is None:
-        return _record_reads(compute, example)
+        return _record_reads(compute, get_example)
     known = _known.get(cache_key)
-    if known is not None and all(example(table) is frame for table, frame in known[0].items()):
+    if known is not None and all(get_example(table) is frame for table, frame in known[0].items()):
         return known[1]
     examples: dict[str, pl.DataFrame] = {}
 
     def get_cached_example(table: str) -> pl.DataFrame:
-        return examples.setdefault(table, example(table))
+        return examples.setdefault(table, get_example(table))
 
     reads = _record_reads(compute, get_cached_example)
     if len(_known) >= _MAX_KNOWN:
@@ -57,11 +58,13 @@ def find_read_columns(
     return reads
 
 
-def _record_reads(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
-    recorder = ReadRecorder(example)
+def _record_reads(compute: Callable[[Frames], object], get_example: Callable[[str], pl.DataFrame]) -> Reads:
+    recorder = ReadRecorder(get_example)
     with contextlib.suppress(TracekitError):
         compute(recorder.frame)
-    return {table: [c for c in example(table).columns if c in columns] for table, columns in recorder.columns.items()}
+    return {
+        table: [c for c in get_example(table).columns if c in columns] for table, columns in recorder.columns.items()
+    }
 
 
 class ReadRecorder:
@@ -71,13 +74,15 @@ class ReadRecorder:
         columns: The columns that were read, by table.
     """
 
-    def __init__(self, example: Callable[[str], pl.DataFrame]) -> None:
+    def __init__(self, get_example: Callable[[str], pl.DataFrame]) -> None:
         self.columns: dict[str, set[str]] = {}
-        self._example = example
+        self._get_example = get_example
 
     def frame(self, table: str) -> pl.LazyFrame:
         """Return the table with a given name as a LazyFrame that records the columns that are read."""
-        return register_io_source(functools.partial(self.record_and_read, table), schema=self._example(table).schema)
+        return register_io_source(
+            functools.partial(self.record_and_read, table), schema=self._get_example(table).schema
+        )
 
     def record_and_read(
         self,
@@ -88,7 +93,7 @@ class ReadRecorder:
         _batch_rows: int | None = None,
     ) -> Iterator[pl.DataFrame]:
         """Yield the columns that polars requests from a table (None for all columns), and record the request."""
-        data = self._example(table)
+        data = self._get_example(table)
         used = data.columns if columns is None else columns
         if used:
             self.columns.setdefault(table, set()).update(used)

@@ -29,11 +29,11 @@ def create_nullable_series(
 
     rows = len(values)
 
-    def pack_bits(block: slice) -> npt.NDArray[np.uint8]:
+    def compute_packed_validity(block: slice) -> npt.NDArray[np.uint8]:
         here = slice(8 * block.start, min(8 * block.stop, rows))
         return np.packbits(values[here] >= 0 if is_valid is None else is_valid(here), bitorder="little")
 
-    validity = sorting.map_blocks(pack_bits, -(-rows // 8), np.uint8)
+    validity = sorting.map_blocks(compute_packed_validity, -(-rows // 8), np.uint8)
     kind = pa.from_numpy_dtype(values.dtype)
     return pl.Series(pa.Array.from_buffers(kind, rows, [pa.py_buffer(validity), pa.py_buffer(values)]))
 

@@ -14,7 +14,7 @@ from tracekit.plan.tables import get_rollup, get_tables
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.core.figures.stacks import Calls
+    from tracekit.core.figures.stacks import CallTree
     from tracekit.core.rollup import Rollup
     from tracekit.exporters.stacks.options import Options
     from tracekit.plan.view import TraceView
@@ -217,13 +217,13 @@ class FigureRows:
             limit: Maximum number of nodes of the tree.
 
         Returns:
-            The metric, and the tree that ``core.figures.trees.build_largest_range_tree`` computes. The metric is
+            The metric, and the tree that ``core.figures.trees.build_tree_of_largest_ranges`` computes. The metric is
             ``gpu_time_ns``, or ``duration_ns`` if no GPU activity was launched inside any range.
         """
         from tracekit.core.figures import trees
 
         correlated = get_tables(self.view.plan.add_steps(Correlate()))
-        metric, nodes = trees.build_largest_range_tree(to_frame(correlated, "nvtx_ranges"), limit)
+        metric, nodes = trees.build_tree_of_largest_ranges(to_frame(correlated, "nvtx_ranges"), limit)
         if nodes.is_empty():
             raise self.create_missing_data_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
         return metric, nodes
@@ -235,12 +235,12 @@ class FigureRows:
 
         return [name for name in EVENTS if has_stacks(self.view, name)]
 
-    def call_tree(self, options: Options) -> Calls:
+    def call_tree(self, options: Options) -> CallTree:
         """Return the call tree of the events that ``options`` selects, with the weight of each node."""
         import numpy as np
         import polars as pl
 
-        from tracekit.core.figures.stacks import Calls
+        from tracekit.core.figures.stacks import CallTree
         from tracekit.exporters.stacks.profile import read_profile
 
         if options.events is None and not self.stack_events():
@@ -249,7 +249,7 @@ class FigureRows:
         own = np.zeros(len(profile.parents), np.int64)
         own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
         functions = pl.DataFrame({"name": profile.functions, "module": profile.modules})
-        return Calls(profile.parents, profile.depths, profile.labels, own, functions)
+        return CallTree(profile.parents, profile.depths, profile.labels, own, functions)
 
     def rollup(self) -> Rollup:
         """Return the roll-up of the trace. If the trace is not rolled up, use the default parameters of a roll-up."""

@@ -342,7 +342,7 @@ class Plots:
         from tracekit.plots import icicles
 
         options = _create_stack_options(events, weight, process, thread)
-        nodes = stacks.build_call_tree(self._rows.call_tree(options), MAX_NODES)
+        nodes = stacks.select_heaviest_calls(self._rows.call_tree(options), MAX_NODES)
         if nodes.is_empty():
             raise self._rows.create_missing_data_error("call stacks of the selected events", None)
         return icicles.draw_call_stacks(nodes, weight, dark=dark)

@@ -41,7 +41,7 @@ ROWS = Option(MAX_ROWS, "Number of rows to list; -1 lists all rows.", minimum=AL
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The input of a rule: the tables of a trace, and the values of its options.
+    """The input of a rule: the tables of a trace, and the values of the options of the rule.
 
     Attributes:
         frames: Function that returns the declared table with a given name.

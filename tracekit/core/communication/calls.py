@@ -3,7 +3,7 @@
 NCCL records each call as an NVTX range of the domain ``NCCL``, whose payload contains the communicator and the size of
 the message. The kernel of a call is launched inside its range or, for calls between ``ncclGroupStart`` and
 ``ncclGroupEnd``, inside the range of the outermost ``ncclGroupEnd``. NCCL may run several calls of a group in one
-kernel. Kernels without a range, such as those of CUDA graphs, are calls whose kind is known from the kernel's name.
+kernel. A kernel without a range, such as one of a CUDA graph, counts as a call, whose kind is derived from its name.
 
 The name of a kernel contains the data type of a reduction. It does not reliably identify the protocol, because NCCL
 names its kernels after one of the functions that they contain.
@@ -23,7 +23,7 @@ from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories_expr
 from tracekit.core.communication.coverage import compute_covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
-from tracekit.core.communication.torch_calls import add_launching_ranges, read_launching_ranges, read_torch_calls
+from tracekit.core.communication.torch_calls import add_launching_range_ids, read_launching_ranges, read_torch_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,10 +182,10 @@ def _read_nccl_calls(frames: Frames) -> pl.DataFrame:
     columns = ("range_id", "start_ns", "end_ns", *_THREAD, "name", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
-    calls = _add_launching_ranges(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
+    calls = _add_launching_range_ids(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
     calls = calls.drop_nulls("kind").with_columns(_payload_field_exprs(), executed=_kernel_kind_expr())
     kernels, launching = _read_nccl_kernels(frames), read_launching_ranges(frames)
-    torch = add_launching_ranges(read_torch_calls(frames), launching, kernels).with_columns(
+    torch = add_launching_range_ids(read_torch_calls(frames), launching, kernels).with_columns(
         executed=_kernel_kind_expr()
     )
     combined = launching.filter("is_combined")
@@ -232,7 +232,7 @@ def _kernel_kind_expr() -> pl.Expr:
     return pl.when(pl.col("kind").is_in(_BY_MESSAGES)).then(pl.lit("send_recv")).otherwise("kind")
 
 
-def _add_launching_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
+def _add_launching_range_ids(ranges: pl.DataFrame) -> pl.DataFrame:
     """Add the column ``unit``, the id of the range in which the kernels of each call are launched.
 
     The kernels of a call in a group are launched in the outermost ``ncclGroupEnd``, and those of other calls in the

@@ -75,7 +75,7 @@ def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None])
         origins: Maps the rank of each trace to its origin in UTC in ns, or to None if the origin was not recorded.
 
     Returns:
-        One row per trace, in order of ``rank``, with ``CLOCKS``. ``method`` is reference (the first trace),
+        One row per trace, in order of ``rank``, with the columns ``CLOCKS``. ``method`` is reference (the first trace),
         collectives, UTC (the trace has no collective in common with the aligned traces, or their ends contradict each
         other), or none (the trace cannot be aligned, and its offset is null). ``utc_offset_ns`` is the offset according
         to the origins alone. ``residual_ns`` and ``max_residual_ns`` are the median and the largest absolute deviation
@@ -148,9 +148,9 @@ def _select_traces_to_align(unaligned_ends: pl.DataFrame, aligned_ends: pl.DataF
     return pairs.sort("trace_rank", "end_ns", "collective_id")
 
 
-def _fit_clock(pairs: pl.DataFrame) -> FittedLine | None:
+def _fit_clock(end_pairs: pl.DataFrame) -> FittedLine | None:
     """Return the result of ``fit_robust_line`` for a clock, or None if the median residual exceeds the limit."""
-    times, others = pairs["end_ns"].to_numpy(), pairs["common"].to_numpy()
+    times, others = end_pairs["end_ns"].to_numpy(), end_pairs["common"].to_numpy()
     line = fit_robust_line(times, others - times)
     return None if np.median(line.residuals_ns) > MAX_RESIDUAL_NS else line
 

@@ -153,12 +153,12 @@ def _sum_time_of_kernels_launched_before(launches: pl.DataFrame, times: pl.Serie
 
 
 def _compute_increases_during(
-    intervals: pl.DataFrame, total_before: Callable[[pl.Series], NDArray[np.int64]]
+    intervals: pl.DataFrame, compute_total_before: Callable[[pl.Series], NDArray[np.int64]]
 ) -> NDArray[np.int64]:
     """Return by how much a running total increases during each interval.
 
     Args:
         intervals: The columns ``start_ns`` and ``end_ns``.
-        total_before: Function that returns the running total at each of the given times.
+        compute_total_before: Function that returns the running total at each of the given times.
     """
-    return total_before(intervals["end_ns"]) - total_before(intervals["start_ns"])
+    return compute_total_before(intervals["end_ns"]) - compute_total_before(intervals["start_ns"])

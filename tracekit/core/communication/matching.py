@@ -129,19 +129,19 @@ def _fill_communicators_by_stream(rows: pl.DataFrame) -> pl.DataFrame:
     by = pl.when(is_known).then(pl.lit("payload")).when(by_stream.is_not_null()).then(pl.lit("stream"))
     rows = rows.with_columns(communicator_by=by, communicator=pl.coalesce("communicator", by_stream))
     streams = rows.filter(communicator_by="stream").partition_by("communicator", maintain_order=True)
-    names = [(stream["communicator"][0], *name) for stream in streams for name in _find_communicators_of_stream(stream)]
+    names = [(stream["communicator"][0], *name) for stream in streams for name in _name_communicators_by_rank(stream)]
     schema = {"communicator": pl.String, "rank": pl.Int64, "_name": pl.String}
     named = pl.DataFrame(names, schema, orient="row").with_columns(communicator_by=pl.lit("stream"))
     rows = rows.join(named, on=["communicator", "rank", "communicator_by"], how="left", maintain_order="left")
     return rows.with_columns(communicator=pl.coalesce("_name", "communicator")).drop("_name")
 
 
-def _find_communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
+def _name_communicators_by_rank(stream_calls: pl.DataFrame) -> Iterator[tuple[int, str]]:
     """Yield each rank that uses a stream, with the name of the communicator of the rank.
 
     The name contains the stream and, if several communicators use the stream, also the ranks.
     """
-    by_rank = stream.partition_by("rank", as_dict=True, maintain_order=True)
+    by_rank = stream_calls.partition_by("rank", as_dict=True, maintain_order=True)
     remaining = {rank[0]: _compute_tokens_and_times(rows) for rank, rows in by_rank.items()}
     groups = []
     while remaining:
@@ -154,7 +154,7 @@ def _find_communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, s
         ]
         groups.append(sorted([first, *others]))
         remaining = {rank: calls for rank, calls in remaining.items() if rank not in others}
-    name = stream["communicator"][0]
+    name = stream_calls["communicator"][0]
     for group in groups:
         listed = ", ".join(map(str, group[:_LISTED])) + (", …" if len(group) > _LISTED else "")
         yield from ((rank, name if len(groups) == 1 else f"{name} of ranks {listed}") for rank in group)
@@ -177,8 +177,9 @@ def _add_channels(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the columns ``channel`` and ``side``. The n-th calls of all sides of a channel match each other.
 
     The channel of a collective is its communicator, and the sides are its ranks. The channel of a message consists of
-    the sender, the receiver and the tag. An MPI message has no channel if its match is uncertain: its receiver also
-    receives from any source or with any tag, or ``MPI_Sendrecv`` is called with the same communicator and tag.
+    the sender, the receiver and the tag. An MPI message has no channel if its match is uncertain, because its receiver
+    also receives from any source or with any tag, or because ``MPI_Sendrecv`` is called with the same communicator and
+    tag.
     """
     is_send, is_message = pl.col("kind") == "send", pl.col("kind").is_in(MESSAGES)
     source = pl.when(is_send).then("communicator_rank").otherwise("peer")
@@ -212,7 +213,7 @@ def _collective_token_expr() -> pl.Expr:
     return pl.struct(f.alias(str(n)) for n, f in enumerate(facts)).hash().reinterpret(signed=True)
 
 
-def _find_channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
+def _find_channel_shifts(channel_calls: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
     """Yield the shift of the calls of each side of a channel after which the n-th calls of all sides match.
 
     A channel is a communicator, whose sides are its ranks, or the messages from one rank to another. The side with the
@@ -221,10 +222,10 @@ def _find_channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int 
     Yields:
         The channel, the side, and the number to add to the positions of its calls.
     """
-    sides = channel.partition_by("side", as_dict=True, maintain_order=True)
-    name = channel[_CHANNEL][0]
+    sides = channel_calls.partition_by("side", as_dict=True, maintain_order=True)
+    name = channel_calls[_CHANNEL][0]
     first = min(sides, key=lambda side: (-sides[side].height, side))
-    reference, is_exact = _compute_tokens_and_times(sides[first]), bool(channel["kernel_id"].is_not_null().all())
+    reference, is_exact = _compute_tokens_and_times(sides[first]), bool(channel_calls["kernel_id"].is_not_null().all())
     for side, rows in sides.items():
         shift = (
             0
@@ -270,19 +271,19 @@ def find_best_shift(
         least = min((compared.variation_ns for compared in rated.values()), default=0.0)
         if rated and (unshifted is None or _BETTER * least < unshifted.variation_ns):
             similar = [s for s, c in rated.items() if c.variation_ns <= max(2 * least, SIMULTANEOUS_NS)]
-            return _confirm_shift(
+            return _discard_unconfirmed_shift(
                 min(similar, key=lambda s: (rated[s].median_ns, abs(s))),
                 least,
                 communicator_is_inferred=communicator_is_inferred,
             )
-    return _confirm_shift(
+    return _discard_unconfirmed_shift(
         0, None if unshifted is None else unshifted.variation_ns, communicator_is_inferred=communicator_is_inferred
     )
 
 
-def _confirm_shift(shift: int, variation: float | None, *, communicator_is_inferred: bool) -> int | None:
+def _discard_unconfirmed_shift(shift: int, variation_ns: float | None, *, communicator_is_inferred: bool) -> int | None:
     """Return a shift, or None if the communicator is inferred from a stream and the times do not confirm the shift."""
-    contradicts = variation is None or variation > MAX_STREAM_VARIATION_NS
+    contradicts = variation_ns is None or variation_ns > MAX_STREAM_VARIATION_NS
     return None if communicator_is_inferred and contradicts else shift
 
 

@@ -126,7 +126,7 @@ def aggregate_operations(operation_times: pl.DataFrame) -> pl.DataFrame:
         Bandwidths are null for operations without a size and for those that take no time.
     """
     rows = operation_times.group_by(_OPERATION, maintain_order=True).agg(
-        *_sum_times_exprs(),
+        *_time_sum_exprs(),
         *[pl.col(c).first() for c in ("rank_count", "call_count", "bytes")],
         pl.col("start_ns").min(),
         pl.col("last_start_ns").first(),
@@ -171,7 +171,7 @@ def summarize_operations(operations: pl.DataFrame) -> pl.DataFrame:
         ``transfer_ns``, ``hidden_ns``, ``exposed_ns``.
     """
     groups = operations.group_by(_GROUP, maintain_order=True).agg(
-        *_sum_times_exprs(),
+        *_time_sum_exprs(),
         count=pl.len().cast(pl.Int64),
         time_ns=pl.col("time_ns").sum(),
         mean_skew_ns=pl.col("skew_ns").mean(),
@@ -199,7 +199,7 @@ def summarize_arrivals(
     """
     arrival = pl.col("arrival_ns")
     groups = operation_times.group_by(*by, "rank").agg(
-        *_sum_times_exprs(),
+        *_time_sum_exprs(),
         count=pl.len().cast(pl.Int64),
         last_count=pl.col("is_last").sum().cast(pl.Int64),
         mean_arrival_ns=arrival.mean(),
@@ -211,6 +211,6 @@ def summarize_arrivals(
     return groups.select(*by, "rank", *named, *_SUMMED).sort(*by, "rank", nulls_last=True)
 
 
-def _sum_times_exprs() -> list[pl.Expr]:
+def _time_sum_exprs() -> list[pl.Expr]:
     """Return expressions that sum the times of ranks. A sum is null if all of its values are null."""
     return [pl.when(pl.col(c).is_not_null().any()).then(pl.col(c).sum()).alias(c) for c in _SUMMED]

@@ -81,12 +81,12 @@ def compute_lost_times(phases: pl.DataFrame) -> pl.DataFrame:
         position = pl.int_range(pl.len()).over(_PHASE) + pl.col("_ranks") - pl.len().over(_PHASE).cast(pl.Int64)
         rows = rows.with_columns(_position=position, _row=pl.int_range(pl.len()))
         rows = rows.with_columns(
-            (pl.col(f"{column}_ns") - _compute_median_of_other_ranks(rows, f"{column}_ns")).alias(f"{column}_lost_ns")
+            (pl.col(f"{column}_ns") - _compute_medians_of_other_ranks(rows, f"{column}_ns")).alias(f"{column}_lost_ns")
         )
     return rows.drop("_ranks", "_position", "_row")
 
 
-def _compute_median_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
+def _compute_medians_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
     """Return, for each row, the median of a column over all ranks except the rank of the row.
 
     The rows must be sorted by phase and value. Ranks without the phase have the value 0. The column ``_position`` is

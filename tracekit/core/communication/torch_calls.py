@@ -125,7 +125,7 @@ def read_launching_ranges(frames: Frames) -> pl.DataFrame:
     return ranges.with_columns(is_combined=pl.col("name") == _COMBINED).drop("name").collect()
 
 
-def add_launching_ranges(calls: pl.DataFrame, launching_ranges: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+def add_launching_range_ids(calls: pl.DataFrame, launching_ranges: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Add the column ``unit``, the id of the range in which the kernels of each call are launched.
 
     This range is the range of the call itself. If no kernel is launched inside the call, it is the next range of the
@@ -134,7 +134,7 @@ def add_launching_ranges(calls: pl.DataFrame, launching_ranges: pl.DataFrame, ke
     Args:
         calls: The result of ``read_torch_calls``.
         launching_ranges: The result of ``read_launching_ranges``.
-        kernels: The kernels of NCCL, with the ``range_id`` in which they are launched.
+        kernels: The kernels of NCCL, with the id ``range_id`` of the range in which they are launched.
     """
     launched = kernels.select("range_id").unique()
     inner = launching_ranges.join(launched, on="range_id", how="semi").select(range_id="parent_id")

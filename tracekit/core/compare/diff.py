@@ -326,7 +326,7 @@ def _build_tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matr
 
 
 def _compute_log_ratios(a: Matrix, b: Matrix) -> Matrix:
-    """Return the natural logarithm of the midmean of ``b`` divided by the midmean of ``a`` for each column.
+    """Return the natural logarithm of the ratio of the midmean of ``b`` to that of ``a`` for each column.
 
     The result is ``inf`` if only the midmean of ``a`` is 0, ``-inf`` if only the midmean of ``b`` is 0, and 0 if both
     midmeans are equal.

@@ -56,7 +56,7 @@ def compute_adjusted_p_values(a: Matrix, b: Matrix) -> Matrix:
     if not (len(a) and len(b) and quantities):
         return np.ones(quantities)
     ranks = compute_centered_ranks(np.concatenate([a, b]))
-    scale = _compute_standard_deviations(ranks, len(a), len(b))
+    scale = _compute_standard_deviations_of_rank_sums(ranks, len(a), len(b))
     observed = np.abs(ranks[len(a) :].sum(axis=0)) / scale
     observed /= np.sqrt(compute_autocorrelation_times(ranks[: len(a)], ranks[len(a) :]))
     largest = _compute_largest_statistics(ranks / scale, len(b))
@@ -134,7 +134,7 @@ def compute_autocorrelation_times(*sides: Matrix) -> Matrix:
     return times
 
 
-def _compute_standard_deviations(ranks: Matrix, first_side_size: int, second_side_size: int) -> Matrix:
+def _compute_standard_deviations_of_rank_sums(ranks: Matrix, first_side_size: int, second_side_size: int) -> Matrix:
     """Return, for each column, the standard deviation of the second side's rank sum over random divisions.
 
     A standard deviation of 0 is replaced with infinity, so that a statistic that is divided by it becomes 0.
@@ -153,7 +153,7 @@ def _compute_largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
     """Return, for each division of the iterations into two sides, the largest absolute rank sum of all columns.
 
     Args:
-        ranks: The centered ranks of the iterations of both sides, divided by the standard deviation of their column.
+        ranks: The centered ranks of the iterations of both sides, divided by the standard deviations of the rank sums.
         second_side_size: Number of iterations of the second side.
     """
     narrow = ranks.astype(np.float32)
@@ -189,13 +189,14 @@ def _generate_sign_batches(pair_count: int) -> Iterator[NDArray[np.float32]]:
         yield (1 - 2 * generator.integers(0, 2, size=(count, pair_count))).astype(np.float32)
 
 
-def _compute_p_values(largest: Matrix, observed: Matrix) -> Matrix:
+def _compute_p_values(largest_statistics: Matrix, observed_statistics: Matrix) -> Matrix:
     """Return, for each observed statistic, the share of the divisions whose largest statistic is at least as large.
 
     If there are ``MAX_DIVISIONS`` statistics, the divisions are random, and the observed division is counted as well.
     """
-    shares = _compute_shares_at_or_above(largest, observed)
-    return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)
+    shares = _compute_shares_at_or_above(largest_statistics, observed_statistics)
+    count = len(largest_statistics)
+    return shares if count < MAX_DIVISIONS else (shares * count + 1) / (count + 1)
 
 
 def _build_membership_matrix(members: NDArray[np.int64], iteration_count: int) -> NDArray[np.float32]:
@@ -214,8 +215,8 @@ def _build_membership_matrix(members: NDArray[np.int64], iteration_count: int) -
     return matrix
 
 
-def _compute_shares_at_or_above(largest: Matrix, observed: Matrix) -> Matrix:
-    """Return, for each observed value, the share of the values of ``largest`` that are at least as large."""
-    ordered = np.sort(largest)
-    smaller = np.searchsorted(ordered, observed * (1 - _TOLERANCE), side="left")
-    return 1 - smaller / len(largest)
+def _compute_shares_at_or_above(values: Matrix, observed_values: Matrix) -> Matrix:
+    """Return, for each observed value, the share of ``values`` that are at least as large."""
+    ordered = np.sort(values)
+    smaller = np.searchsorted(ordered, observed_values * (1 - _TOLERANCE), side="left")
+    return 1 - smaller / len(values)

@@ -30,7 +30,7 @@ _AGGREGATED = pl.col("is_aggregated")
 def has_ops_or_gpu_activities(rollup: Rollup) -> bool:
     """Return whether a roll-up has ops or GPU activities.
 
-    A roll-up without ops and GPU activities has one iteration, which only shows the duration of the capture.
+    A roll-up with neither ops nor GPU activities has one iteration, which only shows the duration of the capture.
     """
     return bool(rollup.measures.ops.ops.height or rollup.measures.gpu_activities.height)
 

@@ -84,7 +84,7 @@ def _build_op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.Da
     )
 
 
-def build_largest_range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
+def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
     """Return the largest paths of push/pop ranges, as a tree below a root with an empty path.
 
     Suffixes that PyTorch appends to the name of an op, such as ``, seq = 42``, are removed, so that the calls of an
@@ -154,7 +154,7 @@ def select_largest_nodes(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
 
     Returns:
         The widest nodes, with all their ancestors, in descending order of width. Two columns are added: ``width`` (the
-        ``value`` of the node, or the sum of the widths of its children if it is larger) and ``own`` (the width minus
+        ``value`` of the node, or the sum of the widths of its children if that is larger) and ``own`` (the width minus
         the widths of the returned children). Nodes with a width of 0 are omitted.
     """
     row = nodes.select(parent="node", up=pl.int_range(pl.len()))

@@ -71,7 +71,7 @@ def build_node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
 
 def _find_main_devices(rollup: Rollup) -> pl.DataFrame:
     """Return the GPU on which each op spent the most time: ``op``, ``device_id``."""
-    busy = rollup.measures.gpu_busy
+    busy = rollup.measures.gpu_busy_times
     times = busy.select("device_id", op=rollup.measures.instances["op"].gather(busy["instance"]), ns=_DURATION)
     spent = times.group_by("op", "device_id").agg(pl.col("ns").sum()).sort("op", -pl.col("ns"), "device_id")
     return spent.unique("op", keep="first", maintain_order=True).select("op", "device_id")

@@ -29,7 +29,7 @@ def compute_node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     node_rows = nodes.select("op").with_row_index("node").with_columns(pl.col("node").cast(pl.Int64))
     instances = rollup.measures.instances.select("op", iteration=rollup.iteration, cpu_ns="cpu")
     called = instances.drop_nulls("iteration").group_by("iteration", "op").agg(pl.col("cpu_ns").sum())
-    busy = rollup.measures.gpu_busy
+    busy = rollup.measures.gpu_busy_times
     owners = instances.select(pl.col("op", "iteration").gather(busy["instance"]))
     ran = busy.select("device_id", gpu_ns=_DURATION).hstack(owners).drop_nulls("iteration")
     ran = ran.group_by("iteration", "op", "device_id").agg(pl.col("gpu_ns").sum())

@@ -178,16 +178,16 @@ class NestingIndex(NamedTuple):
         empty = self.intervals.with_columns(row=pl.int_range(pl.len())).filter(pl.col("end_ns") <= pl.col("start_ns"))
         return parents.scatter(empty["row"], self.find_innermost(empty, "start_ns")) if empty.height else parents
 
-    def _find_innermost_assuming_nesting(self, at: pl.Series) -> pl.Series:
+    def _find_innermost_assuming_nesting(self, positions: pl.Series) -> pl.Series:
         """Return the innermost interval at each position, assuming that all tracks are nested.
 
         For each position, the interval that started last and its nearest ancestors are tried first, because one of them
         usually encloses it. For the remaining positions, the innermost interval is found by its depth.
         """
-        started = search_sorted(self.frame["start"], at, "right")
+        started = search_sorted(self.frame["start"], positions, "right")
         row = replace_with_null_unless(started > 0, started - 1)
         ends, parents = self.frame["end"], self.frame["parent"]
-        left = pl.DataFrame({"at": at, "row": row}).with_row_index("point").filter(ends.gather(row) <= at)
+        left = pl.DataFrame({"at": positions, "row": row}).with_row_index("point").filter(ends.gather(row) <= positions)
         row = row.clone()
         for _ in range(_STEPS):
             if not left.height:

@@ -280,7 +280,7 @@ class _MetricColumns:
         return pl.coalesce(both, read + written)
 
     def _list_leaf_counters(self) -> list[str]:
-        """Return the counters of tensor operations whose sum counts each operation once.
+        """Return counters of tensor operations that together count each operation once.
 
         Counters that include other counters are omitted. For each operand type, the counters by instruction are used if
         they exist, and otherwise the counter of the operand type.

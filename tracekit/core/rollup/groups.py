@@ -2,7 +2,7 @@
 
 A metric of a group has one value per aggregated iteration in which the group has instances. CPU time, API time and CPU
 overhead are sums over its instances. GPU time is the time in which any activity of the group runs, summed over devices.
-GPU idle time is the time between the first and last activity of an instance in which no activity of the group runs.
+GPU idle time is the time between the first and the last activity of any instance, minus the GPU time.
 
 Ops that other threads ran during a step of the loop are placed below that step (``other_threads``). A scope has one
 group for each direction of its ops, and the root has one group for all directions. In the style of DLProf, no op is
@@ -102,7 +102,7 @@ def compute_group_times(
     summing = _create_sum_function(_METRIC_KEY, ("instance_count",))
     rows = instance_group.drop_nulls("iteration").with_columns(instance_count=pl.lit(1, pl.Int64))
     counts = pl.concat([rows.clear(), *aggregate_with_descendants(tree, summing(rows), summing)])
-    gpu = _GroupedInstances(tree, instance_group).compute_union_durations(measures.gpu_busy, devices, "gpu")
+    gpu = _GroupedInstances(tree, instance_group).compute_union_durations(measures.gpu_busy_times, devices, "gpu")
     times = counts.join(gpu, on=_METRIC_KEY, how="left").with_columns(pl.col("gpu").fill_null(0))
     paths = pl.DataFrame({"path": tree.build_paths(nodes=times["node"]).gather(times["node"])})
     direction_names = {number: name for name, number in _DIRECTIONS.items()}
@@ -210,7 +210,7 @@ class _GroupedInstances(NamedTuple):
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
         summing = _create_sum_function(_METRIC_KEY, _SUMMED)
         sums = pl.concat(aggregate_with_descendants(self.tree, summing(rows), summing))
-        gpu = self.compute_union_durations(measures.gpu_busy, devices, "gpu")
+        gpu = self.compute_union_durations(measures.gpu_busy_times, devices, "gpu")
         extent = self.compute_union_durations(measures.gpu_extents, devices, "extent")
         rows = sums.join(gpu, on=_METRIC_KEY, how="left").join(extent, on=_METRIC_KEY, how="left")
         rows = rows.with_columns(pl.col("gpu", "extent").fill_null(0))

@@ -161,7 +161,7 @@ class Measures:
         return self.gpu_activities.group_by(by).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
 
     @functools.cached_property
-    def gpu_busy(self) -> pl.DataFrame:
+    def gpu_busy_times(self) -> pl.DataFrame:
         """The times in which activities of each instance run on each device, as disjoint intervals.
 
         The columns are those of ``gpu_extents``.
@@ -190,7 +190,7 @@ class Measures:
     def _gpu_times(self) -> pl.DataFrame:
         """The GPU time and the GPU idle time of each instance: ``instance``, ``gpu``, ``idle``."""
         extent = pl.col("end_ns").max() - pl.col("start_ns").min()
-        by_device = self.gpu_busy.group_by("instance", "device_id").agg(gpu=_DURATION.sum(), extent=extent)
+        by_device = self.gpu_busy_times.group_by("instance", "device_id").agg(gpu=_DURATION.sum(), extent=extent)
         return by_device.group_by("instance").agg(pl.col("gpu").sum(), idle=(pl.col("extent") - pl.col("gpu")).sum())
 
 
@@ -198,7 +198,8 @@ def _unify_kernels_by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
     """Set the same properties for all kernels of one op with the same short name, as DLProf does.
 
     All of them are regarded as using Tensor Cores if any of them does. All of them get the demangled name of one
-    kernel: the last one in the first instance of the op that has such a kernel. The order of the result is undefined.
+    kernel: the last one in the first instance of the op that has such a kernel. The order of the returned rows
+    is undefined.
     """
     properties = kernels.sort("index", -pl.col("call_id")).group_by("op", "name").agg(
         pl.col("long_name").first(), pl.col("uses_tc").any()
