@@ -51,6 +51,20 @@ class _TokensAndTimes(NamedTuple):
     end_times_ns: Numbers
 
 
+class _ChannelShift(NamedTuple):
+    """The shift of the calls of one side of a channel.
+
+    Attributes:
+        channel: Name of the channel.
+        side: Number of the side.
+        shift: The number to add to the positions of the calls of the side, or None if it is unknown.
+    """
+
+    channel: str
+    side: int
+    shift: int | None
+
+
 class _EndTimeComparison(NamedTuple):
     """How much the end times of the matched calls of two ranks differ.
 
@@ -213,14 +227,14 @@ def _collective_token_expr() -> pl.Expr:
     return pl.struct(f.alias(str(n)) for n, f in enumerate(facts)).hash().reinterpret(signed=True)
 
 
-def _find_channel_shifts(channel_calls: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
+def _find_channel_shifts(channel_calls: pl.DataFrame) -> Iterator[_ChannelShift]:
     """Yield the shift of the calls of each side of a channel after which the n-th calls of all sides match.
 
     A channel is a communicator, whose sides are its ranks, or the messages from one rank to another. The side with the
     most calls is not shifted.
 
     Yields:
-        The channel, the side, and the number to add to the positions of its calls.
+        One shift per side.
     """
     sides = channel_calls.partition_by("side", as_dict=True, maintain_order=True)
     name = channel_calls[_CHANNEL][0]
@@ -232,7 +246,7 @@ def _find_channel_shifts(channel_calls: pl.DataFrame) -> Iterator[tuple[str, int
             if side == first
             else find_best_shift(reference, _compute_tokens_and_times(rows), times_are_exact=is_exact)
         )
-        yield name, side[0], shift
+        yield _ChannelShift(name, side[0], shift)
 
 
 def _compute_tokens_and_times(rows: pl.DataFrame) -> _TokensAndTimes:

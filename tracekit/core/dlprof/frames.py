@@ -91,7 +91,9 @@ class DatabaseFrames:
     @functools.cached_property
     def _instances(self) -> pl.DataFrame:
         """The op instances in order of op and index. Strings are JSON with a trailing line break, as in DLProf."""
-        rows = self.rollup.measures.instances.with_columns(output_shapes=self.rollup.measures.formats["output_shapes"])
+        rows = self.rollup.measures.instances.with_columns(
+            output_shapes=self.rollup.measures.formats_and_output_shapes["output_shapes"]
+        )
         names = pl.when(pl.col("output_shapes").is_not_null()).then(pl.lit('[""]', pl.Categorical))
         rows = rows.with_columns(output_names=names).sort("op", "index")
         return rows.with_columns(_append_line_breaks(rows[c]).alias(c) for c in INSTANCE_STRINGS)

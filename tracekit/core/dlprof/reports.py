@@ -159,7 +159,9 @@ def _build_iteration_rows(model: ModelSummary) -> pl.DataFrame:
     ops = rollup.ops.select("op_id", "op_name", "op_type", "direction", "data_type", "data_format", "output_format")
     sizes = [f"{w}_{c}" for w in ("grid", "block") for c in "xyz"]
     launch_sizes = rollup.measures.ops.frames("kernels").select(sizes).collect()
-    shapes = rollup.measures.instances.select("input_shapes").hstack(rollup.measures.formats.select("output_shapes"))
+    shapes = rollup.measures.instances.select("input_shapes").hstack(
+        rollup.measures.formats_and_output_shapes.select("output_shapes")
+    )
     rows = rows.hstack(ops.select(pl.all().gather(rows["op"])))
     rows = rows.hstack(launch_sizes.select(pl.all().gather(rows["activity"])))
     rows = rows.hstack(shapes.select(pl.all().gather(rows["instance"])))

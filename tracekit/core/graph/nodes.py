@@ -42,7 +42,7 @@ def build_op_nodes(rollup: Rollup) -> pl.DataFrame:
         ``uses_tensor_cores`` as in the table ``ops``, ``device_id`` (the GPU on which the op spent the most time, or
         null), ``input_shapes`` (JSON), ``output_shapes`` (lists, or null) and ``output_bytes`` (null if unknown).
     """
-    instances = rollup.measures.instances.with_columns(rollup.measures.formats["output_shapes"])
+    instances = rollup.measures.instances.with_columns(rollup.measures.formats_and_output_shapes["output_shapes"])
     first = instances.with_row_index("instance").filter(pl.col("index") == 0).sort("op")
     ops = tables.build_ops(rollup).select(*(pl.col(c).cast(pl.String) for c in _OP_COLUMNS), "uses_tensor_cores")
     rows = ops.hstack(first.select("op", "start_ns", "input_shapes", "output_shapes"))

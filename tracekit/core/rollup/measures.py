@@ -117,7 +117,7 @@ class Measures:
         )
 
     @functools.cached_property
-    def formats(self) -> pl.DataFrame:
+    def formats_and_output_shapes(self) -> pl.DataFrame:
         """The data formats and output shapes of each instance (see ``shapes.infer_formats_and_output_shapes``)."""
         formats = infer_formats_and_output_shapes(self.ops.instances)
         if self.ops.timeline.has_arguments:
@@ -136,7 +136,9 @@ class Measures:
         status = tensor_cores.support_status_expr(pl.col("op_type").cast(pl.String), mode=self.mode)
         used = self.select_calls("op", rows=self._kernel_properties["uses_tc"].arg_true()).to_series().unique()
         uses = pl.int_range(pl.len()).is_in(used.implode())
-        formats = self.formats.select("data_format", "output_format", "parameters_format", op=self.instances["op"])
+        formats = self.formats_and_output_shapes.select(
+            "data_format", "output_format", "parameters_format", op=self.instances["op"]
+        )
         first = self.instances["index"] == 0
         formats = formats.filter(first).sort("op").drop("op")
         return ops.select(

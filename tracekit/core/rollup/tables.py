@@ -73,7 +73,7 @@ def build_op_instances(rollup: Rollup) -> pl.DataFrame:
         iteration=rollup.iteration,
         parent_id="parent",
         forward_id="forward",
-        output_shapes=rollup.measures.formats["output_shapes"],
+        output_shapes=rollup.measures.formats_and_output_shapes["output_shapes"],
         kernel_count=kernels["kernel_count"].fill_null(0),
         **{n: pl.col(m) for n, m in _TOTALS.items()},
     )
