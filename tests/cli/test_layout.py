@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tracekit.cli.layout import format_fitting_columns, format_table, shorten_to_width
+from tracekit.cli.layout import format_rows_and_list_omitted_titles, format_table, shorten_to_width
 
 LONG = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2>(T2, T2, cudnnTensorStruct, const T1 *)"
 FRAME = pl.DataFrame({"name": [LONG, "memset"], "total_ns": [1_533_628, 960], "kernel_id": [12345, None]})
@@ -143,18 +143,24 @@ ORDER = [
 
 def test_unimportant_columns_are_omitted_first() -> None:
     for width in range(10, 260):
-        lines, omitted = format_fitting_columns(OPS, width)
+        lines, omitted = format_rows_and_list_omitted_titles(OPS, width)
         assert omitted == [title for title in OPS.columns if title in ORDER[: len(omitted)]]
         assert max(map(cell_len, lines)) <= width
-    assert format_fitting_columns(OPS, 260)[1] == []
-    assert len(format_fitting_columns(OPS, 100)[1]) == len(ORDER) - 4
-    assert len(format_fitting_columns(OPS, 10)[1]) == len(ORDER)
+    assert format_rows_and_list_omitted_titles(OPS, 260)[1] == []
+    assert len(format_rows_and_list_omitted_titles(OPS, 100)[1]) == len(ORDER) - 4
+    assert len(format_rows_and_list_omitted_titles(OPS, 10)[1]) == len(ORDER)
 
 
 def test_names_of_ranges_and_kernels_are_kept() -> None:
     names = {"NVTX Range": ["r" * 60], "Style": ["PushPop"], "PID": [600], "Kernel Name": ["k" * 60]}
     frame = pl.DataFrame({**names, "Instances": [1], "Total Time (ns)": [6_080], "Max (ns)": [6_080]})
-    assert format_fitting_columns(frame, 90)[1] == ["Style", "PID"]
-    assert format_fitting_columns(frame, 60)[1] == ["Style", "PID", "Instances", "Total Time (ns)", "Max (ns)"]
+    assert format_rows_and_list_omitted_titles(frame, 90)[1] == ["Style", "PID"]
+    assert format_rows_and_list_omitted_titles(frame, 60)[1] == [
+        "Style",
+        "PID",
+        "Instances",
+        "Total Time (ns)",
+        "Max (ns)",
+    ]
     long = frame.select(pl.lit("r" * 60).alias("Range"), *(pl.lit("k" * 60).alias(f"{i} Name") for i in range(3)))
-    assert format_fitting_columns(long, 60)[1] == ["1 Name", "2 Name"]
+    assert format_rows_and_list_omitted_titles(long, 60)[1] == ["1 Name", "2 Name"]

@@ -10,7 +10,7 @@ from tracekit.core.compare import KINDS
 from tracekit.errors import TracekitError
 from tracekit.view import comparison
 from tracekit.view.datasets import find_dataset
-from tracekit.view.sources import Scope
+from tracekit.view.sources import TableInputs
 from tracekit.view.state import CaptureAggregation, State
 
 
@@ -62,11 +62,11 @@ def test_the_other_side_is_the_next_capture() -> None:
     )
     assert comparison.parse_compared_aggregation(captures, chosen) == CaptureAggregation(0, 1, 2, "x")
     trace = captures.all[0].get_aggregated_trace(CaptureAggregation())
-    rows = find_dataset("comparison").rows(Scope(trace, {"by": "kernels", "other_capture": "1"}, captures))
+    rows = find_dataset("comparison").rows(TableInputs(trace, {"by": "kernels", "other_capture": "1"}, captures))
     assert dict(rows.frame.select("name", "status").rows()) == {"a": "gone", "b": "new"}
     for arguments in ({}, {"by": "nope"}, {"by": "kernels", "other_capture": "7"}):
         with pytest.raises(TracekitError):
-            find_dataset("comparison").rows(Scope(trace, arguments, captures))
+            find_dataset("comparison").rows(TableInputs(trace, arguments, captures))
     captures.close()
 
 

@@ -16,7 +16,7 @@ from tracekit.view.captures import Captures, open_captures
 from tracekit.view.datasets import find_dataset
 from tracekit.view.query import Query
 from tracekit.view.server import Viewer
-from tracekit.view.sources import MAPS, PACES, Scope
+from tracekit.view.sources import MAPS, PACES, TableInputs
 from tracekit.view.state import CaptureAggregation
 
 RANKS = sorted((FIXTURES / "ranks").glob("*.nsys-rep"))
@@ -180,4 +180,4 @@ def test_a_capture_without_a_file() -> None:
 def test_requests_that_are_not_valid(name: str, arguments: dict[str, str], problem: str) -> None:
     trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1}])})
     with pytest.raises(TracekitError, match=problem):
-        find_dataset(name).rows(Scope(trace, arguments))
+        find_dataset(name).rows(TableInputs(trace, arguments))

@@ -49,7 +49,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 @click.option(
     "-r",
     "--rule",
-    "names",
+    "rule_names",
     type=parse_names,
     metavar="NAME[,NAME]",
     shell_complete=create_name_completer(list_rule_names),
@@ -68,7 +68,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 def analyze_command(
     *,
     paths: tuple[Path, ...],
-    names: list[str] | None,
+    rule_names: list[str] | None,
     from_: str | None,
     limit: int | None,
     select: Select,
@@ -88,15 +88,15 @@ def analyze_command(
     """
     from tracekit.core import analyze
 
-    names = names or list(analyze.RULES)
-    for name in names:
+    rule_names = rule_names or list(analyze.RULES)
+    for name in rule_names:
         analyze.find_rule(name.partition(":")[0])
     with load_inputs(paths, from_) as trace:
         selected = select(trace)
         with show_progress_bar("computing", quiet=quiet) as progress:
             results = []
-            for i, name in enumerate(names):
-                progress(i, len(names))
+            for i, name in enumerate(rule_names):
+                progress(i, len(rule_names))
                 results.append((name, selected.report(name)))
         print_reports(results, printing, selected, limit=limit)
     for name, table in results:

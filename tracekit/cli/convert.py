@@ -25,7 +25,7 @@ from tracekit.cli.output import STDOUT, open_output_path, print_message, show_pr
 from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
-    from tracekit.cli.options import RollUp, Select, Traces
+    from tracekit.cli.options import RollUp, Select, TraceOrSet
     from tracekit.interface import Exporter
 
 MINIMAL_TABLES = ("capture_info", "devices")
@@ -136,7 +136,7 @@ def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> t
     return tuple(inputs), last
 
 
-def _choose_tables_to_export(trace: Traces) -> tuple[str, ...]:
+def _choose_tables_to_export(trace: TraceOrSet) -> tuple[str, ...]:
     """Return the names of the tables to export: all tables that have rows and are not declared as optional.
 
     If fewer than two tables have rows, ``MINIMAL_TABLES`` are added, because a single table would be written to a file
@@ -156,12 +156,12 @@ def _choose_tables_to_export(trace: Traces) -> tuple[str, ...]:
     return nonempty if len(nonempty) > 1 else tuple(dict.fromkeys((*nonempty, *MINIMAL_TABLES)))
 
 
-def _choose_exporter(out: Path | None, to: str | None) -> Exporter:
+def _choose_exporter(out: Path | None, format_name: str | None) -> Exporter:
     """Return the exporter that ``--to`` names or, without ``--to``, the exporter for the suffix of the output."""
     from tracekit import registry
 
-    if to is not None:
-        return registry.exporter(to)
+    if format_name is not None:
+        return registry.exporter(format_name)
     if out is None or out == STDOUT:
         raise click.UsageError("the output format is missing: add --to FORMAT")
     return registry.find_exporter_for(out)

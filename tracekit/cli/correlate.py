@@ -25,7 +25,7 @@ from tracekit.cli.options import (
 from tracekit.cli.output import STDOUT, open_output_path, print_message, show_progress_bar
 
 if TYPE_CHECKING:
-    from tracekit.cli.options import RollUp, Select, Traces
+    from tracekit.cli.options import RollUp, Select, TraceOrSet
     from tracekit.trace import Trace
 
 
@@ -111,7 +111,7 @@ def correlate_command(
             print_message(_describe_ncu_matches(correlated), quiet=quiet)
 
 
-def _join_ncu_results(trace: Traces, ncu_results: Trace, metrics: list[str] | None) -> Trace:
+def _join_ncu_results(trace: TraceOrSet, ncu_results: Trace, metrics: list[str] | None) -> Trace:
     """Return a trace whose kernels are joined with Nsight Compute results.
 
     Raises:
@@ -126,14 +126,14 @@ def _join_ncu_results(trace: Traces, ncu_results: Trace, metrics: list[str] | No
     return trace.join_ncu(ncu_results, metrics=metrics)
 
 
-def _write_kernels(trace: Traces, file: Path, to: str | None, *, overwrite: bool) -> None:
+def _write_kernels(trace: TraceOrSet, file: Path, format_name: str | None, *, overwrite: bool) -> None:
     """Write the kernels of a trace to a file. For a set of ranks, add a column that contains the rank."""
     from tracekit.trace import Trace, write_table
 
     if isinstance(trace, Trace):
-        write_table(trace, "kernels", file, format=to, overwrite=overwrite)
+        write_table(trace, "kernels", file, format=format_name, overwrite=overwrite)
     else:
-        trace.export(file, format=to, tables=["kernels"], overwrite=overwrite)
+        trace.export(file, format=format_name, tables=["kernels"], overwrite=overwrite)
 
 
 def _load_ncu_results(path: Path) -> Trace:
@@ -156,7 +156,7 @@ def _describe_ncu_matches(trace: Trace) -> str:
     )
 
 
-def _describe_correlation(trace: Traces) -> str:
+def _describe_correlation(trace: TraceOrSet) -> str:
     """Return a message with the numbers of kernels, of kernels with an API call, and of kernels in an NVTX range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))

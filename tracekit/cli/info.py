@@ -145,12 +145,12 @@ def _describe_ncu_results(metadata: dict[str, Any]) -> str:
     return ", ".join(part for part in [*parts, time] if part)
 
 
-def _format_undecoded_events(sizes_by_class: dict[str, dict[str, int | None]]) -> Iterator[str]:
-    """Yield a heading, and a line with the number and size of the events of each class that is not decoded."""
+def _format_undecoded_events(sizes_by_event_class: dict[str, dict[str, int | None]]) -> Iterator[str]:
+    """Yield a heading, and a line with the number and total size of the events of each undecoded event class."""
     yield "  recorded, but not decoded:"
-    counts = {name: f"{size['count']:,}" for name, size in sizes_by_class.items()}
+    counts = {name: f"{size['count']:,}" for name, size in sizes_by_event_class.items()}
     totals = {
-        name: "" if size["bytes"] is None else f"{size['bytes']:,} bytes" for name, size in sizes_by_class.items()
+        name: "" if size["bytes"] is None else f"{size['bytes']:,} bytes" for name, size in sizes_by_event_class.items()
     }
     widths = [max(map(len, column)) for column in (counts, counts.values(), totals.values())]
     for name, count in counts.items():

@@ -87,7 +87,9 @@ def format_table(
     )
 
 
-def format_fitting_columns(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
+def format_rows_and_list_omitted_titles(
+    frame: pl.DataFrame, width: int, *, bold: bool = False
+) -> tuple[Iterator[str], list[str]]:
     """Return the lines of a frame as a grid with one line per row, without the columns that do not fit.
 
     Args:

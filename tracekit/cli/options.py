@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
-    Traces: TypeAlias = Trace | TraceSet
-    AnyTraces = TypeVar("AnyTraces", bound=Traces)
+    TraceOrSet: TypeAlias = Trace | TraceSet
+    AnyTraceOrSet = TypeVar("AnyTraceOrSet", bound=TraceOrSet)
 
     class Select(Protocol):
         """A function that applies the selection options of a command to a trace or a set."""
 
-        def __call__(self, traces: AnyTraces, /) -> AnyTraces:
+        def __call__(self, traces: AnyTraceOrSet, /) -> AnyTraceOrSet:
             """Return the trace or set with only the selected rows."""
             ...
 
@@ -366,7 +366,7 @@ class RollUp(NamedTuple):
         """The names of the options that the user set to values other than the defaults, such as ``--iterations``."""
         return [f"--{name.replace('_', '-')}" for name, v in self.values.items() if v not in (None, EXTENDED)]
 
-    def __call__(self, trace: Traces, *tables: str, required: bool = False) -> Traces:
+    def __call__(self, trace: TraceOrSet, *tables: str, required: bool = False) -> TraceOrSet:
         """Return the rolled-up trace, or the trace itself if no roll-up is needed.
 
         A roll-up is needed if an option is used, if ``required`` is true, or if one of the tables is computed by a
@@ -483,18 +483,18 @@ class Printing(NamedTuple):
         return self.style == "table" and self.out in (None, STDOUT) and sys.stdout is not None and sys.stdout.isatty()
 
     def open_output_page(
-        self, trace: HasInputs | None = None, *, limit: int | None = None
+        self, source: HasInputs | None = None, *, limit: int | None = None
     ) -> AbstractContextManager[Page]:
         """Return a context manager that opens the output of a command, to which a ``Page`` prints.
 
         Args:
-            trace: The trace that is being read. The output must not replace the files of the trace.
+            source: What is being read, such as a trace. The output must not replace its files.
             limit: Value of ``--limit``. If it is 0 and the output is a table on a terminal, a pager shows the output.
         """
         from tracekit.cli.output import open_output_page
 
         return open_output_page(
-            self.out, overwrite=self.force, trace=trace, paged=self.is_terminal_table and limit == 0
+            self.out, overwrite=self.force, source=source, paged=self.is_terminal_table and limit == 0
         )
 
     def print_frame(self, page: Page, frame: pl.DataFrame, *, prose_columns: Collection[str] = ()) -> None:
@@ -569,7 +569,7 @@ def load_input(path: Path, from_: str | None) -> Trace:
     return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA), cache=is_cache_enabled())
 
 
-def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:
+def load_inputs(paths: Sequence[Path], from_: str | None) -> TraceOrSet:
     """Load the inputs of a command: one input as a trace, and several inputs or a folder of captures as a set.
 
     A single input is also loaded as a set if ``--rank`` states its rank.

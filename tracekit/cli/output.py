@@ -97,9 +97,9 @@ class Page(NamedTuple):
 
     def print_rows_and_list_omitted_titles(self, frame: pl.DataFrame) -> list[str]:
         """Print a table with one line per row, and return the titles of the columns that did not fit."""
-        from tracekit.cli.layout import format_fitting_columns
+        from tracekit.cli.layout import format_rows_and_list_omitted_titles
 
-        lines, omitted = format_fitting_columns(frame, self.width or sys.maxsize, bold=self.bold)
+        lines, omitted = format_rows_and_list_omitted_titles(frame, self.width or sys.maxsize, bold=self.bold)
         for line in lines:
             self._write_unescaped(line)
         return omitted
@@ -147,7 +147,7 @@ class EscapingStream(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_output_page(
-    out: Path | None = None, *, overwrite: bool = False, trace: HasInputs | None = None, paged: bool = False
+    out: Path | None = None, *, overwrite: bool = False, source: HasInputs | None = None, paged: bool = False
 ) -> Iterator[Page]:
     """Open standard output or a file for the output of a command, and yield a ``Page`` that prints to it.
 
@@ -156,7 +156,7 @@ def open_output_page(
     Args:
         out: File to write. None or ``-`` is standard output.
         overwrite: Whether to replace the file if it exists.
-        trace: The trace that is being read. The output must not replace the files of the trace.
+        source: What is being read, such as a trace. The output must not replace its files.
         paged: Whether to show the output in a pager if it has more lines than the terminal.
 
     Raises:
@@ -177,7 +177,7 @@ def open_output_page(
         return
     from tracekit import targets
 
-    inputs = () if trace is None else trace.inputs
+    inputs = () if source is None else source.inputs
     with targets.open_atomic_output(out, overwrite=overwrite, inputs=inputs) as new, new.open("wb") as stream:
         yield Page(stream)
 

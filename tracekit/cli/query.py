@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.cli.options import Traces
+    from tracekit.cli.options import TraceOrSet
 
 DURATION = "duration_ns"
 _TIMES = ("start_ns", "end_ns")
@@ -21,7 +21,7 @@ _ENCODED_SUFFIX = " (dictionary-encoded)"
 
 
 def select_rows(
-    trace: Traces,
+    trace: TraceOrSet,
     table: str,
     *,
     columns: Sequence[str] | None = None,
@@ -82,7 +82,7 @@ def _check_columns_are_distinct(columns: Sequence[str]) -> None:
         raise click.BadParameter(f"column {repeated!r} is listed twice", param_hint="--columns")
 
 
-def _read_wide_ncu_metrics(trace: Traces) -> pl.DataFrame:
+def _read_wide_ncu_metrics(trace: TraceOrSet) -> pl.DataFrame:
     """Return the Nsight Compute results with one column per metric and, for a set, the column ``rank``."""
     from tracekit.trace import Trace
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
-    from tracekit.cli.options import Printing, Traces
+    from tracekit.cli.options import Printing, TraceOrSet
     from tracekit.cli.output import Page
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
@@ -65,7 +65,7 @@ def list_option(
     return click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=print_list, help=help_text)
 
 
-def print_reports(reports: Reports, printing: Printing, trace: Traces, *, limit: int | None) -> None:
+def print_reports(reports: Reports, printing: Printing, trace: TraceOrSet, *, limit: int | None) -> None:
     """Print one or several reports in the order of ``reports``.
 
     Args:

@@ -29,7 +29,7 @@ from tracekit.cli.reports import format_limit_help, list_option, print_reports
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tracekit.cli.options import Printing, RollUp, Select, Traces
+    from tracekit.cli.options import Printing, RollUp, Select, TraceOrSet
     from tracekit.trace import Trace
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
@@ -54,7 +54,7 @@ def collect_report_descriptions() -> dict[str, str]:
 @click.option(
     "-r",
     "--report",
-    "names",
+    "report_names",
     default=DEFAULT,
     type=parse_names,
     metavar="NAME[,NAME]",
@@ -83,7 +83,7 @@ def collect_report_descriptions() -> dict[str, str]:
 def stats_command(
     *,
     paths: tuple[Path, ...],
-    names: list[str],
+    report_names: list[str],
     from_: str | None,
     limit: int | None,
     select: Select,
@@ -120,11 +120,11 @@ def stats_command(
             print_message(_describe_graph_matches(selected), quiet=quiet)
         with show_progress_bar("computing", quiet=quiet) as progress:
             reports = []
-            for i, name in enumerate(names):
-                progress(i, len(names))
+            for i, name in enumerate(report_names):
+                progress(i, len(report_names))
                 reports.append((name, selected.report(name)))
         print_reports(reports, printing, selected, limit=limit)
-    _print_ignored_options(roll_up.used_options, names, quiet=quiet)
+    _print_ignored_options(roll_up.used_options, report_names, quiet=quiet)
     for name, report in reports:
         if not report.rows:
             print_message(f"{name}: no rows, because {_explain_missing_data(trace, selected)}", quiet=quiet)
@@ -143,7 +143,7 @@ def _print_ignored_options(options: Sequence[str], report_names: Sequence[str], 
         )
 
 
-def _explain_missing_data(trace: Traces, selected_trace: Traces) -> str:
+def _explain_missing_data(trace: TraceOrSet, selected_trace: TraceOrSet) -> str:
     """Return the reason why a report has no rows, as a clause that follows "because"."""
     if selected_trace is trace:
         return "the capture contains no data for this report"

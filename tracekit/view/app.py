@@ -243,7 +243,7 @@ def _build_page_links(captures: Captures, state: PageState) -> list[Any]:
 
 
 def _build_capture_header(captures: Captures, state: PageState) -> list[Any]:
-    """Return the capture selector or name, and a description of the aggregation if it is not the default."""
+    """Return the capture selector or the name of the only capture, and a description of a non-default aggregation."""
     parts: list[Any] = []
     if len(captures) > 1:
         parts.append(

@@ -122,7 +122,7 @@ class Capture:
             key_op=aggregation.key_op, iterations=None if bounds == (None, None) else bounds
         )
 
-    def has_rows(self, *tables: str) -> bool:
+    def has_rows_in_any(self, *tables: str) -> bool:
         """Return whether at least one of the tables has rows. All iterations are aggregated to determine this."""
         return any(self._count_rows(name) > 0 for name in tables)
 

@@ -46,19 +46,19 @@ DESCRIPTIONS = {
 }
 
 
-def compare(cache: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
+def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
     """Return the differences between two traces.
 
     Args:
-        cache: The captures of the server, which cache the result. If None, the result is not cached.
+        captures: The captures of the server, which cache the result. If None, the result is not cached.
         a: The first trace.
         b: The second trace.
         by: Kind of rows to compare, a key of ``KINDS``.
     """
-    if cache is None:
+    if captures is None:
         return diff(a, b, by=[by])
     # the traces are part of the value, so that their ids are not used again
-    _, _, result = cache.get_cached_result(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
+    _, _, result = captures.get_cached_result(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
     return result  # type: ignore[no-any-return]
 
 

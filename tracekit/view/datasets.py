@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tracekit.view.captures import Rows
-    from tracekit.view.sources import Scope
+    from tracekit.view.sources import TableInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Dataset:
 
     name: str
     title: str
-    rows: Callable[[Scope], Rows]
+    rows: Callable[[TableInputs], Rows]
     sort: str = ""
     first: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()

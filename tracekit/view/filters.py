@@ -26,20 +26,20 @@ class SortColumn(NamedTuple):
     is_descending: bool
 
 
-def filter_expr(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
+def filter_expr(filter_model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
     """Return an expression that is true for rows that match a filter model of AG Grid, or None if the model is empty.
 
     Args:
-        model: The filter of each column: a condition with ``type`` and ``filter``, or several ``conditions`` and their
-            ``operator``.
+        filter_model: The filter of each column: a condition with ``type`` and ``filter``, or several ``conditions`` and
+            their ``operator``.
         schema: Types of the columns by name.
 
     Raises:
         TracekitError: A filter names an unknown column or an unsupported comparison.
     """
-    if not isinstance(model, dict) or len(model) > MAX_FILTERS:
+    if not isinstance(filter_model, dict) or len(filter_model) > MAX_FILTERS:
         raise TracekitError(f"the filter must be a JSON object with at most {MAX_FILTERS} columns")
-    conditions = [_column_filter_expr(name, each, schema) for name, each in model.items()]
+    conditions = [_column_filter_expr(name, each, schema) for name, each in filter_model.items()]
     return reduce(operator.and_, conditions) if conditions else None
 
 
@@ -56,47 +56,47 @@ def search_expr(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
     return reduce(operator.or_, (_contains_expr(pl.col(name), text.strip()) for name in columns))
 
 
-def parse_sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[SortColumn]:
+def parse_sort_columns(sort_model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[SortColumn]:
     """Return the columns of a sort model of AG Grid.
 
     Raises:
         TracekitError: The sort model is not valid or names an unknown column.
     """
-    if not isinstance(model, list) or len(model) > MAX_FILTERS:
+    if not isinstance(sort_model, list) or len(sort_model) > MAX_FILTERS:
         raise TracekitError(f"the sort order must be a JSON list of at most {MAX_FILTERS} columns")
     columns = []
-    for each in model:
+    for each in sort_model:
         if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
             raise TracekitError("each column of the sort order must have the direction asc or desc")
         columns.append(SortColumn(_require_column(each.get("colId"), schema), each["sort"] == "desc"))
     return columns
 
 
-def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _column_filter_expr(name: object, column_filter: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return an expression that is true for rows that match the filter of one column."""
     column = _require_column(name, schema)
-    if not isinstance(model, dict):
+    if not isinstance(column_filter, dict):
         raise TracekitError(f"the filter of column {column!r} must be a JSON object")
-    conditions = model.get("conditions")
+    conditions = column_filter.get("conditions")
     if conditions is None:
-        return _condition_expr(column, model, schema[column])
+        return _condition_expr(column, column_filter, schema[column])
     if not isinstance(conditions, list) or not 0 < len(conditions) <= MAX_FILTERS:
         raise TracekitError(f"the filter of column {column!r} must have between 1 and {MAX_FILTERS} conditions")
-    join = operator.or_ if model.get("operator") == "OR" else operator.and_
+    join = operator.or_ if column_filter.get("operator") == "OR" else operator.and_
     return reduce(join, (_condition_expr(column, each, schema[column]) for each in conditions))
 
 
-def _condition_expr(column: str, model: object, data_type: pl.DataType) -> pl.Expr:
+def _condition_expr(column: str, condition: object, data_type: pl.DataType) -> pl.Expr:
     """Return an expression that is true for rows that meet a single condition on a column."""
-    if not isinstance(model, dict):
+    if not isinstance(condition, dict):
         raise TracekitError(f"each condition on column {column!r} must be a JSON object")
-    comparison, value = model.get("type"), model.get("filter")
+    comparison, value = condition.get("type"), condition.get("filter")
     col = pl.col(column)
     if comparison in ("blank", "notBlank"):
         blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_string_type(data_type) else col.is_null()
         return blank if comparison == "blank" else ~blank
     if data_type.is_numeric():
-        return _number_comparison_expr(column, str(comparison), value, model.get("filterTo"))
+        return _number_comparison_expr(column, str(comparison), value, condition.get("filterTo"))
     if not isinstance(comparison, str) or comparison not in _TEXT:
         raise TracekitError(
             f"the filter of column {column!r} has the unknown type {str(comparison)[:100]!r}: "

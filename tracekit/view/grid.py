@@ -86,20 +86,20 @@ def build_table(
         rows = queries.load_rows(captures, source)
     except TracekitError as error:
         return build_error_message(error)
-    create_id = _create_part_id_function(name, state.at, arguments or {})
+    create_part_id = _create_part_id_function(name, state.at, arguments or {})
     title = getattr(html, heading.upper())(dataset.title, className="table-title")
     if not rows.frame.height:
         return html.Section([title, html.P("No rows.", className="dimmed")], className="panel")
     content = [
-        html.Div([title, _build_toolbar(create_id, dataset, rows, state)], className="table-head"),
+        html.Div([title, _build_toolbar(create_part_id, dataset, rows, state)], className="table-head"),
         html.P(dataset.note, className="dimmed") if dataset.note else None,
-        _build_condition_field(create_id, name, rows, state, is_open=is_condition_field_open),
-        html.Div(id=create_id("problem"), role="alert"),
-        _build_grid(create_id("grid"), dataset, rows, state),
-        html.P(id=create_id("status"), className="dimmed table-status", role="status"),
-        dcc.Store(id=create_id("copied")),
-        dcc.Store(id=create_id("toggled"), data=state.get(f"{name}.toggled")),
-        html.Div(_build_selected_details(dataset, rows, state, build_details), id=create_id("details")),
+        _build_condition_field(create_part_id, name, rows, state, is_open=is_condition_field_open),
+        html.Div(id=create_part_id("problem"), role="alert"),
+        _build_grid(create_part_id("grid"), dataset, rows, state),
+        html.P(id=create_part_id("status"), className="dimmed table-status", role="status"),
+        dcc.Store(id=create_part_id("copied")),
+        dcc.Store(id=create_part_id("toggled"), data=state.get(f"{name}.toggled")),
+        html.Div(_build_selected_details(dataset, rows, state, build_details), id=create_part_id("details")),
     ]
     return html.Section([c for c in content if c is not None], className="panel", **{"aria-label": dataset.title})
 
@@ -121,13 +121,21 @@ def build_error_message(error: TracekitError) -> Any:
     return dmc.Alert(text, color="gray", variant="light", className="panel")
 
 
-def _create_part_id_function(name: str, at: CaptureAggregation, arguments: Mapping[str, str]) -> Any:
+def _create_part_id_function(
+    name: str, aggregation: CaptureAggregation, arguments: Mapping[str, str]
+) -> Callable[[str], dict[str, str]]:
     """Return a function that maps the name of an element of a table, such as ``search``, to its component id."""
-    common = {"table": name, "at": urlencode(at.to_url_parameters()), "arguments": urlencode(sorted(arguments.items()))}
+    common = {
+        "table": name,
+        "at": urlencode(aggregation.to_url_parameters()),
+        "arguments": urlencode(sorted(arguments.items())),
+    }
     return lambda part: {"part": part, **common}
 
 
-def _build_toolbar(create_id: Any, dataset: Dataset, rows: Rows, state: PageState) -> Any:
+def _build_toolbar(
+    create_part_id: Callable[[str], dict[str, str]], dataset: Dataset, rows: Rows, state: PageState
+) -> Any:
     """Return the search field and the menus of a table."""
     shown = _list_shown_columns(dataset, rows, state)
     chooser = dmc.Popover(
@@ -143,7 +151,7 @@ def _build_toolbar(create_id: Any, dataset: Dataset, rows: Rows, state: PageStat
                         ],
                         gap=4,
                     ),
-                    id=create_id("columns"),
+                    id=create_part_id("columns"),
                     value=shown,
                     label="Columns that are shown",
                     size="xs",
@@ -155,25 +163,27 @@ def _build_toolbar(create_id: Any, dataset: Dataset, rows: Rows, state: PageStat
         trapFocus=True,
         returnFocus=True,
     )
-    items = [dmc.MenuItem(title, id={**create_id("export"), "format": name}) for name, title in FORMATS.items()]
-    items.append(dmc.MenuItem("Clipboard", id={**create_id("export"), "format": "tsv"}))
+    items = [dmc.MenuItem(title, id={**create_part_id("export"), "format": name}) for name, title in FORMATS.items()]
+    items.append(dmc.MenuItem("Clipboard", id={**create_part_id("export"), "format": "tsv"}))
     export = dmc.Menu(
         [dmc.MenuTarget(html.Span("Export"), boxWrapperProps=MENU_BUTTON), dmc.MenuDropdown(items)],
         position="bottom-end",
     )
     search = dmc.TextInput(
-        id=create_id("search"),
+        id=create_part_id("search"),
         value=state.get(f"{dataset.name}.search"),
         placeholder="Search",
         size="xs",
         debounce=300,
         **{"aria-label": f"Search in {dataset.title}"},
     )
-    clear = dmc.Button("Clear filters", id=create_id("clear"), variant="subtle", size="xs")
+    clear = dmc.Button("Clear filters", id=create_part_id("clear"), variant="subtle", size="xs")
     return dmc.Group([search, clear, chooser, export], gap="xs", className="toolbar")
 
 
-def _build_condition_field(create_id: Any, name: str, rows: Rows, state: PageState, *, is_open: bool) -> Any:
+def _build_condition_field(
+    create_part_id: Callable[[str], dict[str, str]], name: str, rows: Rows, state: PageState, *, is_open: bool
+) -> Any:
     """Return the input field for an SQL condition."""
     value = state.get(f"{name}.where")
     number = next((c for c, kind in rows.frame.schema.items() if kind.is_numeric()), None)
@@ -182,7 +192,7 @@ def _build_condition_field(create_id: Any, name: str, rows: Rows, state: PageSta
         [
             html.Summary("SQL filter"),
             dmc.TextInput(
-                id=create_id("condition"),
+                id=create_part_id("condition"),
                 value=value,
                 placeholder=example,
                 size="xs",
@@ -540,13 +550,13 @@ def build_plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: s
     """
     names = list(titles)
     head = html.Tr(
-        [html.Th(titles[c], scope="col", className=_choose_alignment_class(frame, c)) for c in names]
+        [html.Th(titles[c], scope="col", className=_choose_alignment_css_class(frame, c)) for c in names]
         + [html.Th("")] * bool(links)
     )
     body = []
     for index, row in enumerate(frame.select(names).iter_rows(named=True)):
         cells = [
-            html.Td(format_value(row[c]), className=_choose_alignment_class(frame, c), title=str(row[c] or ""))
+            html.Td(format_value(row[c]), className=_choose_alignment_css_class(frame, c), title=str(row[c] or ""))
             for c in names
         ]
         body.append(html.Tr([*cells, *([html.Td(links[index])] if links else [])]))
@@ -555,7 +565,7 @@ def build_plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: s
     )
 
 
-def _choose_alignment_class(frame: pl.DataFrame, column: str) -> str:
+def _choose_alignment_css_class(frame: pl.DataFrame, column: str) -> str:
     """Return the CSS class that aligns the cells of a column."""
     return "number" if frame.schema[column].is_numeric() else "text"
 

@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.errors import TracekitError
 from tracekit.view import filters, sql
 from tracekit.view.datasets import find_dataset
-from tracekit.view.sources import MAX_EXACT, Scope
+from tracekit.view.sources import MAX_EXACT, TableInputs
 from tracekit.view.tree import compute_row_states, parse_expansion
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Query:
         """Whether the rows are neither filtered nor sorted. Otherwise, a tree is shown as a flat table."""
         return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
-    def create_rows_key(self) -> Hashable:
+    def create_rows_cache_key(self) -> Hashable:
         """Return the cache key of the unfiltered rows."""
         return (self.table, self.at, self.arguments)
 
@@ -87,10 +87,10 @@ class Page(NamedTuple):
 
 def load_rows(captures: Captures, query: Query) -> Rows:
     """Return all rows of the table that a query names, from the cache if possible."""
-    scope = Scope(
+    inputs = TableInputs(
         captures[query.at].get_aggregated_trace(query.at), dict(query.arguments), captures, captures[query.at]
     )
-    return captures.get_rows(query.create_rows_key(), lambda: find_dataset(query.table).rows(scope))
+    return captures.get_rows(query.create_rows_cache_key(), lambda: find_dataset(query.table).rows(inputs))
 
 
 def compute_matching_row_numbers(captures: Captures, query: Query) -> pl.Series | None:

@@ -118,7 +118,7 @@ def get_ranks_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet
     )
 
 
-def _compute_ranks_key(captures: Captures, capture: Capture) -> int | None:
+def _compute_ranks_cache_key(captures: Captures, capture: Capture) -> int | None:
     """Return a cache key for results about ranks: None for the ranks of a job, or else the index of the capture."""
     return None if get_ranks_of_job(captures) else capture.index
 
@@ -143,7 +143,7 @@ def run_recipe(captures: Captures, capture: Capture, name: str, options: Mapping
     values = dict(options or {})
     if "align" in find_recipe(name).options and not _are_origins_recorded(ranks):
         values["align"] = "no"
-    key = ("recipe", _compute_ranks_key(captures, capture), name, *sorted(values.items()))
+    key = ("recipe", _compute_ranks_cache_key(captures, capture), name, *sorted(values.items()))
     return captures.get_cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
 
 
@@ -164,7 +164,7 @@ def analyze_communication(captures: Captures, capture: Capture) -> Communication
         TracekitError: A capture cannot be read.
     """
     ranks = get_ranks_of_job_or_capture(captures, capture)
-    key = ("communication", _compute_ranks_key(captures, capture))
+    key = ("communication", _compute_ranks_cache_key(captures, capture))
     return captures.get_cached_result(key, lambda: Communication(collect_rank_tables(ranks, read_rank_tables)))  # type: ignore[no-any-return]
 
 

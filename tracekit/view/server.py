@@ -185,7 +185,7 @@ class Viewer:
 class _Timelines:
     """A cache of Perfetto traces of time windows, in a temporary folder.
 
-    Temporary folders that remained because other viewers of the same user were killed are removed.
+    When the cache is created, the temporary folders of killed viewers of the same user are removed.
     """
 
     def __init__(self, captures: Captures) -> None:
@@ -276,11 +276,11 @@ def _open_socket(host: str, port: int) -> socket.socket:
     return socket.create_server((address, port), family=family, backlog=128)
 
 
-def _make_server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
+def _make_server(flask: Flask, listening_socket: socket.socket) -> BaseWSGIServer:
     """Return a server that uses an open socket. If werkzeug opened the socket, it would print errors itself."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    address, port = listening.getsockname()[:2]
-    number = listening.fileno()
+    address, port = listening_socket.getsockname()[:2]
+    number = listening_socket.fileno()
     return make_server(address, port, flask, threaded=True, request_handler=_QuietHandler, fd=number)
 
 

@@ -41,8 +41,8 @@ MAX_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """The input of a function that computes the rows of a table: the trace and the arguments of the table.
+class TableInputs:
+    """The inputs of a function that computes the rows of a table, such as the trace and the arguments of the table.
 
     Attributes:
         trace: The correlated and rolled-up capture.
@@ -154,17 +154,17 @@ def add_share_column(rows: Rows, column: str, total: int | None = None, title: s
     )
 
 
-def create_report_reader(name: str) -> Callable[[Scope], Rows]:
+def create_report_reader(name: str) -> Callable[[TableInputs], Rows]:
     """Return a function that computes the rows of a report of ``tracekit stats``."""
-    return lambda scope: convert_report_rows(scope.trace.stats(name))
+    return lambda inputs: convert_report_rows(inputs.trace.stats(name))
 
 
-def create_rule_reader(name: str) -> Callable[[Scope], Rows]:
+def create_rule_reader(name: str) -> Callable[[TableInputs], Rows]:
     """Return a function that computes the rows of a rule of ``tracekit analyze``."""
-    return lambda scope: convert_report_rows(scope.trace.analyze(name))
+    return lambda inputs: convert_report_rows(inputs.trace.analyze(name))
 
 
-def create_table_reader(name: str, share_column: str | None = None) -> Callable[[Scope], Rows]:
+def create_table_reader(name: str, share_column: str | None = None) -> Callable[[TableInputs], Rows]:
     """Return a function that reads a declared table.
 
     Args:
@@ -173,17 +173,17 @@ def create_table_reader(name: str, share_column: str | None = None) -> Callable[
             None, no column is inserted.
     """
 
-    def read_rows(scope: Scope) -> Rows:
+    def read_rows(inputs: TableInputs) -> Rows:
         """Return the rows of the table. Unless ``share_column`` is None, add its values as percentages of their sum."""
-        table = read_table_rows(scope.trace, name)
+        table = read_table_rows(inputs.trace, name)
         return add_share_column(table, share_column) if share_column else table
 
     return read_rows
 
 
-def create_interval_reader(name: str) -> Callable[[Scope], Rows]:
+def create_interval_reader(name: str) -> Callable[[TableInputs], Rows]:
     """Return a function that reads a declared table of intervals and adds a column with the durations."""
-    return lambda scope: add_durations(read_table_rows(scope.trace, name))
+    return lambda inputs: add_durations(read_table_rows(inputs.trace, name))
 
 
 def add_durations(rows: Rows) -> Rows:
@@ -203,17 +203,17 @@ def add_durations(rows: Rows) -> Rows:
     )
 
 
-def read_op_types(scope: Scope) -> Rows:
+def read_op_types(inputs: TableInputs) -> Rows:
     """Return one row per op type, with the number of its ops and calls, and statistics of the times of the calls."""
     metrics = {"cpu_time": "CPU time", "gpu_time": "GPU time", "cpu_overhead": "CPU overhead", "gpu_idle": "GPU idle"}
     ops = (
-        scope.trace.frame("ops")
+        inputs.trace.frame("ops")
         .select("op_id", "op_type", "instance_count")
         .with_columns(pl.col("op_id").cast(pl.String))
     )
-    iterations = scope.trace.frame("iterations").filter("is_aggregated").select("iteration")
+    iterations = inputs.trace.frame("iterations").filter("is_aggregated").select("iteration")
     calls = (
-        scope.trace.frame("op_instances")
+        inputs.trace.frame("op_instances")
         .select(pl.col("op_id").cast(pl.String), "iteration", *(f"{metric}_ns" for metric in metrics))
         .join(iterations, on="iteration", how="semi")
         .join(ops.select("op_id", "op_type"), on="op_id")
@@ -242,9 +242,9 @@ _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
 }
 
 
-def read_iterations(scope: Scope) -> Rows:
+def read_iterations(inputs: TableInputs) -> Rows:
     """Return one row per iteration, with its duration and its kernel time as a percentage of the duration."""
-    rows = add_durations(read_table_rows(scope.trace, "iterations"))
+    rows = add_durations(read_table_rows(inputs.trace, "iterations"))
     duration = pl.col("duration_ns").replace(0, None)
     frame = rows.frame.with_columns(
         (pl.col("kernel_time_ns") * 100.0 / duration).alias("kernel_time_percent"),
@@ -255,17 +255,17 @@ def read_iterations(scope: Scope) -> Rows:
     return Rows(frame, {**rows.titles, **titles}, {**rows.descriptions, **doc})
 
 
-def read_iteration_kernels(scope: Scope) -> Rows:
+def read_iteration_kernels(inputs: TableInputs) -> Rows:
     """Return one row per kernel launch, with its op, GPU time and API time.
 
     If the arguments select an iteration or an op, only the launches of that iteration or op are returned.
     """
-    rows = _read_kernels_with_ops(scope.trace)
+    rows = _read_kernels_with_ops(inputs.trace)
     frame = rows.frame
-    if "iteration" in scope.arguments:
-        frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments["iteration"], "iteration"))
-    if "op_id" in scope.arguments:
-        frame = frame.filter(pl.col("op_id") == scope.arguments["op_id"])
+    if "iteration" in inputs.arguments:
+        frame = frame.filter(pl.col("iteration") == _parse_integer(inputs.arguments["iteration"], "iteration"))
+    if "op_id" in inputs.arguments:
+        frame = frame.filter(pl.col("op_id") == inputs.arguments["op_id"])
     frame = frame.with_columns(
         _triple_expr("grid").alias("grid"), _triple_expr("block").alias("block"), start_ns=pl.col("gpu_start_time_ns")
     ).with_columns(end_ns=pl.col("start_ns") + pl.col("gpu_duration_ns"))
@@ -296,10 +296,10 @@ def _triple_expr(prefix: str) -> pl.Expr:
     return pl.format("({}, {}, {})", *(pl.col(f"{prefix}_{axis}") for axis in "xyz"))
 
 
-def read_iteration_ops(scope: Scope) -> Rows:
+def read_iteration_ops(inputs: TableInputs) -> Rows:
     """Return the ops that launched kernels in the selected iteration, with the total durations of these kernels."""
-    frame = _read_kernels_with_ops(scope.trace).frame
-    frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments.get("iteration", "0"), "iteration"))
+    frame = _read_kernels_with_ops(inputs.trace).frame
+    frame = frame.filter(pl.col("iteration") == _parse_integer(inputs.arguments.get("iteration", "0"), "iteration"))
     time = pl.col("gpu_duration_ns")
     uses = pl.col("uses_tc").fill_null(value=False)
     ops = frame.group_by("op_id", maintain_order=True).agg(
@@ -313,26 +313,26 @@ def read_iteration_ops(scope: Scope) -> Rows:
     return add_share_column(_add_derived_titles(ops), "gpu_time_ns")
 
 
-def read_op_kernels(scope: Scope) -> Rows:
+def read_op_kernels(inputs: TableInputs) -> Rows:
     """Return one row per kernel name of the selected op, with statistics of its launches."""
-    if recorded.has_recorded_rollup(scope.trace):
-        rows = _add_derived_titles(recorded.read_op_kernels(scope.trace))
+    if recorded.has_recorded_rollup(inputs.trace):
+        rows = _add_derived_titles(recorded.read_op_kernels(inputs.trace))
     else:
-        rows = convert_report_rows(scope.trace.stats("kernel"))
-    frame = rows.frame.filter(pl.col("op_id") == scope.arguments.get("op_id", ""))
+        rows = convert_report_rows(inputs.trace.stats("kernel"))
+    frame = rows.frame.filter(pl.col("op_id") == inputs.arguments.get("op_id", ""))
     return Rows(frame.drop("op_id", "op_name", "direction"), rows.titles, rows.descriptions)
 
 
-def read_op_instances(scope: Scope) -> Rows:
+def read_op_instances(inputs: TableInputs) -> Rows:
     """Return the instances of the selected op with their durations."""
-    op = pl.col("op_id").cast(pl.String) == scope.arguments.get("op_id", "")
-    return add_durations(read_table_rows(scope.trace, "op_instances", where=op))
+    op = pl.col("op_id").cast(pl.String) == inputs.arguments.get("op_id", "")
+    return add_durations(read_table_rows(inputs.trace, "op_instances", where=op))
 
 
-def read_gpus(scope: Scope) -> Rows:
+def read_gpus(inputs: TableInputs) -> Rows:
     """Return one row per GPU with its utilization: the part of the aggregated time during which it ran kernels."""
-    devices = read_table_rows(scope.trace, "devices")
-    busy = scope.trace.plot.utilization().drop("name", "total_ns")
+    devices = read_table_rows(inputs.trace, "devices")
+    busy = inputs.trace.plot.utilization().drop("name", "total_ns")
     busy = busy.rename({"percent": "utilization_percent", "busy_ns": "kernel_time_ns"})
     own = [c for c in devices.frame.columns if c not in ("device_id", "name")]
     frame = busy.join(devices.frame, on="device_id", how="left", maintain_order="left")
@@ -345,9 +345,9 @@ def read_gpus(scope: Scope) -> Rows:
     return Rows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
 
 
-def read_groups(scope: Scope) -> Rows:
+def read_groups(inputs: TableInputs) -> Rows:
     """Return the groups in depth-first order: each group is followed by the groups that it contains."""
-    rows = read_table_rows(scope.trace, "group_nodes", scope.trace.schema("group_nodes").names)
+    rows = read_table_rows(inputs.trace, "group_nodes", inputs.trace.schema("group_nodes").names)
     parent = rows.frame.select(pl.col("group_node_id").alias("parent_id"), pl.col("path").alias("_parent"))
     frame = rows.frame.join(parent, on="parent_id", how="left", maintain_order="left")
     indent = pl.lit(INDENT).repeat_by(pl.col("level").clip(0, 64)).list.join("")
@@ -363,50 +363,50 @@ def read_groups(scope: Scope) -> Rows:
     return Rows(frame, titles, {**rows.descriptions, "group": "Last part of the path, indented by its level."})
 
 
-def read_group_ops(scope: Scope) -> Rows:
+def read_group_ops(inputs: TableInputs) -> Rows:
     """Return those ops in the selected group and its descendants whose direction is that of the group."""
-    rows = read_table_rows(scope.trace, "ops")
-    path = scope.arguments.get("path", "")
+    rows = read_table_rows(inputs.trace, "ops")
+    path = inputs.arguments.get("path", "")
     if not path:  # the root contains all ops
         return add_share_column(rows, "gpu_time_ns", title="Share of the group (%)")
     frame = rows.frame
-    if recorded.has_recorded_rollup(scope.trace):
+    if recorded.has_recorded_rollup(inputs.trace):
         frame = frame.with_columns(group_path=pl.col("op_name").cast(pl.String), group_direction="direction")
     else:
-        groups = FigureRows(get_trace_view(scope.trace)).op_groups()
+        groups = FigureRows(get_trace_view(inputs.trace)).op_groups()
         frame = frame.with_columns(pl.col("op_id").cast(pl.String).alias("_op_id"))
         frame = frame.join(groups.rename({"op_id": "_op_id"}), on="_op_id", how="left", maintain_order="left")
-    direction = pl.lit(scope.arguments.get("direction") or None, pl.String)
+    direction = pl.lit(inputs.arguments.get("direction") or None, pl.String)
     inside = pl.col("group_path").str.starts_with(path)
     inside &= pl.col("group_direction").cast(pl.String).eq_missing(direction)
     frame = frame.filter(inside).select(rows.frame.columns)
     return add_share_column(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group (%)")
 
 
-def read_comparison(scope: Scope) -> Rows:
+def read_comparison(inputs: TableInputs) -> Rows:
     """Return the differences between the trace of the page and the trace that the arguments of the table select."""
     from tracekit.core.compare import KINDS
     from tracekit.view import comparison
 
-    captures = scope.captures
-    kind = scope.arguments.get("by", "")
+    captures = inputs.captures
+    kind = inputs.arguments.get("by", "")
     if captures is None or kind not in KINDS:
         raise TracekitError(
             f"captures cannot be compared by {kind!r}", hint=f"choose one of these kinds: {', '.join(KINDS)}"
         )
-    values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
+    values = {name.removeprefix("other_"): value for name, value in inputs.arguments.items() if name != "by"}
     other = parse_aggregation(values, len(captures))
     return comparison.build_diff_table_rows(
-        comparison.compare(captures, scope.trace, captures[other].get_aggregated_trace(other), kind), kind
+        comparison.compare(captures, inputs.trace, captures[other].get_aggregated_trace(other), kind), kind
     )
 
 
-def read_launch_shapes(scope: Scope) -> Rows:
+def read_launch_shapes(inputs: TableInputs) -> Rows:
     """Return one row per kernel name, grid and block, with the number of launches and statistics of their durations."""
     shape = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
     duration = pl.col("end_ns") - pl.col("start_ns")
     kernels = (
-        scope.trace.frame("kernels")
+        inputs.trace.frame("kernels")
         .group_by("name", "short_name", *shape)
         .agg(
             launches=pl.len().cast(pl.Int64),
@@ -429,86 +429,86 @@ def read_launch_shapes(scope: Scope) -> Rows:
     return add_share_column(Rows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
 
 
-def read_launches(scope: Scope) -> Rows:
+def read_launches(inputs: TableInputs) -> Rows:
     """Return the kernel launches. If a kernel is selected, return only the launches with its name, grid and block."""
     where = None
-    if "name" in scope.arguments:
-        arguments = scope.arguments
+    if "name" in inputs.arguments:
+        arguments = inputs.arguments
         shapes = [_triple_expr(each) == arguments.get(each, "") for each in ("grid", "block")]
         where = (pl.col("name").cast(pl.String) == arguments["name"]) & shapes[0] & shapes[1]
-    return add_durations(read_table_rows(scope.trace, "kernels", where=where))
+    return add_durations(read_table_rows(inputs.trace, "kernels", where=where))
 
 
-def read_collectives(scope: Scope) -> Rows:
+def read_collectives(inputs: TableInputs) -> Rows:
     """Return one row per NCCL kernel name, with statistics of the kernel durations."""
-    rows = convert_report_rows(scope.trace.stats("cuda_gpu_kern_sum"))
+    rows = convert_report_rows(inputs.trace.stats("cuda_gpu_kern_sum"))
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
     return add_share_column(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
 
 
-def read_collective_launches(scope: Scope) -> Rows:
+def read_collective_launches(inputs: TableInputs) -> Rows:
     """Return the launches of NCCL kernels, with one row per launch."""
-    return add_durations(read_table_rows(scope.trace, "kernels", where=is_nccl_expr()))
+    return add_durations(read_table_rows(inputs.trace, "kernels", where=is_nccl_expr()))
 
 
-def create_communication_reader(name: str) -> Callable[[Scope], Rows]:
+def create_communication_reader(name: str) -> Callable[[TableInputs], Rows]:
     """Return a function that computes the rows of a table about the communication between ranks."""
 
-    def read_rows(scope: Scope) -> Rows:
+    def read_rows(inputs: TableInputs) -> Rows:
         """Return the rows of a table about the communication between ranks."""
         from tracekit.view import ranks
 
-        return ranks.read_communication_rows(ranks.analyze_communication(*_get_server_captures(scope)), name)
+        return ranks.read_communication_rows(ranks.analyze_communication(*_get_server_captures(inputs)), name)
 
     return read_rows
 
 
-def _get_server_captures(scope: Scope) -> tuple[Captures, Capture]:
+def _get_server_captures(inputs: TableInputs) -> tuple[Captures, Capture]:
     """Return all captures of the server, and the capture of the trace.
 
     Raises:
-        TracekitError: The scope does not contain the captures.
+        TracekitError: The inputs do not contain the captures.
     """
-    if scope.captures is None or scope.capture is None:
+    if inputs.captures is None or inputs.capture is None:
         raise TracekitError(
             "this table compares the ranks of a job, so it needs all captures of the viewer",
             hint="open the captures of all ranks of one job with tracekit view",
         )
-    return scope.captures, scope.capture
+    return inputs.captures, inputs.capture
 
 
-def read_gpu_time(scope: Scope) -> Rows:
+def read_gpu_time(inputs: TableInputs) -> Rows:
     """Return the time that each GPU of each rank spends in computation, communication and other activities."""
     from tracekit.view import ranks
 
-    return ranks.compute_gpu_time(*_get_server_captures(scope))
+    return ranks.compute_gpu_time(*_get_server_captures(inputs))
 
 
-def read_utilization(scope: Scope) -> Rows:
+def read_utilization(inputs: TableInputs) -> Rows:
     """Return the utilization of each rank and GPU in each time bin."""
     from tracekit.view import ranks
 
-    recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""), "bins")
+    recipe, bins = inputs.arguments.get("map", ""), _parse_integer(inputs.arguments.get("bins", ""), "bins")
     if recipe not in MAPS:
         raise TracekitError(
             f"the requested heat map {recipe!r} does not exist", hint=f"choose a heat map: {', '.join(MAPS)}"
         )
     if not 1 <= bins <= MAX_BINS:
         raise TracekitError(f"a heat map cannot have {bins} bins", hint=f"use 1 to {MAX_BINS} bins")
-    return ranks.compute_utilization(*_get_server_captures(scope), recipe, bins)
+    return ranks.compute_utilization(*_get_server_captures(inputs), recipe, bins)
 
 
-def read_pace(scope: Scope) -> Rows:
+def read_pace(inputs: TableInputs) -> Rows:
     """Return one row per rank and occurrence of the selected kernel or range, with its start, end and duration."""
     from tracekit.view import ranks
 
-    recipe = scope.arguments.get("kind", "")
+    recipe = inputs.arguments.get("kind", "")
     if recipe not in PACES:
         raise TracekitError(
             f"the URL requests an unknown kind of occurrences, {recipe[:100]!r}",
             hint=f"choose one of these kinds: {', '.join(PACES)}",
         )
-    return ranks.compute_pace(*_get_server_captures(scope), recipe, scope.arguments.get("name", ""))
+    return ranks.compute_pace(*_get_server_captures(inputs), recipe, inputs.arguments.get("name", ""))
 
 
 def is_nccl_expr() -> pl.Expr:
@@ -516,26 +516,28 @@ def is_nccl_expr() -> pl.Expr:
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
 
 
-def read_stack_functions(scope: Scope) -> Rows:
+def read_stack_functions(inputs: TableInputs) -> Rows:
     """Return one row per function in the selected call stacks, with the number or total time of its events."""
-    return stacks.compute_function_statistics(stacks.parse_selection(scope.trace, scope.arguments))
+    return stacks.compute_function_statistics(stacks.parse_selection(inputs.trace, inputs.arguments))
 
 
-def read_stack_events(scope: Scope) -> Rows:
+def read_stack_events(inputs: TableInputs) -> Rows:
     """Return the selected events that have a call stack."""
-    return stacks.read_events_with_stacks(stacks.parse_selection(scope.trace, scope.arguments))
+    return stacks.read_events_with_stacks(stacks.parse_selection(inputs.trace, inputs.arguments))
 
 
-def read_stack_frames(scope: Scope) -> Rows:
+def read_stack_frames(inputs: TableInputs) -> Rows:
     """Return the frames of the call stack of the selected event."""
-    return stacks.read_call_stack_frames(scope.trace, _parse_integer(scope.arguments.get("stack_id", "0"), "stack_id"))
+    return stacks.read_call_stack_frames(
+        inputs.trace, _parse_integer(inputs.arguments.get("stack_id", "0"), "stack_id")
+    )
 
 
-def read_metric_summary(scope: Scope) -> Rows:
+def read_metric_summary(inputs: TableInputs) -> Rows:
     """Return one row per GPU and GPU metric, with the number and statistics of its samples."""
     value = pl.col("value")
     frame = (
-        scope.trace.frame("gpu_metrics")
+        inputs.trace.frame("gpu_metrics")
         .group_by("device_id", "metric")
         .agg(
             samples=pl.len().cast(pl.Int64),
@@ -549,18 +551,18 @@ def read_metric_summary(scope: Scope) -> Rows:
     return _add_derived_titles(frame)
 
 
-def read_ncu_launches(scope: Scope) -> Rows:
+def read_ncu_launches(inputs: TableInputs) -> Rows:
     """Return the launches that Nsight Compute profiled, each with its share of the total duration."""
-    rows = read_table_rows(scope.trace, "ncu_launches")
+    rows = read_table_rows(inputs.trace, "ncu_launches")
     return add_share_column(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
 
 
-def create_ncu_launch_reader(table: str) -> Callable[[Scope], Rows]:
+def create_ncu_launch_reader(table: str) -> Callable[[TableInputs], Rows]:
     """Return a function that reads the rows of a table for the selected launch of Nsight Compute."""
-    return lambda scope: read_table_rows(
-        scope.trace,
+    return lambda inputs: read_table_rows(
+        inputs.trace,
         table,
-        where=pl.col("launch_id") == _parse_integer(scope.arguments.get("launch_id", "0"), "launch_id"),
+        where=pl.col("launch_id") == _parse_integer(inputs.arguments.get("launch_id", "0"), "launch_id"),
     )
 
 
@@ -574,12 +576,12 @@ def _parse_integer(text: str, name: str) -> int:
     return int(text)
 
 
-def create_declared_table_reader(name: str) -> Callable[[Scope], Rows]:
+def create_declared_table_reader(name: str) -> Callable[[TableInputs], Rows]:
     """Return a function that reads all columns of a declared table, with their names as titles."""
 
-    def read_rows(scope: Scope) -> Rows:
+    def read_rows(inputs: TableInputs) -> Rows:
         """Return the rows of the declared table with all its columns."""
-        table = read_table_rows(scope.trace, name, scope.trace.schema(name).names)
+        table = read_table_rows(inputs.trace, name, inputs.trace.schema(name).names)
         return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
 
     return read_rows

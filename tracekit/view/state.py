@@ -71,9 +71,9 @@ class State:
         """
         return make_url(self.page if page is None else page, self.at, parameters)
 
-    def select_capture(self, capture: int) -> State:
+    def select_capture(self, index: int) -> State:
         """Return the state of the same page for another capture, with the default aggregation and no parameters."""
-        return State(self.page, CaptureAggregation(capture))
+        return State(self.page, CaptureAggregation(index))
 
 
 def make_url(page: str, aggregation: CaptureAggregation, parameters: Mapping[str, str] | None = None) -> str:

@@ -43,14 +43,14 @@ class Expansion(NamedTuple):
     toggled: frozenset[str]
 
 
-def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
+def parse_expansion(arguments: Mapping[str, str], toggled_keys: str) -> Expansion:
     """Return the expanded rows of a tree, according to the arguments of the table and the keys of toggled rows.
 
     Raises:
-        TracekitError: The depth is not a number, or there are too many keys.
+        TracekitError: The depth is not an integer or has too many digits, or there are too many keys.
     """
     depth = arguments.get("depth", "")
-    keys = toggled.split(",") if toggled else []
+    keys = toggled_keys.split(",") if toggled_keys else []
     if len(keys) > MAX_TOGGLED:
         raise TracekitError(
             f"{len(keys):,} rows of the tree are expanded or collapsed individually, but at most {MAX_TOGGLED:,} can be"

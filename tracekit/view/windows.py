@@ -49,7 +49,7 @@ class Window(NamedTuple):
 
 
 def choose_window(trace: Trace, start: str, end: str) -> Window:
-    """Return the time window to which the timeline zooms, and the larger time window whose events it contains.
+    """Return the time window to which the timeline zooms, and the larger one whose events the timeline contains.
 
     If the capture has few events, the timeline contains all of them. Otherwise, it contains about ``MAX_EVENTS`` events
     around the requested time. If the requested time has more events, both windows end early.
@@ -60,7 +60,8 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
         end: End of the time to show in ns, or "" for the end of the capture.
 
     Raises:
-        TracekitError: The time is not valid, or the capture has no events.
+        TracekitError: A time is not a valid integer, the requested time lies outside the capture, or the capture has no
+            events.
     """
     span = trace.span()
     if span is None:

@@ -126,7 +126,7 @@ class Page:
     Attributes:
         name: Name, which is the path of its URL.
         title: Title in the navigation and as heading.
-        needs: Names of tables. The page is hidden if it names at least one table and all of them are empty.
+        needs: Names of tables. If any are named, the page is hidden unless at least one of them has rows.
         figures: Names of figures of ``trace.plot``, each with its heading.
         tables: Names of the tables of the page, in the order in which they are shown.
         details: Names of the detail tables of a selected row, by the name of the table that contains this row.
@@ -304,7 +304,7 @@ def list_available_pages(captures: Captures, capture: Capture) -> list[Page]:
     return [
         page
         for page in PAGES.values()
-        if (not page.needs or capture.has_rows(*page.needs))
+        if (not page.needs or capture.has_rows_in_any(*page.needs))
         and not (page.needs_ranks and sets_of_ranks.get_ranks_of_job(captures) is None)
     ]
 
@@ -320,7 +320,7 @@ def build_page(context: Context) -> list[Any]:
         raise TracekitError(
             f"the requested page {context.state.page!r} does not exist", hint="choose a page in the navigation"
         )
-    if page.needs and not context.capture.has_rows(*page.needs):
+    if page.needs and not context.capture.has_rows_in_any(*page.needs):
         reason = TracekitError("this capture has no data for this page", hint=_create_missing_data_hint(page))
         return [html.H1(page.title), grid.build_error_message(reason)]
     if page.needs_ranks and sets_of_ranks.get_ranks_of_job(context.captures) is None:

@@ -57,18 +57,18 @@ def build_page(context: Context) -> list[Any]:
     return [part for part in parts if part is not None]
 
 
-def _build_capture_selector(context: Context, other_capture: int) -> Any:
+def _build_capture_selector(context: Context, selected_index: int) -> Any:
     """Return the drop-down list that selects the capture to compare with.
 
     Args:
         context: The context of the page.
-        other_capture: Index of the capture that is selected.
+        selected_index: Index of the capture that is selected.
     """
     return dmc.Select(
         id="other-capture",
         label="Capture",
         data=[{"value": str(each.index), "label": f"{each.index}: {each.name}"} for each in context.captures.all],
-        value=str(other_capture),
+        value=str(selected_index),
         allowDeselect=False,
         size="xs",
         w=320,
@@ -110,10 +110,11 @@ def _build_totals_panel(context: Context, other: CaptureAggregation, times: tupl
     )
 
 
-def _format_capture_label(context: Context, at: CaptureAggregation) -> str:
+def _format_capture_label(context: Context, aggregation: CaptureAggregation) -> str:
     """Return the name of a compared capture. If only some iterations are aggregated, add their range."""
-    bounds = "" if at.is_default else f", iterations {_format_iteration(at.first)} to {_format_iteration(at.last)}"
-    return f"{context.captures[at].name}{bounds}"
+    first, last = _format_iteration(aggregation.first), _format_iteration(aggregation.last)
+    bounds = "" if aggregation.is_default else f", iterations {first} to {last}"
+    return f"{context.captures[aggregation].name}{bounds}"
 
 
 def _format_iteration(bound: int | None) -> str:

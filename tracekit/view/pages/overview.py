@@ -57,11 +57,11 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
     span = trace.span()
     if span:
         cards.append(components.build_number_card("Time span", components.format_duration(span[1] - span[0])))
-    if context.capture.has_rows("kernels", "graph_launches"):
+    if context.capture.has_rows_in_any("kernels", "graph_launches"):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
         note = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
         cards.append(components.build_number_card("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
-    if context.capture.has_rows("kernels"):
+    if context.capture.has_rows_in_any("kernels"):
         kernels = trace.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum(), n=pl.len()).collect()
         cards.append(
             components.build_number_card(
@@ -69,7 +69,7 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
             )
         )
         cards.append(components.build_number_card("Kernels", f"{kernels.item(0, 1):,}"))
-    if context.capture.has_rows("kernels", "graph_launches", "ops"):
+    if context.capture.has_rows_in_any("kernels", "graph_launches", "ops"):
         iterations = trace.frame("iterations").collect()
         used = iterations.filter("is_aggregated")
         mean = (used["end_ns"] - used["start_ns"]).mean() if used.height else None
@@ -78,14 +78,14 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
         )
         if isinstance(mean, int | float):
             cards.append(components.build_number_card("Average iteration", components.format_duration(round(mean))))
-    if context.capture.has_rows("ncu_launches"):
+    if context.capture.has_rows_in_any("ncu_launches"):
         cards.append(components.build_number_card("Measured launches", f"{trace.count('ncu_launches'):,}"))
     return html.Dl(cards, className="numbers") if cards else html.P("This capture has no events.", className="dimmed")
 
 
 def _build_top_ops_table(context: Context, trace: Trace) -> Any:
     """Return a table of the ops with the longest GPU time, each with a link to its kernels."""
-    if not context.capture.has_rows("ops"):
+    if not context.capture.has_rows_in_any("ops"):
         return None
     columns = [
         "op_id",
@@ -118,7 +118,7 @@ def _build_top_ops_table(context: Context, trace: Trace) -> Any:
 
 def _build_top_kernels_table(context: Context) -> Any:
     """Return a table of the kernels with the longest total time, each with a link to its launches."""
-    if not context.capture.has_rows("kernels"):
+    if not context.capture.has_rows_in_any("kernels"):
         return None
     rows = sources.convert_report_rows(context.read_report("cuda_gpu_kern_sum")).frame.head(TOP)
     titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}

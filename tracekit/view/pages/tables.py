@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Tables"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
-    names = [name for name in trace.tables if context.capture.has_rows(name)]
+    names = [name for name in trace.tables if context.capture.has_rows_in_any(name)]
     if not names:
         return [html.P("No table of this capture has rows.", className="dimmed")]
     chosen = context.state.get("table")
