@@ -21,10 +21,10 @@ def test_a_small_capture_is_converted_completely() -> None:
     trace = trace_of([0, 5_000_000, 90_000_000])
     window = windows.choose_window(trace, "", "")
     assert window == ((0, 90_000_010), (0, 90_000_010), (0, 90_000_010))
-    assert window.is_whole
+    assert window.contains_all_events
     assert (window.compute_preceding_window(), window.compute_following_window()) == (None, None)
     window = windows.choose_window(trace, "5000000", "5000010")
-    assert window.is_whole
+    assert window.contains_all_events
     assert window.shown == (4_500_000, 5_500_010)
     assert windows.choose_window(trace, "5000000", "").shown[1] == 90_000_010
     assert windows.choose_window(trace, "5000000", "4").shown == (4_500_000, 5_500_000)
@@ -54,7 +54,7 @@ def test_windows_contain_what_is_shown(starts: list[int], start: int, length: in
     assert span[0] <= shown[0] <= shown[1] <= span[1]
     inside = sum(low <= s < high for s in starts)
     if len(starts) <= limit:
-        assert window.is_whole
+        assert window.contains_all_events
     elif sum(shown[0] <= s < shown[1] for s in starts) < limit:
         assert low <= shown[0]
         assert shown[1] <= high
@@ -84,5 +84,5 @@ def test_the_timeline_zooms_to_what_it_converts(monkeypatch: pytest.MonkeyPatch)
     trace = trace_of([n * 1_000_000 for n in range(500)])
     for start, end in (("", ""), ("100000000", "400000000")):
         window = windows.choose_window(trace, start, end)
-        assert not window.is_whole
+        assert not window.contains_all_events
         assert window.converted[0] <= window.shown[0] < window.shown[1] <= window.converted[1]

@@ -58,7 +58,7 @@ class Query:
     toggled: str = ""
 
     @property
-    def is_plain(self) -> bool:
+    def is_unfiltered_and_unsorted(self) -> bool:
         """Whether the rows are neither filtered nor sorted. Otherwise, a tree is shown as a flat table."""
         return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
@@ -98,7 +98,7 @@ def compute_matching_row_numbers(captures: Captures, query: Query) -> pl.Series 
 
     Return None if the query neither filters nor sorts the rows.
     """
-    if query.is_plain:
+    if query.is_unfiltered_and_unsorted:
         return None
     return captures.get_row_numbers(
         query, lambda: _compute_matching_row_numbers(load_rows(captures, query).frame, query)
@@ -180,7 +180,7 @@ def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
     rows = load_rows(captures, query)
     frame, order = rows.frame, compute_matching_row_numbers(captures, query)
     described = find_dataset(query.table)
-    tree = described.tree if query.is_plain else None
+    tree = described.tree if query.is_unfiltered_and_unsorted else None
     shown = (
         None if tree is None else compute_row_states(frame, tree, parse_expansion(dict(query.arguments), query.toggled))
     )

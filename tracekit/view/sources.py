@@ -183,10 +183,10 @@ def create_table_reader(name: str, share_column: str | None = None) -> Callable[
 
 def create_interval_reader(name: str) -> Callable[[TableInputs], Rows]:
     """Return a function that reads a declared table of intervals and adds a column with the durations."""
-    return lambda inputs: add_durations(read_table_rows(inputs.trace, name))
+    return lambda inputs: add_duration_column(read_table_rows(inputs.trace, name))
 
 
-def add_durations(rows: Rows) -> Rows:
+def add_duration_column(rows: Rows) -> Rows:
     """Insert a column with the duration of each interval, in ns, before the column with its start.
 
     If the rows lack a start or an end column, they are returned unchanged.
@@ -244,7 +244,7 @@ _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
 
 def read_iterations(inputs: TableInputs) -> Rows:
     """Return one row per iteration, with its duration and its kernel time as a percentage of the duration."""
-    rows = add_durations(read_table_rows(inputs.trace, "iterations"))
+    rows = add_duration_column(read_table_rows(inputs.trace, "iterations"))
     duration = pl.col("duration_ns").replace(0, None)
     frame = rows.frame.with_columns(
         (pl.col("kernel_time_ns") * 100.0 / duration).alias("kernel_time_percent"),
@@ -326,7 +326,7 @@ def read_op_kernels(inputs: TableInputs) -> Rows:
 def read_op_instances(inputs: TableInputs) -> Rows:
     """Return the instances of the selected op with their durations."""
     op = pl.col("op_id").cast(pl.String) == inputs.arguments.get("op_id", "")
-    return add_durations(read_table_rows(inputs.trace, "op_instances", where=op))
+    return add_duration_column(read_table_rows(inputs.trace, "op_instances", where=op))
 
 
 def read_gpus(inputs: TableInputs) -> Rows:
@@ -436,7 +436,7 @@ def read_launches(inputs: TableInputs) -> Rows:
         arguments = inputs.arguments
         shapes = [_triple_expr(each) == arguments.get(each, "") for each in ("grid", "block")]
         where = (pl.col("name").cast(pl.String) == arguments["name"]) & shapes[0] & shapes[1]
-    return add_durations(read_table_rows(inputs.trace, "kernels", where=where))
+    return add_duration_column(read_table_rows(inputs.trace, "kernels", where=where))
 
 
 def read_collectives(inputs: TableInputs) -> Rows:
@@ -448,7 +448,7 @@ def read_collectives(inputs: TableInputs) -> Rows:
 
 def read_collective_launches(inputs: TableInputs) -> Rows:
     """Return the launches of NCCL kernels, with one row per launch."""
-    return add_durations(read_table_rows(inputs.trace, "kernels", where=is_nccl_expr()))
+    return add_duration_column(read_table_rows(inputs.trace, "kernels", where=is_nccl_expr()))
 
 
 def create_communication_reader(name: str) -> Callable[[TableInputs], Rows]:

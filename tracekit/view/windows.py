@@ -33,7 +33,7 @@ class Window(NamedTuple):
     shown: tuple[int, int]
 
     @property
-    def is_whole(self) -> bool:
+    def contains_all_events(self) -> bool:
         """Whether the window contains all events of the timeline."""
         return self.converted == self.span
 

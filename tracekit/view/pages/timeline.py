@@ -33,8 +33,12 @@ def build_page(context: Context) -> list[Any]:
     note = html.P(
         [
             f"Events from {start:,} ns to {end:,} ns"
-            + ("." if window.is_whole else f", of {window.span[0]:,} ns to {window.span[1]:,} ns in the capture. "),
-            *([] if window.is_whole else _build_window_links(context, window)),
+            + (
+                "."
+                if window.contains_all_events
+                else f", of {window.span[0]:,} ns to {window.span[1]:,} ns in the capture. "
+            ),
+            *([] if window.contains_all_events else _build_window_links(context, window)),
         ],
         className="dimmed",
     )
