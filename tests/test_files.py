@@ -79,9 +79,9 @@ def test_a_name_too_long(tmp_path: Path) -> None:
 
 def test_an_unchanged_file_passes(path: Path) -> None:
     state = files.FileState.read(path)
-    state.check(path)
+    state.check_unchanged(path)
     with path.open("rb") as f:
-        state.check(path, f.fileno())
+        state.check_unchanged(path, f.fileno())
 
 
 def shrink(path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_changed_file_is_noticed(path: Path, change, said: str) -> None:  # ty
     state = files.FileState.read(path)
     change(path)
     with pytest.raises(TracekitError) as caught:
-        state.check(path)
+        state.check_unchanged(path)
     hint = files.REMOVED_HINT if change is Path.unlink else files.CHANGED_HINT
     assert str(caught.value) == f"{path}: {said}\nHint: {hint}"
 
@@ -121,7 +121,7 @@ def test_an_open_descriptor_outlives_a_replacement(path: Path) -> None:
     with path.open("rb") as f:
         state = files.FileState.read(f.fileno())
         replace(path)
-        state.check(path, f.fileno())
+        state.check_unchanged(path, f.fileno())
         assert f.read() == b"0123456789"
 
 

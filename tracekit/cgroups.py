@@ -88,7 +88,7 @@ class MemoryGroup(NamedTuple):
 
 @functools.cache
 def find_memory_groups(process_folder: Path = PROCESS_FOLDER) -> tuple[MemoryGroup, ...]:
-    """Return those control groups of a process, its own group and the groups above it, that have a memory limit.
+    """Return the control groups with a memory limit that contain a process: its own group and the groups above it.
 
     The result is cached, because a process rarely moves to another group. The values of the limits are not cached.
 

@@ -61,7 +61,7 @@ def build_diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None
 
 def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     """Return the section with facts about the two captures, notes on the comparison, and the significant changes."""
-    sides = (dict(_describe_side(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
+    sides = (dict(_iterate_labels_and_facts(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
     a, b = sides
     facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
     meanings = [f"{evidence}: {meaning}" for evidence, meaning in EVIDENCE.items()]
@@ -74,7 +74,7 @@ def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     return Section("Overview", "overview", notes=[*diff.notes, *meanings], tables=tables)
 
 
-def _describe_side(side: Summary, name: str) -> Iterator[tuple[str, str]]:
+def _iterate_labels_and_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
     """Yield the facts about one capture as pairs of a label and a value."""
     yield "Name", name
     yield "Iterations", f"{side.iterations:,}"

@@ -50,7 +50,7 @@ def open_regular_file(path: Path) -> int:
     Named pipes, sockets and devices raise an error immediately, even behind a symbolic link.
 
     Raises:
-        TracekitError: The path is not a regular file, or may not be read.
+        TracekitError: The path is not a regular file, or reading it is not permitted.
         FileNotFoundError: The file does not exist.
     """
     try:
@@ -104,7 +104,7 @@ class FileState(NamedTuple):
         """Return the state of a file from the result of ``os.stat``."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
-    def check(self, path: Path, descriptor: int | None = None, *, may_grow: bool = False) -> None:
+    def check_unchanged(self, path: Path, descriptor: int | None = None, *, may_grow: bool = False) -> None:
         """Check that a file is still in this state.
 
         Args:
@@ -167,7 +167,7 @@ class InputFile:
             may_grow: Whether the file may grow while it is open, as a log does.
 
         Raises:
-            TracekitError: The path is not a regular file, may not be read, or is not in the expected state.
+            TracekitError: The path is not a regular file, is not readable, or is not in the expected state.
             FileNotFoundError: The file does not exist, and no state is expected.
         """
         self.path = path
@@ -193,7 +193,7 @@ class InputFile:
         """Path for a library that opens files itself.
 
         If the system supports it, the path refers to the open descriptor of this file, so that a new file at the
-        original path is ignored. Call ``check`` after reading from this path.
+        original path is ignored. Call ``check_unchanged`` after reading from this path.
         """
         paths = (f"{folder}/{self._descriptor}" for folder in _DESCRIPTOR_FOLDERS)
         return next(filter(os.path.exists, paths), os.fspath(self.path))
@@ -233,7 +233,7 @@ class InputFile:
         finally:
             self._release_descriptor()
 
-    def check(self) -> None:
+    def check_unchanged(self) -> None:
         """Check that the file has not changed since it was opened. A closed file is not checked.
 
         Raises:
@@ -274,7 +274,7 @@ class InputFile:
         try:
             status = os.fstat(self._descriptor)
             if (status.st_size, status.st_mtime_ns) != self._size_and_time:
-                self.state.check(self.path, self._descriptor, may_grow=self._may_grow)
+                self.state.check_unchanged(self.path, self._descriptor, may_grow=self._may_grow)
         finally:
             with self._lock:
                 self._readers -= 1

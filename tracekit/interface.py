@@ -32,7 +32,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """The number and the total size of the events of one class that no declared table contains.
+    """The number and the total size of the events of one class, such as ``memory map``, that are in no declared table.
 
     Attributes:
         count: Number of events, or of rows of a source table.
@@ -101,7 +101,7 @@ class Capture(ABC):
         return {name: self.read(name, names) for name, names in columns.items()}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events that are in no declared table, by class of event.
+        """Return the number of events that are in no declared table, by class of event, such as ``memory map``.
 
         A value is the number of events of a class, or an ``Undecoded`` if the size of the events is also known.
 
@@ -128,7 +128,7 @@ class Report(Protocol):
         ...
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the report as CSV, with the same bytes as the tool that defines the report, such as nsys."""
+        """Write the report as CSV, byte for byte as the tool that defines the report, such as nsys, writes it."""
         ...
 
 

@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 
 def create_lazy_getattr_and_dir(
-    namespace: dict[str, Any], **modules: tuple[str, ...]
+    namespace: dict[str, Any], **names_by_module: tuple[str, ...]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the functions ``__getattr__`` and ``__dir__`` of a package whose modules are imported on first use.
 
     Args:
         namespace: The globals of the package. Imported names are cached in it.
-        modules: The public names in each module, by module name. The modules are also attributes of the package.
+        names_by_module: Public names in each module, by module name. The modules are also attributes of the package.
     """
     package = namespace["__name__"]
-    module_by_name = {name: module for module, names in modules.items() for name in names}
+    module_by_name = {name: module for module, names in names_by_module.items() for name in names}
 
     def get_attribute(name: str) -> Any:
         """Return an attribute of the package, importing its module if necessary."""
@@ -27,8 +27,8 @@ def create_lazy_getattr_and_dir(
         if name in module_by_name:
             namespace[name] = getattr(import_module(f"{package}.{module_by_name[name]}"), name)
             return namespace[name]
-        if name in modules:
+        if name in names_by_module:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get_attribute, lambda: sorted({*namespace, *module_by_name, *modules})
+    return get_attribute, lambda: sorted({*namespace, *module_by_name, *names_by_module})

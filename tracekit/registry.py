@@ -115,7 +115,7 @@ def find_exporter_for(path: str | os.PathLike[str]) -> Exporter:
 
 
 def _find_exporter_by_suffix(path: str | os.PathLike[str]) -> Exporter | None:
-    """Return the exporter for the suffix of a path, the longest one if several match. Return None if none matches."""
+    """Return the exporter whose suffix matches a path, or None. If several suffixes match, the longest one is used."""
     name = os.fspath(path)
     matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
     return max(matches, key=lambda m: m[0])[1] if matches else None

@@ -78,12 +78,12 @@ def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def download(url: str, *, size: int | None = None) -> Iterator[Path]:
+def download(url: str, *, expected_size: int | None = None) -> Iterator[Path]:
     """Download a file to a temporary folder, which is deleted when the context ends or a signal ends the program.
 
     Args:
         url: The URL of the file.
-        size: Size that the file must have in bytes. None if it is not known.
+        expected_size: Size that the file must have in bytes. None if it is not known.
 
     Yields:
         The path of the copy, which has the name of the file.
@@ -98,7 +98,7 @@ def download(url: str, *, size: int | None = None) -> Iterator[Path]:
     with create_workspace(folder) as temporary:
         copy = temporary / (convert_url_to_path(url).name or "file")
         with _convert_fsspec_errors(url):
-            _download_file(url, copy, size, shutil.disk_usage(folder).free)
+            _download_file(url, copy, expected_size, shutil.disk_usage(folder).free)
         yield copy
 
 

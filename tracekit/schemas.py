@@ -66,7 +66,7 @@ class Column:
 class TableSchema:
     """The declaration of one table.
 
-    Declarations are compared by identity, so that the results of functions of a declaration can be cached.
+    Declarations are compared by identity, so that functions can cache results by declaration.
 
     Attributes:
         name: Name of the table.

@@ -125,7 +125,7 @@ class CachedCapture(Capture):
         return {name: _combine_columns(stored[name], read.get(name)) for name in columns}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events that belong to no declared table, by class of event."""
+        """Return the number of events that are in no declared table, by class of event, such as ``memory map``."""
         return self._open_file().count_undecoded()
 
     def read_launch_metadata(self) -> LaunchMetadata:

@@ -141,22 +141,22 @@ class CacheFolder:
         """Store the metadata of a capture as JSON in the entry of the capture."""
         self._write_file(folder / _METADATA, lambda new: new.write_text(json.dumps(metadata), "utf-8"))
 
-    def read_columns(self, folder: Path, table: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Return those of the requested columns that an entry contains, by name. The columns are memory-mapped."""
+    def read_columns(self, folder: Path, table_name: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        """Return those of the requested columns of a table that an entry contains, by name. They are memory-mapped."""
         import pyarrow as pa
 
         chunked: dict[str, pa.ChunkedArray] = {}
-        for path in sorted(folder.glob(f"{table}.*{_COLUMNS_SUFFIX}")):
+        for path in sorted(folder.glob(f"{table_name}.*{_COLUMNS_SUFFIX}")):
             with contextlib.suppress(OSError, ValueError, pa.ArrowException):
                 stored = _memory_map_columns(path, [name for name in columns if name not in chunked])
                 chunked |= dict(zip(stored.column_names, stored.columns, strict=True))
         return chunked
 
-    def store_columns(self, folder: Path, table: str, columns: pa.Table) -> None:
+    def store_columns(self, folder: Path, table_name: str, columns: pa.Table) -> None:
         """Store columns of a table in one file of an entry. Do nothing if there is too little space."""
         if self._has_space(columns.nbytes):
             key = hashlib.sha256(" ".join(columns.column_names).encode()).hexdigest()[:_DIGITS]
-            self._write_file(folder / f"{table}.{key}{_COLUMNS_SUFFIX}", lambda new: _write_columns(columns, new))
+            self._write_file(folder / f"{table_name}.{key}{_COLUMNS_SUFFIX}", lambda new: _write_columns(columns, new))
 
     def store_path_and_format(self, folder: Path, path: Path, format_name: str) -> None:
         """Store the path and the format of a capture in its entry, unless they are already stored."""

@@ -38,7 +38,7 @@ class FigureRows:
     view: TraceView
 
     def gpu_utilization(self) -> pl.DataFrame:
-        """Return the share of the time of the aggregated iterations during which each GPU ran kernels.
+        """Return how long each GPU ran kernels in the aggregated iterations, in ns and in percent of their duration.
 
         Returns:
             One row per GPU, in ascending order of ``device_id``. The columns are ``device_id``, ``name`` (null if
@@ -228,7 +228,7 @@ class FigureRows:
             raise self.create_missing_data_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
         return metric, nodes
 
-    def stack_events(self) -> list[str]:
+    def list_events_with_stacks(self) -> list[str]:
         """Return the names of the events that have call stacks in this trace, such as ``cpu_samples``."""
         from tracekit.exporters.stacks.options import EVENTS
         from tracekit.exporters.stacks.profile import has_stacks
@@ -243,7 +243,7 @@ class FigureRows:
         from tracekit.core.figures.stacks import CallTree
         from tracekit.exporters.stacks.profile import read_profile
 
-        if options.events is None and not self.stack_events():
+        if options.events is None and not self.list_events_with_stacks():
             raise self.create_missing_data_error("call stacks", self.view.schema("stacks").recorded_by)
         profile = read_profile(self.view, options)
         own = np.zeros(len(profile.parents), np.int64)

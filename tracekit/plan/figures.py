@@ -41,7 +41,7 @@ class Plots:
     def gpu_utilization(self, *, dark: bool = False) -> Figure:
         """Draw the utilization of each GPU, in percent.
 
-        The utilization is the share of the time of the aggregated iterations in which the GPU ran kernels.
+        The utilization states how long the GPU ran kernels in the aggregated iterations, relative to their duration.
 
         Args:
             dark: Whether to use the dark template.
@@ -229,8 +229,8 @@ class Plots:
     def utilization_over_time(self, bins: int = 400, *, device: int | None = None, dark: bool = False) -> Figure:
         """Draw the utilization of each GPU over time, from the first to the last activity of the GPUs.
 
-        The utilization is the exact share of a time bin in which a kernel, a CUDA graph or a memory operation ran on
-        the GPU.
+        The utilization in a time bin is the exact time during which kernels, CUDA graphs or memory operations ran on
+        the GPU, divided by the duration of the bin.
 
         Args:
             bins: Number of bins of equal duration, at most 4,000 for all GPUs together.
@@ -336,7 +336,7 @@ class Plots:
 
         Raises:
             MissingTableError: The capture has no call stacks of these events.
-            UnknownFormatError: The events or the weight do not exist.
+            UnknownFormatError: The value of ``events`` or ``weight`` is unknown.
         """
         from tracekit.core.figures import stacks
         from tracekit.plots import icicles
@@ -366,7 +366,7 @@ class Plots:
 
         Raises:
             MissingTableError: The capture has no call stacks of these events.
-            UnknownFormatError: The events or the weight do not exist.
+            UnknownFormatError: The value of ``events`` or ``weight`` is unknown.
 
         Examples:
             >>> import tracekit as tk
@@ -387,7 +387,7 @@ class Plots:
             >>> tk.load("fixtures/osrt_libs.sqlite").plot.stack_events()
             ['cpu_samples', 'osrt_calls']
         """
-        return self._rows.stack_events()
+        return self._rows.list_events_with_stacks()
 
 
 FIGURES = tuple(

@@ -31,7 +31,7 @@ class Selection:
             selected. A start or end that is None does not restrict the selection.
         devices: Ids of the selected devices, for tables of events that have a column for the device.
         domains: Names of the selected NVTX domains, for tables of ranges and marks. "" is the default domain.
-        min_duration_ns: Minimum duration of selected rows, for tables with a start and an end or a duration.
+        min_duration_ns: Minimum duration of selected rows, for tables that have a duration, or both a start and an end.
         process_id: Id of the process of selected rows, for tables of events that have a column for the process.
         thread_id: Id of the thread of selected rows, for tables of events that have a column for the thread.
     """

@@ -94,7 +94,7 @@ class RecordedTables(Tables):
             return self._opened
 
     def undecoded(self) -> dict[str, Undecoded]:
-        """Return the number and total size of the recorded events that no table contains, by event class.
+        """Return the number and total size of events that are in no table, by class of event, such as ``memory map``.
 
         The mapping is empty if the reader does not count these events.
         """

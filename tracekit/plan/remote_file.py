@@ -51,7 +51,7 @@ class RemoteCapture(TemporaryExport):
             return super().read_many(columns)
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of recorded events that no declared table contains, by event class."""
+        """Return the number of events that are in no declared table, by class of event, such as ``memory map``."""
         with _replace_path_in_errors(self._url, self._copy):
             return super().count_undecoded()
 
@@ -91,7 +91,7 @@ class RemoteFile:
             TracekitError: The size of the file has changed since it was loaded, or the file cannot be read.
             FileNotFoundError: The file does not exist.
         """
-        return open_remote(self.url, self.format, self.via, size=self.size)[1]
+        return open_remote(self.url, self.format, self.via, expected_size=self.size)[1]
 
 
 def open_remote(
@@ -99,7 +99,7 @@ def open_remote(
     format: str | None = None,  # noqa: A002
     via: str | None = None,
     *,
-    size: int | None = None,
+    expected_size: int | None = None,
 ) -> tuple[RemoteFile, RemoteCapture]:
     """Download a remote file to a temporary file, and open the copy.
 
@@ -107,18 +107,18 @@ def open_remote(
         url: The URL of the file.
         format: Name of the format. If None, it is detected from the content.
         via: Name of the program that exports the file before it is read. If None, the reader opens the file directly.
-        size: Size that the file must have in bytes. If None, the size is not checked.
+        expected_size: Size that the file must have in bytes. If None, the size is not checked.
 
     Returns:
         The remote file, and its opened capture. Closing the capture deletes the temporary file.
 
     Raises:
         UnknownFormatError: ``format`` is unknown, or no reader recognizes the file.
-        TracekitError: The file cannot be read, or its size differs from ``size``.
+        TracekitError: The file cannot be read, or its size differs from ``expected_size``.
         FileNotFoundError: The file does not exist.
     """
     with contextlib.ExitStack() as temporary:
-        copy = temporary.enter_context(remote.download(url, size=size))
+        copy = temporary.enter_context(remote.download(url, expected_size=expected_size))
         with _replace_path_in_errors(url, copy):
             source = Source(copy)
             reader = detection.detect_reader(source) if format is None else registry.reader(format)

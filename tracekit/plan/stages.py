@@ -70,18 +70,18 @@ class Stage(Tables):
             columns: Names of the added columns.
         """
 
-    def find_base(self, name: str) -> Tables:
+    def find_underlying_tables(self, name: str) -> Tables:
         """Return the underlying ``Tables`` object that provides the rows of a table."""
         return self._base
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the added columns."""
-        return self.find_base(name).schema(name)
+        return self.find_underlying_tables(name).schema(name)
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
         if name not in self.computed:
-            return self.find_base(name).count(name)
+            return self.find_underlying_tables(name).count(name)
         first = self.schema(name).names[0]
         return len(self.read(name, [first]))
 
@@ -91,7 +91,7 @@ class Stage(Tables):
         The rows of tables that this stage does not compute are counted together.
         """
         counts: dict[str, int] = {}
-        for base, below in self._group_by_base([n for n in names if n not in self.computed]):
+        for base, below in self._group_by_underlying_tables([n for n in names if n not in self.computed]):
             counts |= base.counts(below)
         return {name: counts[name] if name in counts else self.count(name) for name in names}
 
@@ -109,7 +109,7 @@ class Stage(Tables):
                 memory.release_pages()
             arrays = {c: cached[c] for c in added}
         if len(arrays) < len(set(columns)):
-            below = self.find_base(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
+            below = self.find_underlying_tables(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
             arrays |= dict(zip(below.column_names, below.columns, strict=True))
         return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(self.schema(name), columns))
 
@@ -122,7 +122,7 @@ class Stage(Tables):
             if any(c not in self._columns.get(name, {}) for c in added):
                 for table, below in self.list_required_columns(name, added).items():
                     needed[table].update(dict.fromkeys(below))
-        for base, names in self._group_by_base([n for n, below in needed.items() if below]):
+        for base, names in self._group_by_underlying_tables([n for n, below in needed.items() if below]):
             base.prefetch({name: list(needed[name]) for name in names})
 
     def release(self) -> None:
@@ -134,7 +134,7 @@ class Stage(Tables):
         """Return the names of the requested columns of a table that this stage computes."""
         if name in self.computed:
             return list(dict.fromkeys(columns))
-        below = set(self.find_base(name).schema(name).names)
+        below = set(self.find_underlying_tables(name).schema(name).names)
         return [c for c in dict.fromkeys(columns) if c not in below]
 
     def _check_computed_columns(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -144,11 +144,11 @@ class Stage(Tables):
             conformed = memory.spill_to_temporary_file(conformed)
         return dict(zip(conformed.column_names, map(compact_if_all_null, conformed.columns), strict=True))
 
-    def _group_by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
+    def _group_by_underlying_tables(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
         """Group table names by the underlying ``Tables`` object that provides their rows."""
         grouped: dict[int, tuple[Tables, list[str]]] = {}
         for name in names:
-            base = self.find_base(name)
+            base = self.find_underlying_tables(name)
             grouped.setdefault(id(base), (base, []))[1].append(name)
         return list(grouped.values())
 
@@ -156,8 +156,9 @@ class Stage(Tables):
 class Correlated(Stage):
     """Stage that adds API calls and NVTX ranges to activities, and parents, depths and projections to NVTX ranges.
 
-    It also adds call stacks as strings to events, the time of the next switch to scheduling events, the memory in use
-    to memory events, and the sending call to MPI calls.
+    It also adds call stacks as strings (to events with call stacks), the time of the next switch of the thread (to
+    scheduling events), the memory in use (to memory events), and the call that sent the message (to MPI calls that
+    receive one).
     """
 
     computed = (PROJECTIONS,)
@@ -237,7 +238,7 @@ class NcuJoined(Stage):
         self._results = results
         self._metric_names = metrics
 
-    def find_base(self, name: str) -> Tables:
+    def find_underlying_tables(self, name: str) -> Tables:
         """Return the Nsight Compute results if they contain the table ``name``, otherwise the underlying tables."""
         return self._results if name.startswith(NCU_PREFIX) else self._base
 
@@ -388,7 +389,7 @@ class GraphJoined(Stage):
         self._graph = graph
         self._ops = ops
 
-    def find_base(self, name: str) -> Tables:
+    def find_underlying_tables(self, name: str) -> Tables:
         """Return the tables of the graph if they contain the table ``name``, otherwise the underlying tables."""
         return self._graph if name in GRAPH else self._base
 

@@ -146,12 +146,12 @@ class TraceView:
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
-            unlimited_frames=self._create_frames_function_if_different(self.plan.remove_time_window()),
-            recorded_frames=self._create_frames_function_if_different(self.plan.remove_row_filters()),
-            launch_frames=self._create_frames_function_if_different(self.plan.keep_only_domain_filters()),
+            unlimited_frames=self._create_frames_function_of_different_plan(self.plan.remove_time_window()),
+            recorded_frames=self._create_frames_function_of_different_plan(self.plan.remove_row_filters()),
+            launch_frames=self._create_frames_function_of_different_plan(self.plan.keep_only_domain_filters()),
         )
 
-    def _create_frames_function_if_different(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
+    def _create_frames_function_of_different_plan(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
         """Return a function that returns tables of ``plan`` as LazyFrames, or None if the trace has an equal plan."""
         return None if plan == self.plan else _create_report_frames_function(get_tables(plan))
 

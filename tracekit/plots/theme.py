@@ -98,7 +98,7 @@ def load_plotly_javascript() -> str:
 
 
 def create_figure(
-    traces: list[Any],
+    plotly_traces: list[Any],
     *,
     dark: bool,
     title: str,
@@ -109,14 +109,14 @@ def create_figure(
     """Create a figure with titles, in the light or dark template.
 
     Args:
-        traces: The plotly traces of the figure.
+        plotly_traces: The plotly traces of the figure.
         dark: Whether to use the dark template.
         title: Title of the figure.
         x_title: Title of the x axis, with the unit.
         y_title: Title of the y axis, with the unit.
         height: Height in pixels. If None, the figure is as high as its container.
     """
-    drawn = import_graph_objects().Figure(traces)
+    drawn = import_graph_objects().Figure(plotly_traces)
     if dark:
         drawn.for_each_trace(_replace_with_dark_colors)
     drawn.update_layout(template=build_plotly_template(dark=dark), title_text=title, height=height)

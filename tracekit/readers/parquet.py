@@ -43,7 +43,7 @@ class _ParquetFile:
         with _open_parquet(file) as parquet:
             self._metadata = parquet.metadata
             self.schema: pa.Schema = parquet.schema_arrow
-        file.check()
+        file.check_unchanged()
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
 
@@ -61,7 +61,7 @@ class _ParquetFile:
         long_columns = parquet_pages.find_columns_of_long_strings(file, self._metadata, string_columns, budget)
         with _open_parquet(file, metadata=self._metadata, read_dictionary=long_columns) as parquet:
             data = parquet.read(list(columns))
-        file.check()
+        file.check_unchanged()
         return data
 
 

@@ -43,11 +43,11 @@ def compute_clock_conversions(traces: TraceSet) -> pl.DataFrame:
     return Communication(collect_rank_tables(traces, read_call_tables)).clocks
 
 
-def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
+def collect_rank_tables(traces: TraceSet, compute: Compute) -> Tables:
     """Compute tables for every rank, and return the rows of all ranks by table name, with a column ``rank``."""
     import polars as pl
 
-    results = traces.map(functools.partial(_compute_tables, function))
+    results = traces.map(functools.partial(_compute_tables, compute))
     ranked = [
         {name: rows.with_columns(pl.lit(rank, pl.Int64).alias(RANK)) for name, rows in tables.items()}
         for rank, tables in zip(traces.ranks, results, strict=True)
@@ -55,19 +55,19 @@ def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
     if not ranked:
         return {
             name: rows.with_columns(pl.lit(0, pl.Int64).alias(RANK)).clear()
-            for name, rows in _compute_tables_of_empty_trace(function)
+            for name, rows in _compute_tables_of_empty_trace(compute)
         }
     return {name: pl.concat([tables[name] for tables in ranked]) for name in ranked[0]}
 
 
-def _compute_tables_of_empty_trace(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
+def _compute_tables_of_empty_trace(compute: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
     """Return the tables that a function computes for a trace without rows, as pairs of a table name and a table."""
-    return function(Trace.from_tables({}).frame).items()
+    return compute(Trace.from_tables({}).frame).items()
 
 
-def _compute_tables(function: Compute, trace: Trace) -> Tables:
+def _compute_tables(compute: Compute, trace: Trace) -> Tables:
     """Return the tables that a function computes for a trace, by table name."""
-    return call_with_tables(trace, function, key=function)
+    return call_with_tables(trace, compute, key=compute)
 
 
 def warn_about_unaligned_clocks(clocks: pl.DataFrame) -> None:

@@ -79,8 +79,9 @@ class DaskEngine:
         errors: list[tuple[Member, Exception]] = []
         with self._connect() as client:
             tree = _MergeTree(lambda tasks: client.submit(merging, tasks, pure=False, retries=self.retries))
-            for done, (member, future, check) in enumerate(self._submit_tasks(client, task, members, check=True), 1):
-                failure = _wait_for_result(check, member)
+            submitted = self._submit_tasks(client, task, members, submit_error_tasks=True)
+            for done, (member, future, error_future) in enumerate(submitted, 1):
+                failure = _wait_for_result(error_future, member)
                 if failure is None:
                     tree.add_task(future)
                 else:
@@ -90,7 +91,7 @@ class DaskEngine:
             return None if root is None else _wait_for_merged_result(root), errors
 
     def _submit_tasks(
-        self, client: Any, task: Callable[[Member], Any], members: Sequence[Member], *, check: bool = False
+        self, client: Any, task: Callable[[Member], Any], members: Sequence[Member], *, submit_error_tasks: bool = False
     ) -> Iterator[tuple[Member, Any, Any]]:
         """Submit a task for each member, and yield each member with its future, in the order of ``members``.
 
@@ -100,9 +101,9 @@ class DaskEngine:
             client: The Dask client.
             task: Function that a worker calls with the member.
             members: The members to process.
-            check: Whether to submit a second task per member that returns only the error, so that the result can stay
-                on the worker. The future of this task is the third item of each yielded tuple. If False, the item is
-                None.
+            submit_error_tasks: Whether to submit a second task per member that returns only the error, so that the
+                result can stay on the worker. The future of this task is the third item of each yielded tuple. If
+                False, the item is None.
         """
         threads = sum(client.nthreads().values()) or 1
         pending: deque[tuple[Member, Any, Any]] = deque()
@@ -110,7 +111,8 @@ class DaskEngine:
         while True:
             while len(pending) < _AHEAD * threads and (member := next(left, None)) is not None:
                 future = client.submit(task, member, pure=False, retries=self.retries)
-                pending.append((member, future, client.submit(_keep_only_error, future, pure=False) if check else None))
+                error_future = client.submit(_keep_only_error, future, pure=False) if submit_error_tasks else None
+                pending.append((member, future, error_future))
             if not pending:
                 return
             yield pending.popleft()

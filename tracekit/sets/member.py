@@ -117,7 +117,7 @@ class Member:
         return self.path.name
 
 
-def read_leading_rank_metadata(source: Source, reader: Reader) -> RecordedMetadata | None:
+def read_rank_before_events(source: Source, reader: Reader) -> RecordedMetadata | None:
     """Return the rank that the profiler recorded before the events of a capture, without reading the events.
 
     The result contains no other metadata. It is None if no rank is recorded before the events.

@@ -67,7 +67,7 @@ class SetPlots:
         return self._draw_single_figure("iteration_spread", "iterations", "iterations", dark=dark)
 
     def stragglers(self, *, dark: bool = False) -> Figure:
-        """Draw the time that stragglers lost, by rank and phase.
+        """Draw the time that iterations lost because of stragglers, by rank and phase.
 
         Args:
             dark: Whether to use the dark template.

@@ -43,7 +43,7 @@ def render_recipe_page(
 
 
 def is_recipe_page(path: Path) -> bool:
-    """Return whether the title of an HTML file contains the name of a recipe that is also the name of the file."""
+    """Return whether an HTML file is named after a recipe and has the title of the page of this recipe."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
     title = _TITLE.search(head)

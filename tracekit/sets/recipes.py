@@ -135,7 +135,7 @@ def _compute_tables_of_rank(functions: Mapping[str, Callable[[Trace], Tables]], 
 
 
 def _merge_tables_in_engine(
-    name: str, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
+    recipe_name: str, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
     """Return the merged tables of a recipe for all ranks, which the engine computes and merges.
 
@@ -151,8 +151,8 @@ def _merge_tables_in_engine(
     def compute_outcomes() -> Iterator[tuple[Member, Tables | Exception]]:
         nonlocal tables
         engine = cast("MergingEngine", traces.engine)
-        ranked = functools.partial(_compute_tables_with_rank, name, traces.function_of_member(function))
-        merge = functools.partial(_merge_tables, name)
+        ranked = functools.partial(_compute_tables_with_rank, recipe_name, traces.function_of_member(function))
+        merge = functools.partial(_merge_tables, recipe_name)
         tables, errors = engine.map_and_merge(ranked, merge, traces.captures, report_progress)
         failed = {member.rank: error for member, error in errors}
         for member in traces.captures:
@@ -163,14 +163,14 @@ def _merge_tables_in_engine(
     return cast("Tables", tables)
 
 
-def _compute_tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
+def _compute_tables_with_rank(recipe_name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
     """Return the tables of a recipe for one member, with additional columns for its rank."""
-    return find_recipe(name).add_rank_column(function(member), member.rank)
+    return find_recipe(recipe_name).add_rank_column(function(member), member.rank)
 
 
-def _merge_tables(name: str, results: list[Tables]) -> Tables:
+def _merge_tables(recipe_name: str, results: list[Tables]) -> Tables:
     """Merge the tables of a recipe for several ranks."""
-    return find_recipe(name).merge_ranks(results)
+    return find_recipe(recipe_name).merge_ranks(results)
 
 
 def _compute_rank_tables(

@@ -105,7 +105,7 @@ def _read_rank_metadata(member: Member) -> RecordedMetadata:
     if member.url is None and member.via is None:
         source = Source(member.path)
         reader = registry.reader(member.format) if member.format else detection.detect_reader(source)
-        if source.exists and (leading := members_module.read_leading_rank_metadata(source, reader)) is not None:
+        if source.exists and (leading := members_module.read_rank_before_events(source, reader)) is not None:
             return leading
         member = replace(member, format=reader.format)
     return _open_and_read_metadata(member)
@@ -377,7 +377,7 @@ class TraceSet:
         return self.report(report).frame()
 
     def analyze(self, rule: str) -> pl.DataFrame:
-        """Return the rows that a rule finds in every rank, with ``rank`` as the first column.
+        """Return the rows that a rule finds in each rank, with ``rank`` as the first column.
 
         Raises:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.

@@ -106,7 +106,7 @@ class IpcFile:
         with self._open_reader(file, [self.schema.names.index(c) for c in columns]) as reader:
             batches = reader if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
             for batch in batches:
-                file.check()
+                file.check_unchanged()
                 yield batch.select(list(columns))
 
     @contextlib.contextmanager
@@ -116,7 +116,7 @@ class IpcFile:
         options = ipc.IpcReadOptions(included_fields=column_indices)
         with pa.OSFile(file.native_path) as native:
             yield (ipc.open_stream if self._is_stream else ipc.open_file)(native, options=options)
-        file.check()
+        file.check_unchanged()
 
     def _decode_batch(self, file: InputFile, message: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
         """Return the requested columns of an uncompressed record batch, without validating their values."""

@@ -41,7 +41,7 @@ def convert_damage(path: Path, table: str | None = None, file: InputFile | None 
         yield
     except (Damage, CorruptTraceError) as e:
         if file is not None:
-            file.check()
+            file.check_unchanged()
         if isinstance(e, CorruptTraceError):
             raise
         raise CorruptTraceError(str(e), path=path, table=table, hint=COPY_AGAIN) from e

@@ -187,7 +187,7 @@ def open_table_file(
             try:
                 yield file
             except (Damage, pa.ArrowException, OSError, LookupError, ValueError, TypeError):
-                file.check()
+                file.check_unchanged()
                 raise
     except TracekitError:
         raise

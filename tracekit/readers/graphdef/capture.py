@@ -44,7 +44,7 @@ class GraphCapture(Capture):
             try:
                 self._graph = _read_graph(file, file_form)
             except Damage as e:
-                file.check()
+                file.check_unchanged()
                 raise CorruptTraceError(str(e), path=source.path, hint=_SAVE_AGAIN) from e
             except MemoryError as e:
                 raise TracekitError(

@@ -55,7 +55,7 @@ def read_capture(source: Source) -> KinetoCapture:
             if collector is None:
                 collector = EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
             collector.add_events(EventCells(sandbox, repairs))
-        file.check()
+        file.check_unchanged()
     del sandbox
     collector = collector or EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
     _require_events(path, document, collector)
@@ -87,7 +87,7 @@ def read_leading_job_metadata(source: Source) -> dict[str, str]:
             has_events = document.advance_to_events()
         except (CorruptTraceError, Damage):
             has_events = False
-        file.check()
+        file.check_unchanged()
     return machine.parse_distributed_info(document.metadata) if has_events else {}
 
 

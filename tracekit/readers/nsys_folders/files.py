@@ -59,7 +59,7 @@ class ParquetTable:
         with parquet.ParquetFile(file.native_path) as opened:
             self._metadata = opened.metadata
             self.schema: pa.Schema = opened.schema_arrow
-        file.check()
+        file.check_unchanged()
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
         self._string_columns = [field.name for field in self.schema if is_string_type(field.type)]
@@ -70,7 +70,7 @@ class ParquetTable:
         options = {"page_checksum_verification": True, "read_dictionary": self._string_columns}
         with parquet.ParquetFile(file.native_path, metadata=self._metadata, **options) as opened:
             for batch in opened.iter_batches(BATCH_ROWS, columns=list(columns)):
-                file.check()
+                file.check_unchanged()
                 yield batch.select(list(columns))
 
 

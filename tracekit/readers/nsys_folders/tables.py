@@ -270,7 +270,7 @@ class FolderTables:
         """Raise an error if the file of a table has changed or does not have the expected format."""
         path, state = self._paths[table], self._states[table]
         if state is not None:
-            state.check(path)
+            state.check_unchanged(path)
         source = Source(path)
         if source.head.startswith(self._kind.magics):
             return

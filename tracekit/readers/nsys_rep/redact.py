@@ -103,7 +103,7 @@ def _write_redacted_copy(source: Source, out: BinaryIO, key: bytes | None) -> di
         with convert_damage(source.path, file=container.file):
             report = _RedactedReport(container, source, key)
             report.write(out)
-        container.file.check()
+        container.file.check_unchanged()
     finally:
         container.close()
     return dict(report.redaction.counts)

@@ -127,7 +127,7 @@ def _copy_to_temporary_database(source: Source) -> Iterator[tuple[sqlite3.Connec
         with contextlib.closing(sqlite3.connect(create_read_only_uri(source.path), uri=True)) as original:
             version = int(original.execute("PRAGMA schema_version").fetchone()[0])
             original.backup(db)
-        file.state.check(source.path)
+        file.state.check_unchanged(source.path)
         yield db, version
 
 

@@ -87,7 +87,7 @@ class PageFile:
         Raises:
             TracekitError: The file was changed, replaced or removed.
         """
-        self.state.check(self.path)
+        self.state.check_unchanged(self.path)
 
     def read(self, page_numbers: Ints) -> PageBlock:
         """Read the pages with the given numbers. Consecutive pages are read together.
