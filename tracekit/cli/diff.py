@@ -140,9 +140,9 @@ def diff_command(
     A and B are captures of any format, folders or patterns of the captures of several ranks, or baselines that --save
     wrote. Kernels, ops, groups, NVTX ranges, API calls, copies, idle times and iterations are compared by name.
 
-    The column Significant is no if the difference between A and B is within the variation of the iterations. It is
-    small if the difference is larger, but two runs of the same program may differ as much. It is yes if the difference
-    is larger than both, and ? if there are too few iterations.
+    The column Significant contains "no" if the difference between A and B is within the variation of the iterations. It
+    contains "small" if the difference is larger, but two runs of the same program may differ as much. It contains "yes"
+    if the difference is larger than both, and "?" if there are too few iterations.
 
     With --save and without B, only the baseline is saved. If A and B are folders of statistics that a recipe of nsys or
     tracekit wrote, their differences are printed or, with -o, written to a folder.

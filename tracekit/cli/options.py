@@ -452,7 +452,6 @@ def _list_dialect_names() -> Iterable[str]:
 
 
 STYLES = ("table", "csv", "json", "jsonl", "parquet", "arrow")
-BINARY_STYLES = ("parquet", "arrow")
 _STYLE_BY_SUFFIX = {
     **{f".{style}": style for style in STYLES[1:]},
     ".ndjson": "jsonl",

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 import click
 
 from tracekit import interrupts
-from tracekit.cli.options import BINARY_STYLES
 from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 
 STDOUT = Path("-")
+_BINARY_STYLES = ("parquet", "arrow")
 _BATCH_ROWS = 1 << 16
 _SAMPLE_BYTES = 1 << 16
 
@@ -78,7 +78,7 @@ class Page(NamedTuple):
         """
         import polars as pl
 
-        if style in BINARY_STYLES:
+        if style in _BINARY_STYLES:
             self._write_binary(frame, style)
             return
         frame = frame.with_columns(pl.col(pl.Binary).bin.encode("hex"))

@@ -22,7 +22,7 @@ from tracekit.sets.communication import collect_rank_tables
 from tracekit.sets.trace_set import TraceSet
 from tracekit.sets.workers import call_or_return_error
 from tracekit.view.captures import Rows
-from tracekit.view.sources import convert_name_to_title, convert_title_to_name
+from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
