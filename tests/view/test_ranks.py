@@ -107,7 +107,7 @@ def test_captures_that_are_not_ranks() -> None:
     """Each is analyzed by itself. Its times are on its own timeline."""
     with running(FIXTURES / "ddp2.sqlite", FIXTURES / "train_amp.sqlite") as viewer:
         captures = viewer._captures
-        assert ranks.get_ranks_of_job(captures) is None
+        assert ranks.get_set_of_job(captures) is None
         found = ranks.analyze_communication(captures, captures.all[0])
         assert ranks.analyze_communication(captures, captures.all[0]) is found
         assert "summary" in ranks.list_nonempty_tables(found)
@@ -135,7 +135,7 @@ def test_ranks_that_are_only_guessed(tmp_path: Path) -> None:
     """Captures with nothing but a number in their names are not taken for ranks."""
     paths = [write_capture(tmp_path / f"run{n}", kernels=[kernel(0, 10)]) for n in (1, 2)]
     opened = open_captures(paths)
-    assert ranks.get_ranks_of_job(opened) is None
+    assert ranks.get_set_of_job(opened) is None
     opened.close()
 
 
@@ -155,7 +155,7 @@ def test_ranks_without_utc_times_are_not_aligned(tmp_path: Path) -> None:
 def test_captures_without_data() -> None:
     with running(FIXTURES / "ncu" / "ncu_roofline_raw.csv") as viewer:
         assert not {"Utilization over time", "Pace", "Ranks"} & set(titles(viewer))
-        assert ranks.get_ranks_of_job(viewer._captures) is None
+        assert ranks.get_set_of_job(viewer._captures) is None
 
 
 def test_a_capture_without_a_file() -> None:
@@ -170,11 +170,11 @@ def test_a_capture_without_a_file() -> None:
         ("utilization", {"map": "mpi_sum", "bins": "30"}, "the requested heat map 'mpi_sum' does not exist"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "cannot have 301 bins"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "must be an integer of at most 18 digits"),
-        ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "it needs all captures of the viewer"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "this table compares the ranks of a job"),
         ("pace", {"kind": "mpi_sum", "name": "x"}, "the URL requests an unknown kind of occurrences"),
-        ("pace", {"kind": next(iter(PACES)), "name": "x"}, "it needs all captures of the viewer"),
-        ("gpu_time", {}, "it needs all captures of the viewer"),
-        ("ranks_summary", {}, "it needs all captures of the viewer"),
+        ("pace", {"kind": next(iter(PACES)), "name": "x"}, "this table compares the ranks of a job"),
+        ("gpu_time", {}, "this table compares the ranks of a job"),
+        ("ranks_summary", {}, "this table compares the ranks of a job"),
     ],
 )
 def test_requests_that_are_not_valid(name: str, arguments: dict[str, str], problem: str) -> None:

@@ -79,9 +79,9 @@ def compute_total_times(differences: Diff, kind: str) -> tuple[int, int] | None:
 
 
 def parse_compared_aggregation(captures: Captures, state: State) -> CaptureAggregation:
-    """Return the capture and aggregation with which the URL compares the capture of the page.
+    """Return the capture and aggregation that the URL selects for the comparison with the capture of the page.
 
-    The default is the next capture or, if there is only one capture, all iterations of this capture.
+    The default is the next capture. If there is only one capture, the default is all iterations of this capture.
     """
     values = {name.removeprefix("other_"): state.get(name) for name in OTHER if state.get(name)}
     if "capture" not in values:

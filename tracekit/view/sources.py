@@ -433,7 +433,7 @@ def _get_server_captures(inputs: TableInputs) -> tuple[Captures, Capture]:
     """
     if inputs.captures is None or inputs.capture is None:
         raise TracekitError(
-            "this table compares the ranks of a job, so it needs all captures of the viewer",
+            "this table compares the ranks of a job, but the request is for a single capture",
             hint="open the captures of all ranks of one job with tracekit view",
         )
     return inputs.captures, inputs.capture

@@ -157,7 +157,7 @@ def _convert_character_to_regex(character: str) -> str:
     return character if character.isalnum() or character in " _" else f"\\x{{{ord(character):x}}}"
 
 
-def _sql_is_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _is_operator_to_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return an expression for the operator IS, which tests whether a value is NULL, TRUE or FALSE."""
     value = _node_expr(node.this, schema)
     kind = type(node.expression).__name__
@@ -224,6 +224,6 @@ _SPECIAL: Mapping[str, Callable[[Any, Mapping[str, pl.DataType]], pl.Expr]] = {
     "Between": _between_expr,
     "Like": _like_expr,
     "ILike": _like_expr,
-    "Is": _sql_is_expr,
+    "Is": _is_operator_to_expr,
     "Paren": _parentheses_expr,
 }

@@ -150,10 +150,13 @@ def _compute_standard_deviations_of_rank_sums(ranks: Matrix, first_side_size: in
 
 
 def _compute_largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
-    """Return, for each division of the iterations into two sides, the largest absolute rank sum of all columns.
+    """Return the largest absolute rank sum of each division of the iterations into two sides.
+
+    It is the maximum over the columns of the absolute rank sum of the second side.
 
     Args:
-        ranks: The centered ranks of the iterations of both sides, divided by the standard deviations of the rank sums.
+        ranks: The centered ranks of the iterations of both sides, with one column per compared value, divided by the
+            standard deviation of the rank sum of the column.
         second_side_size: Number of iterations of the second side.
     """
     narrow = ranks.astype(np.float32)

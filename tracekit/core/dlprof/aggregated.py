@@ -32,7 +32,9 @@ class AggregatedTables(RecordedTables):
 
     @property
     def aggregations(self) -> pl.DataFrame:
-        """One row that describes the aggregation of iterations. Other tables refer to this row with ``aggr_id`` 1.
+        """The table ``aggregations``.
+
+        One row that describes the aggregation of iterations. Other tables refer to this row with ``aggr_id`` 1.
 
         User name, host name and times are blank ("" or 0), because they are private. Exporters fill them in on request.
         """
@@ -41,7 +43,7 @@ class AggregatedTables(RecordedTables):
 
     @functools.cached_property
     def expert_systems_feedback(self) -> pl.DataFrame:
-        """One row per finding of the expert systems."""
+        """The table ``expert_systems_feedback``: one row per finding of the expert systems."""
         names = ("exp_sys_id", "problem", "recommendation", "javascript_function", "javascript_args")
         rows = [(1, *f) for f in advice.compute_findings(self.model)]
         schema = {"aggr_id": pl.Int64(), **dict.fromkeys(names, pl.String())}
@@ -49,19 +51,22 @@ class AggregatedTables(RecordedTables):
 
     @property
     def iteration_key(self) -> pl.DataFrame:
-        """One row with the string id of the key op, which delimits iterations."""
+        """The table ``iteration_key``: one row with the string id of the key op, which delimits iterations."""
         return pl.DataFrame({"aggr_id": [1], "key_node_id": [self._key_op_name_id]})
 
     @property
     def iteration_list(self) -> pl.DataFrame:
-        """One row per iteration of the capture, with its number, start and end."""
+        """The table ``iteration_list``: one row per iteration of the capture, with its number, start and end."""
         return self.rollup.iterations.frame.select(
             aggr_id=1, iter_value="iteration", start_time="start_ns", stop_time="end_ns"
         )
 
     @property
     def iteration_aggregation_list(self) -> pl.DataFrame:
-        """One row per aggregated iteration, with its time divided into parts such as kernels and memory."""
+        """The table ``iteration_aggregation_list``.
+
+        One row per aggregated iteration, with its time divided into parts such as kernels and memory.
+        """
         rows = self.model.part_times.with_columns(pl.col(PARTS).cast(pl.Int64, strict=False).fill_null(0))
         total = pl.sum_horizontal(PARTS)
         used = 100 * pl.sum_horizontal(GPU_PARTS)
@@ -71,12 +76,18 @@ class AggregatedTables(RecordedTables):
 
     @property
     def category_summary(self) -> pl.DataFrame:
-        """One row for each of DLProf's eight categories of ops, kernels and memory operations."""
+        """The table ``category_summary``.
+
+        One row for each of DLProf's eight categories of ops, kernels and memory operations.
+        """
         return self.model.categories
 
     @property
     def model_summary(self) -> pl.DataFrame:
-        """One row with the utilization, times, iterations and categories of the whole model."""
+        """The table ``model_summary``.
+
+        One row with the utilization, times, iterations and categories of the whole model.
+        """
         model, its = self.model, self.rollup.iterations
         mean, deviation = model.iteration_mean_and_std_ns
         rates = {"gpu_utilization": model.gpu_utilization, "tc_utilization": model.tc_utilization}
@@ -91,7 +102,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def device_gpu_utilizations(self) -> pl.DataFrame:
-        """One row per GPU in the table ``devices``, with its utilization.
+        """The table ``device_gpu_utilizations``: one row per GPU in the table ``devices``, with its utilization.
 
         The utilization is the percentage of the time of the aggregated iterations during which the GPU ran kernels.
         """
@@ -102,12 +113,18 @@ class AggregatedTables(RecordedTables):
 
     @property
     def metric(self) -> pl.DataFrame:
-        """The distinct metrics, each a tuple of count, maximum, minimum, sum and average, in the order of their ids."""
+        """The table ``metric``.
+
+        The distinct metrics, each a tuple of count, maximum, minimum, sum and average, in the order of their
+        ids.
+        """
         return self.metrics.frame
 
     @property
     def node_time_metrics(self) -> pl.DataFrame:
-        """The metric ids of ops, groups, leaves of the group tree, and op types, in this order.
+        """The table ``node_time_metrics``.
+
+        The metric ids of ops, groups, leaves of the group tree, and op types, in this order.
 
         The leaves of the group tree are the ops, so DLProf writes the metric ids of ops twice.
         """
@@ -123,13 +140,19 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_time_metrics(self) -> pl.DataFrame:
-        """One row per op in order of ``op_id``: the metric ids of the API time and GPU time of its kernels."""
+        """The table ``kernel_time_metrics``.
+
+        One row per op in order of ``op_id``: the metric ids of the API time and GPU time of its kernels.
+        """
         ids = {m: self.metrics.look_up_metric_ids(self._ops_by_id, m) for m in KERNEL_METRICS}
         return pl.DataFrame({"api_time_metric_id": ids["kernel_api"], "gpu_time_metric_id": ids["kernel_gpu"]})
 
     @property
     def op_nodes(self) -> pl.DataFrame:
-        """One row per op in order of ``op_id``, with its statistics over the aggregated iterations."""
+        """The table ``op_nodes``.
+
+        One row per op in order of ``op_id``, with its statistics over the aggregated iterations.
+        """
         number = pl.int_range(1, pl.len() + 1)
         return self._ops_by_id.select(
             aggr_id=1,
@@ -145,7 +168,10 @@ class AggregatedTables(RecordedTables):
 
     @property
     def group_ops(self) -> pl.DataFrame:
-        """The group nodes, followed by the ops in order of ``op_id``. The ops are the leaves of the group tree."""
+        """The table ``group_ops``: the group nodes, followed by the ops in order of ``op_id``.
+
+        The ops are the leaves of the group tree.
+        """
         path, name = self.strings.look_up_string_ids(self._groups["path"]), self._ops_by_id["op_name"].cast(pl.String)
         nodes = self._groups.select(
             _AGGREGATION_IDS,
@@ -172,7 +198,10 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_summaries(self) -> pl.DataFrame:
-        """One row per op and short kernel name, in order of ``op_id`` and kernel name."""
+        """The table ``kernel_summaries``.
+
+        One row per op and short kernel name, in order of ``op_id`` and kernel name.
+        """
         rows = self._kernel_summaries
         return rows.select(
             _AGGREGATION_IDS,
@@ -185,13 +214,20 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_iteration_stats(self) -> pl.DataFrame:
-        """One row per aggregated iteration, with the counts and times of its kernels."""
+        """The table ``kernel_iteration_stats``.
+
+        One row per aggregated iteration, with the counts and times of its kernels.
+        """
         rows = self.rollup.kernels_by_iteration
         return rows.select(_AGGREGATION_IDS, iter_value="iteration", **_KERNEL_COUNTS).unnest("ids")
 
     @property
     def kernel_iteration_node(self) -> pl.DataFrame:
-        """One row per kernel in an iteration, with the counts and times of all kernels of the same op and iteration."""
+        """The table ``kernel_iteration_node``.
+
+        One row per kernel in an iteration, with the counts and times of all kernels of the same op and
+        iteration.
+        """
         keys = ["op", "iteration"]
         rows = self._kernels.select(*keys, kernel=pl.int_range(1, pl.len() + 1)).drop_nulls("iteration")
         rows = rows.join(self.rollup.kernels_by_op_and_iteration, on=keys, how="left", maintain_order="left")
@@ -200,19 +236,29 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_summary_metrics(self) -> pl.DataFrame:
-        """One row with the ids of the rows of ``category_summary`` that describe kernels."""
+        """The table ``kernel_summary_metrics``.
+
+        One row with the ids of the rows of ``category_summary`` that describe kernels.
+        """
         return pl.DataFrame(
             [{"aggr_id": 1, "domain_id": 1, "kernels_total_id": 5, "kernels_using_tc_id": 6, "kernels_non_tc_id": 7}]
         )
 
     @property
     def memory_summary_metrics(self) -> pl.DataFrame:
-        """One row with the id of the row of ``category_summary`` that describes memory operations."""
+        """The table ``memory_summary_metrics``.
+
+        One row with the id of the row of ``category_summary`` that describes memory operations.
+        """
         return pl.DataFrame([{"aggr_id": 1, "domain_id": 1, "memory_time_id": 8}])
 
     @property
     def op_type_metrics(self) -> pl.DataFrame:
-        """One row per op type with instances: its counts of ops and instances, and its id in ``node_time_metrics``."""
+        """The table ``op_type_metrics``.
+
+        One row per op type with instances: its counts of ops and instances, and its id in
+        ``node_time_metrics``.
+        """
         preceding = 2 * self._ops_by_id.height + self._groups.height
         return self._op_types.select(
             _AGGREGATION_IDS,

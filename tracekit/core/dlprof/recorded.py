@@ -57,17 +57,20 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def dictionary(self) -> pl.DataFrame:
-        """The distinct strings of the DLProf database, in the order of their ids."""
+        """The table ``dictionary``: the distinct strings of the DLProf database, in the order of their ids."""
         return self.strings.strings.to_frame("string")
 
     @property
     def read_only_domains(self) -> pl.DataFrame:
-        """One row for the only domain, ``default-domain``, to which all ops belong."""
+        """The table ``read_only_domains``: one row for the only domain, ``default-domain``, to which all ops belong."""
         return pl.DataFrame({"domain_name_id": [1]})
 
     @functools.cached_property
     def read_only_gpu_infos(self) -> pl.DataFrame:
-        """One row per GPU: first the GPUs in the table ``devices``, then other GPUs with activities."""
+        """The table ``read_only_gpu_infos``.
+
+        One row per GPU: first the GPUs in the table ``devices``, then other GPUs with activities.
+        """
         defaults = {"name": UNKNOWN, "compute_major": 0, "compute_minor": 0, "sm_count": 0}
         listed = self.rollup.devices if "name" in self.rollup.devices.columns else _NO_DEVICES
         seen = self._calls["device_id"].drop_nulls().unique().sort().to_frame()
@@ -84,13 +87,19 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def gpu_memories(self) -> pl.DataFrame:
-        """Total and used memory of each GPU. All values are 0, because captures do not record memory sizes."""
+        """The table ``gpu_memories``: total and used memory of each GPU.
+
+        All values are 0, because captures do not record memory sizes.
+        """
         zeros = pl.repeat(0, self.read_only_gpu_infos.height, dtype=pl.Int64, eager=True)
         return pl.DataFrame({"total": zeros, "used": zeros})
 
     @property
     def read_only_system_config(self) -> pl.DataFrame:
-        """One row for the machine on which the capture was recorded. Unknown properties are ``UNKNOWN``."""
+        """The table ``read_only_system_config``: one row for the machine on which the capture was recorded.
+
+        Unknown properties are ``UNKNOWN``.
+        """
         number, mode = DIALECT_MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
         metadata = self._read_machine_metadata()
         valid = any(metadata.get(s) is not None for s in SYSTEM_METADATA)
@@ -113,12 +122,12 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def db_version(self) -> pl.DataFrame:
-        """One row with the version of the DLProf database format."""
+        """The table ``db_version``: one row with the version of the DLProf database format."""
         return pl.DataFrame({"current_version": ["1.8.0"], "original_version": ["1.8.0"]})
 
     @property
     def read_only_model_config(self) -> pl.DataFrame:
-        """One row with the recorded settings of the profiled program."""
+        """The table ``read_only_model_config``: one row with the recorded settings of the profiled program."""
         settings = self.rollup.measures.ops.timeline.config
         row = {"num_workers": advice.read_integer_setting(settings, "num_workers")}
         row["pin_memory"] = int(bool(settings.get("pin_memory", True)))
@@ -126,12 +135,12 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_model_info(self) -> pl.DataFrame:
-        """One row for the profiled model, whose domain is ``default-domain``."""
+        """The table ``read_only_model_info``: one row for the profiled model, whose domain is ``default-domain``."""
         return pl.DataFrame({"domain_id": [1], "domain_name": [DOMAIN], "profile_name": [""]})
 
     @functools.cached_property
     def read_only_ops(self) -> pl.DataFrame:
-        """One row per op, in order of name and id."""
+        """The table ``read_only_ops``: one row per op, in order of name and id."""
         ids = {f"{c}_id": self.strings.look_up_string_ids(self._ops[c]) for c in OP_STRINGS}
         return self._ops.select(
             pl.lit(1).alias("domain_id"),
@@ -148,7 +157,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_op_instances(self) -> pl.DataFrame:
-        """One row per op instance, in order of op and index."""
+        """The table ``read_only_op_instances``: one row per op instance, in order of op and index."""
         return self._instances.select(
             pl.col("op").alias("read_only_ops_id") + 1,
             cpu_start="start_ns",
@@ -159,12 +168,18 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_sub_ops(self) -> pl.DataFrame:
-        """The ops nested in other ops. The table is always empty, as in DLProf's databases."""
+        """The table ``read_only_sub_ops``: the ops nested in other ops.
+
+        The table is always empty, as in DLProf's databases.
+        """
         return pl.DataFrame(schema=dict.fromkeys(("op_id", "start_time", "stop_time"), pl.Int64))
 
     @functools.cached_property
     def read_only_grid_block(self) -> pl.DataFrame:
-        """The distinct sizes of grids and blocks (``x``, ``y``, ``z``), in the order of their first use."""
+        """The table ``read_only_grid_block``.
+
+        The distinct sizes of grids and blocks (``x``, ``y``, ``z``), in the order of their first use.
+        """
         row = pl.int_range(pl.len())
         stacked = [
             self._kernels.select(*(pl.col(f"{w}_{c}").alias(c) for c in AXES), position=row * 2 + i)
@@ -174,7 +189,10 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_kernels(self) -> pl.DataFrame:
-        """One row per kernel that an op launched, in order of op, name and start of the API call."""
+        """The table ``read_only_kernels``.
+
+        One row per kernel that an op launched, in order of op, name and start of the API call.
+        """
         sizes = self.read_only_grid_block.with_row_index("id", offset=1)
         ids = {
             f"{w}_id": self._kernels.select(pl.col(f"{w}_{c}").alias(c) for c in AXES).join(
@@ -195,7 +213,10 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_memsets(self) -> pl.DataFrame:
-        """One row per memory set that an op launched, in order of op, name and start of the API call."""
+        """The table ``read_only_memsets``.
+
+        One row per memory set that an op launched, in order of op, name and start of the API call.
+        """
         rows, activities = self._select_calls_and_activities("memset", "memsets", ["bytes"])
         return rows.select(
             *_INSTANCE, "name_id", **_API_TIMES, **_GPU_TIMES, num_bytes=activities["bytes"], **_DEVICE_AND_THREAD
@@ -203,7 +224,10 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_memcpys(self) -> pl.DataFrame:
-        """One row per memory copy that an op launched, in order of op, name and start of the API call."""
+        """The table ``read_only_memcpys``.
+
+        One row per memory copy that an op launched, in order of op, name and start of the API call.
+        """
         rows, activities = self._select_calls_and_activities("memcpy", "memcpys", ["bytes", "copy_kind"])
         kind = activities["copy_kind"].cast(pl.String).replace_strict(_COPY_KINDS, range(len(_COPY_KINDS)), default=0)
         return rows.select(
@@ -218,7 +242,10 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_cuda_syncs(self) -> pl.DataFrame:
-        """One row per synchronization of an op, in order of op, name and start of the API call."""
+        """The table ``read_only_cuda_syncs``.
+
+        One row per synchronization of an op, in order of op, name and start of the API call.
+        """
         rows, activities = self._select_calls_and_activities("sync", "syncs", ["sync_type", "event_id"])
         kind = activities["sync_type"].cast(pl.String).replace_strict(_SYNC_TYPES, range(len(_SYNC_TYPES)), default=0)
         no_gpu_times = {"gpu_start": pl.lit(0, pl.Int64), "gpu_stop": pl.lit(0, pl.Int64)}
@@ -229,7 +256,9 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_cuda_calls(self) -> pl.DataFrame:
-        """One row per API call of an op that is not in another table, including launches of whole CUDA graphs.
+        """The table ``read_only_cuda_calls``.
+
+        One row per API call of an op that is not in another table, including launches of whole CUDA graphs.
 
         The rows are in order of op, name and start of the call.
         """

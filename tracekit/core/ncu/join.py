@@ -232,7 +232,7 @@ def _convert_to_integer_codes(column: pl.Series) -> Codes:
     return codes
 
 
-def _find_sequence_positions(codes: Codes, sequence: Codes) -> Codes:
+def _find_sequence_positions(codes: Codes, sequence: Codes) -> npt.NDArray[np.int64]:
     """Return the positions at which a sequence occurs in an array.
 
     The search compares rolling hashes modulo 2**64, so it may also find a different sequence with an equal hash.

@@ -93,9 +93,9 @@ class TraceWriter:
         lane_uuids = self._uuids.get_lane_uuids(layout.lanes)
         self._sequence = self._create_sequence()
         for _, stage in itertools.groupby(layout.lane_ids, key=lambda kind: kind.placement):
-            yield from self._write_and_count_stage(view, layout, flows, list(stage), lane_uuids)
+            yield from self._write_events_and_yield_counts(view, layout, flows, list(stage), lane_uuids)
 
-    def _write_and_count_stage(
+    def _write_events_and_yield_counts(
         self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
         """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""

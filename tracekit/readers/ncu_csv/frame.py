@@ -138,7 +138,8 @@ def iterate_blocks(path: Path) -> Iterator[bytes]:
                 complete, newline, rest = rest.rpartition(b"\n")
                 if len(rest) > MAX_LINE_BYTES:
                     raise CorruptTraceError(
-                        f"the file has a line longer than {MAX_LINE_BYTES >> 20} MiB, the most that tracekit supports",
+                        f"the file has a line longer than {MAX_LINE_BYTES >> 20} MiB, the most that tracekit supports, "
+                        "so the file is probably damaged",
                         path=path,
                         hint="run ncu --csv again",
                     )

@@ -64,7 +64,7 @@ def convert_launch_columns(launches: pl.DataFrame, style: NumberStyle) -> pl.Dat
         pl.col("name").replace("", None),
         *_dimension_exprs("grid"),
         *_dimension_exprs("block"),
-        *_compute_capability_exprs(),
+        *_create_compute_capability_exprs(),
         iso_timestamp_expr(pl.col("created_local")).alias("created_local"),
     )
 
@@ -99,7 +99,7 @@ def _dimension_exprs(column: str) -> list[pl.Expr]:
     ]
 
 
-def _compute_capability_exprs() -> list[pl.Expr]:
+def _create_compute_capability_exprs() -> list[pl.Expr]:
     parts = pl.col("cc").str.extract_groups(r"^(\d+)[.,](\d+)$").struct
     return [
         parts[i].cast(pl.Int32, strict=False).alias(name) for i, name in enumerate(("compute_major", "compute_minor"))

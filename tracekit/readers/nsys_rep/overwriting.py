@@ -1,7 +1,7 @@
 """Overwrite private values in the messages of a report. Only fields that may hold private values are visited.
 
 The number of steps is limited in proportion to the size of the file. Otherwise, redacting a small file could take a
-very long time, because LZ4 can compress a million fields to a few bytes.
+very long time, because LZ4 can compress a million fields to a few kilobytes.
 """
 
 from __future__ import annotations

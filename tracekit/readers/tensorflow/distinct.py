@@ -142,11 +142,11 @@ def _decode_strings(
     """
     fields = decode(buffer, starts, stops, _VALUES)
     is_short = stops - starts <= values.MAX_LENGTH
-    single_rows = np.flatnonzero(_compute_only_field_mask(fields, _STRING, len(starts)) & is_short)
-    list_rows = np.flatnonzero(_compute_only_field_mask(fields, _LIST, len(starts)) & is_short)
+    single_rows = np.flatnonzero(_compute_mask_of_messages_with_single_field(fields, _STRING, len(starts)) & is_short)
+    list_rows = np.flatnonzero(_compute_mask_of_messages_with_single_field(fields, _LIST, len(starts)) & is_short)
     list_starts, list_stops = compute_field_spans(fields.get(_LIST), len(starts))
     list_fields = decode(buffer, list_starts[list_rows], list_stops[list_rows], _LIST_FIELDS)
-    list_rows = list_rows[_compute_only_field_mask(list_fields, _STRING, len(list_rows))]
+    list_rows = list_rows[_compute_mask_of_messages_with_single_field(list_fields, _STRING, len(list_rows))]
     string_starts, string_stops = compute_field_spans(fields.get(_STRING), len(starts))
     strings = slice_strings(buffer, string_starts[single_rows], string_stops[single_rows])
     (list_items,) = find_occurrences(buffer, list_starts[list_rows], list_stops[list_rows], (_STRING,))
@@ -179,7 +179,7 @@ def _encode_json_strings(strings: pa.Array) -> pa.Array:
     return pc.replace_with_mask(quoted, needs_escape, escaped)
 
 
-def _compute_only_field_mask(fields: dict[int, Field], number: int, row_count: int) -> Mask:
+def _compute_mask_of_messages_with_single_field(fields: dict[int, Field], number: int, row_count: int) -> Mask:
     """Return a mask of the messages that contain the given field and none of the other fields in ``fields``."""
     mask = _compute_field_mask(fields.get(number), row_count)
     for other in fields.keys() - {number}:

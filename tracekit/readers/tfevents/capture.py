@@ -180,7 +180,7 @@ class EventsCapture(Capture):
 
     @functools.cached_property
     def _graph(self) -> Graph:
-        return graphs.read_graphs(self.runs)
+        return graphs.read_merged_graph(self.runs)
 
     @functools.cached_property
     def _origin_ns(self) -> int:

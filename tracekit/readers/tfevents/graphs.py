@@ -39,7 +39,7 @@ class GraphLocation(NamedTuple):
     meta: bool
 
 
-def read_graphs(runs: Sequence[Run]) -> graph.Graph:
+def read_merged_graph(runs: Sequence[Run]) -> graph.Graph:
     """Decode the graphs of all runs, and concatenate them into one graph.
 
     Raises:
