@@ -100,12 +100,14 @@ def format_rows_and_list_omitted_titles(
     Returns:
         The lines, and the titles of the omitted columns.
     """
-    columns = kept = _build_text_columns(frame, ())
-    while (widths := _compute_grid_widths(kept, width, _compute_min_text_width(kept))) is None and len(kept) > 1:
-        omitted = _find_least_important_column(kept)
-        kept = [column for column in kept if column is not omitted]
-    missing = [column.title for column in columns if not any(column is k for k in kept)]
-    return _format_grid(kept, widths or [width], bold=bold), missing
+    columns = visible = _build_text_columns(frame, ())
+    while (widths := _compute_grid_widths(visible, width, _compute_min_text_width(visible))) is None and len(
+        visible
+    ) > 1:
+        omitted = _find_least_important_column(visible)
+        visible = [column for column in visible if column is not omitted]
+    missing = [column.title for column in columns if not any(column is k for k in visible)]
+    return _format_grid(visible, widths or [width], bold=bold), missing
 
 
 def _compute_min_text_width(columns: Sequence[TextColumn]) -> int:

@@ -47,13 +47,13 @@ def format_kernel_label(name: str | None) -> str:
 
 def _extract_function_name(signature: str) -> str:
     """Return the qualified function name in a C++ signature, or the whole signature if a bracket is not closed."""
-    kept, depth = [], 0
+    characters, depth = [], 0
     for character in signature.replace("(anonymous namespace)", "{anonymous}").replace("<unnamed>", "{anonymous}"):
         depth += character in "<("
         if not depth:
-            kept.append(character)
+            characters.append(character)
         depth -= character in ">)" and depth > 0
-    plain = "".join(kept).strip().removeprefix("void ").replace("{anonymous}::", "")
+    plain = "".join(characters).strip().removeprefix("void ").replace("{anonymous}::", "")
     return plain if plain and not depth else signature
 
 

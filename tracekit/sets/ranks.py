@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tracekit.sets.member import RecordedMetadata
 
-FILE_NAME, POSITION, GIVEN = "the file name", "the order of the names", "given"
+FILE_NAME, POSITION, REQUESTED = "the file name", "the order of the names", "given"
 _LISTED = 8
 _IN_NAME = re.compile(
     r"(?:(?<![a-z])(?P<local>local[._-]?)?(?:mpi|world|global)?rank[._-]?|(?:^|[._-])r)(?P<rank>[0-9]{1,7})(?![0-9a-z])",
@@ -71,7 +71,9 @@ def assign_ranks(
     weak = find_distinguishing_numbers([c.path.name for c in captures])
     members, unknown = [], []
     for capture in captures:
-        rank = (chosen[capture.path], GIVEN) if capture.path in chosen else _find_agreed_rank_and_source(capture, size)
+        rank = (
+            (chosen[capture.path], REQUESTED) if capture.path in chosen else _find_agreed_rank_and_source(capture, size)
+        )
         if rank is None and capture.path.name in weak:
             rank = weak[capture.path.name], FILE_NAME
         if rank is None:

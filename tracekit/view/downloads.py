@@ -88,8 +88,8 @@ def _read_query_and_rows(captures: Captures, parameters: Mapping[str, str]) -> t
         condition=parameters.get("condition", ""),
     )
     frame = queries.read_matching_frame(captures, query)
-    wanted = [c for c in parameters.get("columns", "").split(",") if c in frame.columns]
-    return query, frame.select(wanted or frame.columns)
+    selected = [c for c in parameters.get("columns", "").split(",") if c in frame.columns]
+    return query, frame.select(selected or frame.columns)
 
 
 def escape_formulas_in_strings(frame: pl.DataFrame) -> pl.DataFrame:

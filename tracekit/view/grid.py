@@ -211,8 +211,8 @@ def _list_shown_columns(dataset: Dataset, rows: Rows, state: PageState) -> list[
     """Return the names of the visible columns. The URL selects them or, by default, the declaration of the table."""
     chosen = state.get(f"{dataset.name}.columns")
     if chosen:
-        wanted = set(chosen.split(","))
-        return [c for c in rows.frame.columns if c in wanted]
+        names = set(chosen.split(","))
+        return [c for c in rows.frame.columns if c in names]
     return [c for c in rows.frame.columns if c not in dataset.hidden]
 
 

@@ -404,16 +404,16 @@ def _select_alternatives(values: Sequence[RowValues]) -> list[RowValues]:
     A row uses the first alternative that is not null. Alternatives that no row uses are omitted.
     """
     alternatives: list[RowValues] = []
-    taken: Mask | None = None
+    has_value: Mask | None = None
     for value in values:
         present = value.present
-        if taken is not None:
-            present = ~taken if present is None else present & ~taken
+        if has_value is not None:
+            present = ~has_value if present is None else present & ~has_value
         if present is None or present.any():
             alternatives.append(value._replace(present=present))
         if present is None:
             break
-        taken = present if taken is None else taken | present
+        has_value = present if has_value is None else has_value | present
     return alternatives
 
 

@@ -140,17 +140,17 @@ def encode_rows(columns: Sequence[Column], row_count: int) -> memoryview:
     spans = list(zip([0, *ends], ends, strict=False))
     matrix = np.empty((row_count, end), np.uint8)
     matrix[:] = _build_template_row(columns, spans, end)
-    kept = np.ones((row_count, end), np.bool_)
+    is_used = np.ones((row_count, end), np.bool_)
     ragged = False
     for column, (start, stop) in zip(columns, spans, strict=True):
         if isinstance(column, Varints):
-            ragged |= _fill_varints_and_detect_unequal_sizes(matrix[:, start:stop], kept[:, start:stop], column)
+            ragged |= _fill_varints_and_detect_unequal_sizes(matrix[:, start:stop], is_used[:, start:stop], column)
         elif isinstance(column, Fixed64s):
             matrix[:, start:stop] = column.values.astype("<u8").view(np.uint8).reshape(row_count, FIXED64_BYTES)
         if column.present is not None:
-            kept[:, start:stop] &= column.present[:, None]
+            is_used[:, start:stop] &= column.present[:, None]
             ragged = True
-    flat = matrix[kept] if ragged else matrix.reshape(-1)
+    flat = matrix[is_used] if ragged else matrix.reshape(-1)
     return memoryview(np.ascontiguousarray(flat).data)
 
 

@@ -159,11 +159,11 @@ def _find_first_start_and_detect_unclosed(kind: EventKind, rows: TableRows) -> t
     is_slice = kind.phase == kinds.SLICE
     names = columns.list_column_names(kind.start, kind.end) if is_slice else columns.list_column_names(kind.start)
     is_open = kind.end.is_null().any() if is_slice else pl.lit(value=False)
-    found = [
+    starts_and_flags = [
         frame.select(kind.start.min().alias("start"), is_open.alias("open")).row(0)
         for _, frame in iterate_frames(rows, list(dict.fromkeys(names)))
     ]
-    return min(start for start, _ in found), any(is_open for _, is_open in found)
+    return min(start for start, _ in starts_and_flags), any(is_open for _, is_open in starts_and_flags)
 
 
 def assign_lane_ids(

@@ -47,8 +47,8 @@ def _build_selection_controls(context: Context, selection: stacks.Selection, val
 
     def build_url(**changed: str) -> str:
         """Return the URL of the page with some parameters changed. If the events change, the thread is reset."""
-        kept = {name: text for name, text in values.items() if "events" not in changed or name != "thread"}
-        return context.state.make_url(**{name: text for name, text in {**kept, **changed}.items() if text})
+        unchanged = {name: text for name, text in values.items() if "events" not in changed or name != "thread"}
+        return context.state.make_url(**{name: text for name, text in {**unchanged, **changed}.items() if text})
 
     known = context.capture.get_aggregated_trace(context.state.at).plot.stack_events()
     events = [(stacks.EVENTS[name], build_url(events=name)) for name in known]
