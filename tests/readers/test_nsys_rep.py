@@ -353,7 +353,10 @@ def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Pa
         (Parts().pack(blocks=[b"\x7f\x7f"]), "a block at byte {block} declares 127 bytes, but only 0 bytes are left"),
         (
             Parts().pack(blocks=[packed(event(59, 102))] * 1001),
-            "the 1001 blocks of events have only 8008 bytes in total, but at least 4096 bytes per block are expected",
+            (
+                "the first 1001 blocks of events have only 8008 bytes in total, "
+                "but at least 4096 bytes per block are expected"
+            ),
         ),
     ],
     ids=["short", "contents", "sections", "ratio", "block", "tiny"],

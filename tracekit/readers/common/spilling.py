@@ -60,7 +60,10 @@ class SpillingBuilder:
         return pa.record_batch({n: self._encode_column(n, join_arrays([b[n] for b in batches])) for n in batches[0]})
 
     def _encode_column(self, name: str, column: pa.ChunkedArray) -> pa.Array:
-        """Return a column as one array, which holds codes of the shared dictionary if the column has one."""
+        """Return a column as one array.
+
+        The array of a dictionary column holds codes of the shared dictionary, unless that dictionary is full.
+        """
         array = columns.concatenate_chunks(column)
         if not pa.types.is_dictionary(array.type):
             return array

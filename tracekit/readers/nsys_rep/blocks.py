@@ -222,7 +222,7 @@ class RawData:
         number = len(collected)
         if number > UNCHECKED_BLOCKS and total < number * MIN_MEAN_BLOCK_BYTES:
             raise Damage(
-                f"the {number} blocks of events have only {total} bytes in total, but at least "
+                f"the first {number} blocks of events have only {total} bytes in total, but at least "
                 f"{MIN_MEAN_BLOCK_BYTES} bytes per block are expected"
             )
         return collected
@@ -299,8 +299,8 @@ class _StringBuilder:
         """Add the strings of a decompressed block.
 
         Raises:
-            Damage: The block is invalid, it has more strings than the report declares, or they exceed the memory
-                budget.
+            Damage: The block is invalid, the blocks so far have more strings than the report declares, or the strings
+                exceed the memory budget.
         """
         self._budget.reserve(len(block_data), STRING_DATA_BYTES, "bytes of strings")
         max_strings, before = min(self.left, self._budget.remaining_bytes // STRING_BYTES), len(self._edges)

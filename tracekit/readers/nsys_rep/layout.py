@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(Enum):
-    """Ways to decode the values of a column from a message field."""
+    """Ways to decode the values of a column."""
 
     INT = "integer, as signed 64 bits"
     DOUBLE = "double in 64 bits"

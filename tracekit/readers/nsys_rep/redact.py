@@ -142,7 +142,8 @@ class _SearchedBlock(NamedTuple):
 class _RedactedReport:
     """A report that is being redacted.
 
-    The constructor redacts small sections. Blocks are redacted when they are written.
+    The constructor edits private fields of small sections. All other private values are redacted when the report is
+    written.
     """
 
     def __init__(self, container: Container, source: Source, key: bytes | None) -> None:

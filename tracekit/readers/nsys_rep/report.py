@@ -102,8 +102,8 @@ class Report:
     def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All tables of events are read in one pass over the report.
 
-        Several threads read the report in batches of a few megabytes. All values of a column that the report lacks are
-        null. The column ``rowid`` numbers the rows from 1.
+        Several threads read the report in batches of several megabytes. All values of a column that the report lacks
+        are null. The column ``rowid`` numbers the rows from 1.
 
         Yields:
             For each batch, the index of its request and the result of ``Request.convert``.
@@ -364,7 +364,10 @@ class Report:
     def _decode_mpi_calls(
         self, table: str, fields: EventFields, selected_events: SelectedEvents, budget: Budget
     ) -> dict[str, pa.Array]:
-        """Decode a table of MPI calls from a batch of NVTX events. The first call decodes all tables of MPI calls."""
+        """Decode a table of MPI calls from a batch of NVTX events.
+
+        The first call for a batch decodes all tables of MPI calls.
+        """
         if not self.mpi_domains:
             return mpi_calls.create_empty_call_columns(table)
         if not fields.mpi_calls:

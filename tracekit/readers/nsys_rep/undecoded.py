@@ -99,7 +99,7 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
     selections = [Selection(entries.GENERIC), *(Selection(layout.API, (t,)) for t in call_types)]
     selections += [check.selection for check in _CHECKS]
 
-    def list_undecoded_sizes(batch: list[SelectedEvents]) -> list[Size]:
+    def list_sizes_by_class(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
         sizes = list(
             _iterate_sizes_of_generic_events(
@@ -115,7 +115,7 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
     listed = [
         (names.format_event_kind(kind), *size) for kind, size in report.events.count_events_and_bytes_by_kind().items()
     ]
-    for batch in report.events.map_batches(selections, list_undecoded_sizes):
+    for batch in report.events.map_batches(selections, list_sizes_by_class):
         listed += batch
     for name, number, size in listed:
         if name is not None:

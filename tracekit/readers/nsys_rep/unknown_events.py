@@ -1,6 +1,7 @@
 """Count the events of unknown types that are skipped when a table is read. The counts are used in warnings.
 
-Event types that the module ``names`` lists are not counted, because no declared table contains their events.
+Event types that the module ``names`` lists are not counted, because it is known whether declared tables
+contain their events.
 """
 
 from __future__ import annotations

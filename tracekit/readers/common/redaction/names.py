@@ -263,7 +263,7 @@ class PrivateValueMatcher:
 
 
 def is_text(value: bytes) -> bool:
-    """Return whether bytes are valid UTF-8 and have no control characters except for tabs, LF and CR."""
+    """Return whether bytes are valid UTF-8 and have no ASCII control characters except for tabs, LF and CR."""
     if _CONTROL.search(value):
         return False
     try:

@@ -201,7 +201,8 @@ class _RecordDecoder:
     def _read_next_types(self) -> int | Ints | Bytes:
         """Return the serial types of the next column in all records.
 
-        If all records have the same serial type, the result is one number. Otherwise, it is an array of numbers.
+        If all records have the same serial type of one byte, the result is one number. Otherwise, it is an array of
+        numbers.
         """
         rows, index, is_new = self._header.read_next_bytes(1)
         if is_new:

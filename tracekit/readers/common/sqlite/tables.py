@@ -132,7 +132,7 @@ class SqliteTable:
 
         Args:
             run_index: Index of the run.
-            column_numbers: Numbers of the columns, counted from 0.
+            column_numbers: Numbers of the columns, counted from 0. ``records.ROWID`` selects the rowid.
 
         Returns:
             The decoded columns, or None if SQLite has to read them.
