@@ -43,7 +43,8 @@ class EventCells:
     def get_member_values(self, slot: Slot) -> Int64Array:
         """Return the value of a JSON member in each event: a number, or the dictionary code of a string or other JSON.
 
-        The returned number has no meaning for events whose type is ``MISSING`` in ``get_member_types``.
+        For ``Slot.ARGS``, the number combines the start and the end offset of the JSON text. The number has no meaning
+        for events whose type is ``MISSING`` in ``get_member_types``.
         """
         return self._values[slot, : self.rows]
 

@@ -3,8 +3,9 @@
 The document is either an array of events or an object that has this array as a member. The other members of the object,
 which may precede or follow the events, contain metadata of the capture.
 
-PyTorch does not escape quotes in the names of events. These quotes are escaped before the events are parsed. Any other
-event that is not valid JSON is skipped. A truncated file is read up to its last complete event.
+PyTorch does not escape quotes in the names of events. If an event cannot be parsed, these quotes are escaped, and the
+event is parsed again. Any other event that is not valid JSON is skipped. A truncated file is read up to its last
+complete event.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ class Page:
         layout: Layout of the table, which is ``details``, ``raw``, ``per-kernel``, ``per-nvtx``, ``per-gpu``,
             ``session`` or ``source``.
         header: Names of the columns.
-        number: Index of the table, counted from 0, among the tables with the same layout in the file.
+        number: Index of the table, counted from 0, among the tables with the same layout in the file. Always 0 for the
+            layout ``session``.
         units: Printed units of the columns of a raw page, or None before they have been read.
     """
 
@@ -295,7 +296,7 @@ def _iterate_headers(text: bytes) -> Iterator[_Header]:
 
 
 def _parse_header(text: bytes, start: int, end: int) -> list[str]:
-    """Return the first ``MAX_COLUMNS`` + 1 cells of the header between two offsets of a block."""
+    """Return the cells of the header between two offsets of a block, but at most ``MAX_COLUMNS`` + 1 cells."""
     too_many = text.count(b",", start, end) > MAX_COLUMNS
     row = text[start:end].split(b",", MAX_COLUMNS + 1)[:-1] if too_many else [text[start:end]]
     return parse_csv_line(b",".join(row).decode("utf-8", "replace"))

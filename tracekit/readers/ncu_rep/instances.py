@@ -136,7 +136,7 @@ def _decode_integers(buffer: Buffer, field: Field | None, row_count: int) -> pa.
         outer = np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)
         for values in inner.values():
             if values.stops is not None:
-                raise Damage("the value of a metric is encoded as bytes instead of a number")
+                raise Damage("a metric contains bytes instead of a number")
             rows = np.arange(len(values.values)) if values.valid is None else np.flatnonzero(values.valid)
             numbers[outer[rows]] = values.values[rows]
             missing[outer[rows]] = False

@@ -188,7 +188,7 @@ def decode_metric_values(
 def _decode_numbers(field: Field, field_number: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
     """Return the row numbers of the messages that contain a field, and the values of the field as doubles."""
     if field.stops is not None:
-        raise Damage("the value of a metric is encoded as bytes instead of a number")
+        raise Damage("a metric contains bytes instead of a number")
     rows = np.arange(len(field.values)) if field.valid is None else np.flatnonzero(field.valid)
     values = field.values[rows]
     if field_number == DOUBLE:

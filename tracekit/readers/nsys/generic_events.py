@@ -33,7 +33,7 @@ class GenericEvents:
 
     @classmethod
     def from_table(cls, source_rows: pa.Table) -> GenericEvents:
-        """Create a lookup table from rows of generic events with the columns ``COLUMNS``, in any order."""
+        """Create a lookup table from the columns ``COLUMNS`` of generic events. The rows may be in any order."""
         source_rows = source_rows.filter(pc.is_valid(source_rows["genericEventId"]))
         keys = source_rows["genericEventId"].to_numpy()
         if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():

@@ -66,7 +66,7 @@ def create_chain_id_resolver(column: str) -> Resolver:
 
     ``replace_chain_ids_with_stack_ids`` later replaces the numbers with stack ids.
     """
-    return (column,), lambda _capture, _table, source_rows: source_rows[column]
+    return (column,), lambda _lookups, _table, source_rows: source_rows[column]
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
