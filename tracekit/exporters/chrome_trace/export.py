@@ -105,7 +105,10 @@ class FlowFormatter:
 
 
 def _collect_trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
-    """Return the trace metadata for the file: the tool, its version, the UTC time of the origin and the time shift."""
+    """Return the trace metadata for the file: the tool, its version, the UTC time at time 0 and the time shift.
+
+    The metadata contains no private values.
+    """
     metadata = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:
         metadata["origin_utc_ns"] = str(int(view.info["origin_utc_ns"]) - shift_ns)

@@ -166,7 +166,7 @@ def _build_overview_sections(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 def _list_capture_metadata(view: View) -> Iterator[tuple[str, str]]:
-    """Yield metadata of the capture and the machine as pairs of a label and a value, such as the driver version.
+    """Yield metadata of the capture and the machine, such as the driver version, as pairs of a label and a value.
 
     Metadata missing from the capture is omitted.
     """

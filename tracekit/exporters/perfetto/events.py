@@ -81,7 +81,7 @@ class InternedValue(NamedTuple):
 
 
 class RowValues(NamedTuple):
-    """One of the alternative values of an event argument in a batch of rows.
+    """One of the alternative values of an event argument in some or all rows.
 
     Attributes:
         form: The type of the value.

@@ -191,7 +191,7 @@ def _read_events(view: View, event_kind: str) -> pl.LazyFrame:
 
 
 def has_stacks(view: View, event_kind: str) -> bool:
-    """Return whether an event of one kind of ``EVENTS``, such as ``cpu_samples``, has a call stack."""
+    """Return whether any event of one kind of ``EVENTS``, such as ``cpu_samples``, has a call stack."""
     return bool(_read_events(view, event_kind).select(pl.col("stack_id").count()).collect().item())
 
 

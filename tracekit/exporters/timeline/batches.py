@@ -83,7 +83,10 @@ class GzipCompression:
 
 
 class BatchFile:
-    """A new file that is written in batches. Files whose names end in ``.gz`` are gzipped."""
+    """A new file that is written in batches. Files whose names end in ``.gz`` are gzipped.
+
+    Equal batches result in equal bytes.
+    """
 
     def __init__(self, path: Path, compression: Compression | None = None) -> None:
         """Open a file for writing.

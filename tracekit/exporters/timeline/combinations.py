@@ -163,7 +163,7 @@ def _select_example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: 
 def _combine_codes_with_column(
     codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None
 ) -> tuple[_LazyCodes, int]:
-    """Combine codes with the values of a column. Return the new code of each row, and a number larger than all."""
+    """Combine codes with the values of a column. Return the new code of each row and a number larger than all codes."""
     column_codes, column_count = _compute_column_codes(rows, name, limit)
     if count == 1 or column_count == 1:
         return (column_codes, column_count) if count == 1 else (codes, count)

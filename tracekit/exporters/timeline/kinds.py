@@ -100,7 +100,7 @@ def _first_name_expr(*columns: str, default: str) -> pl.Expr:
 
 
 def _declare_throughput_arg() -> Arg:
-    """Return the argument that contains the throughput of a copy in GB/s (bytes per ns), with three decimals."""
+    """Return the argument that contains the throughput of a copy or set in GB/s (bytes per ns), with three decimals."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
     return Arg("throughput_gb_per_s", (Value(THOUSANDTHS, thousandths),))

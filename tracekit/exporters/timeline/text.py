@@ -1,4 +1,4 @@
-"""Concatenate literal strings and string columns."""
+"""Concatenate literal strings and the values of columns."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Track(NamedTuple):
         name: Name of the track, or None for counters, which belong to the group itself.
         order: Sort key within the group.
         attributes: Names and values of the columns that have the same value for all events of the track. They are
-            written to the file, and tracekit restores the columns from them when it reads the file.
+            written to Chrome traces, and tracekit restores the columns from them when it reads such a trace.
     """
 
     group: TrackGroup
