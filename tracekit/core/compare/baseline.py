@@ -1,4 +1,4 @@
-"""Convert the summary of a trace to JSON values, and validate and convert JSON values to a summary."""
+"""Convert a summary to JSON values and back. The JSON values are validated, because the file may be untrusted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def encode_summary(summary: Summary) -> dict[str, Any]:
 
 
 def decode_summary(value: object) -> Summary:
-    """Validate the JSON values that ``encode_summary`` returns, and convert them to a summary.
+    """Validate JSON values in the form that ``encode_summary`` returns, and convert them to a summary.
 
     Raises:
         CorruptTraceError: The values do not represent a baseline.

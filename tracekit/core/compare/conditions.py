@@ -1,4 +1,4 @@
-"""Parse and evaluate conditions on the changes between two captures, such as ``gpu_time > 5%``.
+"""Parse and evaluate conditions on the changes between two sides, such as ``gpu_time > 5%``.
 
 A condition consists of a metric, a comparison and a limit::
 
@@ -7,9 +7,10 @@ A condition consists of a metric, a comparison and a limit::
     comparison = ">" | ">=" | "<" | "<="
     limit      = NUMBER [ "%" | "ns" | "us" | "ms" | "s" ]
 
-``NAME`` is a key of ``METRICS``. ``KIND[PATTERN]`` is the time of all rows of a kind whose name matches the pattern, in
-which ``*`` matches any characters and ``?`` matches one character. The change of the metric from A to B is compared
-with the limit, in per cent of A or in the unit of the limit. Counts have no unit.
+``NAME`` is a key of ``METRICS`` or ``ROW_COUNTS``. ``KIND[PATTERN]`` is the time of all rows of a kind whose name
+matches the pattern, in which ``*`` matches any characters and ``?`` matches one character. The change of the metric
+from A to B is compared with the limit, in per cent of A or in the unit of the limit. Counts have no unit. For a key of
+``ROW_COUNTS``, the number of rows is compared with the limit.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Condition:
         return change * 100 / before if before else math.copysign(math.inf, change) if change else Fraction(0)
 
     def is_met_by(self, diff: Diff) -> bool:
-        """Return whether the differences between both sides of a comparison satisfy the condition.
+        """Return whether the differences between the two sides satisfy the condition.
 
         Raises:
             MissingTableError: A side has no data for the metric, or no name on either side matches the pattern.

@@ -155,7 +155,7 @@ def _compute_largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
     It is the maximum over the columns of the absolute rank sum of the second side.
 
     Args:
-        ranks: The centered ranks of the iterations of both sides, with one column per compared value, divided by the
+        ranks: The centered ranks of the iterations of both sides, with one column per quantity, divided by the
             standard deviation of the rank sum of the column.
         second_side_size: Number of iterations of the second side.
     """

@@ -49,7 +49,7 @@ _DALI = "NVIDIA DALI loads and augments data on the GPU: https://developer.nvidi
 
 
 class ExpertFinding(NamedTuple):
-    """A problem that one of DLProf's expert systems reports: one row of the table ``expert_systems_feedback``."""
+    """A problem that a detector or a rule of ``advise`` reports: one row of the table ``expert_systems_feedback``."""
 
     system: str
     problem: str

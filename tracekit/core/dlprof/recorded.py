@@ -69,7 +69,8 @@ class RecordedTables(DatabaseFrames):
     def read_only_gpu_infos(self) -> pl.DataFrame:
         """The table ``read_only_gpu_infos``.
 
-        One row per GPU: first the GPUs in the table ``devices``, then other GPUs with activities.
+        One row per GPU: first the GPUs in the table ``devices``, then other GPUs with activities, each in order of
+        ``device_id``.
         """
         defaults = {"name": UNKNOWN, "compute_major": 0, "compute_minor": 0, "sm_count": 0}
         listed = self.rollup.devices if "name" in self.rollup.devices.columns else _NO_DEVICES

@@ -96,7 +96,8 @@ def pair_calls_with_activities(frames: Frames) -> pl.DataFrame:
         - ``name`` (Categorical): short name of a kernel, otherwise name of the API function
         - ``gpu_start_ns``, ``gpu_end_ns``, ``device_id``: columns of the activity
 
-        The columns of the activity are null for the kind ``call``.
+        ``activity`` and ``device_id`` are null for the kind ``call``. The times on the GPU are null for the kinds
+        ``call`` and ``sync``.
     """
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
     api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))

@@ -113,7 +113,7 @@ class Capture:
 
     @functools.cached_property
     def nested_ranges(self) -> Ranges:
-        """The nesting of the push/pop ranges, with the same rows as ``Capture.ranges``."""
+        """The nesting of the push/pop ranges, with the same rows as ``Capture.ranges``, in the same order."""
         return Ranges(self.frames)
 
     @functools.cached_property

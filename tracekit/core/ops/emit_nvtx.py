@@ -174,9 +174,9 @@ def _find_outermost_framework_ops(parent: pl.Series, is_framework_op: pl.Series)
 
 
 def _find_forward_op_rows(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
-    """Return the row number in ``ranges`` of the forward op of each op, or null if the op is not a backward op.
+    """Return the row number in ``ranges`` of the forward op of each op, or null if the op has none.
 
-    A backward op and its forward op have the same sequence number.
+    Only backward ops have a forward op. A backward op and its forward op have the same sequence number.
     """
     numbered = ranges.drop_nulls("sequence_number").sort("start_ns", maintain_order=True)
     is_backward = ranges["backward"].gather(numbered["op"]).fill_null(False)  # noqa: FBT003

@@ -56,7 +56,8 @@ def _assign_forward_op_numbers(rows: pl.DataFrame, folding: str) -> pl.DataFrame
 def _add_occurrence_numbers(instances: pl.DataFrame) -> pl.DataFrame:
     """Add the column ``occurrence``, which numbers instances with the same name and stack trace in each iteration.
 
-    Numbers start from 0. The number is null for instances that end an iteration.
+    The instances must be in order of start. Numbers start from 0. The number is null for instances that end an
+    iteration.
     """
     iteration = pl.col("ends_iteration").cast(pl.Int64).cum_sum().alias("_iteration")
     counted = pl.int_range(pl.len()).over("_iteration", "ends_iteration", "op_name", "stack_trace")

@@ -173,7 +173,7 @@ def _select_activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.
 
 
 def _compute_launch_deadline(frames: Frames, steps_option: str) -> int | None:
-    """Return the deadline in ns for the launch of selected activities, or None if all activities are selected.
+    """Return the time in ns before which selected activities are launched, or None if all activities are selected.
 
     If the capture has at most one step of the PyTorch profiler, all activities are selected.
     """

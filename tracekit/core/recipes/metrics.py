@@ -121,7 +121,7 @@ def network_sum(request: RankRequest) -> Tables:
 def _combine_utilization(tables: Tables, option_values: Mapping[str, Value]) -> Tables:
     """Concatenate the heat maps of all ranks.
 
-    Captures name the metric either ``SM Active`` or ``SMs Active``. The column has the name that is recorded first.
+    Captures name the metric either ``SM Active`` or ``SMs Active``. The column has the name in the first row.
     """
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
     return concatenate_heat_maps({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, option_values)

@@ -178,7 +178,10 @@ def _read_allocations(request: Request) -> pl.DataFrame:
 
 
 def _select_memory_changes_in_window(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the changes in memory usage within the time window, and the usage at the start of the window."""
+    """Return the changes in memory usage within the time window, and the last changes before the window.
+
+    The latter represent the usage at the start of the window.
+    """
     return memory.select_memory_changes_in_window(memory.compute_memory_usage(rows), request.window)
 
 

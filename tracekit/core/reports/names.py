@@ -12,7 +12,7 @@ _DIGITS = 16
 
 
 def strip_api_version_expr(name: pl.Expr) -> pl.Expr:
-    """Return an expression that removes the version from API names such as ``cudaLaunchKernel_v7000``."""
+    """Return an expression that removes versions with four digits from API names such as ``cudaLaunchKernel_v7000``."""
     has_version = name.str.tail(_SUFFIX_LENGTH).str.starts_with("_v") & (name.str.len_chars() >= _SUFFIX_LENGTH)
     return pl.when(has_version).then(name.str.head(-_SUFFIX_LENGTH)).otherwise(name)
 

@@ -352,7 +352,7 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
         One row per range, with the columns of the range, and:
 
         - ``gpu_start_ns``, ``gpu_ns``: start and duration of the projection
-        - ``ops``: number of distinct correlation ids, which is 1 for the launch of a whole CUDA graph
+        - ``ops``: number of distinct correlation ids, so that the launch of a whole CUDA graph counts once
         - ``children``: number of child ranges that launched activities
     """
     ranges, launches = read_attributable_ranges(frames).collect(), read_gpu_launches(frames)
