@@ -1,4 +1,4 @@
-"""Map and match each distinct string of a Categorical column once, instead of the string of each row."""
+"""Map, match or rank each distinct string of a Categorical column once, instead of the string of each row."""
 
 from __future__ import annotations
 

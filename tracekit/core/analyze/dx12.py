@@ -38,7 +38,7 @@ def dx12_mem_ops(request: Request) -> pl.DataFrame:
 
 
 def _warning_expr() -> pl.Expr:
-    """Return an expression for the warning about each memory operation. Operations without a warning are null."""
+    """Return an expression for the warning about each memory operation. It is null for operations without one."""
     name, heap, page = (pl.col(c) for c in ("name", "heap_type", "cpu_page_property_id"))
     is_zeroed = (pl.col("heap_flags") & _NOT_ZEROED) == 0
     reads, writes = (name == f"ID3D12Resource::{f}" for f in ("ReadFromSubresource", "WriteToSubresource"))

@@ -3,7 +3,8 @@
 NCCL records each call as an NVTX range of the domain ``NCCL``, whose payload contains the communicator and the size of
 the message. The kernel of a call is launched inside its range or, for calls between ``ncclGroupStart`` and
 ``ncclGroupEnd``, inside the range of the outermost ``ncclGroupEnd``. NCCL may run several calls of a group in one
-kernel. A kernel without a range, such as one of a CUDA graph, counts as a call, whose kind is derived from its name.
+kernel. A kernel without a range, such as one of a CUDA graph, counts as a call, whose kind is derived from the name of
+the kernel.
 
 The name of a kernel contains the data type of a reduction. It does not reliably identify the protocol, because NCCL
 names its kernels after one of the functions that they contain.

@@ -1,6 +1,6 @@
 """Compute the times and bandwidths of communication operations.
 
-An operation is a collective, or the messages that one kernel transfers.
+An operation is a collective or a message, or several of them that share a kernel.
 
 NCCL may run several calls of a group in one kernel. These calls are one operation, whose size is the sum of the sizes
 of the calls. Messages that share a kernel in any rank are one operation as well, such as the messages of a ring

@@ -220,7 +220,7 @@ def summarize_scopes(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         One row per scope in order of its path, preceded by a row for the whole graph, whose ``path`` is "". The columns
         are ``path``, the numbers of nodes ``node_count``, ``executed_count``, ``eligible_count`` and
         ``tensor_core_count``, and the sums ``instance_count``, ``kernel_count`` and ``gpu_time_ns`` over the ops that
-        match the scope or a node in it. If ops are not in the graph, the last row has their sums and a null path.
+        match the scope or a node in it. If some ops are not in the graph, the last row has their sums and a null path.
     """
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
     matched = ops.hstack(match_ops(ops, nodes))

@@ -84,7 +84,8 @@ class Rollup:
     def devices(self) -> pl.DataFrame:
         """The GPUs of the capture, in order of ``device_id``, with the columns of the table ``devices``.
 
-        If this table is empty, the GPUs with activities and GPU 0 are listed, with the column ``device_id`` only.
+        If this table is empty, the only column is ``device_id``, with the ids of at most 64 GPUs: those with activities
+        in ascending order, and then GPU 0 if it has none.
         """
         devices = self.measures.ops.frames("devices").unique("device_id", keep="first", maintain_order=True)
         listed = devices.sort("device_id").collect()

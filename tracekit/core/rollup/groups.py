@@ -2,7 +2,8 @@
 
 A metric of a group has one value per aggregated iteration in which the group has instances. CPU time, API time and CPU
 overhead are sums over its instances. GPU time is the time in which any activity of the group runs, summed over devices.
-GPU idle time is the time between the first and the last activity of any instance, minus the GPU time.
+GPU idle time is the time in which at least one instance is between the start of its first and the end of its last
+activity on a device, summed over devices, minus the GPU time.
 
 Ops that other threads ran during a step of the loop are placed below that step (``other_threads``). A scope has one
 group for each direction of its ops, and the root has one group for all directions. In the style of DLProf, no op is
