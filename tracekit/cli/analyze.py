@@ -78,7 +78,7 @@ def analyze_command(
     """Apply rules that find performance problems, such as the rules of nsys analyze.
 
     The rules of nsys analyze have the same names, columns, row order and numbers as in nsys. With --format csv,
-    they are identical to the output of `nsys analyze -f csv -r NAME`, byte for byte.
+    their output is identical to that of `nsys analyze -f csv -r NAME`, byte for byte.
 
     --list shows all rules. The options of a rule follow its name, as in gpu_gaps:gap=100:rows=10. A rule returns at
     most 50 rows unless its option rows is set. The results of several rules are printed one after the other in csv and

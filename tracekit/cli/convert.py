@@ -139,9 +139,9 @@ def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> t
 def _choose_tables_to_export(trace: TraceOrSet) -> tuple[str, ...]:
     """Return the names of the tables to export: all tables that have rows and are not declared as optional.
 
-    If fewer than two tables have rows, ``MINIMAL_TABLES`` are added, because a single table would be written to a file
-    and not to a folder. The columns of a single trace are read and cached before the rows are counted. Otherwise, a
-    report would be read twice: once to count its rows, and once to export them.
+    If there are fewer than two such tables, ``MINIMAL_TABLES`` are added, because a single table would be written to a
+    file and not to a folder. The columns of a single trace are read and cached before the rows are counted.
+    Otherwise, a report would be read twice: once to count its rows, and once to export them.
     """
     from tracekit.sets.trace_set import TraceSet
     from tracekit.trace import prefetch

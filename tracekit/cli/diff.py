@@ -273,7 +273,7 @@ def _format_introduction(diff: Diff) -> Iterator[str]:
 
 
 def _format_kind_heading(diff: Diff, kind: str) -> str:
-    """Return the heading of the rows of one kind: total times in A and B, and the number of changed rows."""
+    """Return the heading of one kind of rows: total times in A and B, and numbers of changed and significant rows."""
     from tracekit.core.compare import KINDS
 
     frame, total = diff.frame(kind), KINDS[kind].total

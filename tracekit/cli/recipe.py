@@ -84,7 +84,7 @@ _OPTIONS = (
 
 
 def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of all recipes to a command. The command receives their values as ``options``."""
+    """Add the options of all recipes to a command. It receives the values that the user sets as ``options``."""
 
     @functools.wraps(command)
     def run_with_recipe_options(

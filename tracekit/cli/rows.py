@@ -97,8 +97,8 @@ def rows_command(
     For tables of ops, iterations and group nodes, the trace is rolled up first. If a table has the columns start_ns and
     end_ns, you can also use duration_ns in --columns, --where and --sort.
 
-    --iterations selects the iterations over which ops and group_nodes are aggregated. All rows of other tables are
-    printed. In tables of GPU activities, the column iteration is null in rows of iterations that are not selected.
+    --iterations selects the iterations over which ops and group_nodes are aggregated. It removes no rows from other
+    tables. In tables of GPU activities, the column iteration is null in rows of iterations that are not selected.
 
     Several inputs are treated as the ranks of one job. The first column then contains the rank of each row.
     """

@@ -42,9 +42,8 @@ def view_command(
 
     If CAPTURE is a folder, all captures in it are shown. Captures of the ranks of a job are also shown side by side.
 
-    The viewer needs no network connection. Press Ctrl-C to stop it. If the viewer listens on an
-    address that other machines can reach, the URL contains a token, and the server rejects requests without this
-    token.
+    The viewer needs no network connection. Press Ctrl-C to stop it. If the viewer listens on an address that other
+    machines can reach, the URL contains a token, and the server rejects requests without this token.
     """
     os.environ.update(ALLOCATORS | os.environ)
     from tracekit.view import open_viewer

@@ -72,7 +72,10 @@ def build_number_card(label: str, value: str, note: str = "") -> Any:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Format a duration or a difference of durations in the largest unit that does not exceed its absolute value."""
+    """Format a duration or a difference of durations in the largest unit that does not exceed its absolute value.
+
+    Nanoseconds have no decimals, and other units have three decimals.
+    """
     for factor, unit in UNITS:
         if abs(nanoseconds) >= factor:
             return f"{nanoseconds / factor:,.3f} {unit}"

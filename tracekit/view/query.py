@@ -160,7 +160,7 @@ def parse_json(text: str, expected_type: type) -> Any:
         raise TracekitError("the filter or the sort order in the URL is not valid JSON") from error
     if not isinstance(value, expected_type):
         raise TracekitError(
-            f"the filter or the sort order in the URL must be a JSON {'object' if expected_type is dict else 'list'}, "
+            f"the filter or the sort order must be a JSON {'object' if expected_type is dict else 'list'}, "
             f"but its type is {type(value).__name__}"
         )
     return value

@@ -169,7 +169,7 @@ def analyze_communication(captures: Captures, capture: Capture) -> Communication
 
 
 def list_nonempty_tables(analysis: Communication) -> list[str]:
-    """Return the names of those tables of an analysis that have rows and are meaningful for its number of ranks."""
+    """Return the names in ``TABLES`` of tables that have rows and are meaningful for the number of ranks."""
     several = (analysis.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
     return [name for name in TABLES if getattr(analysis, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 

@@ -145,7 +145,7 @@ class Viewer:
         return None
 
     def _check_callback(self) -> None:
-        """Reject callback requests that pages of the viewer cannot send, such as those with unknown inputs."""
+        """Reject callback requests without the form of requests of a page, such as those with an unknown output."""
         if request.path == CALLBACKS and request.method == "POST":
             try:
                 body = request.get_json()
@@ -199,7 +199,7 @@ class _Timelines:
     def read_perfetto_trace(self, parameters: dict[str, str]) -> bytes:
         """Return the Perfetto trace of a time window. Convert the window if it is not cached.
 
-        The whole file is read at once, which is possible because pages request windows with about
+        The whole file is read at once, which is possible because pages request windows with at most about
         ``windows.MAX_EVENTS`` events. A file that is read while the response is sent would stay open if the browser
         disconnects, and might be deleted meanwhile.
         """
@@ -301,6 +301,10 @@ def _create_not_found_response(_: DependencyException) -> tuple[str, int]:
     return "This file does not exist.", 404
 
 
-def _create_error_response(error: TracekitError) -> tuple[str, int]:
-    """Return the response to a request that raised an error: the message and the hint as text, with status 400."""
-    return f"{error.message}. Hint: {error.hint}" if error.hint else error.message, 400
+def _create_error_response(error: TracekitError) -> Response:
+    """Return the response to a request that raised an error: the message and the hint as text, with status 400.
+
+    The media type is plain text, because a message may contain values from the URL.
+    """
+    text = f"{error.message}. Hint: {error.hint}" if error.hint else error.message
+    return Response(text, 400, mimetype="text/plain")

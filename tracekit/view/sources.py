@@ -66,7 +66,8 @@ def read_table_rows(
     Args:
         trace: The trace.
         name: Name of the table.
-        columns: Names of the columns to return. If None, all columns with at least one value are returned.
+        columns: Names of the columns to return. If None, all columns are returned, except those that are null in every
+            row. The first column of the declaration and the columns of an empty table are always returned.
         where: Expression that is true for the rows to return. If None, all rows are returned.
     """
     schema = trace.schema(name)
@@ -292,7 +293,10 @@ def read_op_instances(inputs: TableInputs) -> Rows:
 
 
 def read_gpus(inputs: TableInputs) -> Rows:
-    """Return one row per GPU with its utilization: the part of the aggregated time during which it ran kernels."""
+    """Return one row per GPU with its utilization.
+
+    The utilization is the part of the time of the aggregated iterations during which the GPU ran kernels, in percent.
+    """
     devices = read_table_rows(inputs.trace, "devices")
     busy = inputs.trace.plot.utilization().drop("name", "total_ns")
     busy = busy.rename({"percent": "utilization_percent", "busy_ns": "kernel_time_ns"})

@@ -94,7 +94,8 @@ def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     process, _, thread = arguments.get("thread", "").partition(":")
     if arguments.get("thread") and not all(_is_id(each) for each in (process, thread)):
         raise TracekitError(
-            f"the URL parameter 'thread' is {arguments['thread'][:100]!r}, but it must have the form PROCESS:THREAD"
+            f"the URL parameter 'thread' is {arguments['thread'][:100]!r}, but it must consist of two ids, "
+            "PROCESS:THREAD"
         )
     return Selection(
         trace,

@@ -127,9 +127,9 @@ _OWN = ("capture", "iterations", "key_op", "token")
 
 
 def _parse_integer(text: str, name: str) -> int:
-    """Parse the URL parameter with the given name, which must be an integer of at most 18 digits."""
+    """Parse an integer of at most 18 digits, which is the URL parameter with the given name or a part of it."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(2**60)) - 1):
         raise TracekitError(
-            f"the URL parameter {name!r} is {text[:100]!r}, but it must be an integer of at most 18 digits"
+            f"the URL parameter {name!r} contains {text[:100]!r} instead of an integer of at most 18 digits"
         )
     return int(text)

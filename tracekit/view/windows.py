@@ -114,9 +114,12 @@ def parse_time(text: str) -> int:
     """Parse a URL parameter that contains a time in ns.
 
     Raises:
-        TracekitError: The text is not an integer, or has too many digits.
+        TracekitError: The text is not an integer, or has too many characters.
     """
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(text) > len(str(2**62)):
-        raise TracekitError(f"the time in the URL is {text[:100]!r}, but it must be an integer number of ns")
+        raise TracekitError(
+            f"the time in the URL is {text[:100]!r}, but it must be an integer number of ns with at most "
+            f"{len(str(2**62))} characters"
+        )
     return int(text)

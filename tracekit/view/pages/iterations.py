@@ -77,7 +77,7 @@ def _build_iteration_range_form(context: Context, first: Any, last: Any) -> Any:
 
 
 def _list_key_op_choices(context: Context) -> list[dict[str, str]]:
-    """Return the choices of key ops: the automatic choice, followed by the ops with the most calls."""
+    """Return the choices of key ops: the automatic choice, followed by ops in descending order of calls."""
     ops = (
         context.capture.get_aggregated_trace(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
     )
