@@ -242,7 +242,7 @@ class TemporaryStream:
 
         self.schema = schema
         with _convert_disk_errors():
-            self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed by map_file or at the end
+            self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed when it is mapped, or at the end
             weakref.finalize(self, _close_ignoring_errors, self._file)
             self._writer = ipc.new_stream(self._file, schema)
 

@@ -158,7 +158,7 @@ class Correlated(Stage):
 
     It also adds call stacks as strings (to events with call stacks), the time of the next switch of the thread (to
     scheduling events), the memory in use (to memory events), and the call that sent the message (to MPI calls that
-    receive one).
+    receive a message or wait for one).
     """
 
     computed = (PROJECTIONS,)
@@ -239,7 +239,7 @@ class NcuJoined(Stage):
         self._metric_names = metrics
 
     def find_underlying_tables(self, name: str) -> Tables:
-        """Return the Nsight Compute results if they contain the table ``name``, otherwise the underlying tables."""
+        """Return the Nsight Compute results for their own tables, and the underlying tables for all other tables."""
         return self._results if name.startswith(NCU_PREFIX) else self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -390,7 +390,7 @@ class GraphJoined(Stage):
         self._ops = ops
 
     def find_underlying_tables(self, name: str) -> Tables:
-        """Return the tables of the graph if they contain the table ``name``, otherwise the underlying tables."""
+        """Return the graph for the tables of its nodes and edges, and the underlying tables for all other tables."""
         return self._graph if name in GRAPH else self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -408,7 +408,7 @@ class GraphJoined(Stage):
         ).to_arrow()
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns of ops and graph nodes that are needed to match ops with nodes, by table name."""
+        """Return the columns that are needed to match ops with graph nodes and to sum up statistics, by table name."""
         from tracekit.core.graph import join
 
         return {"ops": join.OP_COLUMNS, GRAPH_NODES: join.NODE_COLUMNS}

@@ -89,7 +89,7 @@ class TraceView:
         self._tables.prefetch({name: self._list_column_names(name, names) for name, names in columns.items()})
 
     def free_working_data(self) -> None:
-        """Free the intermediate data from which columns of this trace and of traces of the same file were computed.
+        """Free the intermediate data from which columns of this trace and of traces with the same source were computed.
 
         The computed columns stay in memory. If further columns need the data, it is computed again.
         """

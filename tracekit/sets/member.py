@@ -120,7 +120,8 @@ class Member:
 def read_rank_before_events(source: Source, reader: Reader) -> RecordedMetadata | None:
     """Return the rank that the profiler recorded before the events of a capture, without reading the events.
 
-    The result contains no other metadata. It is None if no rank is recorded before the events.
+    Except for the number of ranks, the result contains no other metadata. It is None if no rank is recorded before the
+    events.
     """
     if reader.leading_info is None:
         return None
