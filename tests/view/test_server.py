@@ -35,7 +35,7 @@ from tests.view.support import (
 )
 from tracekit import cli, schemas
 from tracekit.errors import TracekitError
-from tracekit.view import PACKAGES, open_viewer, server
+from tracekit.view import PACKAGES, open_viewer, server, windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,6 +273,39 @@ def test_a_window_is_a_perfetto_trace_and_old_ones_are_removed() -> None:
         assert same.data == answer.data
         assert len(list(folder.glob("*.pftrace"))) == server.MAX_TRACES
     assert not folder.exists()
+
+
+def test_a_window_ends_early_if_it_has_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = FIXTURES / "train_amp.sqlite"
+    low, high = tk.load(capture).span() or (0, 0)
+    with running(capture) as viewer:
+        whole = get(viewer, "/trace.pftrace").data
+        assert get(viewer, f"/trace.pftrace?start={low}&end={high}").data == whole
+    monkeypatch.setattr(windows, "MAX_EVENTS", 50)
+    with running(capture) as viewer:
+        part = get(viewer, "/trace.pftrace").data
+        assert get(viewer, f"/trace.pftrace?start={low}&end={high}").data == part
+        assert len(part) < len(whole) / 4
+        trace = viewer._captures.all[0].trace
+        assert low < windows.limit_end(trace, low, high) < high
+        assert windows.limit_end(trace, low, low + 1) == low + 1
+
+
+def test_windows_of_other_iterations_are_converted_anew() -> None:
+    with running(FIXTURES / "train_amp.sqlite") as viewer:
+        get(viewer, "/trace.pftrace?iterations=0:1")
+        get(viewer, "/trace.pftrace?iterations=1:1")
+        get(viewer, "/trace.pftrace?iterations=1:1")
+        assert len(list(viewer._traces._folder.glob("*.pftrace"))) == 2
+
+
+def test_errors_are_plain_text(amp: Viewer) -> None:
+    """They quote values of the URL, which must not become markup."""
+    for path in ("/trace.pftrace?start=<b>x</b>", "/download?format=<b>x</b>&table=kernels"):
+        answer = get(amp, path)
+        assert answer.status_code == 400
+        assert answer.mimetype == "text/plain"
+        assert "<b>x</b>" in answer.text
 
 
 def test_pages_with_an_error_have_a_heading(amp: Viewer) -> None:

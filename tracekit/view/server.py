@@ -199,15 +199,16 @@ class _Timelines:
     def read_perfetto_trace(self, parameters: dict[str, str]) -> bytes:
         """Return the Perfetto trace of a time window. Convert the window if it is not cached.
 
-        The whole file is read at once, which is possible because pages request windows with at most about
-        ``windows.MAX_EVENTS`` events. A file that is read while the response is sent would stay open if the browser
-        disconnects, and might be deleted meanwhile.
+        If the window has more than ``windows.MAX_EVENTS`` events, it ends early, so the whole file can be read at once.
+        A file that is read while the response is sent would stay open if the browser disconnects, and might be deleted
+        meanwhile.
         """
         at = parse_aggregation(parameters, len(self._captures))
         trace = self._captures[at].get_aggregated_trace(at)
         window = windows.choose_window(trace, parameters.get("start", ""), parameters.get("end", ""))
         start, end = int(parameters.get("start") or window.span[0]), int(parameters.get("end") or window.span[1])
-        key = (at.capture, start, end)
+        end = windows.limit_end(trace, start, end)
+        key = (at, start, end)
         with self._lock:
             if key not in self._paths:
                 self._number += 1

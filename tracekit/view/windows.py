@@ -103,6 +103,19 @@ def _compute_window_around(starts: np.ndarray, requested: tuple[int, int], span:
     return begin, span[1] if high == starts.size - 1 else max(int(starts[high]), requested[1])
 
 
+def limit_end(trace: Trace, start: int, end: int) -> int:
+    """Return the end of a time window in ns, or an earlier end if more than ``MAX_EVENTS`` events start in the window.
+
+    Args:
+        trace: The capture.
+        start: Start of the window in ns.
+        end: End of the window in ns.
+    """
+    starts = _read_event_starts(trace)
+    first, last = (int(i) for i in np.searchsorted(starts, (start, end)))
+    return end if last - first <= MAX_EVENTS else max(int(starts[first + MAX_EVENTS]), start + 1)
+
+
 def _read_event_starts(trace: Trace) -> np.ndarray:
     """Return the start times of all events of the timeline in ascending order."""
     present = [name for name in TABLES if name in trace.tables]
