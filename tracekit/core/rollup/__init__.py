@@ -94,7 +94,7 @@ class Rollup:
 
     @functools.cached_property
     def used_devices(self) -> pl.Series:
-        """Ids of the GPUs over which times are averaged, in ascending order.
+        """Ids of the GPUs over which times are averaged, in the order of ``devices``.
 
         These are the GPUs with activities. If no GPU has activities, or in DLProf's mode, these are all GPUs, because
         DLProf averaged over all GPUs.
