@@ -1,4 +1,4 @@
-"""Declare the recipes that apply a rule of ``tracekit analyze`` to each rank, and list the matching rows."""
+"""Declare recipes, each of which applies one rule of ``tracekit analyze`` to every rank and lists the matching rows."""
 
 from __future__ import annotations
 

@@ -217,7 +217,8 @@ def _sum_or_null_expr(column: str) -> pl.Expr:
 def _read_unified_memory_events(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.LazyFrame]:
     """Return three frames: the migrations, the page faults on CPUs and the page faults on GPUs.
 
-    As in nsys, all frames are empty if the capture lacks memory copies, page faults on CPUs or page faults on GPUs.
+    As in nsys, all frames are empty if at least one of three tables of the capture has no rows: ``memcpys``,
+    ``cpu_page_faults`` and ``gpu_page_faults``.
     """
     frames = request.frames
     copies = frames("memcpys").select(pl.col("copy_kind").cast(pl.String), "virtual_address", "bytes", DURATION)

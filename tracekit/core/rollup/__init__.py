@@ -184,7 +184,7 @@ class Rollup:
     def _row_numbers_of_calls(self) -> pl.Series:
         """The row number in ``Measures.calls`` of each row of ``calls``.
 
-        Only the order is cached, because a copy of all columns needs about 120 bytes per call.
+        Only these numbers are cached, because a sorted copy of all columns would need about 120 bytes per call.
         """
         calls = self.measures.select_calls("name", "op", "start_ns", "index", "call_id", "activity")
         names = calls.select("name").unique().with_columns(rank=pl.col("name").cast(pl.String).rank("dense"))

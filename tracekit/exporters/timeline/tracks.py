@@ -306,7 +306,11 @@ class LaneRegistry:
         return list(dict.fromkeys(track.group for track, _ in self._lane_ids))
 
     def _assign_pids_to_groups(self) -> dict[TrackGroup, int]:
-        """Return the pid of each track group. Without a call of ``continue_numbering``, the file has no other trace."""
+        """Return the pid of each track group.
+
+        If ``continue_numbering`` was called, the pids follow those of the traces before this trace in the file.
+        Otherwise, this trace is the only one in the file.
+        """
         return self._pids or Numbering().assign_pids(self._list_groups())
 
     def _iterate_lanes_in_order(self) -> Iterator[_NumberedLane]:

@@ -1,7 +1,8 @@
 """Build the rows of ``ncu_launches`` from the results of a report.
 
 Most columns come from the fields of a result, or from the location of the result in the file. The device, the compute
-capability, the duration, and the grid and block sizes of a graph are metrics of the result.
+capability and the duration are metrics of the result. So are the sizes of the grid and the block if the result is that
+of a graph.
 """
 
 from __future__ import annotations
