@@ -22,6 +22,7 @@ UNKNOWN = "no reader recognizes the content"
 _SQLITE = b"SQLite format 3\x00"
 _APPLICATION_ID = slice(68, 72)
 """Offset of the application id in the header of a SQLite file."""
+_OTHER_EXPORT_HINT = "for an Nsight Systems export, load the report, or run: nsys export --type sqlite"
 _FOREIGN = (
     (b"version https://git-lfs", "this is a Git LFS pointer, not the file itself", "run: git lfs pull"),
     (b"\x1f\x8b", "this is a gzip file, but not a gzipped trace", "decompress it first"),
@@ -30,14 +31,21 @@ _FOREIGN = (
     (
         b"\xff\xff\xff\xff",
         "this is a single Arrow stream",
-        "for an Nsight Systems export, pass the folder that contains the file",
+        "for an Nsight Systems export, pass the folder that contains the file, or load the report",
     ),
+    (b"\x89HDF\r\n\x1a\n", "this is an HDF5 file, which tracekit cannot read", _OTHER_EXPORT_HINT),
     (
         _SQLITE,
         "this is a SQLite database, but not an Nsight Systems export",
         "run: nsys export --type sqlite",
     ),
 )
+_OTHER_EXPORTS = {
+    "a JSON export": re.compile(rb'\{"data":\["|\{"Type":\d{1,9},"'),
+    "a text export": re.compile(rb'data: "[^\n]*"\r?\ndata: "'),
+    "an info export": re.compile(rb'\{\s{0,99}"VmSystemInformation"'),
+}
+"""The beginnings of files that ``nsys export`` writes with ``--type json``, ``text`` and ``info``."""
 _PAGE = re.compile(rb"(?i)\s*<(!doctype html|html)\b")
 _PERFETTO_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace")
 _EXPORTED_HINT = "read the capture from which it was exported"
@@ -124,11 +132,8 @@ def _describe_unrecognized_folder(source: Source) -> DescriptionAndHint:
 
 def _describe_unrecognized_file(source: Source) -> DescriptionAndHint:
     """Return a description of a nonempty file that no reader recognizes, and a hint on what to do with it."""
-    if exported := _describe_export(source):
-        return exported
-    for magic, what, hint in _FOREIGN:
-        if source.head.startswith(magic):
-            return what, hint
+    if description := _describe_export(source) or _describe_foreign_file(source):
+        return description
     if page := _PROFILER_PAGE.search(source.path.name):
         return f"this is a page of TensorFlow's profiler ({page[1]}), which is not supported", _TENSORFLOW_HINT
     if source.path.suffix.lower() in (".pb", ".pbtxt"):
@@ -151,6 +156,17 @@ def _describe_export(source: Source) -> DescriptionAndHint | None:
         return "this is a Perfetto trace, which tracekit writes but cannot read", _EXPORTED_HINT
     if _PAGE.match(source.head):
         return "this is an HTML page, not a profile", _EXPORTED_HINT
+    return None
+
+
+def _describe_foreign_file(source: Source) -> DescriptionAndHint | None:
+    """Return a description and a hint for a file of another tool, or None for other files."""
+    for magic, what, hint in _FOREIGN:
+        if source.head.startswith(magic):
+            return what, hint
+    for what, pattern in _OTHER_EXPORTS.items():
+        if pattern.match(source.head):
+            return f"this looks like {what} of Nsight Systems, which tracekit cannot read", _OTHER_EXPORT_HINT
     return None
 
 

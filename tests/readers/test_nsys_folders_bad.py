@@ -280,7 +280,7 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
     said = {
         "parquetdir": "the file contains no table whose name tracekit knows\nHint: pass the folder that nsys exported",
         "arrowdir": "this is a single Arrow stream\n"
-        "Hint: for an Nsight Systems export, pass the folder that contains the file",
+        "Hint: for an Nsight Systems export, pass the folder that contains the file, or load the report",
     }
     with pytest.raises(TracekitError) as caught_:
         tk.load(kernels)

@@ -49,6 +49,7 @@ def error_of(path: Path, table: str = "kernels", format: str | None = None) -> T
 
 
 UNKNOWN_HINT = "pass a file in one of these formats, or choose its format with format= or --from"
+OTHER_EXPORT = "Hint: for an Nsight Systems export, load the report, or run: nsys export --type sqlite"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,23 @@ UNKNOWN_HINT = "pass a file in one of these formats, or choose its format with f
         ),
         (b"U3w[END]NVIDIA Nsight Systems Stream 2", "this is a .qdstrm stream, which only Nsight Systems can"),
         (b"\x1f\x8b" + b"\1" * 200, "this is a gzip file, but not a gzipped trace\nHint: decompress it first"),
+        (b"\x89HDF\r\n\x1a\n" + b"\0" * 200, f"this is an HDF5 file, which tracekit cannot read\n{OTHER_EXPORT}"),
+        (
+            b'{"data":["GpuMetrics","SocMetrics"]}\n{"Type":49,"DiagnosticEvent":{}}\n',
+            f"this looks like a JSON export of Nsight Systems, which tracekit cannot read\n{OTHER_EXPORT}",
+        ),
+        (
+            b'{"Type":48,"CudaEvent":{"startNs":"1"}}\n',
+            f"this looks like a JSON export of Nsight Systems, which tracekit cannot read\n{OTHER_EXPORT}",
+        ),
+        (
+            b'data: "GpuMetrics"\ndata: "SocMetrics"\n',
+            f"this looks like a text export of Nsight Systems, which tracekit cannot read\n{OTHER_EXPORT}",
+        ),
+        (
+            b'{\n    "VmSystemInformation": [\n',
+            f"this looks like an info export of Nsight Systems, which tracekit cannot read\n{OTHER_EXPORT}",
+        ),
         (b"PK\x03\x04" + b"\1" * 200, "this is a zip archive, not a profile\nHint: extract the profile from it first"),
         (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "this is a zstd file, not a profile\nHint: decompress it first"),
         (
