@@ -21,7 +21,7 @@ WRITTEN = [line.split("\t") for line in (FIXTURES / "payloads" / "blobs.tsv").re
 CAPTURES = {c: {int(row): bytes.fromhex(data) for name, row, data in WRITTEN if name == c} for c, _, _ in WRITTEN}
 
 
-def told(blob: bytes | None) -> str | None:
+def format_blob(blob: bytes | None) -> str | None:
     """Tell one blob, step by step."""
     if blob is None:
         return None
@@ -64,7 +64,7 @@ def payloads(path: Path) -> dict[int, tuple[str, str]]:
 
 def test_what_nsys_wrote_is_known() -> None:
     assert {name: len(listed) for name, listed in CAPTURES.items()} == {"ddp2": 16, "jax_mlp": 43, "every_type": 106}
-    assert told(CAPTURES["ddp2"][342]) == "16777221:514a744917bb992c001104010000000000000000c97f0000"
+    assert format_blob(CAPTURES["ddp2"][342]) == "16777221:514a744917bb992c001104010000000000000000c97f0000"
 
 
 @pytest.mark.filterwarnings("ignore::tracekit.TracekitWarning")
@@ -83,7 +83,7 @@ def test_a_report_tells_them_alike() -> None:
 
 @pytest.mark.parametrize("capture", ["ddp2", "jax_mlp"])
 def test_payloads_of_a_sqlite_export(tmp_path: Path, capture: str) -> None:
-    expected = {row: ("binary", told(data)) for row, data in CAPTURES[capture].items()}
+    expected = {row: ("binary", format_blob(data)) for row, data in CAPTURES[capture].items()}
     assert {row: p for row, p in payloads(with_blobs(tmp_path, capture)).items() if row in expected} == expected
 
 
@@ -140,4 +140,4 @@ def damaged(draw: st.DrawFn) -> bytes:
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=60), ITEMS, damaged())), st.integers(0, 3))
 def test_any_blobs(values: list[bytes | None], offset: int) -> None:
     column = pa.array([None, b"before", b"", *values], pa.binary())[offset:]
-    assert blobs.format_payload_blobs(column).to_pylist() == [told(v) for v in column.to_pylist()]
+    assert blobs.format_payload_blobs(column).to_pylist() == [format_blob(v) for v in column.to_pylist()]

@@ -107,7 +107,7 @@ def test_captures_that_are_not_ranks() -> None:
     """Each is analyzed by itself. Its times are on its own timeline."""
     with running(FIXTURES / "ddp2.sqlite", FIXTURES / "train_amp.sqlite") as viewer:
         captures = viewer._captures
-        assert ranks.get_set_of_job(captures) is None
+        assert ranks.get_rank_set(captures) is None
         found = ranks.analyze_communication(captures, captures.all[0])
         assert ranks.analyze_communication(captures, captures.all[0]) is found
         assert "summary" in ranks.list_nonempty_tables(found)
@@ -135,7 +135,7 @@ def test_ranks_that_are_only_guessed(tmp_path: Path) -> None:
     """Captures with nothing but a number in their names are not taken for ranks."""
     paths = [write_capture(tmp_path / f"run{n}", kernels=[kernel(0, 10)]) for n in (1, 2)]
     opened = open_captures(paths)
-    assert ranks.get_set_of_job(opened) is None
+    assert ranks.get_rank_set(opened) is None
     opened.close()
 
 
@@ -155,7 +155,7 @@ def test_ranks_without_utc_times_are_not_aligned(tmp_path: Path) -> None:
 def test_captures_without_data() -> None:
     with running(FIXTURES / "ncu" / "ncu_roofline_raw.csv") as viewer:
         assert not {"Utilization over time", "Pace", "Ranks"} & set(titles(viewer))
-        assert ranks.get_set_of_job(viewer._captures) is None
+        assert ranks.get_rank_set(viewer._captures) is None
 
 
 def test_a_capture_without_a_file() -> None:

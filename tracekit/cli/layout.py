@@ -100,14 +100,12 @@ def format_rows_and_list_omitted_titles(
     Returns:
         The lines, and the titles of the omitted columns.
     """
-    columns = visible = _build_text_columns(frame, ())
-    while (widths := _compute_grid_widths(visible, width, _compute_min_text_width(visible))) is None and len(
-        visible
-    ) > 1:
-        omitted = _find_least_important_column(visible)
-        visible = [column for column in visible if column is not omitted]
-    missing = [column.title for column in columns if not any(column is k for k in visible)]
-    return _format_grid(visible, widths or [width], bold=bold), missing
+    columns = shown = _build_text_columns(frame, ())
+    while (widths := _compute_grid_widths(shown, width, _compute_min_text_width(shown))) is None and len(shown) > 1:
+        omitted = _find_least_important_column(shown)
+        shown = [column for column in shown if column is not omitted]
+    missing = [column.title for column in columns if not any(column is k for k in shown)]
+    return _format_grid(shown, widths or [width], bold=bold), missing
 
 
 def _compute_min_text_width(columns: Sequence[TextColumn]) -> int:

@@ -63,7 +63,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
     """Return the CSV exporter, configured with the given options.
 
     Raises:
-        UnknownFormatError: The value of an option is invalid. This error class also covers option values.
+        UnknownFormatError: The value of an option is invalid.
     """
     value = options.get("spreadsheet", "no")
     if value not in ("yes", "no"):

@@ -86,12 +86,12 @@ class OpenSet(TraceSet):
             yield member, call_or_return_error(lambda each: function(self._traces[each.rank]), member)
 
 
-def get_set_of_job(captures: Captures) -> OpenSet | None:
+def get_rank_set(captures: Captures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
-    return captures.get_cached_result("job", lambda: _create_set_of_job(captures.all))  # type: ignore[no-any-return]
+    return captures.get_cached_result("job", lambda: _create_rank_set(captures.all))  # type: ignore[no-any-return]
 
 
-def _create_set_of_job(captures: Sequence[Capture]) -> OpenSet | None:
+def _create_rank_set(captures: Sequence[Capture]) -> OpenSet | None:
     if len(captures) < 2:  # noqa: PLR2004
         return None
     recorded = [_read_recorded_metadata(each) for each in captures]
@@ -111,16 +111,16 @@ def _read_recorded_metadata(capture: Capture) -> members.RecordedMetadata:
     return members.read_recorded_metadata(capture.trace, capture.trace.path or Path(capture.name))
 
 
-def get_set_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet:
+def get_rank_set_or_single_rank(captures: Captures, capture: Capture) -> OpenSet:
     """Return the ranks of the job. If the captures are not the ranks of one job, return a set of ``capture`` alone."""
-    return get_set_of_job(captures) or captures.get_cached_result(
+    return get_rank_set(captures) or captures.get_cached_result(
         ("rank", capture.index), lambda: _create_set_of_one_rank(capture)
     )
 
 
 def _compute_ranks_cache_key(captures: Captures, capture: Capture) -> int | None:
     """Return a cache key for results about ranks: None for the ranks of a job, or else the index of the capture."""
-    return None if get_set_of_job(captures) else capture.index
+    return None if get_rank_set(captures) else capture.index
 
 
 def _create_set_of_one_rank(capture: Capture) -> OpenSet:
@@ -139,7 +139,7 @@ def run_recipe(captures: Captures, capture: Capture, name: str, options: Mapping
         name: Name of the recipe.
         options: Options of the recipe.
     """
-    ranks = get_set_of_job_or_capture(captures, capture)
+    ranks = get_rank_set_or_single_rank(captures, capture)
     values = dict(options or {})
     if "align" in find_recipe(name).options and not _are_origins_recorded(ranks):
         values["align"] = "no"
@@ -163,7 +163,7 @@ def analyze_communication(captures: Captures, capture: Capture) -> Communication
     Raises:
         TracekitError: A capture cannot be read.
     """
-    ranks = get_set_of_job_or_capture(captures, capture)
+    ranks = get_rank_set_or_single_rank(captures, capture)
     key = ("communication", _compute_ranks_cache_key(captures, capture))
     return captures.get_cached_result(key, lambda: Communication(collect_rank_tables(ranks, read_rank_tables)))  # type: ignore[no-any-return]
 
@@ -185,7 +185,7 @@ def compute_gpu_time(captures: Captures, capture: Capture) -> Rows:
     The result has one row per rank and GPU, with the name of the capture. Times are in ns.
     """
     frame = run_recipe(captures, capture, "gpu_time_sum")["gpu_time"]
-    names = {m.rank: m.name for m in get_set_of_job_or_capture(captures, capture).members}
+    names = {m.rank: m.name for m in get_rank_set_or_single_rank(captures, capture).members}
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
     return add_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
 
@@ -242,7 +242,7 @@ def _add_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
     of the first capture or, if the start of any capture is not recorded, the start of the capture of each rank.
     Otherwise, there is only one rank, and the column ``rank`` is dropped.
     """
-    ranks = get_set_of_job(captures)
+    ranks = get_rank_set(captures)
     if ranks is None:
         return add_titles(frame.drop("rank"))
     return add_titles(frame, _SINCE_FIRST if _are_origins_recorded(ranks) else _SINCE_OWN)

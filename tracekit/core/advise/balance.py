@@ -39,12 +39,12 @@ def imbalance(activity: IterationActivity) -> Iterator[Finding]:
         return
     (least, low), (most, high) = busy.row(0), busy.row(-1)
     time = high - low
-    if activity.compute_percentage_of_duration(time) < MIN_IMBALANCE_PERCENT:
+    if activity.compute_percentage(time) < MIN_IMBALANCE_PERCENT:
         return
     listed = ", ".join(f"GPU {d} {format_duration(t)}" for d, t in busy.sort("device_id").iter_rows())
     high_percent, low_percent = (
-        activity.compute_percentage_of_duration(high),
-        activity.compute_percentage_of_duration(low),
+        activity.compute_percentage(high),
+        activity.compute_percentage(low),
     )
     problem = f"GPU {most} computes for {high_percent:.0f} % of the time, GPU {least} for {low_percent:.0f} %"
     advice = (
@@ -54,16 +54,7 @@ def imbalance(activity: IterationActivity) -> Iterator[Finding]:
     start, end = busiest.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     figures = {f"gpu_{d}_ns": t for d, t in busy.sort("device_id").iter_rows()} | {"length_ns": activity.duration_ns}
     yield Finding(
-        "imbalance",
-        problem,
-        listed,
-        advice,
-        time,
-        activity.compute_percentage_of_duration(time),
-        busy.height,
-        start,
-        end,
-        figures,
+        "imbalance", problem, listed, advice, time, activity.compute_percentage(time), busy.height, start, end, figures
     )
 
 
@@ -102,7 +93,7 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage_of_duration(time),
+        activity.compute_percentage(time),
         exchange.height,
         *where,
         figures,
@@ -141,7 +132,7 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
         evidence + more,
         advice,
         time,
-        activity.compute_percentage_of_duration(time),
+        activity.compute_percentage(time),
         slow.height,
         *where,
         figures,

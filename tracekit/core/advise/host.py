@@ -62,7 +62,8 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
         return
     lost = intervals.intersect_unions(merged, activity.times_with_all_devices_idle, by=[])
     time = sum_durations(lost)
-    if activity.compute_percentage_of_duration(time) < MIN_LOADING:
+    percent = activity.compute_percentage(time)
+    if percent < MIN_LOADING:
         return
     count = activity.iteration_count
     iteration_ns = activity.duration_ns / count
@@ -82,17 +83,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
         "length_ns": activity.duration_ns,
     }
     problem, where = "The GPUs wait for data", find_longest_interval(lost)
-    yield Finding(
-        "data_loading",
-        problem,
-        evidence,
-        advice,
-        time,
-        activity.compute_percentage_of_duration(time),
-        loads.height,
-        *where,
-        figures,
-    )
+    yield Finding("data_loading", problem, evidence, advice, time, percent, loads.height, *where, figures)
 
 
 def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
@@ -112,7 +103,7 @@ def _report_idle(activity: IterationActivity, device: int, times_by_cause: dict[
     busy = activity.busy_times_by_device.filter(pl.col("device_id") == device)
     gaps = activity.find_uncovered_times(busy)
     time = sum_durations(gaps)
-    if activity.compute_percentage_of_duration(time) < MIN_IDLE or not busy.height:
+    if activity.compute_percentage(time) < MIN_IDLE or not busy.height:
         return
     launches = activity.launches.filter(
         (pl.col("device_id") == device) & pl.col("kind").is_in(breakdown.KERNEL_KINDS)
@@ -122,7 +113,7 @@ def _report_idle(activity: IterationActivity, device: int, times_by_cause: dict[
     where = find_longest_interval(gaps)
     gaps_of_device = gaps.with_columns(device_id=pl.lit(device, pl.Int32))
     idle_times = idle.sum_idle_times(activity.rollup.measures.ops.frames, gaps_of_device)
-    problem = f"GPU {device} is idle for {activity.compute_percentage_of_duration(time):.0f} % of the time"
+    problem = f"GPU {device} is idle for {activity.compute_percentage(time):.0f} % of the time"
     longest = format_duration(where[1] - where[0])
     evidence = f"{parts}; {_describe_main_cause(idle_times)}; {launches} launches; the longest gap took {longest}"
     advice = _ADVICE.get(main) or format_cpu_advice(activity, times_by_cause["cpu"], launches)
@@ -135,7 +126,7 @@ def _report_idle(activity: IterationActivity, device: int, times_by_cause: dict[
         evidence,
         advice,
         time,
-        activity.compute_percentage_of_duration(time),
+        activity.compute_percentage(time),
         gaps.height,
         *where,
         figures,
@@ -171,7 +162,7 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
     gaps = activity.clip_to_windows(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
     devices = max(1, activity.busy_times_by_device["device_id"].n_unique())
     time = sum_durations(gaps) // devices
-    if activity.compute_percentage_of_duration(time) < MIN_LATE:
+    if activity.compute_percentage(time) < MIN_LATE:
         return
     evidence = (
         f"there are {gaps.height} gaps before {activity.describe_largest_ops(gaps, DURATION)}; "
@@ -192,7 +183,7 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage_of_duration(time),
+        activity.compute_percentage(time),
         gaps.height,
         *where,
         figures,
@@ -205,7 +196,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
     waits = activity.clip_to_windows(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
     time = sum_durations(intervals.merge_intervals(waits, by=[]))
-    if not waits.height or activity.compute_percentage_of_duration(time) < MIN_WAITING:
+    if not waits.height or activity.compute_percentage(time) < MIN_WAITING:
         return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
@@ -226,7 +217,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage_of_duration(time),
+        activity.compute_percentage(time),
         waits.height,
         *where,
         figures,
@@ -241,7 +232,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
     loads = activity.clip_to_windows(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
     time = sum_durations(intervals.merge_intervals(loads, by=[]))
-    if not loads.height or activity.compute_percentage_of_duration(time) < MIN_MODULE_LOADING:
+    if not loads.height or (percent := activity.compute_percentage(time)) < MIN_MODULE_LOADING:
         return
     by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
     named = ", ".join(f"{name} {format_duration(length)}" for name, length in by_name.iter_rows())
@@ -258,17 +249,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
         "length_ns": activity.duration_ns,
     }
     where = find_longest_interval(loads)
-    yield Finding(
-        "module_loading",
-        problem,
-        evidence,
-        advice,
-        time,
-        activity.compute_percentage_of_duration(time),
-        loads.height,
-        *where,
-        figures,
-    )
+    yield Finding("module_loading", problem, evidence, advice, time, percent, loads.height, *where, figures)
 
 
 def copies(activity: IterationActivity) -> Iterator[Finding]:
@@ -304,7 +285,7 @@ def _report_copies_in_direction(
     time, moved = sum_durations(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())
     count = activity.iteration_count
     waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= count > 1
-    if activity.compute_percentage_of_duration(time) < MIN_COPYING and not (waits or unpinned):
+    if activity.compute_percentage(time) < MIN_COPYING and not (waits or unpinned):
         return
     evidence = (
         f"{rows.height} copies, {rows.height / count:.3g} per iteration with {moved / count:.4g} bytes in total, "
@@ -314,13 +295,5 @@ def _report_copies_in_direction(
     figures |= {"iterations": count, "length_ns": activity.duration_ns}
     where = find_longest_interval(rows)
     yield Finding(
-        "copies",
-        problem,
-        evidence,
-        advice,
-        time,
-        activity.compute_percentage_of_duration(time),
-        rows.height,
-        *where,
-        figures,
+        "copies", problem, evidence, advice, time, activity.compute_percentage(time), rows.height, *where, figures
     )

@@ -174,7 +174,7 @@ class IterationActivity:
         )
         return clipped.select(rows.columns).filter(DURATION > 0)
 
-    def compute_percentage_of_duration(self, time_ns: int) -> float:
+    def compute_percentage(self, time_ns: int) -> float:
         """Return a duration as a percentage of the total duration of the aggregated iterations."""
         return 100 * time_ns / self.duration_ns
 

@@ -56,7 +56,7 @@ def small_kernels(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage_of_duration(time),
+        activity.compute_percentage(time),
         small.height,
         *where,
         figures,
@@ -97,13 +97,5 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
     }
     problem, where = "Ops that are eligible for Tensor Cores run without them", find_longest_interval(without)
     yield Finding(
-        "precision",
-        problem,
-        evidence,
-        advice,
-        time,
-        activity.compute_percentage_of_duration(time),
-        without.height,
-        *where,
-        figures,
+        "precision", problem, evidence, advice, time, activity.compute_percentage(time), without.height, *where, figures
     )

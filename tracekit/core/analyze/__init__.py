@@ -50,7 +50,7 @@ def find_rule(name: str) -> Rule:
     """Return the rule with the given name. The name must not contain options.
 
     Raises:
-        UnknownFormatError: No rule has this name. Despite its name, this error also reports unknown rules.
+        UnknownFormatError: No rule has this name.
     """
     if name not in ALL_RULES:
         raise UnknownFormatError(f"unknown rule {name!r}", hint=create_choices_hint("rules", ALL_RULES, name))

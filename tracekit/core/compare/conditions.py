@@ -179,7 +179,6 @@ def parse_condition(text: str) -> Condition:
 
     Raises:
         UnknownFormatError: The text is not a condition, the metric is unknown, or the unit does not fit the metric.
-            Despite its name, this error also reports invalid conditions.
     """
     match = _CONDITION.fullmatch(text)
     if match is None:

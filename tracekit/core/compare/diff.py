@@ -79,8 +79,7 @@ class Diff:
             has ``bytes_a`` and ``bytes_b``.
 
         Raises:
-            UnknownFormatError: The comparison does not include this kind. Despite its name, this error also reports
-                unknown kinds.
+            UnknownFormatError: The comparison does not include this kind.
         """
         if kind not in self.frames:
             kinds = ", ".join(self.frames)
@@ -127,7 +126,7 @@ def compare(
             one that undoes this increase. The default depends on the kind.
 
     Raises:
-        UnknownFormatError: A kind does not exist. Despite its name, this error also reports unknown kinds.
+        UnknownFormatError: A kind does not exist.
         TracekitError: ``alpha`` is not between 0 and 1, or ``min_percent`` is negative.
     """
     check_kinds(kinds)
@@ -147,7 +146,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
     """Raise an error if any of the given kinds of rows cannot be compared.
 
     Raises:
-        UnknownFormatError: A kind does not exist. Despite its name, this error also reports unknown kinds.
+        UnknownFormatError: A kind does not exist.
     """
     for kind in kinds:
         if kind not in KINDS:

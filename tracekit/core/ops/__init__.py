@@ -37,7 +37,7 @@ def find_dialect(name: str) -> Dialect:
     """Return the dialect with a given name.
 
     Raises:
-        UnknownFormatError: No dialect has this name. Despite its name, this error also reports unknown dialects.
+        UnknownFormatError: No dialect has this name.
     """
     try:
         return DIALECTS[name]

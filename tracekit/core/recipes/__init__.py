@@ -77,7 +77,7 @@ def find_recipe(name: str) -> Recipe:
     """Return the recipe with the given name.
 
     Raises:
-        UnknownFormatError: No recipe has this name. Despite its name, this error also reports unknown recipes.
+        UnknownFormatError: No recipe has this name.
     """
     if name not in RECIPES:
         raise UnknownFormatError(f"unknown recipe {name!r}", hint=create_choices_hint("recipes", RECIPES, name))

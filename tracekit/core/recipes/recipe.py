@@ -54,7 +54,7 @@ class Option:
             value: The value to check.
 
         Raises:
-            UnknownFormatError: The value is not allowed. Despite its name, this error also reports invalid options.
+            UnknownFormatError: The value is not allowed.
         """
         if not self._is_allowed(value):
             message = f"recipe {recipe_name!r}: {value!r} is not a valid value of the option {option_name!r}"

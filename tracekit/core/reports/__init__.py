@@ -191,7 +191,7 @@ def compute_report(
 
     Raises:
         UnknownFormatError: The report or one of the options is unknown, the value of an option is invalid, or two
-            options are mutually exclusive. Despite its name, this error also reports invalid options.
+            options are mutually exclusive.
     """
     base, *options = name.split(":")
     report = _find_report(base)

@@ -61,7 +61,7 @@ class Options:
         """Parse the values of options, by option name. Options missing from ``values`` have their defaults.
 
         Raises:
-            UnknownFormatError: A value is invalid. This error class also covers option values.
+            UnknownFormatError: A value is invalid.
         """
         for name, choices in _CHOICES.items():
             if values.get(name, choices[0]) not in choices:
@@ -90,7 +90,7 @@ def create_stack_exporter(
     """Return an exporter of call stacks in one format, configured with the given option values.
 
     Raises:
-        UnknownFormatError: The value of an option is invalid. This error class also covers option values.
+        UnknownFormatError: The value of an option is invalid.
     """
     return Exporter(
         format,

@@ -72,7 +72,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
     """Return the exporter of TensorBoard event files, configured with the given options.
 
     Raises:
-        UnknownFormatError: The value of an option is invalid. This error class also covers option values.
+        UnknownFormatError: The value of an option is invalid.
     """
     if options.get("time", "gpu") not in ("gpu", "cpu"):
         raise UnknownFormatError(

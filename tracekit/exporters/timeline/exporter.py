@@ -31,7 +31,7 @@ def create_timeline_exporter(package: str, name: str, description: str, suffixes
         """Return the exporter, configured with the given options.
 
         Raises:
-            UnknownFormatError: The value of an option is invalid. This error class also covers option values.
+            UnknownFormatError: The value of an option is invalid.
         """
         tracks = parse_tracks(option_values)
         return Exporter(

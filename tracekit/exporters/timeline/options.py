@@ -36,7 +36,7 @@ def parse_tracks(option_values: Mapping[str, str]) -> frozenset[str]:
         option_values: Option values, by option name.
 
     Raises:
-        UnknownFormatError: A track name is unknown. This error class also covers option values.
+        UnknownFormatError: A track name is unknown.
     """
     every = (*BY_DEFAULT, *ON_REQUEST)
     groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}

@@ -305,7 +305,7 @@ def list_available_pages(captures: Captures, capture: Capture) -> list[Page]:
         page
         for page in PAGES.values()
         if (not page.needs or capture.has_rows_in_any(*page.needs))
-        and not (page.needs_ranks and sets_of_ranks.get_set_of_job(captures) is None)
+        and not (page.needs_ranks and sets_of_ranks.get_rank_set(captures) is None)
     ]
 
 
@@ -323,7 +323,7 @@ def build_page(context: Context) -> list[Any]:
     if page.needs and not context.capture.has_rows_in_any(*page.needs):
         reason = TracekitError("this capture has no data for this page", hint=_create_missing_data_hint(page))
         return [html.H1(page.title), grid.build_error_message(reason)]
-    if page.needs_ranks and sets_of_ranks.get_set_of_job(context.captures) is None:
+    if page.needs_ranks and sets_of_ranks.get_rank_set(context.captures) is None:
         reason = TracekitError(
             "this page compares the ranks of one job, but the open captures are not two or more ranks of one job",
             hint="open the captures of all ranks of one job, and no other captures",

@@ -23,7 +23,7 @@ def build_page(context: Context) -> list[Any]:
     figure = None
     try:
         analysis = ranks.analyze_communication(context.captures, context.capture)
-        elsewhere = ranks.OF_ITERATIONS if ranks.get_set_of_job(context.captures) else ()
+        elsewhere = ranks.OF_ITERATIONS if ranks.get_rank_set(context.captures) else ()
         names = [*(f"ranks_{name}" for name in ranks.list_nonempty_tables(analysis) if name not in elsewhere), *names]
         figure = context.build_recipe_figure("comm_skew", "arrivals")
     except TracekitError:

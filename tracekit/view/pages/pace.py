@@ -84,5 +84,5 @@ def _choose_default_name(context: Context, totals: Mapping[str, Total]) -> str:
     This is the one with the longest total time among those that occur more than once per rank. If there are none, all
     names are considered.
     """
-    number = len(ranks.get_set_of_job_or_capture(context.captures, context.capture))
+    number = len(ranks.get_rank_set_or_single_rank(context.captures, context.capture))
     return next((name for name, total in totals.items() if total.occurrences > number), next(iter(totals)))
