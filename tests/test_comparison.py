@@ -6,6 +6,7 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
@@ -35,6 +36,37 @@ def test_every_form_of_a_side(tmp_path: Path) -> None:
             assert frames(tk.diff(summary, side)) == expected
             assert tk.diff(side, trace, by=["copies"]).frame("copies").to_dicts() == expected["copies"]
     assert b"fixtures" not in saved.read_bytes()
+
+
+PAIRS = [
+    (p, p.with_suffix(".sqlite")) for p in sorted(FIXTURES.glob("*.nsys-rep")) if p.with_suffix(".sqlite").exists()
+]
+
+
+@pytest.mark.many(2)
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].stem)
+def test_a_report_and_its_export_are_equal(pair: tuple[Path, Path]) -> None:
+    """The export names the version of the nsys that exported it, and the report the version that recorded it."""
+    report, export = pair
+    for sides in (pair, (export, report)):
+        diff = tk.diff(*sides, by=["kernels", "api"])
+        assert [note for note in diff.notes if "too few to test" not in note] == []
+        assert diff.verdict.startswith(("A and B are equal", "nothing was compared"))
+
+
+def test_versions_of_exports_are_compared_with_each_other() -> None:
+    facts = [{"tool_version": "1"}, {"tool_version": "2"}, {"export_version": "1"}, {"export_version": "2"}]
+    samples = made_samples()
+    a, b, c, d = (compare.Summary(samples, (1,) * 20, each) for each in facts)
+    assert compare.compare(a, b, ["kernels"]).notes == ("the versions of the tool differ: 1 (A), 2 (B)",)
+    assert compare.compare(c, d, ["kernels"]).notes == (
+        "the versions of the tool that exported the captures differ: 1 (A), 2 (B)",
+    )
+    assert compare.compare(a, d, ["kernels"]).notes == ()
+
+
+def made_samples() -> pl.DataFrame:
+    return pl.DataFrame([("kernels", "k", 0, 1, 5, None, 5)], schema=compare.SAMPLES, orient="row")
 
 
 @pytest.mark.thorough

@@ -21,6 +21,7 @@ _FACTS = {
     "gpus": "GPUs",
     "tool": "Tool",
     "tool_version": "Version of the tool",
+    "export_version": "Version of the exporting tool",
     "driver_version": "Driver version",
     "cuda_version": "CUDA version",
     "cpu_model": "CPU",
@@ -64,14 +65,15 @@ def _build_overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     sides = (dict(_iterate_labels_and_facts(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
     a, b = sides
     facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
+    verdict = f"Verdict: {diff.verdict}."
     meanings = [f"{evidence}: {meaning}" for evidence, meaning in EVIDENCE.items()]
-    significant = diff.significant().select("kind", *_TITLES).drop("evidence")
-    titles = {"kind": "Kind", **{c: t for c, t in _TITLES.items() if c != "evidence"}}
+    significant = diff.replace_times_by_base(diff.significant()).select("kind", *_TITLES).drop("evidence")
+    titles = {"kind": "Kind", **{c: t for c, t in diff.get_titles(_TITLES).items() if c != "evidence"}}
     tables = [
         Table("Sides", ("", "A", "B"), facts, len(facts)),
         Table.from_frame("Significant changes", _convert_to_display_values(significant), titles, ROWS, "name"),
     ]
-    return Section("Overview", "overview", notes=[*diff.notes, *meanings], tables=tables)
+    return Section("Overview", "overview", notes=[verdict, *diff.notes, *meanings], tables=tables)
 
 
 def _iterate_labels_and_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
@@ -86,16 +88,10 @@ def _iterate_labels_and_facts(side: Summary, name: str) -> Iterator[tuple[str, s
 def _build_kind_section(diff: Diff, kind: str, limit: int) -> Section:
     """Return the section of one kind of event, such as kernels, without rows that are equal in both captures."""
     frame = diff.frame(kind)
-    changed = frame.filter(pl.col("status") != "equal")
-    times = (("time_a_ns", "iteration_a_ns"), ("time_b_ns", "iteration_b_ns"))
-    titles = _TITLES
-    if diff.is_per_iteration:
-        changed = changed.with_columns(pl.col(own).alias(total) for total, own in times)
-        changed = changed.with_columns(change_ns=pl.col("time_b_ns") - pl.col("time_a_ns"))
-        titles = {c: t.replace("(ns)", "per iteration (ns)") for c, t in _TITLES.items()}
+    changed = diff.replace_times_by_base(frame.filter(pl.col("status") != "equal"))
     notes = [f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."]
     shown = _convert_to_display_values(changed)
-    table = Table.from_frame(KINDS[kind].title, shown, titles, limit or changed.height, "name")
+    table = Table.from_frame(KINDS[kind].title, shown, diff.get_titles(_TITLES), limit or changed.height, "name")
     return Section(KINDS[kind].title, kind, notes=notes, tables=[table] if changed.height else [])
 
 

@@ -12,7 +12,7 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.core.compare import made
 from tests.sets.test_recipe_diff import folder_of
-from tracekit.cli.diff import CONDITION_HOLDS
+from tracekit.cli.diff import CONDITION_HOLDS, CONDITION_IS_UNTESTABLE
 from tracekit.core.compare import KINDS
 from tracekit.sets import recipe_files
 
@@ -34,7 +34,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_tables(run: Run, runs: tuple[Path, Path]) -> None:
     lines = run("diff", *runs, "--by", "kernels,copies,nvtx_gpu,iterations").text.splitlines()
-    assert lines[:2] == ["A: 40 iterations, 1 × GPU X", "B: 40 iterations, 1 × GPU X"]
+    assert lines[0].startswith("verdict: B is slower than A: the duration of the iterations changed by ")
+    assert lines[1:3] == ["A: 40 iterations, 1 × GPU X", "B: 40 iterations, 1 × GPU X"]
     headings = [line for line in lines if line.startswith("# ")]
     assert [h.partition(":")[0] for h in headings] == [
         "# Kernels", "# Memory copies and sets", "# NVTX ranges on the GPU", "# Iterations",
@@ -49,7 +50,7 @@ def test_tables(run: Run, runs: tuple[Path, Path]) -> None:
 def test_limits_and_equal_rows(run: Run, runs: tuple[Path, Path]) -> None:
     few = run("diff", *runs, "--by", "kernels", "-n", "2").text.splitlines()
     assert few[-1] == "(first 2 of 12 rows; -n 0 prints all)"
-    assert len(run("diff", *runs, "--by", "kernels", "-n", "0").text.splitlines()) == 2 + 1 + 2 + 12
+    assert len(run("diff", *runs, "--by", "kernels", "-n", "0").text.splitlines()) == 3 + 1 + 2 + 12
     same = run("diff", runs[0], runs[0], "--by", "kernels").text.splitlines()
     assert same[-1].endswith("(+0.00 %); 0 of 12 rows changed, 0 significant")
 
@@ -72,6 +73,10 @@ def test_times_are_per_iteration_if_the_numbers_of_iterations_differ(
     text = run("diff", runs[0], short, "--by", "kernels").text
     assert "note: the numbers of iterations differ: 40 (A), 20 (B)" in text
     assert "Time A per iteration (ns)" in text
+    assert "Change per iteration (%)" in text
+    heading = next(line for line in text.splitlines() if line.startswith("# "))
+    totals = tk.diff(runs[0], short, by=["kernels"]).compute_totals("kernels") or (0, 0)
+    assert heading.startswith("# Kernels per iteration: {:,} ns in A, {:,} ns in B (".format(*totals))
 
 
 @pytest.mark.many(1)
@@ -97,6 +102,9 @@ def test_notes_are_messages_beside_data(run: Run) -> None:
     done = run("diff", TRAIN, DDP, "--by", "kernels", "--format", "csv")
     assert "note: the key ops, which delimit iterations, differ: " in done.stderr
     assert b"note" not in done.stdout
+    assert done.stderr.startswith(
+        "verdict: not tested whether B differs from A, because 4 (A) and 4 (B) iterations are"
+    )
     assert not run("diff", TRAIN, DDP, "--by", "kernels", "--format", "csv", "-q").stderr
 
 
@@ -106,18 +114,48 @@ def test_conditions(run: Run, runs: tuple[Path, Path]) -> None:
     assert [line.partition(" (")[0] for line in done.stderr.splitlines()] == [
         "the condition kernels[kernel_f*] > 90% of --fail-if holds",
         "the condition slower > 0 of --fail-if holds",
+        "the condition api_time > 1000% of --fail-if does not hold",
     ]
-    assert "(the value is 1.00)" in done.stderr
+    assert "slower > 0 of --fail-if holds (the value is 1)" in done.stderr
+    assert run("diff", *runs, "--by", "kernels", *held, "-q", status=CONDITION_HOLDS).stderr.count("\n") == 2
     done = run("diff", *runs, "--by", "copies", "--fail-if", "kernel_time > 1%", status=CONDITION_HOLDS)
     assert " %)" in done.stderr
     run("diff", *runs, "--by", "copies", "--fail-if", "kernel_time > 1000%")
     assert "is not a condition" in run("diff", *runs, "--fail-if", "kernel_time", status=1).stderr
-    unmatched = run("diff", *runs, "--by", "copies", "--fail-if", "kernels[*typo*] > 3%", status=1)
+    unmatched = run(
+        "diff", *runs, "--by", "copies", "--fail-if", "kernels[*typo*] > 3%", status=CONDITION_IS_UNTESTABLE
+    )
     assert "no name in A or B matches the pattern in 'kernels[*typo*] > 3%'" in unmatched.stderr
-    empty = run("diff", TRAIN, FIXTURES / "cpu_only.sqlite", "--by", "copies", "--fail-if", "kernels[*] > 3%", status=1)
+    sides = TRAIN, FIXTURES / "cpu_only.sqlite"
+    empty = run("diff", *sides, "--by", "copies", "--fail-if", "kernels[*] > 3%", status=CONDITION_IS_UNTESTABLE)
     assert "side B has no data for kernels" in empty.stderr
     missing = run("diff", "missing.sqlite", "missing.sqlite", "--fail-if", "nope > 1", status=1)
     assert missing.stderr.startswith("tracekit: unknown metric 'nope' in 'nope > 1'")
+
+
+def test_a_condition_that_cannot_be_tested_does_not_pass(run: Run, tmp_path: Path) -> None:
+    """Four iterations are too few to test for significance."""
+    few = tk.save_baseline(made.run(1, iterations=4), tmp_path / "few.json")
+    slower, longer = ("--fail-if", "slower > 0"), ("--fail-if", "kernel_time >= 0%")
+    done = run("diff", few, few, "--by", "kernels", *slower, "-q", status=CONDITION_IS_UNTESTABLE)
+    assert done.stderr == (
+        "the condition slower > 0 of --fail-if cannot be tested: slower counts significant rows, but 4 (A) and 4 (B) "
+        "iterations are too few\n"
+        "Hint: compare captures with more iterations, or name the op that delimits them with --key-op\n"
+    )
+    assert run("diff", few, few, "--by", "kernels", *slower, "--allow-untestable").stderr == done.stderr
+    for conditions in ((*slower, *longer), (*longer, *slower)):
+        done = run("diff", few, few, "--by", "kernels", *conditions, status=CONDITION_HOLDS)
+        assert "kernel_time >= 0% of --fail-if holds (the value is +0.00 %)" in done.stderr
+
+
+def test_conditions_are_not_ignored(run: Run, tmp_path: Path) -> None:
+    condition = ("--fail-if", "slower > 0")
+    assert "B can be omitted only" in run("diff", TRAIN, "--save", tmp_path / "a", *condition, status=2).stderr
+    folder = folder_of(tmp_path / "x")
+    for options in (condition, ("--save", tmp_path / "a")):
+        done = run("diff", folder, folder, *options, status=2)
+        assert f"{options[0]} needs captures, but A and B are folders with the statistics of a recipe" in done.stderr
 
 
 @pytest.mark.thorough

@@ -38,9 +38,9 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
         kernels = frame_of(one, "kernels")
         found = comparison.compare(captures, a, a, "kernels")
         time = (kernels["end_ns"] - kernels["start_ns"]).sum()
-        assert comparison.compute_total_times(found, "kernels") == (time, time)
-        assert comparison.compute_total_times(comparison.compare(captures, a, b, "nvtx"), "nvtx") is None
-        groups = comparison.compute_total_times(comparison.compare(captures, a, b, "groups"), "groups")
+        assert found.compute_totals("kernels") == (time, time)
+        assert comparison.compare(captures, a, b, "nvtx").compute_totals("nvtx") is None
+        groups = comparison.compare(captures, a, b, "groups").compute_totals("groups")
         root = a.frame("group_nodes").filter(pl.col("parent_id").is_null()).collect()["gpu_time_ns"][0]
         assert groups is not None
         assert groups[0] == root
@@ -68,6 +68,28 @@ def test_the_other_side_is_the_next_capture() -> None:
         with pytest.raises(TracekitError):
             find_dataset("comparison").rows(TableInputs(trace, arguments, captures))
     captures.close()
+
+
+@pytest.mark.many(1)
+@pytest.mark.parametrize("last", [1, 3])
+def test_each_column_has_one_base(last: int) -> None:
+    """If the numbers of iterations differ, the columns per iteration come first, and the others are totals."""
+    with tk.load(FIXTURES / "train_amp.sqlite") as one:
+        part = one.correlate().rollup(iterations=(1, last))
+        differences = comparison.compare(None, one.correlate().rollup(), part, "kernels")
+        rows = comparison.build_diff_table_rows(differences, "kernels")
+        titles = list(rows.titles.values())
+        assert titles.index("Change per iteration (%)") < titles.index("Change, total (%)")
+        assert rows.descriptions["status"].startswith("The status compares times per iteration, because")
+        for row in rows.frame.iter_rows(named=True):
+            for prefix in ("", "iteration_"):
+                percent = row[f"{prefix}change_percent"]
+                assert percent is None or (percent > 0) == (row[f"{prefix}change_ns"] > 0)
+            if row["status"] in ("slower", "faster"):
+                assert (row["iteration_change_ns"] > 0) == (row["status"] == "slower")
+        same = comparison.build_diff_table_rows(comparison.compare(None, part, part, "kernels"), "kernels")
+        assert same.descriptions["status"] == "The status compares total times."
+        assert same.titles["change_percent"] == "Change (%)"
 
 
 def test_the_page_says_that_there_is_nothing_to_compare() -> None:

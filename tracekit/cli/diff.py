@@ -20,7 +20,7 @@ from tracekit.cli.output import print_message
 from tracekit.cli.reports import compute_max_rows_per_report, format_limit_help
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CONDITION_HOLDS = 3
 """Exit status if a condition of ``--fail-if`` holds."""
+CONDITION_IS_UNTESTABLE = 4
+"""Exit status if a condition of ``--fail-if`` cannot be tested, and none holds."""
 _TITLES = {
     "name": "Name",
     "status": "Status",
@@ -103,7 +105,13 @@ class _ComparedFiles:
     "conditions",
     metavar="CONDITION",
     multiple=True,
-    help="Exit with status 3 if the condition holds, such as 'gpu_time > 5%' or 'slower > 0'. Can be repeated.",
+    help="Exit with status 3 if the condition holds, such as 'gpu_time > 5%' or 'slower > 0', and with status 4 if it "
+    "cannot be tested. Can be repeated.",
+)
+@click.option(
+    "--allow-untestable",
+    is_flag=True,
+    help="Ignore conditions of --fail-if that cannot be tested because of missing data or too few iterations.",
 )
 @click.option(
     "--save", "baseline", metavar="FILE", type=click.Path(path_type=Path), help="Save A as a baseline in a JSON file."
@@ -129,6 +137,7 @@ def diff_command(
     alpha: float | None,
     min_percent: float | None,
     conditions: Sequence[str],
+    allow_untestable: bool,
     baseline: Path | None,
     to: str | None,
     limit: int | None,
@@ -152,8 +161,8 @@ def diff_command(
     from tracekit.diff_page import build_diff_page
     from tracekit.sets import recipe_files
 
-    if b is None and baseline is None:
-        raise click.UsageError("the argument B is missing: B can be omitted only with --save")
+    if b is None and (baseline is None or conditions):
+        raise click.UsageError("the argument B is missing: B can be omitted only with --save and without --fail-if")
     if to is not None and printing.out is None:
         raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
     if baseline is not None and printing.out is not None and baseline.resolve() == printing.out.resolve():
@@ -162,6 +171,7 @@ def diff_command(
             "writes the differences"
         )
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
+        _check_options_for_statistics({"--fail-if": conditions, "--save": baseline, "--to": to})
         _print_statistics_diff(a, b, printing)
         return
     chosen = kinds or list(compare.KINDS)
@@ -184,9 +194,16 @@ def diff_command(
         else:
             page.data.write(build_diff_page(diff, (a.name, b.name), limit).encode())
     if printing.style != "table" and to is None:
-        for note in diff.notes:
-            print_message(f"note: {note}", quiet=quiet)
-    context.exit(CONDITION_HOLDS if _print_and_count_met_conditions(diff, parsed) else 0)
+        for line in _format_verdict_and_notes(diff):
+            print_message(line, quiet=quiet)
+    context.exit(_check_conditions(diff, parsed, allow_untestable=allow_untestable, quiet=quiet))
+
+
+def _check_options_for_statistics(values: Mapping[str, object]) -> None:
+    """Raise an error if an option is set that applies only to captures, and not to statistics of a recipe."""
+    for option, value in values.items():
+        if value:
+            raise click.UsageError(f"{option} needs captures, but A and B are folders with the statistics of a recipe")
 
 
 def _print_statistics_diff(folder_a: Path, folder_b: Path, printing: Printing) -> None:
@@ -212,14 +229,31 @@ def _print_statistics_diff(folder_a: Path, folder_b: Path, printing: Printing) -
     )
 
 
-def _print_and_count_met_conditions(diff: Diff, conditions: Sequence[Condition]) -> int:
-    """Print the conditions of ``--fail-if`` that hold for the differences, and return their number."""
-    failing = [condition for condition in conditions if condition.is_met_by(diff)]
-    for condition in failing:
-        value = float(condition.compute_observed_value(diff))
-        text = f"{value:,.2f}{' %' * condition.is_relative}"
-        print_message(f"the condition {condition.text} of --fail-if holds (the value is {text})")
-    return len(failing)
+def _check_conditions(diff: Diff, conditions: Sequence[Condition], *, allow_untestable: bool, quiet: bool) -> int:
+    """Print each condition of ``--fail-if`` with its value, and return the exit status.
+
+    Args:
+        diff: The differences.
+        conditions: The conditions.
+        allow_untestable: Whether the exit status ignores conditions that cannot be tested.
+        quiet: Whether to omit the conditions that do not hold.
+    """
+    from tracekit.errors import MissingTableError
+
+    status = 0
+    for condition in conditions:
+        name = f"the condition {condition.text} of --fail-if"
+        try:
+            value = condition.compute_observed_value(diff)
+        except MissingTableError as error:
+            print_message(f"{name} cannot be tested: {error}")
+            status = status or (0 if allow_untestable else CONDITION_IS_UNTESTABLE)
+            continue
+        is_met = condition.is_met_by_value(value)
+        result = f"{'holds' if is_met else 'does not hold'} (the value is {condition.format_value(value)})"
+        print_message(f"{name} {result}", quiet=quiet and not is_met)
+        status = CONDITION_HOLDS if is_met else status
+    return status
 
 
 def _print_diff(page: Page, diff: Diff, printing: Printing, max_rows: int) -> None:
@@ -243,7 +277,7 @@ def _concat_differences(diff: Diff, max_rows: int) -> pl.DataFrame:
 
 
 def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
-    """Print a line about each compared capture, the notes, and a heading and a table for each kind of row."""
+    """Print the verdict, the compared captures, the notes, and a heading and a table for each kind of row."""
     for line in _format_introduction(diff):
         page.print_line(line)
     for kind in diff.kinds:
@@ -254,7 +288,7 @@ def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
         shown = changed.head(max_rows) if max_rows else changed
         if shown.is_empty():
             continue
-        table = _select_printed_columns(shown, per_iteration=diff.is_per_iteration)
+        table = _select_printed_columns(diff, shown)
         if page.width is None:
             page.print_frame(table, "table")
         elif omitted := page.print_rows_and_list_omitted_titles(table):
@@ -264,45 +298,40 @@ def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
 
 
 def _format_introduction(diff: Diff) -> Iterator[str]:
-    """Yield a line about each of the two compared captures, and a line per note of the comparison."""
+    """Yield the verdict, a line about each of the two compared captures, and a line per note of the comparison."""
+    verdict, *notes = _format_verdict_and_notes(diff)
+    yield verdict
     for name, side in (("A", diff.a), ("B", diff.b)):
-        facts = [side.facts[f] for f in ("gpus", "tool", "tool_version") if f in side.facts]
+        facts = [side.facts[f] for f in ("gpus", "tool", "tool_version", "export_version") if f in side.facts]
         yield f"{name}: {', '.join([f'{side.iterations:,} iterations', *facts])}"
-    for note in diff.notes:
-        yield f"note: {note}"
+    yield from notes
+
+
+def _format_verdict_and_notes(diff: Diff) -> list[str]:
+    return [f"verdict: {diff.verdict}", *(f"note: {note}" for note in diff.notes)]
 
 
 def _format_kind_heading(diff: Diff, kind: str) -> str:
     """Return the heading of one kind of rows: total times in A and B, and numbers of changed and significant rows."""
     from tracekit.core.compare import KINDS
 
-    frame, total = diff.frame(kind), KINDS[kind].total
+    frame, totals = diff.frame(kind), diff.compute_totals(kind)
     changed, significant = (frame["status"] != "equal").sum(), frame["is_significant"].sum()
     counts = f"{changed:,} of {frame.height:,} rows changed, {significant:,} significant"
-    if total is None:
+    if totals is None:
         return f"# {KINDS[kind].title}: {counts}"
-    totals = frame.filter(frame["name"] == total) if total else frame
-    before, after = (int(totals[f"time_{side}_ns"].sum()) for side in "ab")
+    before, after = totals
     percent = f" ({(after - before) * 100 / before:+.2f} %)" if before else ""
-    return f"# {KINDS[kind].title}: {before:,} ns in A, {after:,} ns in B{percent}; {counts}"
+    base = " per iteration" if diff.is_per_iteration else ""
+    return f"# {KINDS[kind].title}{base}: {before:,} ns in A, {after:,} ns in B{percent}; {counts}"
 
 
-def _select_printed_columns(differences: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
-    """Return the columns of differences that are printed, renamed to their titles.
-
-    Args:
-        differences: The differences of one kind, such as kernels.
-        per_iteration: Whether to return times per iteration instead of total times.
-    """
+def _select_printed_columns(diff: Diff, differences: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of the differences of one kind that are printed, renamed to their titles."""
     import polars as pl
 
     significant = pl.col("evidence").cast(pl.String).replace_strict(_MARKS).alias("significant")
-    differences = differences.with_columns(significant, pl.col("status").cast(pl.String))
-    titles = _TITLES
-    if per_iteration:
-        before, after = (pl.col(f"iteration_{side}_ns") for side in "ab")
-        differences = differences.with_columns(time_a_ns=before, time_b_ns=after, change_ns=after - before)
-        titles = {c: t.replace("(ns)", "per iteration (ns)") for c, t in _TITLES.items()}
-    rounded = (pl.col(c).round(d) for c, d in _DECIMALS.items() if differences.schema[c].is_float())
-    whole = differences.with_columns(rounded).with_columns(pl.col("time_a_ns", "time_b_ns", "change_ns").cast(pl.Int64))
-    return whole.select(pl.col(column).alias(title) for column, title in titles.items())
+    rows = diff.replace_times_by_base(differences).with_columns(significant, pl.col("status").cast(pl.String))
+    rounded = (pl.col(c).round(d) for c, d in _DECIMALS.items() if rows.schema[c].is_float())
+    whole = rows.with_columns(rounded).with_columns(pl.col("time_a_ns", "time_b_ns", "change_ns").cast(pl.Int64))
+    return whole.select(pl.col(column).alias(title) for column, title in diff.get_titles(_TITLES).items())

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from tracekit.comparison import diff
-from tracekit.core.compare import EVIDENCE, KINDS
+from tracekit.core.compare import EVIDENCE
 from tracekit.view.captures import Rows
 from tracekit.view.state import CaptureAggregation, parse_aggregation
 
@@ -30,15 +28,20 @@ TITLES = {
     "change_ns": "Change (ns)",
     "change_percent": "Change (%)",
     "share_percent": "Share of all changes (%)",
-    "iteration_a_ns": "Per iteration A (ns)",
-    "iteration_b_ns": "Per iteration B (ns)",
+    "iteration_a_ns": "Time A per iteration (ns)",
+    "iteration_b_ns": "Time B per iteration (ns)",
+    "iteration_change_ns": "Change per iteration (ns)",
+    "iteration_change_percent": "Change per iteration (%)",
     "evidence": "Evidence",
     "p_value": "p",
     "bytes_a": "Bytes A",
     "bytes_b": "Bytes B",
 }
 """Titles of the columns, in the order in which they are shown."""
+_TOTALS = ("time_a_ns", "time_b_ns", "change_ns", "change_percent")
 DESCRIPTIONS = {
+    "status": "The status compares {base}.",
+    "share_percent": "Share in the sum of all absolute changes. It refers to {base}.",
     "is_significant": "Whether A and B differ by more than the iterations of A or of B differ among themselves, and by "
     "more than two runs of one program may differ.",
     "evidence": " ".join(f"{name}: {text}" for name, text in EVIDENCE.items()),
@@ -65,17 +68,15 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
 def build_diff_table_rows(differences: Diff, kind: str) -> Rows:
     """Return the differences of one kind, such as kernels, as rows of a table. The largest changes come first."""
     frame = differences.frame(kind)
-    frame = frame.select([c for c in TITLES if c in frame.columns])
-    return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})
-
-
-def compute_total_times(differences: Diff, kind: str) -> tuple[int, int] | None:
-    """Return the total time of each trace in ns, or None if rows are nested and their times cannot be added."""
-    name, frame = KINDS[kind].total, differences.frame(kind)
-    if name is None:
-        return None
-    rows = frame if name == "" else frame.filter(pl.col("name") == name)
-    return int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
+    titles, base = TITLES, "total times"
+    if differences.is_per_iteration:
+        own = [c for c in TITLES if c.startswith("iteration_")]
+        titles = {c: TITLES[c] for c in (*(c for c in TITLES if c not in _TOTALS and c not in own), *own, *_TOTALS)}
+        titles |= {c: TITLES[c].replace(" (", ", total (") for c in _TOTALS}
+        base = "times per iteration, because the numbers of iterations differ"
+    shown = {c: title for c, title in titles.items() if c in frame.columns}
+    descriptions = {c: DESCRIPTIONS.get(c, "").format(base=base) for c in shown}
+    return Rows(frame.select(shown.keys()), shown, descriptions)
 
 
 def parse_compared_aggregation(captures: Captures, state: State) -> CaptureAggregation:

@@ -176,6 +176,69 @@ def test_a_side_without_data_is_an_error() -> None:
             holds("kernels[a] > 5%", compare.compare(*sides, ["kernels"]))
 
 
+UNTESTABLE = {
+    "too few iterations": ("slower > 0", [("a", 0, 1, 5)], [("a", 0, 1, 9)], (1,) * 3, "iterations are too few"),
+    "kernels outside": ("new > 0", [("a", None, 1, 5)], [("a", None, 1, 9)], (1,) * 20, "rows of kernels are outside"),
+    "no rows": ("gone > 0", [], [], (1,) * 20, "neither side has any rows"),
+    "no size": ("copy_bytes > 5", [], [], (1,) * 20, "side A has no data for copy_bytes"),
+}
+
+
+@pytest.mark.parametrize("case", UNTESTABLE)
+def test_conditions_that_cannot_be_tested_are_errors(case: str) -> None:
+    text, a, b, units, message = UNTESTABLE[case]
+    diff = compare.compare(summary_of(a, units), summary_of(b, units), ["kernels"])
+    with pytest.raises(MissingTableError, match=message):
+        holds(text, diff)
+
+
+def copies_of(rows: list[tuple[str, int | None, int | None]], units: tuple[int, ...] = (1, 1)) -> compare.Summary:
+    """A summary of events of 7 ns: kind, unit and bytes."""
+    samples = [(kind, "a", unit, 1, 7, size, None) for kind, unit, size in rows]
+    return compare.Summary(pl.DataFrame(samples, schema=compare.SAMPLES, orient="row"), units)
+
+
+def test_a_sum_without_values_is_no_measurement() -> None:
+    sized, unsized = copies_of([("copies", 0, 5)]), copies_of([("copies", 0, None)])
+    with pytest.raises(MissingTableError, match="side B has no data for copy_bytes"):
+        holds("copy_bytes > 5", compare.compare(sized, unsized, ["copies"]))
+    with pytest.raises(MissingTableError, match="sides A and B have no data for copy_bytes"):
+        holds("copy_bytes > 5", compare.compare(unsized, unsized, ["copies"]))
+    both = copies_of([("kernels", 0, None), ("copies", 0, 5)])
+    with pytest.raises(MissingTableError, match="side B has no data for gpu_time"):
+        holds("gpu_time > 5%", compare.compare(both, sized, ["copies"]))
+    kernels = copies_of([("kernels", 0, None)])
+    for sides, change in (((sized, sized), 0), ((both, kernels), -50)):
+        diff = compare.compare(*sides, ["copies"])
+        assert parse_condition("gpu_time > 5%").compute_observed_value(diff) == change
+
+
+def test_a_metric_per_iteration_needs_events_in_iterations() -> None:
+    inside, outside = copies_of([("copies", 0, 5)]), copies_of([("copies", None, 5)], (1,))
+    diff = compare.compare(inside, outside, ["copies"])
+    with pytest.raises(MissingTableError, match="side B has no data for copy_time in its iterations"):
+        holds("copy_time > 5%", diff)
+    assert parse_condition("copies[a] > 5%").compute_observed_value(diff) == -100
+    diff = compare.compare(copies_of([("copies", None, 5)]), outside, ["copies"])
+    with pytest.raises(MissingTableError, match="sides A and B have no data for copies in its iterations"):
+        holds("copies[a] > 5%", diff)
+
+
+def test_formatted_values() -> None:
+    expected = {
+        "gpu_time > 5%": ("+1,234.50 %", Fraction(2469, 2)),
+        "gpu_time > 5ms": ("+1,234,567 ns", Fraction(1234567)),
+        "gpu_time > 5ns": ("-0.50 ns", Fraction(-1, 2)),
+        "copy_bytes > 5": ("+4,096 bytes", Fraction(4096)),
+        "kernel_count > 5": ("-7", Fraction(-7)),
+        "slower > 5": ("7", Fraction(7)),
+        "kernels[x] > 5us": ("+7 ns", Fraction(7)),
+    }
+    for text, (shown, value) in expected.items():
+        assert parse_condition(text).format_value(value) == shown
+    assert parse_condition("gpu_time > 5%").format_value(math.inf) == "+inf %"
+
+
 def test_a_pattern_has_to_match_a_name() -> None:
     a, b = summary_of([("a", 0, 1, 5), ("same", 0, 1, 5)]), summary_of([("b", 0, 1, 5), ("same", 0, 1, 5)])
     diff = compare.compare(a, b, ["kernels"])

@@ -118,6 +118,8 @@ def test_a_diff_has_all_kinds_with_exact_sums() -> None:
     as_values = diff.to_dict()
     assert as_values["a"]["iterations"] == 40
     assert as_values["kernels"][0] == slow
+    assert diff.compute_totals("nvtx") is None
+    assert diff.get_titles({"change_percent": "Change (%)"}) == {"change_percent": "Change (%)"}
     with pytest.raises(UnknownFormatError, match="no differences of kind 'nope', only of kernels, ops"):
         diff.frame("nope")
 
@@ -125,16 +127,87 @@ def test_a_diff_has_all_kinds_with_exact_sums() -> None:
 def test_changes_are_per_iteration_if_the_numbers_of_iterations_differ() -> None:
     diff = tk.diff(made.run(1), made.run(2, iterations=20), by=["kernels", "iterations"])
     assert diff.is_per_iteration
-    assert diff.notes == (
-        "the numbers of iterations differ: 40 (A), 20 (B); changes in per cent refer to the time per iteration",
-    )
+    assert diff.notes == ("the numbers of iterations differ: 40 (A), 20 (B); A and B are compared per iteration",)
     frame = diff.frame("kernels")
     assert (frame["change_ns"] < 0).all()
-    assert (frame["change_percent"].abs() < 5).all()
+    assert (frame["iteration_change_percent"].abs() < 5).all()
+    assert (frame["change_percent"].abs() > 40).all()
     assert not frame["is_significant"].any()
     change = frame["iteration_b_ns"] - frame["iteration_a_ns"]
     assert frame["share_percent"].to_list() == pytest.approx((change.abs() * 100 / change.abs().sum()).to_list())
     assert [s for s in frame["status"] if s != "equal"] == ["slower" if c > 0 else "faster" for c in change if c]
+    assert frame["iteration_change_ns"].to_list() == change.to_list()
+    shown = diff.replace_times_by_base(frame)
+    assert shown["change_ns"].to_list() == change.to_list()
+    assert (shown["time_b_ns"] - shown["time_a_ns"]).to_list() == change.to_list()
+    assert diff.get_titles({"name": "Name", "change_percent": "Change (%)"}) == {
+        "name": "Name",
+        "change_percent": "Change per iteration (%)",
+    }
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(SAMPLE, max_size=8),
+    st.lists(SAMPLE, max_size=8),
+    st.integers(0, 4),
+    st.sampled_from([(1, 1, 1), (2, 2, 2)]),
+)
+def test_the_columns_of_a_row_do_not_contradict_each_other(
+    a: list[Any], b: list[Any], shift: int, units: tuple[int, ...]
+) -> None:
+    sides = summary_of(a), summary_of([(n, u, c, t >> shift) for n, u, c, t in b], units)
+    diff = compare.compare(*sides, ["kernels"])
+    signs = {"slower": 1, "faster": -1, "equal": 0}
+    for own, row in zip(
+        diff.frame("kernels").iter_rows(named=True),
+        diff.replace_times_by_base(diff.frame("kernels")).iter_rows(named=True),
+        strict=True,
+    ):
+        for prefix in ("", "iteration_"):
+            change, percent = own[f"{prefix}change_ns"], own[f"{prefix}change_percent"]
+            assert percent is None or np.sign(percent) == np.sign(change)
+        if row["status"] in signs:
+            assert np.sign(row["change_ns"]) == signs[row["status"]]
+            assert row["time_b_ns"] - row["time_a_ns"] == row["change_ns"]
+            assert row["change_percent"] is None or np.sign(row["change_percent"]) == signs[row["status"]]
+    assert diff.compute_totals("kernels") == tuple(
+        round(sum(diff.replace_times_by_base(diff.frame("kernels"))[f"time_{side}_ns"])) for side in "ab"
+    )
+
+
+def test_verdicts() -> None:
+    a, slow = made.run(1), made.run(2, slow=((SLOW, 2.0),))
+    kernels = tk.diff(a, slow, by=["kernels"])
+    before, after = kernels.compute_totals("kernels") or (0, 0)
+    measure = (
+        f"the time in kernels changed by {(after - before) * 100 / before:+.2f} % ({before:,} ns in A, {after:,} ns"
+    )
+    assert kernels.verdict == f"B is slower than A: {measure} in B); significant rows: 1 slower"
+    assert tk.diff(slow, a, by=["kernels"]).verdict.startswith("B is faster than A: the time in kernels changed by -")
+    assert tk.diff(a, made.run(3), by=["kernels"]).verdict.startswith("B does not differ significantly from A: the ")
+    assert tk.diff(a, a, by=["kernels"]).verdict == (
+        f"A and B are equal: the time in kernels did not change ({before:,} ns in A, {before:,} ns in B)"
+    )
+    assert tk.diff(a, slow, by=["nvtx_gpu"]).verdict == "B differs from A; significant rows: 2 slower"
+    assert tk.diff(a, slow, by=["iterations", "kernels"]).verdict.startswith("B is slower than A: the duration of the ")
+    some = tk.diff(made.run(0), made.run(1, slow=((SLOW, 1.03),)), by=["iterations", "kernels"]).verdict
+    assert some.startswith("B differs from A: the duration of the iterations changed by ")
+    assert some.endswith("; significant rows: 1 slower")
+    fewer = tk.diff(a, made.run(2, iterations=20), by=["iterations"]).verdict
+    assert " ns in B per iteration)" in fewer
+    few = compare.compare(summary_of([("k", 0, 1, 0)]), summary_of([("k", 0, 1, 5)]), ["kernels"])
+    assert few.verdict == (
+        "not tested whether B differs from A, because 3 (A) and 3 (B) iterations are too few: "
+        "the time in kernels changed from 0 (0 ns in A, 5 ns in B)"
+    )
+    units = (1,) * 20
+    outside = compare.compare(
+        summary_of([("k", None, 1, 1)], units), summary_of([("k", None, 1, 5)], units), ["kernels"]
+    )
+    assert "because the rows of kernels are outside of all iterations: the time" in outside.verdict
+    assert "nothing was compared" in compare.compare(summary_of([]), summary_of([]), ["kernels"]).verdict
+    assert kernels.to_dict()["verdict"] == kernels.verdict
 
 
 def test_new_and_missing_kernels_are_significant() -> None:

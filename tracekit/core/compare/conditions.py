@@ -11,6 +11,8 @@ A condition consists of a metric, a comparison and a limit::
 matches the pattern, in which ``*`` matches any characters and ``?`` matches one character. The change of the metric
 from A to B is compared with the limit, in per cent of A or in the unit of the limit. Counts have no unit. For a key of
 ``ROW_COUNTS``, the number of rows is compared with the limit.
+
+A condition that cannot be tested, because data is missing or because there are too few iterations, is an error.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import polars as pl
 
 from tracekit.core.compare.diff import is_per_iteration
 from tracekit.core.compare.summary import DURATION, KINDS
+from tracekit.core.compare.verdict import explain_missing_tests
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
@@ -72,6 +75,7 @@ ROW_COUNTS = {
     "gone": "Number of rows that exist only in A, counting only significant changes.",
 }
 """Descriptions of the metrics that count significant rows, by status of the rows."""
+_DATA_HINT = "compare captures that recorded this data, or use another metric"
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
     ">": lambda value, limit: value > limit,
@@ -118,17 +122,22 @@ class Condition:
         """Return the number to compare with the limit: the change of a metric, or a number of rows.
 
         Raises:
-            MissingTableError: A side has no data for the metric, or no name on either side matches the pattern.
+            MissingTableError: The condition cannot be tested: a side has no data for the metric, no name on either
+                side matches the pattern, or no row was tested for significance.
         """
         if self.pattern is None and not self._is_metric:
+            _check_that_rows_were_tested(diff, self.metric)
             return Fraction(diff.significant().filter(pl.col("status") == self.metric).height)
         rows_a, rows_b = self._select_rows_of_side(diff.a, "A"), self._select_rows_of_side(diff.b, "B")
         if self.pattern is not None and rows_a.is_empty() and rows_b.is_empty():
             hint = f"list the names with tracekit diff A B --by {self.metric} --format csv"
             raise MissingTableError(f"no name in A or B matches the pattern in {self.text!r}", hint=hint)
         per_iteration = is_per_iteration(diff.a, diff.b)
-        before = self._compute_metric_value(rows_a, diff.a.iterations if per_iteration else None)
-        after = self._compute_metric_value(rows_b, diff.b.iterations if per_iteration else None)
+        if per_iteration:
+            rows_a, rows_b = rows_a.drop_nulls("unit"), rows_b.drop_nulls("unit")
+        self._check_that_sides_have_values(rows_a, rows_b, " in its iterations" if per_iteration else "")
+        before = self._compute_metric_value(rows_a, diff.a.iterations if per_iteration else 1)
+        after = self._compute_metric_value(rows_b, diff.b.iterations if per_iteration else 1)
         change = after - before
         if not self.is_relative:
             return change
@@ -138,9 +147,23 @@ class Condition:
         """Return whether the differences between the two sides satisfy the condition.
 
         Raises:
-            MissingTableError: A side has no data for the metric, or no name on either side matches the pattern.
+            MissingTableError: The condition cannot be tested, as for ``compute_observed_value``.
         """
-        return _COMPARISONS[self.comparison](self.compute_observed_value(diff), self.limit)
+        return self.is_met_by_value(self.compute_observed_value(diff))
+
+    def is_met_by_value(self, value: Number) -> bool:
+        """Return whether an observed value satisfies the condition."""
+        return _COMPARISONS[self.comparison](value, self.limit)
+
+    def format_value(self, value: Number) -> str:
+        """Return an observed value as text with its unit and, for a change, its sign."""
+        if self.is_relative:
+            return f"{float(value):+,.2f} %"
+        column = self._summed_metric.column if self.pattern is not None or self._is_metric else None
+        unit = {"time_ns": " ns", "bytes": " bytes"}.get(column or "", "")
+        sign = "+" if column else ""
+        exact = Fraction(value)
+        return f"{int(exact):{sign},}{unit}" if exact.denominator == 1 else f"{float(exact):{sign},.2f}{unit}"
 
     @property
     def _summed_metric(self) -> Metric:
@@ -152,8 +175,7 @@ class Condition:
         metric = self._summed_metric
         rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
         if rows.is_empty():
-            hint = "compare captures that recorded this data, or use another metric"
-            raise MissingTableError(f"side {side_name} has no data for {self.metric}", hint=hint)
+            raise MissingTableError(f"side {side_name} has no data for {self.metric}", hint=_DATA_HINT)
         if metric.name is not None:
             return rows.filter(pl.col("name") == metric.name)
         if self.pattern is None:
@@ -163,10 +185,46 @@ class Condition:
             pl.col("name").is_in([n for n in rows["name"].drop_nulls().unique() if pattern.fullmatch(n)])
         )
 
-    def _compute_metric_value(self, rows: pl.DataFrame, iteration_count: int | None) -> Fraction:
-        """Return the sum of the metric's column, divided by the number of iterations unless that number is None."""
-        summed = rows if iteration_count is None else rows.drop_nulls("unit")
-        return Fraction(int(summed[self._summed_metric.column].sum() or 0), iteration_count or 1)
+    def _check_that_sides_have_values(self, rows_a: pl.DataFrame, rows_b: pl.DataFrame, place: str) -> None:
+        """Raise an error if a side has no values of the metric, because their sum of 0 would not be a measurement.
+
+        If a pattern matches names of one side only, the other side may have no values. A metric of several kinds
+        needs values of the first kind on both sides if one side has any.
+        """
+        metric, sides = self._summed_metric, {"A": rows_a, "B": rows_b}
+        first = {side: rows.filter(pl.col("kind") == metric.kinds[0]) for side, rows in sides.items()}
+        counts = {side: rows[metric.column].count() for side, rows in first.items()}
+        if not any(counts.values()):
+            counts = {side: rows[metric.column].count() for side, rows in sides.items()}
+        missing = [side for side, count in counts.items() if not count]
+        if missing and (self.pattern is None or len(missing) == len(sides)):
+            who = " and ".join(missing)
+            verb = "side {} has" if len(missing) == 1 else "sides {} have"
+            raise MissingTableError(f"{verb.format(who)} no data for {self.metric}{place}", hint=_DATA_HINT)
+
+    def _compute_metric_value(self, rows: pl.DataFrame, iteration_count: int) -> Fraction:
+        """Return the sum of the metric's column, divided by the number of iterations."""
+        return Fraction(int(rows[self._summed_metric.column].sum() or 0), iteration_count)
+
+
+def _check_that_rows_were_tested(diff: Diff, metric: str) -> None:
+    """Raise an error if no row was tested for significance, or if there are kernels but none of them was tested.
+
+    No row is significant then, whatever changed.
+
+    Raises:
+        MissingTableError: A count of significant rows would be 0 without a test.
+    """
+    untested = diff.list_untested_kinds()
+    if "kernels" not in untested and len(untested) < sum(not frame.is_empty() for frame in diff.frames.values()):
+        return
+    if not untested:
+        raise MissingTableError(f"{metric} counts significant rows, but neither side has any rows", hint=_DATA_HINT)
+    reason = explain_missing_tests(diff)
+    raise MissingTableError(
+        f"{metric} counts significant rows, but {reason}",
+        hint="compare captures with more iterations, or name the op that delimits them with --key-op",
+    )
 
 
 def _convert_glob_to_regex(pattern: str) -> re.Pattern[str]:

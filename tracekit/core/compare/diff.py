@@ -12,6 +12,7 @@ import polars as pl
 from tracekit.core.compare import changes, permutation
 from tracekit.core.compare.notes import list_comparability_notes
 from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, merge_units_to_equal_sizes
+from tracekit.core.compare.verdict import format_verdict
 from tracekit.errors import TracekitError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
@@ -62,8 +63,19 @@ class Diff:
 
     @property
     def is_per_iteration(self) -> bool:
-        """Whether changes are computed per iteration, because one side has more iterations than the other."""
+        """Whether the sides are compared per iteration, because one side has more iterations than the other."""
         return is_per_iteration(self.a, self.b)
+
+    @property
+    def verdict(self) -> str:
+        """A sentence that states whether B is slower or faster than A, or why this was not tested."""
+        return format_verdict(self)
+
+    @property
+    def has_enough_iterations(self) -> bool:
+        """Whether both sides have enough iterations to test whether changes are significant."""
+        merged_a, merged_b = merge_units_to_equal_sizes([self.a, self.b])
+        return _have_enough_iterations(merged_a, merged_b, self.alpha)
 
     def frame(self, kind: str) -> pl.DataFrame:
         """Return the changes of one kind of rows, the largest changes first.
@@ -74,9 +86,11 @@ class Diff:
 
         Returns:
             One row per name: ``name``, ``status``, ``count_a``, ``count_b``, ``time_a_ns``, ``time_b_ns``,
-            ``change_ns``, ``change_percent``, ``share_percent``, ``iteration_a_ns`` and ``iteration_b_ns`` (time per
-            iteration), ``p_value``, ``is_significant`` (null if untested) and ``evidence``. The kind ``copies`` also
-            has ``bytes_a`` and ``bytes_b``.
+            ``change_ns`` and ``change_percent`` (of the total times), ``share_percent``, ``iteration_a_ns`` and
+            ``iteration_b_ns`` (time per iteration), ``iteration_change_ns`` and ``iteration_change_percent``,
+            ``p_value``, ``is_significant`` (null if untested) and ``evidence``. The kind ``copies`` also has
+            ``bytes_a`` and ``bytes_b``. If ``is_per_iteration``, the status, the order and the share refer to the times
+            per iteration, and otherwise to the total times.
 
         Raises:
             UnknownFormatError: The comparison does not include this kind.
@@ -95,9 +109,47 @@ class Diff:
         rows = [f.filter("is_significant").select(columns).with_columns(kind=pl.lit(k)) for k, f in self.frames.items()]
         return pl.concat(rows)
 
+    def compute_totals(self, kind: str) -> tuple[int, int] | None:
+        """Return the total times of both sides in ns, or None if the rows of the kind overlap and have no total.
+
+        If ``is_per_iteration``, the times are those per iteration.
+        """
+        total = KINDS[kind].total
+        if total is None:
+            return None
+        rows = self.frames[kind] if total == "" else self.frames[kind].filter(pl.col("name") == total)
+        column = "iteration_{}_ns" if self.is_per_iteration else "time_{}_ns"
+        before, after = (round(rows[column.format(side)].sum()) for side in "ab")
+        return before, after
+
+    def list_untested_kinds(self) -> list[str]:
+        """Return the kinds that have rows, none of which was tested for significance."""
+        return [k for k, f in self.frames.items() if not f.is_empty() and not f["is_significant"].count()]
+
+    def replace_times_by_base(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows of ``frame`` whose times and changes all have the base that determines their status.
+
+        If ``is_per_iteration``, the columns ``time_a_ns``, ``time_b_ns``, ``change_ns`` and ``change_percent`` contain
+        the values per iteration. The function ``get_titles`` returns fitting titles.
+        """
+        if not self.is_per_iteration:
+            return rows
+        change = pl.col("iteration_change_ns", "iteration_change_percent").name.map(
+            lambda name: name.removeprefix("iteration_")
+        )
+        return rows.with_columns(change, time_a_ns="iteration_a_ns", time_b_ns="iteration_b_ns")
+
+    def get_titles(self, titles: Mapping[str, str]) -> dict[str, str]:
+        """Return the titles of columns that ``replace_times_by_base`` returns, extended by their base."""
+        if not self.is_per_iteration:
+            return dict(titles)
+        based = ("time_a_ns", "time_b_ns", "change_ns", "change_percent", "share_percent")
+        return {c: t.replace(" (", " per iteration (") if c in based else t for c, t in titles.items()}
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts about both sides, the notes and the rows of each kind as values that JSON can represent."""
+        """Return the verdict, the facts about both sides, the notes and the rows of each kind as JSON values."""
         return {
+            "verdict": self.verdict,
             "a": {"iterations": self.a.iterations, **self.a.facts},
             "b": {"iterations": self.b.iterations, **self.b.facts},
             "notes": list(self.notes),
@@ -166,15 +218,21 @@ def is_per_iteration(a: Summary, b: Summary) -> bool:
 def _compute_changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) -> pl.DataFrame:
     """Return the totals of one kind of rows with their changes, the largest changes first."""
     joined = changes.join_totals(*(_sum_by_name(side, kind) for side in (a, b)))
-    shown = pl.col("change_ns")
+    per_side = changes.add_change_columns(
+        joined, pl.col("iteration_b_ns") - pl.col("iteration_a_ns"), pl.col("iteration_a_ns")
+    )
+    has_iterations = min(a.iterations, b.iterations) > 0
+    joined = joined.with_columns(
+        pl.when(has_iterations).then(per_side[c]).alias(f"iteration_{c}") for c in ("change_ns", "change_percent")
+    )
+    shown = pl.col("iteration_change_ns" if per_iteration else "change_ns")
     if per_iteration:
-        shown = pl.col("iteration_b_ns") - pl.col("iteration_a_ns")
-        percents = changes.add_change_columns(joined, shown, pl.col("iteration_a_ns"))
-        joined = joined.with_columns(percents.select("change_percent", "share_percent"))
+        joined = joined.with_columns(per_side["share_percent"])
     sizes = [c for c in ("bytes_a", "bytes_b") if kind == "copies"]
     columns = (
         *("name", "status", "count_a", "count_b", *sizes, "time_a_ns", "time_b_ns", "change_ns"),
         *("change_percent", "share_percent", "iteration_a_ns", "iteration_b_ns"),
+        *("iteration_change_ns", "iteration_change_percent"),
     )
     rows = joined.with_columns(status=changes.change_status_expr(shown))
     return rows.sort(shown.abs(), "name", descending=[True, False], nulls_last=True).select(columns)

@@ -13,6 +13,7 @@ _TITLES = {
     "gpus": "the GPUs",
     "tool": "the tools",
     "tool_version": "the versions of the tool",
+    "export_version": "the versions of the tool that exported the captures",
     "driver_version": "the driver versions",
     "cuda_version": "the CUDA versions",
     "cpu_model": "the CPUs",
@@ -45,7 +46,7 @@ def _generate_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> I
             yield f"{missing}, so the captures may have been recorded with different options"
     if a.iterations != b.iterations and min(a.iterations, b.iterations) > 0:
         counts = f"{a.iterations:,} (A), {b.iterations:,} (B)"
-        yield f"the numbers of iterations differ: {counts}; changes in per cent refer to the time per iteration"
+        yield f"the numbers of iterations differ: {counts}; A and B are compared per iteration"
     if not has_enough_iterations:
         counts = f"{a.iterations:,} (A) and {b.iterations:,} (B)"
         unnamed = any("key_op" not in side.facts for side in (a, b))

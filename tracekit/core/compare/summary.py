@@ -213,6 +213,9 @@ def _merge_units(summary: Summary, count: int) -> Summary:
 def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
     """Return the facts that determine whether a capture is comparable with other captures.
 
+    An export names the version of the tool that exported it, not of the tool that recorded it. Only exports have the
+    property ``schema_version``.
+
     Args:
         info: The properties of ``capture_info``.
         source: The trace.
@@ -220,6 +223,8 @@ def collect_capture_facts(info: Mapping[str, str], source: Source, counts: Mappi
     """
     iterations = source.iterations
     facts = {name: info[name] for name in CAPTURE_FACTS if name in info}
+    if "schema_version" in info and "tool_version" in facts:
+        facts["export_version"] = facts.pop("tool_version")
     gpus = [f"{count} × {name}" for name, count in _count_used_gpus_by_name(source)]
     recorded = [what for what, tables in RECORDED.items() if any(counts[table] for table in tables)]
     facts |= {"gpus": ", ".join(gpus)} if gpus else {}

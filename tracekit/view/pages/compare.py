@@ -12,6 +12,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import comparison, components, grid
 
 if TYPE_CHECKING:
+    from tracekit.core.compare import Diff
     from tracekit.view.pages import Context
     from tracekit.view.state import CaptureAggregation
 
@@ -47,8 +48,9 @@ def build_page(context: Context) -> list[Any]:
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.to_url_parameters().items()}}
     arguments["other_capture"] = str(other.capture)
     parts = [
+        html.P(f"Verdict: {differences.verdict}.", id="verdict"),
         *chosen,
-        _build_totals_panel(context, other, comparison.compute_total_times(differences, by)),
+        _build_totals_panel(context, other, differences, by),
         components.build_panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
         if differences.notes
         else None,
@@ -91,20 +93,26 @@ def _build_iteration_fields(other: CaptureAggregation) -> list[Any]:
     ]
 
 
-def _build_totals_panel(context: Context, other: CaptureAggregation, times: tuple[int, int] | None) -> Any:
+def _build_totals_panel(context: Context, other: CaptureAggregation, differences: Diff, by: str) -> Any:
     """Return the total times of both captures and their difference, or None if there are no totals."""
+    times = differences.compute_totals(by)
     if times is None:
         return None
+    base = " per iteration" if differences.is_per_iteration else ""
     before, after = times
     change = after - before
     exact = f"{change:+,} ns" + (f", {change * 100 / before:+.2f} %" if before else "")
     return html.Dl(
         [
             components.build_number_card(
-                "A", components.format_duration(before), _format_capture_label(context, context.state.at)
+                f"A{base}", components.format_duration(before), _format_capture_label(context, context.state.at)
             ),
-            components.build_number_card("B", components.format_duration(after), _format_capture_label(context, other)),
-            components.build_number_card("Change", "+" * (change > 0) + components.format_duration(change), exact),
+            components.build_number_card(
+                f"B{base}", components.format_duration(after), _format_capture_label(context, other)
+            ),
+            components.build_number_card(
+                f"Change{base}", "+" * (change > 0) + components.format_duration(change), exact
+            ),
         ],
         className="numbers",
     )
