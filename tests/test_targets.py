@@ -625,13 +625,12 @@ class TestWorkspace:
 
         def busy(path: Path, **options: bool) -> None:
             calls.append(path)
-            real(path, **options)
-            if len(calls) < 3:
-                path.mkdir()
+            (path / "new").touch() if len(calls) < 3 else real(path, **options)
 
-        monkeypatch.setattr("tracekit.targets.workspaces.shutil.rmtree", busy)
+        monkeypatch.setattr("tracekit.targets.deletion.shutil.rmtree", busy)
         with create_workspace(tmp_path):
             pass
+        assert len(calls) == 3
         assert list(tmp_path.iterdir()) == []
 
 

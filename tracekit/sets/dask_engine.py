@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import tempfile
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import TracekitError
 from tracekit.sets.workers import MemberResult, call_and_collect_warnings
+from tracekit.targets import create_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,7 +132,12 @@ class DaskEngine:
                 yield client
             return
         options = {"n_workers": self.workers, "threads_per_worker": 1, "dashboard_address": None}
-        with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        # Dask deletes folders that it considers abandoned in the folder of its temporary files.
+        with (
+            create_workspace(Path(tempfile.gettempdir())) as folder,
+            distributed.LocalCluster(**options, local_directory=str(folder)) as cluster,
+            distributed.Client(cluster) as client,
+        ):
             yield client
 
 

@@ -201,12 +201,12 @@ def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], 
             if not number:
                 write(view, name, file, _ignore_progress)
                 continue
-            rows = file.with_name(f"{file.name}.rows")
-            write(view, name, rows, _ignore_progress)
-            with rows.open("rb") as source, file.open("ab") as target:
-                source.readline()
-                shutil.copyfileobj(source, target)
-            rows.unlink()
+            with targets.create_workspace(file.parent) as folder:
+                rows = folder / file.name
+                write(view, name, rows, _ignore_progress)
+                with rows.open("rb") as source, file.open("ab") as target:
+                    source.readline()
+                    shutil.copyfileobj(source, target)
 
 
 def _write_parquet(traces: TraceSet, _exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:

@@ -16,13 +16,13 @@ from tracekit import interrupts
 from tracekit.errors import ExportError
 from tracekit.targets.inputs import Input
 from tracekit.targets.target import Target
-from tracekit.targets.workspaces import create_workspace, is_in_workspace
+from tracekit.targets.workspaces import create_workspace, delete_from_workspace, is_in_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Input", "create_workspace", "open_atomic_output"]
+__all__ = ["Input", "create_workspace", "delete_from_workspace", "open_atomic_output"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -1,7 +1,11 @@
-"""Rename a file without replacing an existing one, and exchange two files, atomically if the system supports it."""
+"""Rename files and folders: without replacing existing ones, or replacing exactly the one that was checked.
+
+The renames are atomic if the system supports it. No other module of tracekit renames files.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -12,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tracekit.targets.inputs import Identity
 
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
 _AT_FDCWD = -100
@@ -30,6 +36,43 @@ def rename_without_replacing(source: Path, target: Path) -> None:
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     source.rename(target)
+
+
+def replace_path(source: Path, target: Path, identity: Identity, old: Path) -> None:
+    """Rename a file or folder to the path of an existing file or folder, which is replaced.
+
+    Args:
+        source: The new file or folder, which is in a temporary folder. If the system can exchange two paths, the
+            replaced file or folder is at this path afterwards.
+        target: Path of the existing file or folder.
+        identity: Device and inode number of the existing file or folder.
+        old: Path in a temporary folder, to which a replaced folder is moved if the system cannot exchange two paths. If
+            the second rename fails, the old folder is moved back at once or when the temporary folder is cleaned up.
+
+    Raises:
+        FileExistsError: Another file or folder was moved to the target in the meantime. It stays there.
+    """
+    if exchange_paths(source, target):
+        if _read_identity(source) != identity:
+            exchange_paths(source, target)
+            raise FileExistsError(errno.EEXIST, "another file was moved to this path in the meantime", str(target))
+    elif not target.is_dir():
+        source.replace(target)
+    else:
+        old.parent.mkdir()
+        target.rename(old)
+        try:
+            source.rename(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                rename_without_replacing(old, target)
+            raise
+
+
+def _read_identity(path: Path) -> Identity:
+    """Return the device and inode number of a file or folder. A symbolic link is not followed."""
+    status = path.lstat()
+    return status.st_dev, status.st_ino
 
 
 def exchange_paths(first: Path, second: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import stat
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
 from tracekit.files import find_special_file_kind
-from tracekit.targets.rename import exchange_paths, rename_without_replacing
+from tracekit.targets.rename import rename_without_replacing, replace_path
 from tracekit.targets.workspaces import REPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tracekit.targets.inputs import Input
+    from tracekit.targets.inputs import Identity, Input
 
 _OTHER_NAME = "choose another name"
 _MAX_NAMES_IN_MESSAGE, _MAX_NAMES = 3, 100
@@ -44,6 +43,7 @@ class Target:
         self._is_exported_file = is_exported_file
         self._overwrite = overwrite
         self._inputs = inputs
+        self._checked: Identity | None = None
 
     def check_may_be_written(self) -> None:
         """Check that an output may be written to the path of the target.
@@ -52,6 +52,7 @@ class Target:
             ExportError: The path exists and may not be replaced, or its folder does not exist.
         """
         existing = self._stat_or_none()
+        self._checked = None if existing is None else (existing.st_dev, existing.st_ino)
         if existing is None:
             if not self.resolved.parent.is_dir():
                 raise self._create_export_error(
@@ -70,27 +71,12 @@ class Target:
             workspace: A folder on the same file system. If the system cannot exchange the old folder and the output
                 atomically, the old folder is moved into it.
         """
-        if not self._overwrite:
+        existing = self._stat_or_none() if self._overwrite else None
+        if existing is None:
             rename_without_replacing(temporary_path, self.resolved)
-        elif self._is_exported_file is None or self._stat_or_none() is None:
-            temporary_path.replace(self.resolved)
-        elif not exchange_paths(temporary_path, self.resolved):
-            self._replace_in_two_renames(temporary_path, workspace)
-
-    def _replace_in_two_renames(self, temporary_path: Path, workspace: Path) -> None:
-        """Move the old folder into the workspace, and then rename the output to the path of the target.
-
-        If the second rename fails, the old folder is moved back at once or when the workspace is cleaned up.
-        """
-        old = workspace / REPLACED / self.resolved.name
-        old.parent.mkdir()
-        self.resolved.rename(old)
-        try:
-            temporary_path.rename(self.resolved)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                rename_without_replacing(old, self.resolved)
-            raise
+        else:
+            identity = self._checked or (existing.st_dev, existing.st_ino)
+            replace_path(temporary_path, self.resolved, identity, workspace / REPLACED / self.resolved.name)
 
     def _check_file(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing file."""

@@ -7,13 +7,13 @@ import errno
 import functools
 import os
 import re
-import shutil
 import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import interrupts
+from tracekit.targets.deletion import create_hidden_name, delete, delete_empty_folder, read_identity_of_entry
 from tracekit.targets.rename import rename_without_replacing
 
 try:
@@ -24,6 +24,8 @@ except ImportError:  # without locks, abandoned workspaces cannot be detected an
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.targets.inputs import Identity
+
 REPLACED = "replaced"
 """Name of the folder in a workspace that contains the old target while it is being replaced."""
 _LOCK_FILE = "lock"
@@ -31,7 +33,8 @@ _NAME = re.compile(r"\.tracekit-[0-9a-f]{8}\.partial")
 _ATTEMPTS = 100
 _CREATION_TIME_S = 60.0
 """Age in seconds from which a workspace without a lock file is considered abandoned."""
-_PAUSE_S = 0.01
+_active: set[Path] = set()
+"""The workspaces of this process."""
 
 
 @contextlib.contextmanager
@@ -52,11 +55,16 @@ def create_workspace(parent: Path) -> Iterator[Path]:
     """
     _delete_abandoned_workspaces(parent)
     for _ in range(_ATTEMPTS):
-        folder = parent / f".tracekit-{os.urandom(4).hex()}.partial"
-        with interrupts.cleaning_up(functools.partial(_remove_workspace, folder)), contextlib.ExitStack() as stack:
-            stack.callback(_remove_workspace, folder)
+        folder = parent / create_hidden_name()
+        identities: list[Identity | None] = []
+        remove = functools.partial(_remove_workspace, folder, identities)
+        with interrupts.cleaning_up(remove), contextlib.ExitStack() as stack:
+            stack.callback(remove)
             folder.mkdir(0o700)
+            identities.append(read_identity_of_entry(folder))
             if _lock_workspace(folder, stack):
+                _active.add(folder)
+                stack.callback(_active.discard, folder)
                 yield folder
                 return
     raise OSError(errno.EAGAIN, "other processes keep deleting the temporary folders of the output")
@@ -65,6 +73,18 @@ def create_workspace(parent: Path) -> Iterator[Path]:
 def is_in_workspace(path: str) -> bool:
     """Return whether a path is that of a temporary folder for outputs, or is inside one."""
     return any(_NAME.fullmatch(part) for part in Path(path).parts)
+
+
+def delete_from_workspace(path: Path) -> None:
+    """Delete a file that this process wrote in one of its workspaces.
+
+    Raises:
+        ValueError: The path is not inside a workspace of this process.
+    """
+    if _active.isdisjoint(path.parents):
+        raise ValueError(f"{path} is not in a workspace of this process")
+    if (identity := read_identity_of_entry(path)) is not None:
+        delete(path, identity)
 
 
 def _lock_workspace(folder: Path, stack: contextlib.ExitStack) -> bool:
@@ -95,29 +115,37 @@ def _delete_abandoned_workspaces(parent: Path) -> None:
 
 def _delete_if_abandoned(folder: Path) -> None:
     """Delete a workspace if this user owns it and no process has locked it."""
-    if folder.lstat().st_uid != os.geteuid():
+    identity = read_identity_of_entry(folder)
+    if identity is None or folder.lstat().st_uid != os.geteuid():
         return
     try:
         lock = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:  # it is being created, or its process was killed before it created the lock
         if time.time() - folder.lstat().st_mtime > _CREATION_TIME_S:
-            _remove_workspace(folder)
+            delete_empty_folder(folder)
         return
     try:
         if stat.S_ISREG(os.fstat(lock).st_mode):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_workspace(folder)
+            _remove_workspace(folder, [identity])
     finally:
         os.close(lock)
 
 
-def _remove_workspace(folder: Path) -> None:
-    """Delete a workspace. If it contains an old target that was being replaced, move the target back to its path."""
-    with contextlib.suppress(OSError):
-        for old in (folder / REPLACED).iterdir():
-            rename_without_replacing(old, folder.parent / old.name)
-    for _ in range(_ATTEMPTS):  # threads that are still writing may create files in a folder that is being deleted
-        shutil.rmtree(folder, ignore_errors=True)
-        if not os.path.lexists(folder):
-            return
-        time.sleep(_PAUSE_S)
+def _remove_workspace(folder: Path, identities: list[Identity | None]) -> None:
+    """Delete a workspace. If it contains an old target that was being replaced, move the target back to its path.
+
+    Args:
+        folder: The path of the workspace.
+        identities: The device and inode number of the workspace. If empty, only an empty folder is deleted, because a
+            signal arrived while the workspace was being created.
+    """
+    if not identities:
+        delete_empty_folder(folder)
+    for identity in identities:
+        if identity is None or read_identity_of_entry(folder) != identity:
+            continue
+        with contextlib.suppress(OSError):
+            for old in (folder / REPLACED).iterdir():
+                rename_without_replacing(old, folder.parent / old.name)
+        delete(folder, identity)

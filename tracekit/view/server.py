@@ -23,7 +23,7 @@ from werkzeug.wsgi import ClosingIterator
 
 from tracekit import interrupts
 from tracekit.errors import TracekitError
-from tracekit.targets import create_workspace
+from tracekit.targets import create_workspace, delete_from_workspace
 from tracekit.view import app as application
 from tracekit.view import downloads, windows
 from tracekit.view.state import parse_aggregation
@@ -217,7 +217,7 @@ class _Timelines:
                 interrupts.mark_output_incomplete()  # a complete file is not the end of this program
                 self._paths[key] = path
                 while len(self._paths) > MAX_TRACES:
-                    self._paths.popitem(last=False)[1].unlink(missing_ok=True)
+                    delete_from_workspace(self._paths.popitem(last=False)[1])
             self._paths.move_to_end(key)
             return self._paths[key].read_bytes()
 
