@@ -131,11 +131,14 @@ class DaskEngine:
             with distributed.Client(self.address) as client:
                 yield client
             return
+        import dask
+
         options = {"n_workers": self.workers, "threads_per_worker": 1, "dashboard_address": None}
         # Dask deletes folders that it considers abandoned in the folder of its temporary files.
         with (
             create_workspace(Path(tempfile.gettempdir())) as folder,
-            distributed.LocalCluster(**options, local_directory=str(folder)) as cluster,
+            dask.config.set({"temporary-directory": str(folder)}),
+            distributed.LocalCluster(**options) as cluster,
             distributed.Client(cluster) as client,
         ):
             yield client
