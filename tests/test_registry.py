@@ -61,7 +61,7 @@ def test_the_built_in_ones() -> None:
     for name, part in {**registry.readers(), **registry.exporters()}.items():
         assert part.format == name
         assert part.doc
-        assert all(s.startswith(".") for s in part.suffixes)
+        assert all(s.startswith((".", "_")) for s in part.suffixes)
     assert registry.reader("parquet") is registry.readers()["parquet"]
     assert registry.exporter("parquet") is registry.exporters()["parquet"]
 

@@ -105,7 +105,9 @@ class TracekitWarning(UserWarning):
 def create_choices_hint(
     plural_noun: str, known_names: Iterable[str], unknown_name: str, *, quoted: bool = False
 ) -> str:
-    """Return a hint that suggests the known name that is closest to an unknown name, and lists all known names.
+    """Return a hint that suggests the name that was probably meant by an unknown name, and lists known names.
+
+    At most ten names are listed.
 
     Args:
         plural_noun: Plural noun for the names, such as ``tables``.
@@ -113,14 +115,9 @@ def create_choices_hint(
         unknown_name: The unknown name.
         quoted: Whether to quote the names, which is needed if they may be empty.
     """
-    import difflib
+    from tracekit import choices
 
-    listed = list(known_names)
-    if not listed:
-        return f"there are no {plural_noun}"
-    closest = difflib.get_close_matches(unknown_name, listed, n=1)
-    suggestion = f"did you mean {closest[0]!r}? " if closest else ""
-    return f"{suggestion}choose one of these {plural_noun}: {', '.join(map(repr, listed) if quoted else listed)}"
+    return choices.create_hint(plural_noun, known_names, unknown_name, quoted=quoted)
 
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:

@@ -31,7 +31,6 @@ OTHER_TIMED = (
 ON_DEVICES = ("kernels", "memcpys", "memsets", "graph_launches", "syncs", "gpu_metrics", "ncu_launches")
 IN_DOMAINS = ("nvtx_ranges", "nvtx_marks", "ncu_nvtx_ranges")
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
-_SHOWN = 20
 
 
 class SelectableTrace(Protocol):
@@ -105,8 +104,7 @@ def _check_devices(trace: SelectableTrace, devices: Sequence[int]) -> None:
 def _check_domains(trace: SelectableTrace, domains: Sequence[str]) -> None:
     known = _find_distinct_values(trace, IN_DOMAINS, "domain")
     for missing in (d for d in domains if d and d not in known):
-        more = "" if len(known) <= _SHOWN else ", …"
-        hint = create_choices_hint("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
+        hint = create_choices_hint("domains", sorted(known), missing, quoted=True)
         warn(f"there is no NVTX domain {missing!r} in the capture; {hint}", path=trace.path)
 
 

@@ -109,16 +109,31 @@ def find_exporter_for(path: str | os.PathLike[str]) -> Exporter:
     """
     if chosen := _find_exporter_by_suffix(path):
         return chosen
-    raise UnknownFormatError(
-        "no exporter writes files with this suffix", path=path, hint=f"choose a format: {', '.join(exporters())}"
-    )
+    hint = create_choices_hint("exporters", exporters(), os.fspath(path).rpartition(".")[2])
+    raise UnknownFormatError("no exporter writes files with this suffix", path=path, hint=hint)
 
 
 def _find_exporter_by_suffix(path: str | os.PathLike[str]) -> Exporter | None:
-    """Return the exporter whose suffix matches a path, or None. If several suffixes match, the longest one is used."""
-    name = os.fspath(path)
+    """Return the exporter whose suffix matches a path, or None.
+
+    If several suffixes match, the longest one is used. The suffix of compressed files of one format never stands for
+    another format: ``.json.gz`` is a Chrome trace, but nothing writes ``.speedscope.json.gz``.
+    """
+    name = os.fspath(path).lower()
+    chosen = _match_longest_suffix(name)
+    uncompressed = _match_longest_suffix(name.removesuffix(".gz"))
+    return chosen if uncompressed in (None, chosen) else None
+
+
+def _match_longest_suffix(name: str) -> Exporter | None:
+    """Return the exporter with the longest of the suffixes with which a name ends, or None."""
     matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
     return max(matches, key=lambda m: m[0])[1] if matches else None
+
+
+def has_exporter_for(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path has the suffix of a format that an exporter writes."""
+    return _find_exporter_by_suffix(path) is not None
 
 
 def find_table_exporter_for(path: str | os.PathLike[str], format_name: str | None = None) -> Exporter:

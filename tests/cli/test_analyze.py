@@ -44,4 +44,5 @@ def test_selection(run: Run) -> None:
 
 def test_unknown_rules_are_reported_before_the_file_is_opened(run: Run) -> None:
     done = run("analyze", "missing.sqlite", "-r", "nvtx_sum", status=1)
-    assert done.stderr.startswith("tracekit: unknown rule 'nvtx_sum'\nHint: choose one of these rules: cuda_mem")
+    assert done.stderr.startswith("tracekit: unknown rule 'nvtx_sum'\nHint: 'nvtx_sum' is the name of a report: use `")
+    assert "Otherwise, choose one of these rules: cuda_mem" in done.stderr

@@ -179,7 +179,7 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
     copy = tmp_path / "train.sqlite"
     copy.write_bytes(TRAIN.read_bytes())
     for arguments in (
-        ("diff", copy, TRAIN, "-o", copy),
+        ("diff", copy, TRAIN, "--format", "csv", "-o", copy),
         ("diff", copy, "--save", copy),
         ("diff", TRAIN, copy, "--by", "copies", "--save", copy),
     ):

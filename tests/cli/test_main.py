@@ -127,7 +127,7 @@ def test_no_arguments_show_the_help(run: Run) -> None:
         (["convert", TRAIN, "--to", "x"], "tracekit: no exporter is called 'x'\nHint: choose one of these exporters: "),
         (
             ["convert", TRAIN, "out.xyz"],
-            "tracekit: out.xyz: no exporter writes files with this suffix\nHint: choose a format",
+            "tracekit: out.xyz: no exporter writes files with this suffix\nHint: choose one of these exporters: ",
         ),
         (
             ["rows", TRAIN, "kernel"],

@@ -146,7 +146,10 @@ class TestRows:
     def test_the_input_is_never_written_on(self, run: Run, tmp_path: Path) -> None:
         path = tmp_path / "x.sqlite"
         path.write_bytes((ROOT / TRAIN).read_bytes())
-        assert "this file is being read" in run("rows", path, "kernels", "-f", "-o", path, status=1).stderr
+        assert (
+            "this file is being read"
+            in run("rows", path, "kernels", "--format", "csv", "-f", "-o", path, status=1).stderr
+        )
 
     def test_a_dash_is_standard_output(self, run: Run) -> None:
         assert run("rows", TRAIN, "contexts", "-o", "-").text == run("rows", TRAIN, "contexts").text

@@ -295,8 +295,8 @@ def test_optional_tables_are_written_if_they_are_selected() -> None:
 def test_the_suffix_of_other_databases_is_theirs(tmp_path: Path) -> None:
     assert registry.find_exporter_for("out.db").format == "sqlite"
     assert registry.find_exporter_for("out.dldb.sqlite").format == "dlprof-db"
-    with pytest.raises(UnknownFormatError, match="no exporter writes files with this suffix"):
-        registry.find_exporter_for("out.sqlite")
+    assert registry.find_exporter_for("dlprof_dldb.sqlite").format == "dlprof-db"
+    assert registry.find_exporter_for("out.sqlite").format == "sqlite"
 
 
 def test_what_tracekit_wrote_is_named_when_it_is_read(tmp_path: Path) -> None:

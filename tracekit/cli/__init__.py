@@ -52,9 +52,16 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command name, the command and the remaining arguments, or fail and suggest the closest command."""
+        """Return the command name, the command and the remaining arguments, or fail and suggest the closest command.
+
+        If the first argument is a file and not a command, all arguments are those of the command that summarizes files.
+        """
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"unknown command {args[0]!r}; {create_choices_hint('commands', COMMANDS, args[0])}")
+            if not _is_path(args[0]):
+                ctx.fail(f"unknown command {args[0]!r}; {create_choices_hint('commands', COMMANDS, args[0])}")
+            from tracekit.cli.summary import summary_command
+
+            return "", summary_command, args
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -63,10 +70,18 @@ class CommandGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _is_path(argument: str) -> bool:
+    """Return whether an argument is a file or folder, or looks like a path, a pattern, a URL or a file name."""
+    return any(character in argument for character in "/\\.*?") or os.path.lexists(argument)
+
+
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(tracekit.__version__, prog_name="tracekit", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Read GPU profiler files, attribute kernels to NVTX ranges, and export to the formats of other tools."""
+    """Read GPU profiler files, attribute kernels to NVTX ranges, and export to the formats of other tools.
+
+    tracekit FILE... shows what a capture contains, and the most expensive findings.
+    """
 
 
 def main() -> None:
@@ -102,9 +117,33 @@ def _run_command_line() -> int:
 
 def _print_usage_error(error: click.ClickException) -> None:
     """Print a usage error in the style of click, with control characters escaped."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        error = _add_suggestion(error, error.ctx)
     text = io.StringIO()
     error.show(text)
     print_message(text.getvalue().rstrip("\n"))
+
+
+def _add_suggestion(error: click.NoSuchOption, context: click.Context) -> click.NoSuchOption:
+    """Return an error that names the option that was probably meant, or the commands that have the unknown option."""
+    from tracekit.choices import MAX_LISTED, OPTION_SYNONYMS, find_similar_name, find_synonym
+
+    name, known, group = error.option_name, _list_option_names(context.command), context.find_root().command
+    commands = {n: group.get_command(context, n) for n in COMMANDS} if isinstance(group, CommandGroup) else {}
+    users = [f"tracekit {n}" for n, c in commands.items() if c is not None and name in _list_option_names(c)]
+    if meant := find_synonym(name, known, OPTION_SYNONYMS):
+        suggestion = f" Did you mean {meant!r}?"
+    elif users:
+        suggestion = f" It is an option of {', '.join(users[:MAX_LISTED])}."
+    else:
+        meant = find_similar_name(name, known)
+        suggestion = f" Did you mean {meant!r}?" if meant else ""
+    return click.NoSuchOption(name, f"No such option {name!r}.{suggestion}", ctx=context)
+
+
+def _list_option_names(command: click.Command) -> list[str]:
+    """Return the long names of the options of a command."""
+    return [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
 
 
 def _discard_unwritten_output() -> None:

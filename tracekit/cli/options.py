@@ -457,6 +457,8 @@ _STYLE_BY_SUFFIX = {
     ".ndjson": "jsonl",
     ".feather": "arrow",
 }
+PAGE_SUFFIXES = (".html", ".htm")
+_UNPRINTABLE_SUFFIXES = (*PAGE_SUFFIXES, ".gz", ".zst", ".zip", ".bz2", ".xz", ".xlsx", ".xls", ".ods")
 
 
 class Printing(NamedTuple):
@@ -530,10 +532,36 @@ def printing_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def run_with_printing(*, style: str | None, out: Path | None, force: bool, spreadsheet: bool, **others: Any) -> Any:
-        resolved_style = style or _STYLE_BY_SUFFIX.get("" if out is None else out.suffix.lower(), "table")
+        if "to" in others and style is None and out is not None and out.suffix.lower() in PAGE_SUFFIXES:
+            others["to"] = "html"
+        resolved_style = style or ("table" if out is None or others.get("to") else choose_style_for(out))
         return command(printing=Printing(resolved_style, out, force, spreadsheet), **others)
 
     return _add_options(options, run_with_printing)
+
+
+def has_table_suffix(path: Path) -> bool:
+    """Return whether a path has the suffix of a file with rows of a table, such as .csv."""
+    return path.suffix.lower() in _STYLE_BY_SUFFIX
+
+
+def choose_style_for(out: Path) -> str:
+    """Return the output format that the suffix of a file stands for. Other suffixes, such as .txt, stand for a table.
+
+    Raises:
+        click.UsageError: The suffix is that of files which do not contain printed rows, such as .html or .csv.gz.
+    """
+    suffix = out.suffix.lower()
+    if has_table_suffix(out):
+        return _STYLE_BY_SUFFIX[suffix]
+    from tracekit import registry
+
+    if suffix in _UNPRINTABLE_SUFFIXES or (suffix and registry.has_exporter_for(out)):
+        raise click.UsageError(
+            f"rows cannot be written as {suffix}: use one of the suffixes {', '.join(_STYLE_BY_SUFFIX)} or .txt, or "
+            "choose the format with --format"
+        )
+    return "table"
 
 
 def _add_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:

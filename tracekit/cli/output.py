@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
@@ -60,6 +61,15 @@ class Page(NamedTuple):
     def print_line(self, text: str = "") -> None:
         """Print a line of text. Bytes of a path that are not valid UTF-8 are escaped only on a terminal."""
         self._write_unescaped(to_printable(text, keep="" if self._terminal_stream else UNDECODED))
+
+    def print_wrapped_line(self, text: str) -> None:
+        """Print a line of text. On a terminal, wrap it between words, and indent all its lines like the first one."""
+        if self.width is None or len(text) <= self.width:
+            self.print_line(text)
+            return
+        margin = " " * (len(text) - len(text.lstrip()))
+        for line in textwrap.wrap(to_printable(text), self.width, subsequent_indent=margin):
+            self.print_line(line)
 
     def print_json(self, value: Any, *, indent: int | None = None) -> None:
         """Print a value as JSON."""

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
+    PAGE_SUFFIXES,
     Printing,
     create_name_completer,
     force_option,
+    has_table_suffix,
     input_options,
     jobs_option,
     limit_option,
@@ -121,8 +123,15 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("recipe")
-@click.argument("recipe", metavar="NAME", shell_complete=create_name_completer(list_recipe_names))
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-r",
+    "--recipe",
+    "recipe",
+    metavar="NAME",
+    shell_complete=create_name_completer(list_recipe_names),
+    help="Recipe to compute. Without this option, the first argument is the name: tracekit recipe NAME IN...",
+)
 @list_option(
     ("recipe", "shows", "options"),
     _describe_recipes,
@@ -149,7 +158,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 @quiet_option
 def recipe_command(
     *,
-    recipe: str,
+    recipe: str | None,
     paths: tuple[Path, ...],
     options: Mapping[str, int | str],
     from_: str | None,
@@ -174,6 +183,7 @@ def recipe_command(
     from tracekit.core.recipes import find_recipe, resolve_option_values
     from tracekit.sets import recipe_files, recipes
 
+    recipe, paths = _split_name_and_inputs(recipe, paths)
     declared = find_recipe(recipe)
     resolve_option_values(declared, options)
     main = declared.outputs[0].name
@@ -196,6 +206,22 @@ def recipe_command(
     _print_rows(rows, Printing(style or "table", None, force=False, spreadsheet=spreadsheet), limit)
 
 
+def _split_name_and_inputs(name: str | None, arguments: tuple[Path, ...]) -> tuple[str, tuple[Path, ...]]:
+    """Return the name of the recipe and the paths of the inputs. Without ``-r``, the first argument is the name.
+
+    Raises:
+        click.UsageError: There is no name or no input.
+    """
+    if name is not None:
+        return name, arguments
+    first, *paths = arguments
+    if first.exists() and str(first) not in list_recipe_names():
+        raise click.UsageError("the name of the recipe is missing: choose one with -r NAME. --list shows all recipes.")
+    if not paths:
+        raise click.UsageError("Missing argument 'IN...'.")
+    return str(first), tuple(paths)
+
+
 def _check_table_and_style(style: str | None, out: Path | None, table: str, table_names: Sequence[str]) -> None:
     """Check that a recipe has the requested table, and that tables can be printed or written in the requested format.
 
@@ -206,15 +232,21 @@ def _check_table_and_style(style: str | None, out: Path | None, table: str, tabl
         table_names: Names of the tables of the recipe.
 
     Raises:
-        click.UsageError: The recipe does not have the table, or tables cannot be printed or written in the format.
+        click.UsageError: The recipe does not have the table, tables cannot be printed or written in the format, or the
+            name of the folder has the suffix of a file.
     """
     if out is None and style not in (None, *PRINTED_STYLES):
         raise click.UsageError(f"tables in the format {style} cannot be printed: name an output folder with -o")
     if out is not None and style not in (None, *FOLDER_STYLES):
         raise click.UsageError(f"tables cannot be written to a folder as {style}: choose {' or '.join(FOLDER_STYLES)}")
+    if out is not None and (out.suffix.lower() in PAGE_SUFFIXES or has_table_suffix(out)):
+        raise click.UsageError(
+            f"recipes write several tables to a folder, but the name {str(out)!r} has the suffix of a file: use a name "
+            "without this suffix"
+        )
     if table not in table_names:
         raise click.UsageError(
-            f"the recipe has no table {table!r}; {create_choices_hint('tables', table_names, table)}"
+            f"the recipe has no table {table!r}; {create_choices_hint('tables of the recipe', table_names, table)}"
         )
 
 

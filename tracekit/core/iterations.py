@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Span = tuple[int | None, int | None]
 
 _TWO = 2
-_SHOWN, _COMPARED, _DIGITS = 20, 5000, 19
+_COMPARED, _DIGITS = 5000, 19
 
 
 class Iterations(NamedTuple):
@@ -145,7 +145,7 @@ def _create_op_names_hint(ops: Ops, name: str) -> str:
     compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
     near = difflib.get_close_matches(name, compared, n=1)
     listed = [*near, *(n for n in ops.ops["op_name"].cast(pl.String).unique(maintain_order=True) if n not in near)]
-    return create_choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
+    return create_choices_hint("ops", listed, name)
 
 
 def _select_loop_instances(ops: Ops) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from tracekit.text import replace_surrogates
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SHOWN = 20
+_SHOWN = 10
 _PARTS = re.compile(
     r"(?P<name>(?:\\.|[^\\])*?)(?:@(?P<domain>(?:\\.|[^@\\])*?))?(?:/(?P<number>[0-9]{1,18}))?", re.DOTALL
 )
@@ -120,7 +120,6 @@ def _create_missing_range_hint(target: RangeName, domains: pl.Series, names: pl.
     in_domain = names.filter(domains == target.domain).unique(maintain_order=True)
     containing = in_domain.filter(in_domain.str.to_lowercase().str.contains(target.name.lower(), literal=True))
     if inside := (in_domain if containing.is_empty() else containing).to_list():
-        more = "" if len(inside) <= _SHOWN else ", …"
-        return create_choices_hint("ranges", inside[:_SHOWN], target.name, quoted=True) + more
+        return create_choices_hint("ranges", inside, target.name, quoted=True)
     known = domains.unique(maintain_order=True).to_list()
-    return create_choices_hint("domains with ranges", known[:_SHOWN], target.domain, quoted=True)
+    return create_choices_hint("domains with ranges", known, target.domain, quoted=True)

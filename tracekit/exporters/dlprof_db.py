@@ -95,7 +95,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
     return Exporter(
         "dlprof-db",
         "DLProf 1.8 database for the DLProf viewer",
-        (".dldb.sqlite",),
+        (".dldb.sqlite", "_dldb.sqlite"),
         write=functools.partial(write, options=options),
         options={name: doc for name, (doc, _) in OPTIONS.items()},
         configure=_configure,

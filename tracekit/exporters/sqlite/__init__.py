@@ -33,7 +33,7 @@ def choose_table_names(view: View) -> list[str]:
 EXPORTER = Exporter(
     "sqlite",
     "One SQLite database with all tables, keys, indexes, views of common joins and full-text search on names",
-    (".db",),
+    (".db", ".sqlite", ".sqlite3"),
     write=write,
     correlated=True,
 )

@@ -27,7 +27,6 @@ MAX_DEPTH = 4096
 MAX_TEXT = 1 << 14
 """Maximum number of characters of a frame. Longer frames are shortened."""
 UNKNOWN = "[unknown]"
-_LISTED = 20
 """Maximum number of threads, processes or ranges that a hint lists."""
 _PYTHON = {"python_samples": "periodic", "python_calls": "cuda"}
 """Value of ``kind`` in the table ``python_samples``, by name of events."""
@@ -159,7 +158,7 @@ def _create_empty_selection_error(view: View, event_kind: str, options: Options)
         column = f"{noun}_id"
         ids = events.select(pl.col(column).drop_nulls().unique().sort()).collect()[column].to_list()
         if number not in ids:
-            hint = _create_list_hint(plural_noun, list(map(str, ids)), str(number))
+            hint = create_choices_hint(plural_noun, list(map(str, ids)), str(number))
             return TracekitError(f"{noun} {number} has no {selected}", hint=hint)
         events = events.filter(pl.col(column) == number)
         selected += f" in {noun} {number}"
@@ -167,15 +166,9 @@ def _create_empty_selection_error(view: View, event_kind: str, options: Options)
     ranges = view.frame("nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
     names = ranges.select(pl.col("name").cast(pl.String)).collect()["name"].drop_nulls().unique(maintain_order=True)
     if range_name not in names.to_list():
-        hint = _create_list_hint("ranges", names.to_list(), range_name, quoted=True)
+        hint = create_choices_hint("ranges", names.to_list(), range_name, quoted=True)
         return TracekitError(f"there is no NVTX push/pop range {range_name!r}", hint=hint)
     return MissingTableError(f"there are no {selected} inside the range {range_name!r}", hint="choose another range")
-
-
-def _create_list_hint(plural_noun: str, known_names: list[str], unknown_name: str, *, quoted: bool = False) -> str:
-    """Return a hint that lists the first ``_LISTED`` known names."""
-    more = ", …" if len(known_names) > _LISTED else ""
-    return create_choices_hint(plural_noun, known_names[:_LISTED], unknown_name, quoted=quoted) + more
 
 
 def _read_events_with_stacks(view: View, event_kind: str) -> pl.LazyFrame:

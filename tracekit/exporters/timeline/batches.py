@@ -96,7 +96,7 @@ class BatchFile:
             compression: The compression if the name does not end in ``.gz``, or None to write uncompressed bytes.
         """
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
-        self._compression = GzipCompression() if path.suffix == ".gz" else compression or NoCompression()
+        self._compression = GzipCompression() if path.suffix.lower() == ".gz" else compression or NoCompression()
         self._pool = ThreadPoolExecutor(self._threads, "tracekit-export")
         self._waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()
         self._file = path.open("wb", buffering=0)

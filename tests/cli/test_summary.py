@@ -1,0 +1,167 @@
+"""``tracekit FILE``, options and names that were probably meant, and suffixes of printed rows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import tracekit as tk
+from tests.cli.test_terminal import FIXTURES, TRAIN
+from tracekit.cli.summary import MAX_FINDINGS
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run, Show
+
+CAPTURES = [
+    *(
+        FIXTURES / name
+        for name in ("train_amp.nsys-rep", "train_amp.sqlite", "train_amp_arrowdir", "graph_node.nsys-rep")
+    ),
+    FIXTURES / "kineto" / "train.pt.trace.json.gz",
+]
+
+
+class TestFile:
+    """A file without a command."""
+
+    @pytest.mark.many(3)
+    @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.name)
+    def test_findings(self, run: Run, path: Path) -> None:
+        text = run(path).text
+        assert text.startswith(f"{path}\n  format ")
+        with tk.load(path) as trace:
+            findings = trace.stats("advise")
+            assert f"  rows: {trace.count('kernels'):,} kernels, " in text
+        assert findings.height
+        for number, problem in enumerate(findings["Problem"].head(MAX_FINDINGS), start=1):
+            assert f"  {number}. {problem} (up to " in text
+        assert f"  {MAX_FINDINGS + 1}. " not in text
+        assert f"all {findings.height} findings: tracekit stats {path} -r advise\n" in text
+
+    def test_the_rules_of_nsight_compute(self, run: Run) -> None:
+        text = run(FIXTURES / "ncu" / "ncu_basic.ncu-rep").text
+        assert "  1. Small Grid (13 messages of Nsight Compute, estimated speedup up to 99.2 %)\n" in text
+        assert "all 47 findings: tracekit rows " in text
+
+    @pytest.mark.parametrize(
+        "path", ["tensorflow/network.pb", "ncu/ncu_raw.csv", "cpu_only.nsys-rep", "empty.sqlite"], ids=str
+    )
+    def test_no_gpu_activities(self, run: Run, path: str) -> None:
+        text = run(FIXTURES / path).text
+        assert "no finding" not in text
+        assert "the capture contains no GPU activities" in text
+
+    def test_nothing_wrong(self, run: Run, tmp_path: Path) -> None:
+        with tk.load(TRAIN) as trace:
+            trace.select(tables=["memsets"]).export(tmp_path / "few", format="parquet")
+        text = run(tmp_path / "few").text
+        with tk.load(tmp_path / "few") as trace:
+            assert trace.stats("advise").is_empty()
+            examined = f"{trace.count('memsets'):,} memsets"
+        assert f"no finding: the rules of advise examined {examined} and found no problem\n" in text
+
+    def test_recorded_but_not_decoded(self, run: Run) -> None:
+        text = run(FIXTURES / "nvtx_features.sqlite").text
+        assert "recorded, but not decoded: " in text
+
+    def test_several_ranks(self, run: Run) -> None:
+        text = run(FIXTURES / "ranks").text
+        assert "  2 ranks: 0, 1\n" in text
+        assert "  1. rank 0: " in text
+        assert run(*sorted((FIXTURES / "ranks").iterdir())).text.count("rank 1: ") == text.count("rank 1: ")
+
+    def test_every_line_fits_a_terminal(self, show: Show) -> None:
+        shown = show(TRAIN, "-q", columns=60)
+        assert max(map(len, shown.splitlines())) <= 60 + len(str(TRAIN))
+        assert "  1. GPU 0 is idle for 99 %" in shown
+
+    def test_options(self, run: Run) -> None:
+        assert "nsys-sqlite" in run(TRAIN, "--from", "nsys-sqlite").text
+        assert "This is what tracekit does if a file is passed" in run(TRAIN, "--help").text.replace("\n  ", " ")
+
+    def test_a_command_wins_over_a_file(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("formats", "capture"):
+            shutil.copy(TRAIN, tmp_path / name)
+        monkeypatch.chdir(tmp_path)
+        assert run("formats").text.startswith("format ")
+        assert "nsys-sqlite" in run("./formats").text
+        assert "nsys-sqlite" in run("capture").text
+
+    @pytest.mark.parametrize(
+        ("path", "message"),
+        [
+            ("missing.nsys-rep", "tracekit: missing.nsys-rep: No such file or directory\n"),
+            ("no/such/capture", "tracekit: no/such/capture: No such file or directory\n"),
+            ("pyproject.toml", "tracekit: pyproject.toml: no reader recognizes the content\nHint: "),
+        ],
+    )
+    def test_errors(self, run: Run, path: str, message: str) -> None:
+        assert run(path, status=1).stderr.startswith(message)
+
+
+class TestOptions:
+    """An unknown option is answered with the one that was probably meant."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "meant"),
+        [
+            (["stats", TRAIN, "--top", "5"], "No such option '--top'. Did you mean '--limit'?"),
+            (["stats", TRAIN, "--reprot", "x"], "Did you mean '--report'?"),
+            (["stats", TRAIN, "--json"], "Did you mean '--format'?"),
+            (["stats", TRAIN, "--rule", "x"], "No such option '--rule'. It is an option of tracekit analyze."),
+            (["info", TRAIN, "--fail-if", "x"], "No such option '--fail-if'. It is an option of tracekit diff."),
+            (["convert", TRAIN, "x", "--overwrite"], "Did you mean '--force'?"),
+            (["info", TRAIN, "--zzzzz"], "No such option '--zzzzz'."),
+        ],
+        ids=lambda a: a[2] if isinstance(a, list) else "",
+    )
+    def test_meant(self, run: Run, arguments: list[str], meant: str) -> None:
+        assert meant in run(*arguments, status=2).stderr
+
+
+class TestRecipe:
+    """The name of a recipe is an option, or the first argument."""
+
+    def test_both_orders(self, run: Run) -> None:
+        ranks = FIXTURES / "ranks"
+        expected = run("recipe", "mpi_sum", ranks, "--format", "csv").stdout
+        assert expected
+        assert run("recipe", ranks, "-r", "mpi_sum", "--format", "csv").stdout == expected
+        assert run("recipe", "--recipe", "mpi_sum", ranks, "--format", "csv").stdout == expected
+        assert run("recipe", "-r", "mpi_sum", *sorted(ranks.iterdir()), "--format", "csv").stdout == expected
+
+    def test_a_recipe_wins_over_a_file(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shutil.copy(FIXTURES / "ranks" / "mpi_rank0.nsys-rep", tmp_path / "mpi_sum")
+        monkeypatch.chdir(tmp_path)
+        assert "MPI_" in run("recipe", "mpi_sum", tmp_path / "mpi_sum").text
+
+    def test_the_name_is_missing(self, run: Run) -> None:
+        said = run("recipe", FIXTURES / "ranks", status=2).stderr
+        assert "the name of the recipe is missing: choose one with -r NAME" in said
+        assert "Missing argument 'IN...'" in run("recipe", "mpi_sum", status=2).stderr
+        assert "Missing argument 'IN...'" in run("recipe", "-r", "mpi_sum", status=2).stderr
+
+    @pytest.mark.parametrize("name", ["out.csv", "out.parquet", "page.html"])
+    def test_a_folder_is_not_named_like_a_file(self, run: Run, tmp_path: Path, name: str) -> None:
+        said = run("recipe", FIXTURES / "ranks", "-r", "mpi_sum", "-o", tmp_path / name, status=2).stderr
+        assert "has the suffix of a file" in said
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["o.csv.gz", "o.html", "o.sqlite", "o.xlsx", "o.pftrace", "o.speedscope.json.gz"])
+@pytest.mark.parametrize(
+    "command", [["rows", TRAIN, "streams"], ["stats", TRAIN, "-r", "cuda_api_sum"]], ids=lambda c: c[0]
+)
+def test_rows_are_not_written_as_something_else(run: Run, tmp_path: Path, name: str, command: list[str]) -> None:
+    said = run(*command, "-o", tmp_path / name, status=2).stderr
+    assert "rows cannot be written as ." in said
+    assert list(tmp_path.iterdir()) == []
+    run(*command, "-o", tmp_path / name, "--format", "csv")
+    assert (tmp_path / name).read_text().count("\n") > 1
+
+
+def test_a_page_of_differences_needs_no_option(run: Run, tmp_path: Path) -> None:
+    run("diff", TRAIN, TRAIN, "--by", "copies", "-o", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().startswith("<!")

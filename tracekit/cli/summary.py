@@ -1,0 +1,175 @@
+"""The answer to ``tracekit FILE``: what the capture contains, and what makes the program slow."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path  # noqa: TC003 - click needs it
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from tracekit.cli.info import collect_metadata, format_metadata
+from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
+from tracekit.cli.output import open_output_page, show_progress_bar
+from tracekit.errors import convert_to_printable_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+
+    from tracekit.cli.options import TraceOrSet
+    from tracekit.sets import TraceSet
+    from tracekit.trace import Trace
+
+MAX_FINDINGS = 5
+MAX_RANKS = 10
+ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
+"""Tables of GPU activities. Without rows in these tables, ``advise`` has nothing to examine."""
+_INDENT = "     "
+COUNTED = (
+    *ACTIVITIES,
+    *("api_calls", "nvtx_ranges", "osrt_calls", "ncu_launches", "ncu_rules", "ops", "graph_nodes", "scalars"),
+)
+"""Tables whose rows are counted by name."""
+
+
+class Finding(NamedTuple):
+    """A finding as it is printed. The evidence and the advice may be empty."""
+
+    problem: str
+    evidence: str
+    advice: str
+
+
+class Findings(NamedTuple):
+    """The most expensive findings, the total number of findings, and the command that prints all of them."""
+
+    listed: Sequence[Finding]
+    total: int
+    command: str
+
+
+@click.command("tracekit")
+@inputs_argument
+@input_options
+@rank_option
+@jobs_option
+@quiet_option
+def summary_command(*, paths: tuple[Path, ...], from_: str | None, quiet: bool) -> None:
+    """Show what a capture contains, and the most expensive findings.
+
+    This is what tracekit does if a file is passed without a command. Several inputs are treated as the ranks of one
+    job. A file that has the name of a command, such as info, has to be passed as ./info.
+    """
+    from tracekit.trace import Trace
+
+    names = " ".join(shlex.quote(convert_to_printable_path(path)) for path in paths)
+    with load_inputs(paths, from_) as trace, open_output_page() as page:
+        lines = list(_describe_capture(trace) if isinstance(trace, Trace) else _describe_ranks(trace, names))
+        with show_progress_bar("computing", quiet=quiet):
+            findings = collect_findings(trace)
+        lines.append("")
+        if findings.listed:
+            for i, finding in enumerate(findings.listed, start=1):
+                lines += _format_finding(i, finding)
+            lines += ["", f"all {findings.total:,} findings: tracekit {findings.command.format(names)}"]
+        else:
+            lines += [explain_missing_findings(trace), ""]
+        if findings.total and trace.count("kernels"):
+            lines.append(f"GPU time by kernel: tracekit stats {names} -r cuda_gpu_kern_sum")
+        lines.append(f"in the browser: tracekit view {names}")
+        for line in lines:
+            page.print_wrapped_line(line)
+
+
+def _describe_capture(trace: Trace) -> Iterator[str]:
+    """Yield the lines of ``tracekit info``, with the numbers of rows in one line."""
+    metadata = collect_metadata(trace)
+    rows, undecoded = metadata["rows"], metadata["undecoded"]
+    yield from format_metadata({**metadata, "rows": {}, "undecoded": {}})
+    counts = [f"{rows[name]:,} {name}" for name in COUNTED if name in rows]
+    others = len(rows) - len(counts)
+    counts += [f"{others:,} other tables"] if counts and others else []
+    yield f"  rows: {', '.join(counts)}" if counts else f"  rows in {others:,} tables" if others else "  no rows"
+    if undecoded:
+        yield f"  recorded, but not decoded: {_describe_undecoded(trace)}"
+
+
+def _describe_undecoded(trace: Trace) -> str:
+    """Return the numbers of the events that are recorded but not decoded, by class of event, in one line."""
+    counts = [f"{undecoded.count:,} of {name}" for name, undecoded in trace.undecoded.items()]
+    return ", ".join(counts[:MAX_FINDINGS]) + ", …" * (len(counts) > MAX_FINDINGS)
+
+
+def _describe_ranks(traces: TraceSet, names: str) -> Iterator[str]:
+    """Yield lines about the captures of several ranks."""
+    yield names
+    ranks, rows = traces.ranks, traces.count_all()
+    listed = ", ".join(map(str, ranks[:MAX_RANKS])) + ", …" * (len(ranks) > MAX_RANKS)
+    yield f"  {len(ranks):,} ranks: {listed}" if len(ranks) > 1 else f"  rank {listed}"
+    yield f"  rows: {', '.join(f'{rows[name]:,} {name}' for name in COUNTED if rows[name]) or 'none'}"
+
+
+def collect_findings(trace: TraceOrSet) -> Findings:
+    """Return the most expensive findings of ``advise``, or those that Nsight Compute recorded."""
+    import polars as pl
+
+    rows = trace.stats("advise")
+    if rows.height:
+        rows = rows.sort("Time (ns)", descending=True, maintain_order=True)
+        prefix = pl.format("rank {}: ", "rank") if "rank" in rows.columns else pl.lit("")
+        problem = pl.format(
+            "{}{} (up to {} ms, {} % of the time)", prefix, "Problem", _ms_expr("Time (ns)"), "Time (%)"
+        )
+        listed = rows.head(MAX_FINDINGS).select(problem, "Evidence", "Advice")
+        return Findings([Finding(*row) for row in listed.iter_rows()], rows.height, "stats {} -r advise")
+    rules = trace.frame("ncu_rules").filter(pl.col("type").cast(pl.String) != "INF").collect()
+    if rules.is_empty():
+        return Findings([], 0, "")
+    rule = pl.coalesce("title", "rule", "rule_id", "section").cast(pl.String).fill_null("rule")
+    groups = (
+        rules.sort("speedup_percent", descending=True, nulls_last=True, maintain_order=True)
+        .group_by(rule.alias("rule"), maintain_order=True)
+        .agg(pl.len(), pl.col("speedup_percent").max(), pl.col("message").first().fill_null(""))
+        .sort("speedup_percent", "len", descending=True, nulls_last=True, maintain_order=True)
+    )
+    speedup = pl.format(", estimated speedup up to {} %", pl.col("speedup_percent").round(1)).fill_null("")
+    noun = pl.when(pl.col("len") == 1).then(pl.lit("message")).otherwise(pl.lit("messages"))
+    problem = pl.format("{} ({} {} of Nsight Compute{})", "rule", "len", noun, speedup)
+    listed = groups.head(MAX_FINDINGS).select(problem, "message", pl.lit("").alias("advice"))
+    return Findings([Finding(*row) for row in listed.iter_rows()], rules.height, "rows {} ncu_rules")
+
+
+def _ms_expr(column: str) -> pl.Expr:
+    """Return an expression for times in ms with three decimals, given a column of times in ns."""
+    import polars as pl
+
+    us = pl.col(column) // 1000
+    return pl.format("{}.{}", us // 1000, (us % 1000).cast(pl.String).str.zfill(3))
+
+
+def explain_missing_findings(trace: TraceOrSet) -> str:
+    """Return a sentence that says why there are no findings.
+
+    Either the rules found no problem, or data was recorded that tracekit does not decode, or the rules do not apply to
+    the capture.
+    """
+    from tracekit.trace import Trace
+
+    counts = {name: trace.count(name) for name in ACTIVITIES}
+    if any(counts.values()):
+        examined = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n)
+        return f"no finding: the rules of advise examined {examined} and found no problem"
+    if isinstance(trace, Trace) and trace.undecoded:
+        return (
+            "not decoded: the capture contains no GPU activities that tracekit decodes, but it contains other data: "
+            f"{_describe_undecoded(trace)}"
+        )
+    return "not analyzed: the capture contains no GPU activities, and the rules of advise examine GPU activities"
+
+
+def _format_finding(number: int, finding: Finding) -> list[str]:
+    """Return the lines of a finding: the problem after its number, the evidence, and the advice."""
+    details = [f"{_INDENT}{text}" for text in (finding.evidence, finding.advice) if text]
+    return [f"{number:>3}. {finding.problem}", *details]
