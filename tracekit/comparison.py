@@ -184,12 +184,14 @@ class Summarizer:
         key_op: Id or name of the op that delimits iterations. If None, the roll-up chooses an op.
         iterations: First and last iteration to summarize, both inclusive.
         exact_names: Whether names are compared as they were recorded. If False, they are normalized first.
+        strict: Whether a capture that cannot be read is an error if a side consists of several captures.
     """
 
     kinds: tuple[str, ...]
     key_op: str | None = None
     iterations: tuple[int | None, int | None] | None = None
     exact_names: bool = False
+    strict: bool = False
 
     def __call__(self, trace: Trace) -> Summary:
         """Return the summary of a trace.
@@ -216,10 +218,10 @@ class Summarizer:
             return side if isinstance(side, compare.Summary) else self._summarize_traces(side)
         if is_baseline(side):
             return read_baseline(side)
-        if paths.expand_paths(side) == [Path(side)]:
+        if paths.is_single_capture(side):
             with load(side) as trace:
                 return self(trace)
-        return self._summarize_traces(load_many(side))
+        return self._summarize_traces(load_many(side, strict=self.strict))
 
     def _summarize_traces(self, side: Trace | TraceSet) -> Summary:
         """Return the summary of a trace, or the combined summary of all traces of a set."""
@@ -233,5 +235,6 @@ def list_input_files_of_side(side: Side) -> tuple[targets.Input, ...]:
     if isinstance(side, Trace | TraceSet):
         return side.inputs
     if isinstance(side, str | os.PathLike):
-        return tuple(targets.Input.from_path(path) for path in paths.expand_paths(side))
+        located = paths.locate_captures(side).urls.items()
+        return tuple(targets.Input.from_path(path) for path, url in located if url is None)
     return ()

@@ -92,7 +92,7 @@ def describe_unrecognized(source: Source) -> DescriptionAndHint:
     return _describe_unrecognized_file(source)
 
 
-def detect_formats(source: Source, max_files: int = 256) -> dict[str, str]:
+def detect_formats(source: Source, max_files: int = 256, *, limit: int | None = None) -> dict[str, str]:
     """Return the format of each capture in a folder, by file name and in the order of the names.
 
     A capture is a file that a built-in reader recognizes. Parquet and Arrow files of single tables are not included.
@@ -100,9 +100,12 @@ def detect_formats(source: Source, max_files: int = 256) -> dict[str, str]:
     Args:
         source: The folder. If it is a file, the result is empty.
         max_files: Maximum number of files to examine.
+        limit: Maximum number of captures to return. If None, all captures are returned.
     """
-    formats = {}
+    formats: dict[str, str] = {}
     for name in sorted(source.names)[:max_files]:
+        if len(formats) == limit:
+            break
         try:
             file = Source(source.path / name)
             reader = next((r for r in registry.load_built_in_readers().values() if file.head and r.sniff(file)), None)
@@ -152,10 +155,10 @@ def _describe_export(source: Source) -> DescriptionAndHint | None:
     if source.head.startswith(_SQLITE) and source.head[_APPLICATION_ID] == b"trkt":
         hint = "load the capture that it was exported from, or open it with SQLite, DB Browser or Datasette"
         return "this is a SQLite database that tracekit wrote, which tracekit cannot read", hint
-    if source.path.name.lower().endswith(_PERFETTO_SUFFIXES):
-        return "this is a Perfetto trace, which tracekit writes but cannot read", _EXPORTED_HINT
     if _PAGE.match(source.head):
         return "this is an HTML page, not a profile", _EXPORTED_HINT
+    if source.path.name.lower().endswith(_PERFETTO_SUFFIXES) and not source.head.startswith(_FOREIGN[0][0]):
+        return "this is a Perfetto trace, which tracekit writes but cannot read", _EXPORTED_HINT
     return None
 
 

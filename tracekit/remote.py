@@ -7,14 +7,14 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.targets.workspaces import create_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a scheme has at least two characters: C:// is a drive of Windows
 _CHUNK_BYTES = 1 << 23
@@ -48,33 +48,48 @@ def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.Pa
     return path_or_url
 
 
-def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the sorted URLs of the files that a URL refers to: a file, the files in a folder, or matches of a pattern.
+class Listing(NamedTuple):
+    """The files and folders that a URL refers to.
+
+    Attributes:
+        files: Sorted URLs of the files.
+        folders: Sorted URLs of the folders inside the folder, or of the folders that match the pattern.
+        is_folder: Whether the URL is that of a folder.
+    """
+
+    files: list[str]
+    folders: list[str]
+    is_folder: bool = False
+
+
+def list_url(url: str) -> Listing:
+    """Return the URLs of the files that a URL refers to: a file, the files in a folder, or the matches of a pattern.
+
+    The result is empty if a folder is empty or no file matches a pattern.
 
     Args:
         url: URL of a file, of a folder, or of a pattern such as ``*.gz``.
-        suffixes: Suffixes of the files to return for a folder.
 
     Raises:
-        TracekitError: No file matches, more than 1,048,576 files match, or the storage cannot be read.
+        TracekitError: More than 1,048,576 files match, or the storage cannot be read.
         FileNotFoundError: The file or folder does not exist.
     """
     with _convert_fsspec_errors(url):
         system, path = _find_file_system_and_path(url)
-        if not _PATTERN.search(path):
-            if not system.isdir(path):
-                return [url]
-            paths = [f for f in system.ls(path, detail=False) if f.endswith(tuple(suffixes))]
+        is_pattern = _PATTERN.search(path) is not None
+        if is_pattern:
+            entries = list(system.glob(path, detail=True).values())
+        elif system.isdir(path):
+            entries = [e for e in system.ls(path, detail=True) if e["name"].rstrip("/") != path.rstrip("/")]
         else:
-            paths = system.glob(path)
-        urls = sorted(system.unstrip_protocol(f) for f in paths)
-    if not urls:
-        hint = "use a pattern such as **/*.nsys-rep to search subfolders"
-        raise TracekitError("no file matches this URL", path=remove_secrets(url), hint=hint)
-    if len(urls) > _MAX_FILES:
+            return Listing([url], [])
+        urls: dict[bool, list[str]] = {True: [], False: []}
+        for entry in entries:
+            urls[entry["type"] == "directory"].append(system.unstrip_protocol(entry["name"]))
+    if len(entries) > _MAX_FILES:
         hint = "use a pattern that matches fewer files"
         raise TracekitError(f"more than {_MAX_FILES:,} files match this URL", path=remove_secrets(url), hint=hint)
-    return urls
+    return Listing(sorted(urls[False]), sorted(urls[True]), is_folder=not is_pattern)
 
 
 @contextlib.contextmanager

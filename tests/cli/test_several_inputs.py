@@ -197,7 +197,10 @@ def test_info_shows_the_ranks_that_a_capture_states(run: Run, tmp_path: Path) ->
 
 
 def test_a_folder_of_captures_with_a_format(run: Run) -> None:
-    assert "a folder" in run("tables", RANKS, "--from", "nsys-rep", status=1).stderr
+    assert run("tables", RANKS, "--from", "nsys-rep").text == run("tables", RANKS).text
+    assert (
+        "none of 2 files can be read: mpi_rank0.nsys-rep: " in run("tables", RANKS, "--from", "kineto", status=1).stderr
+    )
 
 
 def test_selections_apply_to_every_rank(run: Run) -> None:

@@ -244,7 +244,7 @@ class TestDask:
             without_ranks = tk.load_many(tmp_path, engine=client)
         assert len(without_ranks.errors) == 1
         assert any("was skipped" in str(w.message) for w in caught)
-        with pytest.warns(TracekitWarning), pytest.raises(CorruptTraceError):
+        with pytest.raises(CorruptTraceError):
             tk.load_many(tmp_path / "c1.nsys-rep", engine=client)
 
     @pytest.mark.thorough

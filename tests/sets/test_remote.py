@@ -17,7 +17,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit import remote
-from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError
+from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.sets import LocalEngine
 from tracekit.sets.dask_engine import _process_member
 
@@ -65,6 +65,7 @@ def test_a_pickled_trace_downloads_the_file_again(temporary: Path, storage: Any)
 
 
 @pytest.mark.many(1)
+@pytest.mark.filterwarnings("ignore:.*the name does not have the suffix:tracekit.errors.TracekitWarning")
 @pytest.mark.parametrize("named", ["memory://run", "memory://run/*.nsys-rep", ["memory://run/*rank1*", URL]])
 def test_a_set(named: Any, temporary: Path) -> None:
     ranks = tk.load_many(named)
@@ -80,7 +81,8 @@ def test_a_set(named: Any, temporary: Path) -> None:
 def test_ranks_that_are_given_need_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(remote, "download", None)
-        ranks = tk.load_many("memory://run", ranks={"mpi_rank0": 1, "mpi_rank1": 0})
+        with pytest.warns(TracekitWarning, match=r"the name does not have the suffix of a format: notes\.md"):
+            ranks = tk.load_many("memory://run", ranks={"mpi_rank0": 1, "mpi_rank1": 0})
     assert [m.name for m in ranks.captures] == ["mpi_rank1.nsys-rep", "mpi_rank0.nsys-rep"]
     assert [m.devices for m in ranks.members] == [(1,), (0,)]
 

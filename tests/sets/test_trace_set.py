@@ -229,8 +229,13 @@ def test_exports_beside_their_reports_are_skipped(tmp_path: Path) -> None:
         shutil.copy(FIXTURES / name, tmp_path / name)
     (tmp_path / "notes.txt").write_text("not a capture")
     shutil.copy(FILES[1], tmp_path)
-    with pytest.warns(TracekitWarning, match=r"1 SQLite exports of reports .* are skipped, such as mpi_rank0.sqlite"):
+    with pytest.warns(TracekitWarning) as caught:
         assert [m.name for m in tk.load_many(tmp_path).members] == ["mpi_rank0.nsys-rep", "mpi_rank1.nsys-rep"]
+    instead = "mpi_rank0.nsys-rep is read instead of mpi_rank0.sqlite"
+    assert [str(w.message) for w in caught] == [
+        f"{tmp_path}: 1 capture was skipped, because another file contains the same run: {instead}",
+        "1 other file or folder was skipped, because no reader recognizes the content: notes.txt",
+    ]
 
 
 def test_names_are_sorted_by_their_numbers(tmp_path: Path) -> None:
@@ -243,7 +248,10 @@ def test_names_are_sorted_by_their_numbers(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "rank0.nsys-rep").write_bytes(b"nothing")
     with pytest.raises(UnknownFormatError, match=r"rank0\.nsys-rep"):
-        tk.load_many([tmp_path / "rank0.nsys-rep", FILES[1]])
+        tk.load_many([tmp_path / "rank0.nsys-rep", FILES[1]], strict=True)
+    with pytest.warns(TracekitWarning) as caught:
+        assert tk.load_many([tmp_path / "rank0.nsys-rep", FILES[1]]).ranks == [1]
+    assert str(tmp_path / "rank0.nsys-rep") in {str(w.message).partition(": ")[0] for w in caught}
 
 
 @pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
@@ -321,4 +329,7 @@ def test_a_damaged_trace_of_the_pytorch_profiler_is_an_error_when_it_is_used(tmp
     assert tables["analysis"].equals(alone["analysis"])
     second.write_text(text.partition('"traceEvents"')[0])
     with pytest.raises(CorruptTraceError, match=second.name):
-        tk.load_many(tmp_path)
+        tk.load_many(tmp_path, strict=True)
+    with pytest.warns(TracekitWarning) as caught:
+        assert tk.load_many(tmp_path).ranks == [0]
+    assert any(str(w.message).startswith(f"{second}: the capture was skipped") for w in caught)

@@ -10,11 +10,13 @@ import click
 
 from tracekit.cli.options import (
     create_name_completer,
+    is_strict,
     limit_option,
     parse_iterations,
     parse_names,
     printing_options,
     quiet_option,
+    strict_option,
 )
 from tracekit.cli.output import print_message
 from tracekit.cli.reports import compute_max_rows_per_report, format_limit_help
@@ -124,6 +126,7 @@ class _ComparedFiles:
 @limit_option(format_limit_help("kind"))
 @printing_options
 @quiet_option
+@strict_option
 @click.pass_context
 def diff_command(
     context: click.Context,
@@ -178,7 +181,7 @@ def diff_command(
     compare.check_kinds(chosen)
     parsed = [compare.parse_condition(text) for text in conditions]
     needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.required_kinds)])
-    summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names)
+    summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names, is_strict())
     inputs = [file for side in (a, b) if side is not None for file in list_input_files_of_side(side)]
     before, after = summarizer.summarize(a), None if b is None else summarizer.summarize(b)
     if baseline is not None:

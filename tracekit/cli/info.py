@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import expand_folder_of_captures, input_options, load_input
+from tracekit.cli.options import input_options, is_folder_or_pattern, is_strict, load_input
 from tracekit.cli.output import open_output_page, print_error
 from tracekit.errors import TracekitError
+from tracekit.sets.paths import expand_paths, warn_about_unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tracekit.trace import Trace
 
@@ -24,22 +25,25 @@ if TYPE_CHECKING:
 def info_command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
     """Show the format, version, devices, time span and row counts of each IN, and count undecoded events.
 
-    If IN is a folder of captures, every capture in it is shown.
+    If IN is a folder of captures or a pattern, every capture in it is shown.
 
     If one of several inputs cannot be read, an error is printed on standard error, the other inputs are shown, and the
     exit status is 1.
     """
     failed = False
-    paths = tuple(path for named in paths for path in expand_folder_of_captures(named))
-    for path in paths:
+    expanded = list(_expand_folders_and_patterns(paths, from_))
+    for path, is_named in expanded:
         try:
             with load_input(path, from_) as trace:
                 metadata = collect_metadata(trace)
         except (TracekitError, OSError) as e:
-            if len(paths) == 1:
+            if len(expanded) == 1 or (is_strict() and not is_named):
                 raise
-            failed = True
-            print_error(e)
+            if is_named:
+                failed = True
+                print_error(e)
+            else:
+                warn_about_unreadable(path, e)
             continue
         with open_output_page() as page:
             if as_json:
@@ -49,6 +53,15 @@ def info_command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -
                     page.print_line(line)
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _expand_folders_and_patterns(paths: Iterable[Path], from_: str | None) -> Iterator[tuple[Path, bool]]:
+    """Yield each capture, and whether the user named it rather than its folder or a pattern."""
+    for path in paths:
+        if is_folder_or_pattern(path):
+            yield from ((file, False) for file in expand_paths(path, from_, strict=is_strict()))
+        else:
+            yield path, True
 
 
 def collect_metadata(trace: Trace) -> dict[str, Any]:

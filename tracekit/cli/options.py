@@ -39,6 +39,7 @@ _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_0
 _MAX_NS = 1 << 62
 _MAX_DIGITS = 10
 _VIA, _RANKS, _JOBS, _NO_CACHE = "tracekit.via", "tracekit.ranks", "tracekit.jobs", "tracekit.no_cache"
+_STRICT = "tracekit.strict"
 
 
 def parse_time_window(text: str) -> tuple[int | None, int | None]:
@@ -178,8 +179,27 @@ def limit_option(help_text: str) -> Callable[[Command], Command]:
     return click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help=help_text)
 
 
+def _store_strict(context: click.Context, _: click.Parameter, strict: bool) -> None:  # noqa: FBT001
+    """Store the value of ``--strict`` in the context of the command."""
+    context.meta[_STRICT] = strict
+
+
+strict_option = click.option(
+    "--strict",
+    is_flag=True,
+    expose_value=False,
+    callback=_store_strict,
+    help="Fail if one of several captures cannot be read. By default, a warning names it, and the others are read.",
+)
+
+
+def is_strict() -> bool:
+    """Return whether ``--strict`` is used: whether a capture of several that cannot be read is an error."""
+    return bool(click.get_current_context().meta.get(_STRICT))
+
+
 def input_options(command: Command) -> Command:
-    """Add the options ``--from``, ``--via`` and ``--no-cache`` to a command.
+    """Add the options ``--from``, ``--via``, ``--no-cache`` and ``--strict`` to a command.
 
     The command receives the format as ``from_``. The other values are stored in the context for ``load_input``.
     """
@@ -205,6 +225,7 @@ def input_options(command: Command) -> Command:
             callback=_store_no_cache,
             help="Neither read columns of large captures from the cache nor store them in it.",
         ),
+        strict_option,
     )
     return _add_options(options, command)
 
@@ -578,13 +599,15 @@ def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
     from tracekit import no_pandas
     from tracekit.sets import LocalEngine, load_many
     from tracekit.sets.engines import choose_process_count
-    from tracekit.sets.paths import expand_paths
+    from tracekit.sets.paths import locate_captures
 
     no_pandas.hide_pandas()
     meta = click.get_current_context().meta
-    files = expand_paths(paths)
-    jobs = meta.get(_JOBS, 1) or choose_process_count(files)
-    return load_many(files, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=LocalEngine(jobs))
+    jobs = meta.get(_JOBS, 1) or choose_process_count(list(locate_captures(paths, from_).urls))
+    engine = LocalEngine(jobs)
+    return load_many(
+        paths, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=engine, strict=is_strict()
+    )
 
 
 def load_input(path: Path, from_: str | None) -> Trace:
@@ -602,24 +625,15 @@ def load_inputs(paths: Sequence[Path], from_: str | None) -> TraceOrSet:
     A single input is also loaded as a set if ``--rank`` states its rank.
     """
     ranks = click.get_current_context().meta.get(_RANKS)
-    if len(paths) == 1 and not ranks and (from_ is not None or not _is_folder_of_captures(paths[0])):
+    if len(paths) == 1 and not ranks and not is_folder_or_pattern(paths[0]):
         return load_input(paths[0], from_)
     return load_set(paths, from_)
 
 
-def expand_folder_of_captures(path: Path) -> list[Path]:
-    """Return the paths of the captures in a folder of captures. For any other path, return only this path."""
-    if not _is_folder_of_captures(path):
-        return [path]
-    from tracekit.sets.paths import expand_paths
-
-    return expand_paths(path)
-
-
-def _is_folder_of_captures(path: Path) -> bool:
-    """Return whether a path is a folder of captures that is not itself a capture."""
-    if not path.is_dir():
+def is_folder_or_pattern(path: Path) -> bool:
+    """Return whether a path is a pattern, or a folder of captures that is not itself a capture."""
+    if path.exists() and not path.is_dir():
         return False
-    from tracekit.sets.paths import is_folder_of_captures
+    from tracekit.sets.paths import is_folder_of_captures, is_pattern
 
-    return is_folder_of_captures(path)
+    return is_pattern(path) or is_folder_of_captures(path)

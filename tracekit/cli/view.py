@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tracekit import interrupts
-from tracekit.cli.options import input_options, is_cache_enabled
+from tracekit.cli.options import input_options, is_cache_enabled, is_strict
 from tracekit.cli.output import print_message
 
 ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -48,7 +48,8 @@ def view_command(
     os.environ.update(ALLOCATORS | os.environ)
     from tracekit.view import open_viewer
 
-    viewer = open_viewer(captures, host=host, port=port, from_=from_, cache=is_cache_enabled(), token=token)
+    cache, strict = is_cache_enabled(), is_strict()
+    viewer = open_viewer(captures, host=host, port=port, from_=from_, cache=cache, token=token, strict=strict)
     with interrupts.cleaning_up(viewer.close):
         click.echo(viewer.url)
         print_message("Press Ctrl-C to stop the viewer.")

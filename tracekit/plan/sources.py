@@ -35,18 +35,26 @@ class Stamp(NamedTuple):
     The inode is not included, because it differs between machines.
 
     Attributes:
-        size: Size of the file in bytes.
-        modified_ns: Time of the last modification in ns since 1970.
+        size: Size of the file in bytes. For a folder, the total size of its files.
+        modified_ns: Time of the last modification in ns since 1970. For a folder, the latest time of its files.
     """
 
     size: int
     modified_ns: int
 
     @classmethod
-    def from_path(cls, path: Path) -> Self | None:
-        """Return the size and modification time of a regular file. Return None if the path is not a regular file."""
+    def from_path(cls, path: Path, *, folders: bool = False) -> Self | None:
+        """Return the size and modification time of a regular file. Return None if the path is not a regular file.
+
+        Args:
+            path: The path.
+            folders: Whether to return the total size and the latest time of the files of a folder instead of None.
+        """
         try:
             status = path.stat()
+            if folders and stat.S_ISDIR(status.st_mode):
+                files = [each for each in map(cls.from_path, path.iterdir()) if each is not None]
+                return cls(sum(f.size for f in files), max((f.modified_ns for f in files), default=0))
         except OSError:
             return None
         return cls(status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None

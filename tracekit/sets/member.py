@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tracekit.errors import TracekitError
+from tracekit.plan.sources import Stamp
 from tracekit.trace import prefetch, read_launch_metadata
 
 if TYPE_CHECKING:
@@ -94,6 +97,7 @@ class Member:
             are unknown, and its format may be empty.
         url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
             a password and is not shown.
+        stamp: Size and modification time of the capture when the set was loaded. None if they are unknown.
     """
 
     path: Path
@@ -110,11 +114,26 @@ class Member:
     via: str | None = None
     is_read: bool = True
     url: str | None = field(default=None, repr=False)
+    stamp: Stamp | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
         """Name of the file or folder."""
         return self.path.name
+
+    def check_unchanged(self) -> None:
+        """Check that the file or folder has not changed since the set was loaded.
+
+        Raises:
+            TracekitError: The file or folder has changed.
+            FileNotFoundError: The file or folder does not exist.
+        """
+        if self.stamp is None or self.url is not None or self.stamp == Stamp.from_path(self.path, folders=True):
+            return
+        if not self.path.exists():
+            raise FileNotFoundError(2, os.strerror(2), str(self.path))
+        what = "folder" if self.path.is_dir() else "file"
+        raise TracekitError(f"the {what} has changed since the set was loaded", path=self.path, hint="load it again")
 
 
 def read_rank_before_events(source: Source, reader: Reader) -> RecordedMetadata | None:

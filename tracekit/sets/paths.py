@@ -5,81 +5,235 @@ from __future__ import annotations
 import glob
 import os
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import detection, registry, remote
-from tracekit.errors import TracekitError, UnknownFormatError, warn
+from tracekit.errors import (
+    TracekitError,
+    UnknownFormatError,
+    convert_to_printable_path,
+    get_first_line_of_message,
+    warn,
+)
 from tracekit.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     PathLike = str | os.PathLike[str]
 
 MAX_FILES = 1 << 20
 """Maximum number of files of a folder that are examined."""
-_EXPORTED = ("nsys-sqlite", "nsys-rep")
-"""The format of exports and the format of reports: an export has the name of its report, with another suffix."""
+CAPTURE_SUFFIXES = (
+    ".nsys-rep",
+    ".qdrep",
+    ".sqlite",
+    ".ncu-rep",
+    ".pt.trace.json",
+    ".pt.trace.json.gz",
+    ".pftrace",
+    ".xplane.pb",
+)
+"""Suffixes that only captures have. A file with one of them is never skipped without its name and the reason."""
+_LISTED = 5
+_TABLE_FORMATS = ("parquet", "arrow")
+_EXPORT_FORMATS = ("nsys-rep", "nsys-sqlite", "nsys-parquetdir", "nsys-arrowdir")
+"""The format of reports and those of their exports. The first one of a run is read."""
+_FOLDER_SUFFIX = re.compile(r"_(?:pqtdir|arwdir)\Z")
+"""Suffixes of the folders that ``nsys export`` names after the report."""
+_UNREADABLE = "the capture was skipped, because it cannot be read"
 
 
-def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """The captures that files, folders, patterns and URLs refer to, and the files that are skipped.
+
+    Attributes:
+        urls: URL of each capture, by path. The URL of a local file is None.
+        errors: The files that are probably captures and cannot be read, with their errors, by path.
+        others: The files and folders that are no captures, with the reasons as errors, by path.
+        unexamined: The files in remote folders that do not have the suffix of a format.
+        replaced: Captures that contain the run of another capture, by path, each with the path of the other capture.
+    """
+
+    urls: dict[Path, str | None] = field(default_factory=dict)
+    errors: dict[Path, Exception] = field(default_factory=dict)
+    others: dict[Path, Exception] = field(default_factory=dict)
+    unexamined: list[Path] = field(default_factory=list)
+    replaced: dict[Path, Path] = field(default_factory=dict)
+
+    def update(self, other: Captures) -> None:
+        """Add the captures and the skipped files of another object."""
+        self.urls.update(other.urls)
+        self.errors.update(other.errors)
+        self.others.update(other.others)
+        self.unexamined.extend(other.unexamined)
+        self.replaced.update(other.replaced)
+
+    def skip(self, path: Path, error: Exception) -> None:
+        """Skip a file because of an error. The error decides whether the file is probably a capture."""
+        self.urls.pop(path, None)
+        is_unrecognized = isinstance(error, UnknownFormatError | OSError)
+        (self.others if is_unrecognized and not has_capture_suffix(path.name) else self.errors)[path] = error
+
+    def skip_replaced(self, formats: Mapping[Path, str]) -> None:
+        """Skip the captures that contain the same run as another capture, given the format of each capture."""
+        replaced = find_replaced_captures(formats)
+        self.replaced.update(replaced)
+        for path in replaced:
+            self.urls.pop(path, None)
+
+    def raise_first_error(self) -> None:
+        """Raise the error of the first file that cannot be read, if there is one."""
+        for error in self.errors.values():
+            raise error
+
+    def report_skipped(self) -> None:
+        """Issue a warning for each capture that cannot be read, and one for all files that are no captures.
+
+        Raises:
+            TracekitError: There is no capture.
+        """
+        if not self.urls:
+            raise self._create_no_capture_error()
+        for path, error in self.errors.items():
+            warn_about_unreadable(path, error)
+        if self.replaced:
+            skipped, read = next(iter(self.replaced.items()))
+            what = "1 capture was" if len(self.replaced) == 1 else f"{len(self.replaced)} captures were"
+            names = f"{_join_names([read])} is read instead of {_join_names([skipped])}"
+            what += " skipped, because another file contains the same run"
+            warn(f"{what}: {names}{', …' if len(self.replaced) > 1 else ''}", path=skipped.parent)
+        _warn_about_others(list(self.others), "no reader recognizes the content")
+        _warn_about_others(self.unexamined, "the name does not have the suffix of a format")
+
+    def _create_no_capture_error(self) -> Exception:
+        """Return the error for files of which none can be read as a capture."""
+        reasons = {**self.errors, **({} if self.errors else self.others)}
+        if len(reasons) == 1:
+            return next(iter(reasons.values()))
+        described = [f"{_join_names([path])}: {describe_error(e)}" for path, e in list(reasons.items())[:_LISTED]]
+        more = "; …" if len(reasons) > _LISTED else ""
+        if not reasons:
+            what = f"{_join_names(self.unexamined)}: no name has the suffix of a format"
+            return UnknownFormatError(f"no file is a capture: {what}", hint="pass the URL of a file")
+        return UnknownFormatError(f"none of {len(reasons)} files can be read: {'; '.join(described)}{more}")
+
+
+def warn_about_unreadable(path: Path, error: Exception) -> None:
+    """Warn that a capture was skipped because of an error."""
+    warn(f"{_UNREADABLE}: {describe_error(error)}", path=path)
+
+
+def describe_error(error: Exception) -> str:
+    """Return the message and the hint of an error in one line, without the path."""
+    if isinstance(error, TracekitError):
+        return error.message if error.hint is None else f"{error.message} (hint: {error.hint})"
+    return error.strerror if isinstance(error, OSError) and error.strerror else get_first_line_of_message(error)
+
+
+def _warn_about_others(paths: Sequence[Path], reason: str) -> None:
+    """Warn about files and folders that were skipped, with the reason in the plural."""
+    if paths:
+        what = "1 other file or folder was" if len(paths) == 1 else f"{len(paths)} other files and folders were"
+        warn(f"{what} skipped, because {reason}: {_join_names(paths)}")
+
+
+def _join_names(paths: Sequence[Path]) -> str:
+    """Return the names of the first files as printable text."""
+    names = [convert_to_printable_path(path.name) for path in paths[:_LISTED]]
+    return ", ".join(names) + (", …" if len(paths) > _LISTED else "")
+
+
+def has_capture_suffix(name: str) -> bool:
+    """Return whether a file name has a suffix that only captures have."""
+    return name.lower().endswith(CAPTURE_SUFFIXES)
+
+
+def expand_paths(
+    paths: PathLike | Iterable[PathLike],
+    format: str | None = None,  # noqa: A002
+    *,
+    strict: bool = False,
+) -> list[Path]:
     """Return the paths of the captures that files, folders and patterns refer to.
 
-    The captures of a folder or pattern are in natural order, in which ``rank2`` precedes ``rank10``.
+    The captures of a folder or pattern are in natural order, in which ``rank2`` precedes ``rank10``. A warning names
+    each file that has the suffix of a capture and cannot be read, and another warning counts the other files.
 
     Args:
         paths: A file, a folder of captures, a pattern such as ``run/*.nsys-rep``, or several of them. A folder that is
             itself a capture, such as a folder of tables, is one capture.
+        format: Name of the format of all captures. If None, it is detected.
+        strict: Whether a file that has the suffix of a capture and cannot be read is an error.
 
     Raises:
-        TracekitError: No capture matches, or a capture is listed twice.
+        TracekitError: No capture matches, a capture is listed twice, or ``strict`` is true and a file cannot be read.
         FileNotFoundError: A path does not exist.
     """
-    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not listed:
-        raise TracekitError("no captures were passed", hint="pass files, a folder or a pattern")
-    captures = [file for path in listed for file in _expand_path(path)]
-    seen: set[Path] = set()
-    for file in captures:
-        real = Path(os.path.realpath(file))
-        if real in seen:
-            raise TracekitError("the capture is listed twice", path=file, hint="list each capture once")
-        seen.add(real)
-    return captures
+    captures = locate_captures(paths, format)
+    if strict:
+        captures.raise_first_error()
+    captures.report_skipped()
+    return list(captures.urls)
 
 
-def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
-    """Return the captures that paths and URLs refer to, as a mapping of paths to URLs. The URL of a local file is None.
+def locate_captures(
+    paths: PathLike | Iterable[PathLike],
+    format: str | None = None,  # noqa: A002
+) -> Captures:
+    """Return the captures that paths and URLs refer to, and the files that are skipped, without warnings.
 
     Args:
         paths: A file, a folder of captures, a pattern, or several of them, as for ``expand_paths``. A URL with a scheme
             such as ``s3`` names a file, a folder or a pattern that fsspec opens. In a remote folder, the files with the
             suffix of a format are captures.
+        format: Name of the format of all captures. If None, it is detected.
 
     Raises:
-        TracekitError: No capture matches, a capture is listed twice, or a remote storage cannot be read.
+        TracekitError: No file matches, a capture is listed twice, or a remote storage cannot be read.
         FileNotFoundError: A path does not exist.
     """
-    listed = [remote.convert_file_url_to_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    urls = [path for path in listed if isinstance(path, str) and remote.is_url(path)]
-    local = [path for path in listed if path not in urls]
-    located: dict[Path, str | None] = dict.fromkeys(expand_paths(local) if local or not urls else ())
-    suffixes = [suffix for reader in registry.load_built_in_readers().values() for suffix in reader.suffixes]
-    for url in (
-        url for named in urls for url in sorted(remote.expand_url(named, suffixes), key=compute_natural_sort_key)
-    ):
-        path = remote.convert_url_to_path(url)
-        if path in located:
-            raise TracekitError("the capture is listed twice", path=path, hint="list each capture once")
-        located[path] = url
-    return located
+    named = [remote.convert_file_url_to_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    if not named:
+        raise TracekitError("no captures were passed", hint="pass files, a folder or a pattern")
+    urls = [path for path in named if isinstance(path, str) and remote.is_url(path)]
+    candidates = [candidate for path in named if path not in urls for candidate in _list_candidates(path)]
+    _check_listed_once(candidates)
+    captures = Captures()
+    if len(candidates) == len(named) == 1 and candidates[0] == Path(named[0]):
+        captures.urls[candidates[0]] = None  # opening the capture states what is wrong with it
+        return captures
+    _add_local_captures(captures, candidates, format)
+    for url in urls:
+        _add_remote_captures(captures, url)
+    if not (captures.urls or captures.errors) and len(named) == 1 and Path(named[0]).is_dir():
+        what, hint = detection.describe_unrecognized(Source(named[0]))
+        raise UnknownFormatError(what, path=named[0], hint=hint)
+    return captures
+
+
+def is_single_capture(path_or_url: PathLike) -> bool:
+    """Return whether a path or URL names one capture, rather than a folder of captures or a pattern."""
+    if isinstance(path_or_url, str) and remote.is_url(remote.convert_file_url_to_path(path_or_url)):
+        return remote.list_url(path_or_url).files == [path_or_url]
+    path = Path(remote.convert_file_url_to_path(path_or_url))
+    return not is_pattern(path) and not is_folder_of_captures(path)
 
 
 def is_folder_of_captures(path: Path) -> bool:
-    """Return whether a path is a folder that contains captures and is not itself a capture."""
+    """Return whether a path is a folder of captures, or of files named like captures, that is not itself a capture."""
     source = Source(path)
-    return path.is_dir() and not _is_capture(source) and bool(detection.detect_formats(source))
+    if not path.is_dir() or _is_capture(source):
+        return False
+    return any(map(has_capture_suffix, source.names)) or bool(detection.detect_formats(source, MAX_FILES, limit=1))
+
+
+def is_pattern(path: Path) -> bool:
+    """Return whether a path is a pattern such as ``run/*.nsys-rep``, and not an existing file or folder."""
+    return not path.exists() and glob.has_magic(os.fspath(path))
 
 
 def compute_natural_sort_key(name: str) -> list[tuple[int, int, str]]:
@@ -88,47 +242,147 @@ def compute_natural_sort_key(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(t), t) if t.isdecimal() else (1, 0, t) for t in tokens]
 
 
-def _expand_path(path_or_pattern: PathLike) -> list[Path]:
+def find_replaced_captures(formats: Mapping[Path, str]) -> dict[Path, Path]:
+    """Return the captures that contain the same run as another capture in the same folder, with the other capture.
+
+    The SQLite export ``rank0.sqlite`` and the folder of tables ``rank0_pqtdir`` contain the same run as the report
+    ``rank0.nsys-rep``, and ``trace.json.gz`` is the compressed ``trace.json``. The report is read rather than its
+    exports, and the uncompressed file rather than the compressed one.
+
+    Args:
+        formats: Name of the format of each capture, by path.
+    """
+    by_run: dict[tuple[Path, str, bool], list[tuple[int, int, Path]]] = {}
+    for path, name in formats.items():
+        if name in _EXPORT_FORMATS:
+            is_folder = name in _EXPORT_FORMATS[2:]
+            stem = _FOLDER_SUFFIX.sub("", path.name) if is_folder else path.stem
+            form = _EXPORT_FORMATS.index(name), 0, path
+            by_run.setdefault((path.parent, stem, False), []).append(form)
+        elif name == "kineto":
+            form = 0, path.name.endswith(".gz"), path
+            by_run.setdefault((path.parent, path.name.removesuffix(".gz"), True), []).append(form)
+    replaced = {}
+    for forms in by_run.values():
+        first = min(forms)
+        replaced.update({path: first[2] for *form, path in forms if form > list(first[:2])})
+    return replaced
+
+
+def _list_candidates(path_or_pattern: PathLike) -> list[Path]:
+    """Return the files and folders that a path or pattern refers to. Hidden files in a folder are not included."""
     text, path = os.fspath(path_or_pattern), Path(path_or_pattern)
     if path.is_dir():
-        return _list_captures_of_folder(path)
-    if not path.exists() and glob.has_magic(text):
+        if not is_folder_of_captures(path):
+            return [path]
+        names = list(filter(_is_candidate_name, Source(path).names))
+        if len(names) > MAX_FILES:
+            hint = "pass a pattern that matches fewer files"
+            raise TracekitError(f"the folder contains more than {MAX_FILES:,} files", path=path, hint=hint)
+        return [path / name for name in sorted(names, key=compute_natural_sort_key)]
+    if is_pattern(path):
         matches = sorted(glob.glob(text, recursive=True), key=compute_natural_sort_key)  # noqa: PTH207 - a pattern may be absolute
         if not matches:
             raise TracekitError(
                 "no file matches this pattern", path=text, hint="use ** to search subfolders, such as **/*.nsys-rep"
             )
         return [Path(match) for match in matches]
+    if not os.path.lexists(path):
+        raise FileNotFoundError(2, os.strerror(2), str(path))
     return [path]
 
 
-def _list_captures_of_folder(folder: Path) -> list[Path]:
-    """Return the paths of the captures in a folder, or the path of the folder if it is itself a capture."""
-    source = Source(folder)
-    if _is_capture(source):
-        return [folder]
-    formats = detection.detect_formats(source, MAX_FILES)
-    if not formats:
-        what, hint = detection.describe_unrecognized(source)
-        raise UnknownFormatError(what, path=folder, hint=hint)
-    return [
-        folder / name
-        for name in sorted(_list_capture_names_without_report_exports(folder, formats), key=compute_natural_sort_key)
-    ]
+def _is_candidate_name(name: str) -> bool:
+    """Return whether a file in a folder is examined: whether it is not hidden, or named like a capture."""
+    return not name.startswith(".") or has_capture_suffix(name)
 
 
-def _list_capture_names_without_report_exports(folder: Path, formats: dict[str, str]) -> list[str]:
-    """Return the names of the captures in a folder, except SQLite exports of reports in the same folder.
+def _check_listed_once(candidates: Iterable[Path]) -> None:
+    """Check that no file is listed twice.
 
-    ``nsys stats`` writes such an export next to each report. A warning states how many exports are skipped.
+    Raises:
+        TracekitError: A file is listed twice.
     """
-    export, report = _EXPORTED
-    reports = {Path(name).stem for name, kind in formats.items() if kind == report}
-    exports = {name for name, kind in formats.items() if kind == export and Path(name).stem in reports}
-    if exports:
-        message = f"{len(exports)} SQLite exports of reports in this folder are skipped, such as {min(exports)}"
-        warn(message, path=folder)
-    return [name for name in formats if name not in exports]
+    seen: set[Path] = set()
+    for file in candidates:
+        real = Path(os.path.realpath(file))
+        if real in seen:
+            raise TracekitError("the capture is listed twice", path=file, hint="list each capture once")
+        seen.add(real)
+
+
+def _add_local_captures(captures: Captures, candidates: Sequence[Path], format_name: str | None) -> None:
+    """Examine files and folders, and add each of them to the captures or to the skipped files."""
+    formats: dict[Path, str] = {}
+    for path in candidates:
+        try:
+            formats[path] = _detect_format(path, format_name)
+        except (TracekitError, OSError) as e:
+            captures.skip(path, e)
+    if format_name is None and any(map(_is_profile, formats, formats.values())):
+        for path in [path for path, name in formats.items() if not _is_profile(path, name)]:
+            captures.skip(path, UnknownFormatError("this is not a profile, as other files are", path=path))
+            del formats[path]
+    captures.urls.update(dict.fromkeys(formats))
+    captures.skip_replaced(formats)
+
+
+def _is_profile(path: Path, format_name: str) -> bool:
+    """Return whether a capture is a profile, rather than exported tables or a folder of logs.
+
+    Exported tables and folders of logs often lie beside profiles, and are captures only if there are no profiles.
+    """
+    return format_name not in _TABLE_FORMATS and not (format_name == "tfevents" and path.is_dir())
+
+
+def _detect_format(path: Path, format_name: str | None) -> str:
+    """Return the format of a file or folder.
+
+    Args:
+        path: The file or folder.
+        format_name: Name of the format that the user specified. It is returned for every file with content.
+
+    Raises:
+        UnknownFormatError: No reader recognizes the file.
+        TracekitError: The file cannot be read.
+    """
+    if path.is_symlink() and not path.exists():
+        raise TracekitError("this is a symbolic link to a file that does not exist", path=path)
+    source = Source(path)
+    if format_name is not None and (path.is_dir() or source.head.strip(b"\0")):
+        return format_name
+    return detection.detect_reader(source).format
+
+
+def _add_remote_captures(captures: Captures, named: str) -> None:
+    """List the files that a URL refers to, and add them to the captures or to the names of other files.
+
+    The files are not read. In a remote folder, only files with the suffix of a format are captures.
+
+    Raises:
+        TracekitError: No file matches, a capture is listed twice, or the storage cannot be read.
+    """
+    suffixes = tuple(suffix for reader in registry.load_built_in_readers().values() for suffix in reader.suffixes)
+    listing = remote.list_url(named)
+    if not (listing.files or listing.folders):
+        hint = "use a pattern such as **/*.nsys-rep to search subfolders"
+        error = TracekitError("no file matches this URL", path=remote.remove_secrets(named), hint=hint)
+        if not has_capture_suffix(remote.convert_url_to_path(named).name):
+            raise error
+        captures.skip(remote.convert_url_to_path(named), error)
+    for url in sorted(listing.files, key=compute_natural_sort_key):
+        path = remote.convert_url_to_path(url)
+        if url != named and not _is_candidate_name(path.name):
+            continue
+        if listing.is_folder and not path.name.endswith(suffixes) and not has_capture_suffix(path.name):
+            captures.unexamined.append(path)
+            continue
+        if path in captures.urls:
+            raise TracekitError("the capture is listed twice", path=path, hint="list each capture once")
+        captures.urls[path] = url
+    for url in filter(_is_candidate_name, listing.folders):
+        error = UnknownFormatError("this is a folder, not a file", path=remote.remove_secrets(url))
+        captures.skip(remote.convert_url_to_path(url), error)
 
 
 def _is_capture(source: Source) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, convert_to_printable_path, warn
@@ -11,7 +12,6 @@ from tracekit.sets.member import MAX_RANK, NCCL, Evidence, Member
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from tracekit.sets.member import RecordedMetadata
 
@@ -50,7 +50,9 @@ def find_distinguishing_numbers(file_names: Sequence[str]) -> dict[str, int]:
 
 
 def assign_ranks(
-    captures: Sequence[RecordedMetadata], specified_ranks: Mapping[str, int] | None = None
+    captures: Sequence[RecordedMetadata],
+    specified_ranks: Mapping[str, int] | None = None,
+    skipped_paths: Iterable[Path] = (),
 ) -> tuple[Member, ...]:
     """Determine the rank of each capture, and return the members of the set, sorted by rank.
 
@@ -60,19 +62,22 @@ def assign_ranks(
 
     Args:
         captures: The metadata that each capture records.
-        specified_ranks: Ranks that the user specifies, by file name, stem of a file name, or path.
+        specified_ranks: Ranks that the user specifies, by file name, stem of a file name, path or end of a path.
+        skipped_paths: Captures that were skipped. Ranks that are specified for them are ignored.
 
     Raises:
         TracekitError: The sources of a rank contradict each other, two captures have the same rank, the rank of some
             captures is unknown, or a name matches no capture.
     """
-    chosen = _find_specified_ranks(captures, specified_ranks or {})
+    chosen = _find_specified_ranks(captures, specified_ranks or {}, [path.absolute() for path in skipped_paths])
     size = _compute_min_world_size(captures, chosen)
     weak = find_distinguishing_numbers([c.path.name for c in captures])
     members, unknown = [], []
     for capture in captures:
         rank = (
-            (chosen[capture.path], REQUESTED) if capture.path in chosen else _find_agreed_rank_and_source(capture, size)
+            (chosen[capture.path], REQUESTED)
+            if capture.path in chosen
+            else _find_agreed_rank_and_source(capture, size, captures)
         )
         if rank is None and capture.path.name in weak:
             rank = weak[capture.path.name], FILE_NAME
@@ -84,7 +89,7 @@ def assign_ranks(
         message = (
             f"the rank of {_format_file_names(unknown)} is unknown, although the ranks of other captures are known"
         )
-        raise TracekitError(message, hint=_create_rank_option_hint(unknown[0].path))
+        raise TracekitError(message, hint=_create_rank_option_hint(unknown[0].path, captures))
     if unknown:
         members = [make_member(capture, number, POSITION) for number, capture in enumerate(unknown)]
         if len(unknown) > 1:
@@ -96,7 +101,24 @@ def assign_ranks(
     return tuple(sorted(members, key=lambda m: m.rank))
 
 
-def _find_specified_ranks(captures: Sequence[RecordedMetadata], ranks_by_name: Mapping[str, int]) -> dict[Path, int]:
+def name_uniquely(path: Path, paths: Sequence[Path]) -> str:
+    """Return the shortest end of a path, such as its file name, that identifies it among several paths."""
+    ends = ("/".join(path.parts[-count:]) for count in range(1, len(path.parts)))
+    return next((end for end in ends if _match_paths(end, paths) == [path]), str(path))
+
+
+def _match_paths(name: str, paths: Sequence[Path]) -> list[Path]:
+    """Return the paths that a name refers to, which is a path, a file name, its stem or the end of a path."""
+    path = Path(name).absolute()
+    if path in paths:
+        return [path]
+    matches = [p for p in paths if name in (p.name, p.stem)]
+    return matches or [p for p in paths if str(p).endswith(f"/{name}")]
+
+
+def _find_specified_ranks(
+    captures: Sequence[RecordedMetadata], ranks_by_name: Mapping[str, int], skipped_paths: Sequence[Path]
+) -> dict[Path, int]:
     """Return the ranks that the user specified, by path of the capture.
 
     Raises:
@@ -104,13 +126,14 @@ def _find_specified_ranks(captures: Sequence[RecordedMetadata], ranks_by_name: M
     """
     ranks: dict[Path, int] = {}
     for name, rank in ranks_by_name.items():
-        matches = [c.path for c in captures if name in (c.path.name, c.path.stem, str(c.path))]
-        matches = matches or [c.path for c in captures if str(c.path).endswith(f"/{name}")]
+        matches = _match_paths(name, [c.path for c in captures])
+        if not matches and _match_paths(name, skipped_paths):
+            continue
         if len(matches) != 1:
             how_many = "no capture" if not matches else f"{len(matches)} captures"
             raise TracekitError(
                 f"rank {rank} was specified for {name!r}, which matches {how_many}",
-                hint=f"choose one of the captures {_format_file_names(captures)}",
+                hint=f"choose one of the captures {_format_file_names(captures, matches)}",
             )
         if not 0 <= rank < MAX_RANK:
             raise TracekitError(
@@ -133,7 +156,9 @@ def _compute_min_world_size(captures: Sequence[RecordedMetadata], specified_rank
     return max(known)
 
 
-def _find_agreed_rank_and_source(capture: RecordedMetadata, min_world_size: int) -> tuple[int, str] | None:
+def _find_agreed_rank_and_source(
+    capture: RecordedMetadata, min_world_size: int, captures: Sequence[RecordedMetadata]
+) -> tuple[int, str] | None:
     """Return the rank on which all sources agree, and the name of the first source.
 
     Return None if no source states exactly one rank. The rank in an NCCL communicator is used only if the communicator
@@ -152,12 +177,12 @@ def _find_agreed_rank_and_source(capture: RecordedMetadata, min_world_size: int)
     if any(first.ranks[0] not in e.ranks for e in evidence):
         ranks = ", ".join(f"{' and '.join(map(str, e.ranks))} according to {e.source}" for e in evidence)
         message = f"the rank of this capture is contradictory: {ranks}"
-        raise TracekitError(message, path=capture.path, hint=_create_rank_option_hint(capture.path))
+        raise TracekitError(message, path=capture.path, hint=_create_rank_option_hint(capture.path, captures))
     too_small = next((e for e in evidence if e.size is not None and first.ranks[0] >= e.size), None)
     if too_small is not None:
         count = f"the number of ranks is {too_small.size} according to {too_small.source}"
         message = f"the rank of this capture is {first.ranks[0]} according to {first.source}, but {count}"
-        raise TracekitError(message, path=capture.path, hint=_create_rank_option_hint(capture.path))
+        raise TracekitError(message, path=capture.path, hint=_create_rank_option_hint(capture.path, captures))
     return first.ranks[0], first.source
 
 
@@ -168,14 +193,12 @@ def are_all_ranks_specified(
 
     Args:
         paths: The captures.
-        specified_ranks: Ranks by file name, stem of a file name, or path.
+        specified_ranks: Ranks by file name, stem of a file name, path or end of a path.
         remote_paths: The captures that are not on this machine.
     """
-    return all(
-        (path in remote_paths or path.is_file())
-        and (path.name in specified_ranks or path.stem in specified_ranks or str(path) in specified_ranks)
-        for path in paths
-    )
+    absolute = [path.absolute() for path in paths]
+    specified = {path for name in specified_ranks for path in _match_paths(name, absolute)}
+    return specified.issuperset(absolute) and all(path in remote_paths or path.is_file() for path in paths)
 
 
 def make_member(capture: RecordedMetadata, rank: int, rank_source: str) -> Member:
@@ -197,7 +220,7 @@ def make_member(capture: RecordedMetadata, rank: int, rank_source: str) -> Membe
     )
 
 
-def _check_ranks_are_unique(members: Iterable[Member]) -> None:
+def _check_ranks_are_unique(members: Sequence[Member]) -> None:
     """Check that no two captures have the same rank.
 
     Raises:
@@ -208,10 +231,13 @@ def _check_ranks_are_unique(members: Iterable[Member]) -> None:
         by_rank[member.rank].append(member)
     for rank, same in by_rank.items():
         if len(same) > 1:
-            sources = ", ".join(f"{convert_to_printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
+            paths = [m.path for m in same]
+            sources = ", ".join(
+                f"{convert_to_printable_path(name_uniquely(m.path, paths))} (by {m.source})" for m in same[:_LISTED]
+            )
             message = f"{len(same)} captures have rank {rank}: {sources}"
             raise TracekitError(
-                message, hint=f"omit one of these captures, or {_create_rank_option_hint(same[1].path)}"
+                message, hint=f"omit one of these captures, or {_create_rank_option_hint(same[1].path, members)}"
             )
 
 
@@ -229,15 +255,22 @@ def _warn_about_missing_ranks(members: Sequence[Member]) -> None:
         warn(f"{len(missing)} of {size} ranks are missing: {listed}")
 
 
-def _format_file_names(captures: Sequence[RecordedMetadata]) -> str:
-    """Return the file names of the first captures, joined into a string for error messages."""
-    more = ", …" if len(captures) > _LISTED else ""
-    return ", ".join(convert_to_printable_path(c.path.name) for c in captures[:_LISTED]) + more
+def _format_file_names(captures: Sequence[RecordedMetadata], shown_paths: Sequence[Path] = ()) -> str:
+    """Return the names of captures, joined into a string for error messages.
+
+    Args:
+        captures: The captures. Names that several of them have are preceded by folders.
+        shown_paths: The paths of the captures to name. If empty, the first captures are named.
+    """
+    paths = [c.path for c in captures]
+    shown = list(shown_paths or paths)
+    more = ", …" if len(shown) > _LISTED else ""
+    return ", ".join(convert_to_printable_path(name_uniquely(path, paths)) for path in shown[:_LISTED]) + more
 
 
-def _create_rank_option_hint(path: Path) -> str:
-    """Return a hint that states how to specify the rank of a capture."""
-    name = convert_to_printable_path(path.name)
+def _create_rank_option_hint(path: Path, captures: Sequence[RecordedMetadata | Member]) -> str:
+    """Return a hint that states how to specify the rank of one of several captures."""
+    name = convert_to_printable_path(name_uniquely(path, [c.path for c in captures]))
     return f"specify the rank with ranks={{{name!r}: N}} or --rank {name}=N"
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tracekit import detection, registry, schemas
-from tracekit.errors import TracekitError, get_first_line_of_message, warn
+from tracekit.errors import TracekitError
+from tracekit.plan.sources import Stamp
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
@@ -49,11 +50,16 @@ def load_many(
     ranks: Mapping[str, int] | None = None,
     via: str | None = None,
     engine: Engine | str | Any = None,
+    strict: bool = False,
 ) -> TraceSet:
     """Open the profiles of the ranks of a job as one set. Each profile is opened when it is needed, one at a time.
 
     The rank of a profile is taken from its metadata (MPI, NCCL, the PyTorch profiler, variables of launchers such as
     ``RANK``) and from its file name, such as ``rank0`` or ``run_r12``. These sources must agree.
+
+    Files that cannot be read are skipped. A warning names each of them that has the suffix of a capture, such as
+    ``.nsys-rep``, and another warning counts the other files. If a report and its export are both listed, the report is
+    read.
 
     Args:
         paths: Files, folders of profiles, patterns such as ``run/*.nsys-rep``, or several of them. URLs such as
@@ -64,6 +70,7 @@ def load_many(
         engine: The engine that processes the profiles. ``LocalEngine(jobs=N)`` uses several processes, and ``dask``
             starts a Dask cluster on this machine. The address of a scheduler such as ``tcp://host:8786``, or a Dask
             client, uses an existing cluster. If None, the profiles are processed in this process.
+        strict: Whether a profile that cannot be read is an error.
 
     Returns:
         The set, whose members are sorted by rank.
@@ -82,18 +89,59 @@ def load_many(
         [(0, 15), (1, 15)]
     """
     chosen = resolve_engine(engine)
-    located = path_lists.locate_captures(paths)
-    files, urls = list(located), {path: url for path, url in located.items() if url is not None}
+    if format is not None:
+        registry.reader(format)
+    captures = path_lists.locate_captures(paths, format)
+    if strict:
+        captures.raise_first_error()
+    members = [
+        Member(path, n, format or "", via=via, is_read=False, url=url, stamp=Stamp.from_path(path, folders=True))
+        for n, (path, url) in enumerate(captures.urls.items())
+    ]
     specified = ranks or {}
-    errors: list[tuple[Member, Exception]] = []
-    if rank_sources.are_all_ranks_specified(files, specified, urls):
-        recorded = [RecordedMetadata(path.absolute(), format or "", is_read=False) for path in files]
-    else:
-        members = (Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files))
-        unread = [replace(member, url=urls.get(member.path)) for member in members]
-        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_rank_metadata, unread), errors)]
-    ranked = tuple(replace(m, via=via, url=urls.get(m.path)) for m in rank_sources.assign_ranks(recorded, specified))
-    return TraceSet(ranked, engine=chosen, errors=[error for _, error in errors])
+    recorded = _read_recorded_metadata(captures, members, specified, chosen, strict=strict)
+    captures.report_skipped()
+    skipped = [*captures.errors, *captures.replaced]
+    unread = {member.path.absolute(): member for member in members}
+    ranked = [
+        replace(m, via=via, url=unread[m.path].url, stamp=m.stamp or unread[m.path].stamp)
+        for m in rank_sources.assign_ranks(recorded, specified, skipped)
+    ]
+    return TraceSet(ranked, engine=chosen, errors=captures.errors.values())
+
+
+def _read_recorded_metadata(
+    captures: path_lists.Captures,
+    members: Sequence[Member],
+    specified_ranks: Mapping[str, int],
+    engine: Engine,
+    *,
+    strict: bool,
+) -> list[RecordedMetadata]:
+    """Return what each capture records about its rank. Nothing is read if the user specified the ranks of all captures.
+
+    Args:
+        captures: The captures. Those that cannot be read are added to its skipped files.
+        members: The captures as members of a set.
+        specified_ranks: Ranks that the user specified, by name.
+        engine: The engine that reads the captures.
+        strict: Whether a capture that cannot be read is an error.
+    """
+    remote_paths = [m.path for m in members if m.url is not None]
+    if rank_sources.are_all_ranks_specified([m.path for m in members], specified_ranks, remote_paths):
+        return [RecordedMetadata(m.path.absolute(), m.format, is_read=False) for m in members]
+    recorded = []
+    for member, result in engine.map(_read_rank_metadata, members):
+        if not isinstance(result, Exception):
+            recorded.append(result)
+        elif isinstance(result, FileNotFoundError):
+            raise result
+        else:
+            captures.skip(member.path, result)
+            if strict:
+                captures.raise_first_error()
+    captures.skip_replaced({capture.path: capture.format for capture in recorded})
+    return [capture for capture in recorded if capture.path not in captures.replaced]
 
 
 def _read_rank_metadata(member: Member) -> RecordedMetadata:
@@ -137,8 +185,7 @@ def skip_unreadable(
             yield member, result
         elif engine.skips_errors:
             errors.append((member, result))
-            what = result.message if isinstance(result, TracekitError) else get_first_line_of_message(result)
-            warn(f"the capture was skipped, because it cannot be read: {what}", path=member.path)
+            path_lists.warn_about_unreadable(member.path, result)
         else:
             raise result
     if errors and not count:
@@ -697,6 +744,7 @@ class TraceSet:
 
 def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
     """Open the capture of a member, and return its trace with the operations applied to it."""
+    member.check_unchanged()
     trace = load(member.url or member.path, member.format or None, via=member.via)
     try:
         for operation in operations:
@@ -710,7 +758,8 @@ def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
 def _with_recorded_metadata(member: Member) -> Member:
     """Return a member with the metadata that its capture records."""
     recorded = _open_and_read_metadata(member)
-    return replace(rank_sources.make_member(recorded, member.rank, member.source), via=member.via, url=member.url)
+    described = rank_sources.make_member(recorded, member.rank, member.source)
+    return replace(described, via=member.via, url=member.url, stamp=member.stamp)
 
 
 def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Operation], member: Member) -> Result:

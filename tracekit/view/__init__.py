@@ -24,6 +24,7 @@ def open_viewer(
     from_: str | None = None,
     cache: bool | None = None,
     token: bool = False,
+    strict: bool = False,
 ) -> Viewer:
     """Open captures, and return a web server that shows them in the browser. Call ``serve`` to answer requests.
 
@@ -35,9 +36,10 @@ def open_viewer(
         from_: Format of the captures. If None, it is detected.
         cache: Whether columns are read from the cache and stored in it, as in ``tracekit.load``.
         token: Whether the URL contains a token even if the address is a loopback address.
+        strict: Whether a capture that cannot be read is an error. By default, the viewer lists it with the reason.
 
     Raises:
-        TracekitError: A capture cannot be read, a package is missing, or the port is in use.
+        TracekitError: No capture can be read, a package is missing, or the port is in use.
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -48,7 +50,7 @@ def open_viewer(
     from tracekit.view.server import Viewer
 
     memory.make_malloc_return_large_blocks()
-    captures = open_captures(paths, from_, cache=cache)
+    captures = open_captures(paths, from_, cache=cache, strict=strict)
     ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
     for each in ports:
         try:

@@ -114,7 +114,7 @@ def _register_callbacks(app: dash.Dash, captures: Captures) -> None:
         except TracekitError as error:
             content = [html.H1(_format_page_title(state)), grid.build_error_message(error)]
         return (
-            [c for c in content if c is not None],
+            [*_build_unreadable_list(captures), *(c for c in content if c is not None)],
             _build_page_links(captures, state),
             _build_capture_header(captures, state),
             _format_document_title(captures, state),
@@ -261,6 +261,16 @@ def _build_capture_header(captures: Captures, state: PageState) -> list[Any]:
         text = " ".join(f"{name} {value}" for name, value in state.at.to_url_parameters().items() if name != "capture")
         parts.append(dmc.Badge(text, variant="light", tt="none"))
     return parts
+
+
+def _build_unreadable_list(captures: Captures) -> list[Any]:
+    """Return a list of the captures that cannot be read, with the reasons, or nothing if there are none."""
+    if not captures.unreadable:
+        return []
+    count = len(captures.unreadable)
+    summary = "1 capture cannot be read" if count == 1 else f"{count} captures cannot be read"
+    items = [html.Li([html.Strong(name), f": {reason}"]) for name, reason in captures.unreadable]
+    return [html.Details([html.Summary(summary), html.Ul(items)], open=True, className="unreadable")]
 
 
 def _format_document_title(captures: Captures, state: PageState) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tracekit import memory
 from tracekit.errors import TracekitError
-from tracekit.sets.paths import expand_paths, is_folder_of_captures
+from tracekit.sets.paths import Captures as LocatedCaptures
+from tracekit.sets.paths import describe_error, is_folder_of_captures, is_pattern, locate_captures
+from tracekit.sets.ranks import name_uniquely
 from tracekit.trace import get_trace_view, load
 from tracekit.view.state import CaptureAggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
-    from pathlib import Path
 
     import polars as pl
 
@@ -96,7 +99,7 @@ class Capture:
 
     Attributes:
         index: Index of the capture, in the order of the command line.
-        name: Name of the file, without its folder.
+        name: Name of the file, without its folder unless other captures have the same name.
         trace: The trace of the capture, neither correlated nor rolled up.
     """
 
@@ -137,10 +140,16 @@ class Capture:
 
 
 class Captures:
-    """The captures that a viewer shows, with caches of table rows, row orders and figures."""
+    """The captures that a viewer shows, with caches of table rows, row orders and figures.
 
-    def __init__(self, captures: Iterable[Capture]) -> None:
+    Attributes:
+        all: The opened captures.
+        unreadable: The captures that cannot be read: name of the file, and the reason.
+    """
+
+    def __init__(self, captures: Iterable[Capture], unreadable: Iterable[tuple[str, str]] = ()) -> None:
         self.all = list(captures)
+        self.unreadable = list(unreadable)
         self._rows: Cache[Hashable, Rows] = Cache(1000, lambda rows: int(rows.frame.estimated_size()), MAX_CACHED_BYTES)
         self._orders: Cache[Hashable, pl.Series] = Cache(
             MAX_ROW_ORDERS, lambda order: int(order.estimated_size()), MAX_ROW_ORDER_BYTES
@@ -154,6 +163,12 @@ class Captures:
 
     def __len__(self) -> int:
         return len(self.all)
+
+    def add_unreadable(self, name: str, error: Exception) -> None:
+        """List a capture that cannot be read, with the reason."""
+        reason = (name, describe_error(error))
+        if reason not in self.unreadable:
+            self.unreadable.append(reason)
 
     def get_rows(self, key: Hashable, compute: Callable[[], Rows]) -> Rows:
         """Return the cached rows of a table. If they are not cached, compute and cache them."""
@@ -195,18 +210,53 @@ class Captures:
             capture.trace.close()
 
 
-def open_captures(paths: Iterable[Path], from_: str | None = None, *, cache: bool | None = None) -> Captures:
+def open_captures(
+    paths: Iterable[Path], from_: str | None = None, *, cache: bool | None = None, strict: bool = False
+) -> Captures:
     """Open files and folders as the captures of a server.
 
+    A warning names each capture that cannot be read, and the viewer lists it with the reason.
+
     Args:
-        paths: The files or folders. All captures in a folder of captures are opened.
+        paths: The files, folders or patterns. All captures in a folder of captures are opened.
         from_: Format of the captures. If None, it is detected.
         cache: Whether columns are read from the cache and stored in it, as in ``tracekit.load``.
+        strict: Whether a capture that cannot be read is an error.
 
     Raises:
-        TracekitError: A capture cannot be read.
+        TracekitError: No capture can be read, or ``strict`` is true and a capture cannot be read.
     """
-    files = [file for path in paths for file in (expand_paths(path) if is_folder_of_captures(path) else [path])]
-    return Captures(
-        Capture(index, path.resolve().name, load(path, from_, cache=cache)) for index, path in enumerate(files)
-    )
+    located = LocatedCaptures()
+    files: list[Path] = []
+    traces: list[tuple[Path, Trace]] = []
+    try:
+        for named in paths:
+            captures = _locate(named, from_)
+            located.update(captures)
+            files += captures.urls
+        if strict:
+            located.raise_first_error()
+        for path in files:
+            try:
+                traces.append((path, load(path, from_, cache=cache)))
+            except (TracekitError, OSError) as e:
+                if strict:
+                    raise
+                located.urls.pop(path, None)
+                located.errors[path] = e
+        located.report_skipped()
+    except BaseException:
+        for _, trace in traces:
+            trace.close()
+        raise
+    absolute = {path: Path(os.path.abspath(path)) for path in (*files, *located.errors)}  # noqa: PTH100 - without ..
+    names = {path: name_uniquely(full, [*dict.fromkeys(absolute.values())]) for path, full in absolute.items()}
+    opened = [Capture(index, names[path], trace) for index, (path, trace) in enumerate(traces)]
+    return Captures(opened, [(names[path], describe_error(e)) for path, e in located.errors.items()])
+
+
+def _locate(path: Path, from_: str | None) -> LocatedCaptures:
+    """Return the captures of a folder or pattern. Any other path is one capture, which may not be readable."""
+    if is_folder_of_captures(path) or is_pattern(path):
+        return locate_captures(path, from_)
+    return LocatedCaptures({path: None})

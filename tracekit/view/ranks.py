@@ -88,22 +88,31 @@ class OpenSet(TraceSet):
 
 def get_rank_set(captures: Captures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
-    return captures.get_cached_result("job", lambda: _create_rank_set(captures.all))  # type: ignore[no-any-return]
+    return captures.get_cached_result("job", lambda: _create_rank_set(captures))  # type: ignore[no-any-return]
 
 
-def _create_rank_set(captures: Sequence[Capture]) -> OpenSet | None:
-    if len(captures) < 2:  # noqa: PLR2004
+def _create_rank_set(captures: Captures) -> OpenSet | None:
+    """Return the captures as a set of ranks. If some captures cannot be read, ranks may be missing."""
+    recorded, traces = [], {}
+    for capture in captures.all:
+        try:
+            metadata = _read_recorded_metadata(capture)
+        except (TracekitError, OSError) as e:
+            captures.add_unreadable(capture.name, e)
+            continue
+        recorded.append(metadata)
+        traces[metadata.path] = capture.trace
+    if len(recorded) < 2:  # noqa: PLR2004
         return None
-    recorded = [_read_recorded_metadata(each) for each in captures]
     try:
         with warnings.catch_warnings(record=True) as problems:
             warnings.simplefilter("always", TracekitWarning)
             assigned = rank_sources.assign_ranks(recorded)
     except TracekitError:
         return None
-    if any(issubclass(each.category, TracekitWarning) for each in problems):  # the ranks are only guessed
+    is_guess = any(member.source == rank_sources.POSITION for member in assigned)
+    if any(issubclass(each.category, TracekitWarning) for each in problems) and (is_guess or not captures.unreadable):
         return None
-    traces = {each.path: capture.trace for each, capture in zip(recorded, captures, strict=True)}
     return OpenSet(assigned, [traces[member.path] for member in assigned])
 
 
