@@ -20,11 +20,9 @@ from tracekit.readers.common.protobuf.wire import VARINT, Message, read_delimite
 from tracekit.readers.common.redaction import (
     ENVIRONMENT,
     OUTPUT,
-    PATH,
     Redaction,
     TooManyCandidates,
     find_environment_candidate_offsets,
-    find_environment_start,
     is_environment,
 )
 from tracekit.readers.nsys_rep import private
@@ -296,7 +294,7 @@ class _RedactedReport:
                 for start, end, _ in find_innermost_fields(
                     event, entries.select_spans_starting_in_entry(nth, spans), self.budget
                 ):
-                    self._collect_names_and_check_environment(event[start:end])
+                    self.redaction.collect_names_from_string(event[start:end])
         return environments
 
     def _read_entry(self, entries: BlockEntries, entry_index: int) -> bytes:
@@ -304,17 +302,6 @@ class _RedactedReport:
         event = entries[entry_index]
         self.budget.deduct_string_steps(MESSAGE_COST * len(event))
         return event
-
-    def _collect_names_and_check_environment(self, text: bytes) -> bool:
-        """Collect private names from the environment variables in a string.
-
-        Returns:
-            Whether the whole string consists of environment variables.
-        """
-        start = find_environment_start(text)
-        if start is not None:
-            self.redaction.collect_names(ENVIRONMENT, text[start:])
-        return start is not None and is_environment(text)
 
     def _find_environment_start_spans(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
         """Return the offsets at which a list of environment variables may begin, as intervals of one byte."""
@@ -365,8 +352,8 @@ class _RedactedReport:
             self.budget.deduct_string_steps(len(text))
             if entries.numbers[nth] != STRING:
                 continue
-            self.redaction.collect_names(PATH, text)
-            if self._collect_names_and_check_environment(text):
+            self.redaction.collect_names_from_string(text)
+            if is_environment(text):
                 self.environments.add(int(ids[nth]))
             elif nth in known:
                 self.redaction.collect_names(ENVIRONMENT, text)

@@ -12,12 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.readers.common.redaction import (
-    ENVIRONMENT,
-    PATH,
-    find_environment_candidate_offsets,
-    find_environment_start,
-)
+from tracekit.readers.common.redaction import find_environment_candidate_offsets
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier
 
 if TYPE_CHECKING:
@@ -100,10 +95,7 @@ class StringColumns:
                 for batch in self._read_string_batches(table, column):
                     offsets = find_environment_candidate_offsets(_join_values_of_batch(batch), include_homes=True)
                     for _, text, _ in _find_values_at_offsets(batch, ((offset, 0) for offset in offsets)):
-                        self.redaction.collect_names(PATH, text)
-                        start = find_environment_start(text)
-                        if start is not None:
-                            self.redaction.collect_names(ENVIRONMENT, text[start:])
+                        self.redaction.collect_names_from_string(text)
 
     def overwrite_private_values(self, matcher: PrivateValueMatcher) -> None:
         """Overwrite private names in all strings, as well as values with a private format such as UUIDs."""

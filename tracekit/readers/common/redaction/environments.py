@@ -17,7 +17,9 @@ _SEARCHED_NAMES = (
     b"path home pwd user logname shell hostname shlvl username lang term lc_all lc_ctype lc_numeric lc_time lc_collate "
     b"lc_monetary lc_messages lc_paper lc_name lc_address lc_telephone lc_measurement lc_identification"
 )
-SEARCH_STRINGS = tuple(text for name in _SEARCHED_NAMES.split() for text in (name + b"=", name + b"':", name + b'":'))
+SEARCH_STRINGS = tuple(
+    name + end for name in _SEARCHED_NAMES.split() for end in (b"=", b"'", b'"', b"\\'", b'\\"', b"%3d", b"\\u003d")
+)
 """Lower-case strings to search for. A detected environment without NUL bytes contains at least one of them."""
 
 ALMOST_ALWAYS_SET = (b"PATH", b"HOME", b"PWD", b"USER")

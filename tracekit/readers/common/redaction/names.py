@@ -8,6 +8,7 @@ with a pseudonym, without changing the length of the string.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 import unicodedata
 from collections import defaultdict
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.readers.common.redaction import environments
+from tracekit.readers.common.redaction.escapes import ESCAPE, MAX_LEVELS, Decoded, decode_escapes, edit_decoded
 from tracekit.readers.common.redaction.kinds import MENTION
-from tracekit.readers.common.redaction.patterns import FILL, HOME_SEARCH_STRINGS, PATTERNS, PREFILTERS
+from tracekit.readers.common.redaction.path_patterns import HOMES
+from tracekit.readers.common.redaction.pattern import FILL
+from tracekit.readers.common.redaction.patterns import PATTERNS, PREFILTERS
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.common.redaction.search_strings import SearchStrings
 
@@ -39,21 +43,20 @@ PART_OF_WORD = 3
 
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e\x80-\xff]{5,}")
-_ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}|\\u00[0-9A-Fa-f]{2}")
 _WIDE = re.compile(rb"(?:[\x20-\x7e]\0){4,}"), re.compile(rb"(?:\0[\x20-\x7e]){4,}")
-_LONGEST_ESCAPE = 6
-_DIGITS = np.zeros(256, np.uint8)
-_DIGITS[list(b"0123456789abcdef")] = range(16)
-_DIGITS[list(b"ABCDEF")] = range(10, 16)
 _AFTER_DRIVE = b":\\"
 _SEPARATORS = b"/\\"
 _MANY_STARTS = 1 << 12
 """If the first two bytes of names and values occur more often than this in a string, whole names are searched for."""
-_AROUND, _MANY_ESCAPES = 300, 1000
-"""Number of bytes to decode before and after an escaped character to check whether it is part of a private value.
-
-If data has more escaped characters than the second number, nothing is decoded, and each of them is a candidate.
-"""
+_PERCENT, _BACKSLASH = ord("%"), ord("\\")
+_ESCAPE_STARTS = np.zeros(1 << 16, np.bool_)
+_ESCAPE_STARTS[[_PERCENT << 8 | char for char in b"0123456789abcdefABCDEF"]] = True
+_ESCAPE_STARTS[[_BACKSLASH << 8 | char for char in b"ux'\"\\/bfnrt"]] = True
+"""Whether an escaped character may begin with each pair of bytes."""
+_LONG_STRING = 1 << 12
+"""Length from which a search for all patterns at once is faster than a search for each pattern."""
+_AROUND = 300
+"""Number of bytes to decode before and after an escaped character to check whether it is part of a private value."""
 
 
 class PrivateValueMatcher:
@@ -122,22 +125,55 @@ class PrivateValueMatcher:
         Raises:
             TooManyCandidates: There are more possible matches than the maximum.
         """
+        candidates = self._find_unescaped_candidates(data, max_candidates)
+        return sorted((*candidates, *self._find_escaped_candidates(data, max_candidates)))
+
+    def _find_unescaped_candidates(self, data: bytes, max_candidates: int | None) -> list[Candidate]:
+        """Return the ranges of data that may contain a private value without decoding escaped characters."""
         starts = self._all_search_strings.find_string_starts(data)
         _check_candidate_count(len(starts), max_candidates)
         prefiltered = list(_find_prefilter_candidates(data, max_candidates))
-        escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), max_candidates)]
-        self.examined += len(starts) + len(prefiltered) + len(escaped)
-        searched = self._find_search_string_candidates(data, starts)
-        return sorted((*searched, *prefiltered, *self._find_escape_candidates(data, escaped)))
+        self.examined += len(starts) + len(prefiltered)
+        return [*self._find_search_string_candidates(data, starts), *prefiltered]
 
-    def _redact_string(self, text: bytes, kinds: set[str], pattern_mask: int) -> bytes:
-        """Overwrite the private values in a string, including those with escaped characters such as ``%2F``."""
+    def _find_escaped_candidates(self, data: bytes, max_candidates: int | None) -> list[Candidate]:
+        """Return the ranges of data that may contain a private value with escaped characters, such as ``%2F``.
+
+        The bytes around each escaped character are decoded, as often as they contain escaped characters, and searched.
+        """
+        around = _select_bytes_around_escapes(data)
+        origin_starts, origin_ends = around.starts, around.ends
+        candidates: list[Candidate] = []
+        text = around.text
+        for _ in range(MAX_LEVELS):
+            if not ESCAPE.search(text):
+                break
+            decoded = decode_escapes(text)
+            origin_starts, origin_ends = origin_starts[decoded.starts], origin_ends[decoded.ends - 1]
+            text = decoded.text
+            candidates += (
+                (int(origin_starts[start]), int(origin_ends[end - 1]), bits)
+                for start, end, bits in self._find_unescaped_candidates(text, max_candidates)
+            )
+        return candidates
+
+    def _redact_string(self, text: bytes, kinds: set[str], pattern_mask: int, levels: int = MAX_LEVELS) -> bytes:
+        """Overwrite the private values in a string, including those with escaped characters such as ``%2F``.
+
+        The escaped characters of a string may themselves be escaped. They are decoded at most ``levels`` times.
+        """
         redacted = self._redact_unescaped(text, kinds, pattern_mask=pattern_mask)
-        if not _ESCAPE.search(redacted):
+        if not levels or not ESCAPE.search(redacted):
             return redacted
-        decoded, lengths = _decode_escapes(redacted)
-        after = self._redact_unescaped(decoded, kinds)
-        return redacted if after == decoded else _apply_decoded_changes(redacted, decoded, after, lengths)
+        return edit_decoded(redacted, lambda decoded: self._redact_decoded(decoded, kinds, levels - 1))
+
+    def _redact_decoded(self, text: bytes, kinds: set[str], levels: int) -> bytes:
+        """Overwrite the private values in a decoded string, which is searched for the patterns that it may contain."""
+        pattern_mask = ALL_PATTERNS
+        if len(text) > _LONG_STRING:
+            candidates = self._find_unescaped_candidates(text, None)
+            pattern_mask = functools.reduce(operator.or_, (bits for _, _, bits in candidates), 0)
+        return self._redact_string(text, kinds, pattern_mask, levels)
 
     def _redact_unescaped(
         self, text: bytes, kinds: set[str], *, min_length: int = 0, pattern_mask: int = ALL_PATTERNS
@@ -170,17 +206,15 @@ class PrivateValueMatcher:
 
         Args:
             text: The bytes to redact.
-            min_length: Minimum length of the names and values to overwrite. If 0, ``text`` must be text rather than
-                binary data, and all bytes of non-ASCII characters count as letters. Otherwise, only ASCII letters do.
+            min_length: Minimum length of the names and values to overwrite.
         """
-        letters = _TEXT_LETTERS if min_length == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
         for start in self._find_literal_starts(low):
             if start < after:
                 continue
             for literal in self._literal_strings.find_strings_at_offset(low, start):
                 end, is_name = start + len(literal), literal not in self._values
-                if len(literal) >= min_length and _is_separate_word(text, start, end, is_name, letters):
+                if len(literal) >= min_length and _is_separate_word(text, start, end, is_name=is_name):
                     first = start + (text[start] in _SEPARATORS)
                     out[first:end] = FILL * (end - first)
                     after = end
@@ -219,7 +253,7 @@ class PrivateValueMatcher:
                 pattern_bits[string] |= 1 << nth
         for literal in self.literals:
             pattern_bits[literal] |= LITERAL
-        for text in (*HOME_SEARCH_STRINGS, *(t for t in self.literals if len(t) >= PART_OF_WORD)):
+        for text in (*HOMES.search_strings, *(t for t in self.literals if len(t) >= PART_OF_WORD)):
             pattern_bits[_interleave_zeros(text)] |= ALL_PATTERNS
         return SearchStrings(pattern_bits)
 
@@ -240,26 +274,6 @@ class PrivateValueMatcher:
                     held, end = held | confirmed, max(end, start + len(string))
             if held:
                 yield start, end, held
-
-    def _find_escape_candidates(self, data: bytes, ranges: list[tuple[int, int]]) -> Iterator[Candidate]:
-        """Yield the ranges of escaped characters, such as ``%2F``, that may be part of a private value.
-
-        The bytes around each escaped character are decoded and searched to decide this. If there are more than 1000
-        escaped characters, the ranges of all of them are yielded without a search.
-        """
-        if len(ranges) > _MANY_ESCAPES:
-            yield from ((start, end, ALL_PATTERNS) for start, end in ranges)
-            return
-        for start, end in ranges:
-            around = _ESCAPE.sub(lambda m: bytes((int(m[0][-2:], 16),)), data[max(0, start - _AROUND) : end + _AROUND])
-            if self._contains_candidate(around):
-                yield start, end, ALL_PATTERNS
-
-    def _contains_candidate(self, data: bytes) -> bool:
-        """Return whether a short byte string contains a search string, or a match of the prefilter of a pattern."""
-        low = data.lower()
-        has_string = any(self._all_search_strings.find_strings_at_offset(low, start) for start in range(len(low)))
-        return has_string or any(prefilter.search(data) for prefilter, _ in PREFILTERS)
 
 
 def is_text(value: bytes) -> bool:
@@ -307,7 +321,7 @@ def find_environment_candidate_offsets(
 @functools.cache
 def _build_environment_search_strings(*, include_homes: bool) -> SearchStrings:
     return SearchStrings(
-        dict.fromkeys((*environments.SEARCH_STRINGS, *(HOME_SEARCH_STRINGS if include_homes else ())), 0)
+        dict.fromkeys((*environments.SEARCH_STRINGS, *(HOMES.search_strings if include_homes else ())), 0)
     )
 
 
@@ -340,45 +354,48 @@ def _limit_matches(matches: Iterator[re.Match[bytes]], max_matches: int | None) 
 
 def _find_prefilter_candidates(data: bytes, max_candidates: int | None) -> Iterator[Candidate]:
     """Yield the ranges of data that match a prefilter, each with a bit mask of the patterns that have the prefilter."""
-    for prefilter, pattern_bits in PREFILTERS:
-        for match in _limit_matches(prefilter.finditer(data), max_candidates):
-            start, end = match.span()
-            if data[start : start + 2] != _AFTER_DRIVE or data[max(0, start - 1) : start].isalpha():
-                yield start, end, pattern_bits
+    for expression, parts in PREFILTERS:
+        for joined in _limit_matches(expression.finditer(data), max_candidates):
+            start = joined.start()
+            if data[start : start + 2] == _AFTER_DRIVE and not data[max(0, start - 1) : start].isalpha():
+                continue
+            matches = [(match, bit) for part, bit in parts if (match := part.match(data, start))]
+            bits = functools.reduce(operator.or_, (bit for _, bit in matches))
+            yield start, max(match.end() for match, _ in matches), bits
 
 
-def _is_separate_word(text: bytes, start: int, end: int, is_name: bool, letters: frozenset[int]) -> bool:  # noqa: FBT001
+def _is_separate_word(text: bytes, start: int, end: int, *, is_name: bool) -> bool:
     """Return whether a range of a string is a whole word, or a part of a compound word such as ``alice_run3``.
 
-    A name that is shorter than ``PART_OF_WORD`` must be a whole word.
+    A name that is shorter than ``PART_OF_WORD`` must be a whole word. A non-ASCII character is not part of the word
+    before or after it, because languages such as Chinese do not separate words. For the same reason, a name of several
+    characters that are not all ASCII may begin and end anywhere.
     """
     before, after = text[start - 1 : start] if start else b"", text[end : end + 1]
+    if not text[start:end].isascii():
+        has_one_character = len(text[start:end].decode("utf-8", "replace")) == 1
+        return not has_one_character or (before.isascii() and after.isascii())
     if is_name and end - start < PART_OF_WORD:
-        return not (_is_word_character(before, letters) or _is_word_character(after, letters))
+        return not (_is_word_character(before) or _is_word_character(after))
     first, second, last = text[start : start + 1], text[start + 1 : start + 2], text[end - 1 : end]
     next_after = text[end + 1 : end + 2]
-    return _is_word_start(before, first, second, letters) and _is_word_end(last, after, next_after, letters)
+    return _is_word_start(before, first, second) and _is_word_end(last, after, next_after)
 
 
-_ASCII_LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_TEXT_LETTERS = _ASCII_LETTERS | frozenset(range(0x80, 0x100))
-"""Bytes that count as letters in text. All bytes of non-ASCII characters in UTF-8 are counted as letters."""
+def _is_word_character(char: bytes) -> bool:
+    return char.isalnum() or char == b"_"
 
 
-def _is_word_character(char: bytes, letters: frozenset[int]) -> bool:
-    return bool(char) and (char[0] in letters or char.isdigit() or char == b"_")
-
-
-def _is_word_start(before: bytes, first: bytes, second: bytes, letters: frozenset[int]) -> bool:
+def _is_word_start(before: bytes, first: bytes, second: bytes) -> bool:
     """Return whether a word begins with the character ``first``, given the characters before and after it."""
-    if before and before[0] in letters and first[0] in letters:
+    if before.isalpha() and first.isalpha():
         return first.isupper() and (before.islower() or second.islower())
     return not (first.isdigit() and before.isdigit())
 
 
-def _is_word_end(last: bytes, after: bytes, next_after: bytes, letters: frozenset[int]) -> bool:
+def _is_word_end(last: bytes, after: bytes, next_after: bytes) -> bool:
     """Return whether a word ends with the character ``last``, given the two characters after it."""
-    if after and last[0] in letters and after[0] in letters:
+    if after.isalpha() and last.isalpha():
         return after.isupper() and (last.islower() or next_after.islower())
     return not (last.isdigit() and after.isdigit())
 
@@ -407,35 +424,26 @@ def _interleave_zeros(text: bytes) -> bytes:
     return b"\0".join(bytes((c,)) for c in text)
 
 
-def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
-    """Decode the escaped characters in a string, such as ``%2F``.
+def _select_bytes_around_escapes(data: bytes) -> Decoded:
+    """Return the bytes around all escaped characters in data, and the offset of each of these bytes.
 
-    Returns:
-        The decoded bytes, and the number of bytes that encode each of them in the original string.
+    A NUL byte separates bytes that do not follow each other in data.
     """
-    starts, stops = np.array([match.span() for match in _ESCAPE.finditer(text)]).T
-    lengths = np.ones(len(text), np.int8)
-    for offset in range(1, _LONGEST_ESCAPE):
-        lengths[starts[starts + offset < stops] + offset] = 0
-    lengths[starts] = stops - starts
-    decoded = np.frombuffer(text, np.uint8).copy()
-    decoded[starts] = _DIGITS[decoded[stops - 2]] << 4 | _DIGITS[decoded[stops - 1]]
-    return decoded[lengths > 0].tobytes(), lengths[lengths > 0]
+    places = _find_escape_offsets(data)
+    starts, ends = np.maximum(places - _AROUND, 0), np.minimum(places + _AROUND, len(data))
+    is_first = np.ones(len(places), np.bool_)
+    is_first[1:] = starts[1:] > ends[:-1]
+    starts, ends = starts[is_first], ends[np.roll(is_first, -1)]
+    intervals = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    text = b"\0".join(data[start:end] for start, end in intervals)
+    offsets = np.concatenate([np.arange(start, end + 1) for start, end in intervals] or [np.empty(0, np.int64)])
+    offsets = offsets[: len(text)]
+    return Decoded(text, offsets, offsets + 1)
 
 
-def _apply_decoded_changes(text: bytes, decoded: bytes, changed: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Copy the changes of a decoded string back to the original string, which contains escaped characters.
-
-    If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten with ``FILL``. The result
-    has the same length as the original string.
-
-    Args:
-        text: The original string.
-        decoded: The decoded string before the changes.
-        changed: The decoded string after the changes, of the same length.
-        lengths: Number of bytes of ``text`` that encode each decoded byte.
-    """
-    before, now = (np.frombuffer(x, np.uint8) for x in (decoded, changed))
-    is_changed = np.repeat(before != now, lengths)
-    values = np.repeat(np.where(lengths > 1, np.uint8(FILL[0]), now), lengths)
-    return np.where(is_changed, values, np.frombuffer(text, np.uint8)).tobytes()
+def _find_escape_offsets(data: bytes) -> npt.NDArray[np.int64]:
+    """Return the ascending offsets in data at which an escaped character may begin."""
+    array = np.frombuffer(data, np.uint8)
+    places = np.flatnonzero((array[:-1] == _PERCENT) | (array[:-1] == _BACKSLASH))
+    offsets: npt.NDArray[np.int64] = places[_ESCAPE_STARTS[array[places].astype(np.uint16) << 8 | array[places + 1]]]
+    return offsets

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.redaction import environments
+from tracekit.readers.common.redaction.escapes import iterate_levels
 from tracekit.readers.common.redaction.kinds import COMMAND, ENVIRONMENT, HOST, IDENTIFIER, KINDS, PATH, USER
 from tracekit.readers.common.redaction.names import ALL_PATTERNS, PrivateValueMatcher
-from tracekit.readers.common.redaction.patterns import HOME_FOLDER, overwrite_private_folders
+from tracekit.readers.common.redaction.path_patterns import HOMES, overwrite_private_folders
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
 
@@ -136,6 +137,17 @@ class Redaction:
         elif kind == PATH:
             self._collect_users_of_home_folders(value)
 
+    def collect_names_from_string(self, text: bytes) -> None:
+        """Collect the private names and secrets in an environment or in paths of home folders in a string.
+
+        The string may also contain them with escaped characters, for example as JSON that is a string of JSON.
+        """
+        for level in iterate_levels(text):
+            self.collect_names(PATH, level)
+            start = environments.find_environment_start(level)
+            if start is not None:
+                self.collect_names(ENVIRONMENT, level[start:])
+
     def build_matcher(self) -> PrivateValueMatcher:
         """Return a matcher for the names and values collected so far.
 
@@ -221,7 +233,7 @@ class Redaction:
             self._collect_private_value(path.rstrip(b"/"))
 
     def _collect_users_of_home_folders(self, value: bytes) -> None:
-        for match in HOME_FOLDER.finditer(value):
+        for match in HOMES.expression.finditer(value):
             self._collect_name(match[2] or match[4])
 
     def _collect_host(self, value: bytes) -> None:

@@ -1,0 +1,173 @@
+"""Patterns of secrets: tokens of a known form, values that are assigned to names such as ``password``, and credentials.
+
+The value of a name may be quoted and then contain spaces. It may also be the argument of an option, as in
+``--password X`` or ``["--password", "X"]``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tracekit.readers.common.redaction.kinds import SECRET
+from tracekit.readers.common.redaction.pattern import Pattern, overwrite_match, overwrite_with_x
+
+if TYPE_CHECKING:
+    from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
+
+# Tokens of a known form. Each consists of the text that it begins with, and a regular expression for the rest.
+
+_WORD, _HYPHENATED = rb"[0-9A-Za-z]", rb"[\w\-]"
+_FORMS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
+    ((b"AKIA", b"ASIA", b"ABIA", b"ACCA", b"AGPA", b"AIDA", b"AIPA", b"ANPA", b"ANVA", b"APKA", b"AROA", b"ASCA"),
+     rb"[0-9A-Z]{16}(?![0-9A-Za-z])"),
+    ((b"AIza",), _HYPHENATED + rb"{30,255}"),
+    ((b"ya29.",), _HYPHENATED + rb"{20,255}"),
+    ((b"GOCSPX-",), _HYPHENATED + rb"{20,255}"),
+    ((b"GOOG1E",), rb"[0-9A-Z]{18,64}"),
+    ((b"LTAI",), _WORD + rb"{12,26}(?![0-9A-Za-z])"),
+    ((b"AKID",), _WORD + rb"{30,40}(?![0-9A-Za-z])"),
+    ((b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"hf_", b"npm_", b"gsk_"), _WORD + rb"{20,255}"),
+    ((b"shpat_", b"shpca_", b"shppa_", b"shpss_"), _WORD + rb"{20,255}"),
+    ((b"github_pat_", b"dckr_pat_", b"dckr_oat_"), rb"\w{20,255}"),
+    ((b"glpat-", b"gldt-", b"glrt-", b"glptt-", b"glcbt-", b"glsoat-"), rb"[\w\-.]{16,255}"),
+    ((b"xoxa-", b"xoxb-", b"xoxe-", b"xoxe.", b"xoxo-", b"xoxp-", b"xoxr-", b"xoxs-", b"xapp-"), rb"[\w\-.]{10,255}"),
+    ((b"sk-", b"nvapi-", b"lin_api_", b"ntn_"), _HYPHENATED + rb"{20,255}"),
+    ((b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_", b"pk_live_", b"pk_test_", b"whsec_"), _WORD + rb"{16,255}"),
+    ((b"pypi-",), _HYPHENATED + rb"{30,255}"),
+    ((b"hvs.", b"hvb.", b"hvr."), _HYPHENATED + rb"{20,255}"),
+    ((b"glsa_", b"glc_", b"pat_"), rb"[\w=+/]{30,255}"),
+    ((b"dapi",), rb"[0-9a-f]{32}(?:-\d)?(?![0-9A-Za-z])"),
+    ((b"dop_v1_", b"doo_v1_", b"dor_v1_"), rb"[0-9a-f]{64}"),
+    ((b"SG.",), _HYPHENATED + rb"{16,64}\." + _HYPHENATED + rb"{16,64}"),
+    ((b"AGE-SECRET-KEY-1",), rb"[0-9A-Z]{40,80}"),
+    ((b"r8_",), _WORD + rb"{30,64}"),
+    ((b"eyJ",), rb"[\w\-]{8,512}\.[\w\-]{4,8192}(?:\.[\w\-]{0,4096}){0,3}"),
+    ((b"-----BEGIN ",),
+     rb"[A-Z0-9 ]{1,64}-----(?:[\w+/=\s\\:,.]|-(?!-)){0,16384}(?:-----END [A-Z0-9 ]{1,64}-----)?"),
+    ((b"ssh-rsa AAAA", b"ssh-dss AAAA", b"ssh-ed25519 AAAA"), rb"[\w+/=]{8,4096}(?: [^\s\"',;]{1,255})?"),
+    ((b"ecdsa-sha2-",), rb"\w{1,32} AAAA[\w+/=]{8,4096}(?: [^\s\"',;]{1,255})?"),
+    ((b"hooks.slack.com/services/", b"discord.com/api/webhooks/", b"discordapp.com/api/webhooks/"), rb"[\w\-/]{8,255}"),
+)  # fmt: skip
+_TOKEN = b"|".join(b"(?:" + b"|".join(map(re.escape, starts)) + b")" + rest for starts, rest in _FORMS)
+TOKENS = Pattern(
+    SECRET,
+    re.compile(rb"(?<![0-9A-Za-z])(?:" + _TOKEN + rb")"),
+    overwrite_match,
+    search_strings=tuple(start.lower() for starts, _ in _FORMS for start in starts),
+    confirm=re.compile(_TOKEN).match,
+)
+AZURE_SECRETS = Pattern(
+    SECRET,
+    re.compile(rb"(?<![\w.~\-])[\w.~\-]{3}[78]Q~[\w.~\-]{31,40}(?![\w~\-])|(?<![\w+/])[0-9A-Za-z+/]{86}==(?![\w+/=])"),
+    overwrite_match,
+    prefilters=((b"~", rb"(?<=[78]Q~)[\w.~\-]{31}"), (b"=", rb"=(?<=[0-9A-Za-z+/]{86}==)")),
+)
+
+# Values assigned to names
+
+_NAMED = (
+    rb"passw(?:or)?d|passphrase|passcode|secret|credentials?"
+    rb"|(?:api|access|private|account|signing|encryption|storage|master|shared|license|service|secret)[_\-]?key"
+    rb"|(?:auth|access|api|hf|github|gitlab|refresh|session|security|bearer|sas|bot)[_\-]?token"
+)
+_SEPARATOR = rb"[\"']?[ \t]{0,2}(?:=>|:=|={1,2}|:(?!:))[ \t]{0,2}"
+_QUOTED = rb"[bfru]{0,2}(?:\"((?:[^\"\\\0\r\n]|\\.){1,1024})\"|'((?:[^'\\\0\r\n]|\\.){1,1024})')"
+_BACKSLASH = rb"\\(?!\\{0,16}[\"'])"
+"""A backslash that does not belong to an escaped quote, which ends a value in JSON that is a string of JSON."""
+_UNQUOTED = rb"((?:[^\s\"'&,;\0\\]|" + _BACKSLASH + rb"){4,1024})"
+_ASSIGNED = re.compile(
+    rb"(?:" + _NAMED + rb")[\w\-]{0,40}" + _SEPARATOR + rb"(?:" + _QUOTED + rb"|[\"']?" + _UNQUOTED + rb")"
+    rb"|token" + _SEPARATOR + rb"[\"']?"
+    rb"((?=[\w./+\-]{0,255}[A-Za-z])(?=[\w./+\-]{0,255}\d)[\w./+=\-]{16,1024})"
+    rb"|(?:bearer|basic)[ \t]{1,2}((?=[\w./+\-]{0,255}\d)[\w./+=~\-]{16,4096})",
+    re.IGNORECASE,
+)
+_CLOSING = {ord(")"): ord("("), ord("]"): ord("["), ord("}"): ord("{"), ord(">"): ord("<")}
+
+
+def _measure_unquoted_value(value: bytes) -> int:
+    """Return the length of a value without quotes, which ends at a closing bracket that is not opened in the value."""
+    opened: list[int] = []
+    for at, char in enumerate(value):
+        if char in _CLOSING.values():
+            opened.append(char)
+        elif char in _CLOSING and (not opened or opened.pop() != _CLOSING[char]):
+            return at
+    return len(value)
+
+
+def _overwrite_value(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
+    """Overwrite the value that is assigned to a name. The value is the last capture group of the match."""
+    text, (start, end) = match.string, match.span(match.lastindex or 0)
+    if text[start - 1 : start] not in (b'"', b"'"):
+        end = start + _measure_unquoted_value(text[start:end])
+    return text[match.start() : start] + overwrite_with_x(text[start:end]) + text[end : match.end()]
+
+
+_NAME_STRINGS = (
+    *(b"passw", b"passphrase", b"passcode", b"secret", b"credential"),
+    *(
+        word + separator + b"key"
+        for word in b"api access private account signing encryption storage master shared license service".split()
+        for separator in (b"_", b"-", b"")
+    ),
+)
+ASSIGNMENTS = Pattern(
+    SECRET,
+    _ASSIGNED,
+    _overwrite_value,
+    search_strings=(*_NAME_STRINGS, b"token", b"bearer ", b"basic "),
+    confirm=re.compile(_ASSIGNED.pattern + rb"|token" + _SEPARATOR + rb"[\"']?[^\s\"']", re.IGNORECASE).match,
+)
+_DATABASE = re.compile(
+    rb"(?<![0-9A-Za-z_])pwd[ ]{0,2}=[ ]{0,2}(?:" + _QUOTED + rb"|(?![/~.$%\\]|[A-Za-z]:[/\\])" + _UNQUOTED + rb")"
+    rb"|authorization[\"']?[ \t]{0,2}[=:][ \t]{0,2}[\"']?(?:[A-Za-z][\w\-]{2,20}[ \t]{1,2})?((?:[^\s\"',;\\]|"
+    + _BACKSLASH
+    + rb"){4,4096})"
+    rb"|cookie[\"']?[ \t]{0,2}:[ \t]{0,2}[\"']?((?:[^\"'\0\r\n\\]|" + _BACKSLASH + rb"){4,2048})"
+    rb"|(?<![\w\-])(?:-u|--(?:proxy-)?user)[ =][\"']?(?!\d{1,9}:\d{1,9}(?!\d))([^\s:\"'/]{1,64}:[^\s\"']{1,256})"
+    rb"|(?<![\w\-])sshpass[ ]{1,2}-p[ ]?[\"']?([^\s\"']{1,256})"
+    rb"|(?<![\w\-])login[ \t\n]{1,4}[^\s]{1,64}[ \t\n]{1,4}password[ \t]{1,4}([^\s]{1,256})"
+    rb"|[?&](?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|key|token|auth|code)="
+    rb"([^&\s\"'<>]{8,4096})",
+    re.IGNORECASE,
+)
+OTHER_ASSIGNMENTS = Pattern(
+    SECRET,
+    _DATABASE,
+    _overwrite_value,
+    search_strings=(
+        *(b"pwd=", b"pwd =", b"authorization", b"cookie", b"-u ", b"-u=", b"--user ", b"--user=", b"-user ", b"-user="),
+        *(b"sshpass", b"login", b"sig=", b"signature=", b"-credential=", b"-token=", b"?key=", b"&key=", b"?token="),
+        *(b"&token=", b"?auth=", b"&auth=", b"?code=", b"&code="),
+    ),
+)
+
+# Arguments of options
+
+_OTHER_TOKENS = rb"(?:bos|eos|pad|unk|sep|cls|mask|next|max|min|num|stop|start|end|special|image|first|last|new)"
+_OPTION = re.compile(
+    rb"(?<![\w\-])--?(?![\w\-]{0,40}" + _OTHER_TOKENS + rb"[_\-]token)[\w\-]{0,40}?"
+    rb"(?:" + _NAMED + rb"|token(?=[\"']?[ \t,=]{1,4}[\"']?[^\s\"']{0,255}[A-Za-z])|pass|pwd)"
+    rb"(?:[ \t]{1,4}|=|[\"'][ \t]{0,2},[ \t\r\n]{0,64}(?=[\"']))"
+    rb"(?:" + _QUOTED + rb"|(?![\-\"'])((?:[^\s\"'\0\\]|" + _BACKSLASH + rb"){1,1024}))",
+    re.IGNORECASE,
+)
+OPTIONS = Pattern(
+    SECRET,
+    _OPTION,
+    _overwrite_value,
+    search_strings=(
+        *_NAME_STRINGS,
+        *(b"token ", b"token=", b'token"', b"token'", b"-pass ", b"-pass=", b'-pass"', b"-pass'"),
+        *(b"-pwd ", b"-pwd=", b'-pwd"', b"-pwd'"),
+    ),
+    confirm=re.compile(rb"-?[\w\-]{1,50}[\"']?[ \t,=]", re.IGNORECASE).match,
+)
+CREDENTIALS = Pattern(
+    SECRET,
+    re.compile(rb"://[^\s/@:\"'<>]{1,256}(?::[^\s/@\"'<>]{0,1024})?@"),
+    lambda match, _: b"://" + overwrite_with_x(match[0][3:-1]) + b"@",
+    prefilters=((b":", rb"//[^\s/@\"'<>]{1,1281}@"),),
+)
