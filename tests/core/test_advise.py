@@ -34,6 +34,7 @@ class Program:
     calls: list[tuple[str, int, int]] = field(default_factory=list)
     kernels: list[tuple[str, int, int, int, int, int | None]] = field(default_factory=list)
     copies: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+    jit: list[tuple[str | None, str | None, int, int]] = field(default_factory=list)
 
     def step(self, number: int, length: int = STEP) -> int:
         """Add the range of a step, and return when it starts."""
@@ -71,6 +72,13 @@ class Program:
         return [
             {"api_call_id": i, "correlation_id": i, "name": n, "start_ns": s, "end_ns": e, **place}
             for i, (n, s, e) in enumerate(self.calls)
+        ]
+
+    def _jit_operations(self) -> list[dict[str, object]]:
+        place = {"process_id": 1, "thread_id": 1, "device_id": 0}
+        return [
+            {"jit_operation_id": i, "operation_type": o, "name": n, "start_ns": s, "end_ns": e, **place}
+            for i, (o, n, s, e) in enumerate(self.jit)
         ]
 
     def _kernels(self) -> list[dict[str, object]]:
@@ -251,6 +259,35 @@ def test_loading_of_modules(length: int, *, speaks: bool) -> None:
         figures = json.loads(str(found["module_loading"]["figures"]))
         assert (figures["calls"], figures["call_ns"], figures["loading_ns"]) == (2, 2 * length - 100, length)
         assert "cuLibraryLoadData 400 µs, cuModuleLoadDataEx 400 µs" in str(found["module_loading"]["evidence"])
+
+
+@pytest.mark.parametrize(("length", "speaks"), [(400_000, True), (1000, False)])
+def test_code_that_the_driver_compiles(length: int, *, speaks: bool) -> None:
+    """Operations before the first iteration do not count, and neither do two operations at the same time twice."""
+    program = busy(Program())
+    program.jit = [("Compile", "k", 100, 100 + length), ("Cache load", None, 100, 100 + length // 4)]
+    program.jit += [(None, None, 100, 100 + length // 2), ("Compile", "early", -900_000, -100)]
+    found = program.found()
+    assert ("jit_compilation" in found) == speaks
+    if speaks:
+        finding = found["jit_compilation"]
+        figures = json.loads(str(finding["figures"]))
+        assert (figures["operations"], figures["operation_ns"]) == (3, length + length // 4 + length // 2)
+        assert figures["compiling_ns"] == finding["time_ns"] == length
+        assert (finding["count"], finding["start_ns"], finding["end_ns"]) == (3, 100, 100 + length)
+        assert str(finding["evidence"]).startswith(
+            "3 operations: 1 × Compile 400 µs, 1 × unknown operation 200 µs, 1 × Cache load 100 µs; the iterations"
+        )
+
+
+def test_a_gpu_that_waits_for_the_compiler_is_idle_because_of_it() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        program.kernel(start + 900_000, start + 910_000, start + 950_000)
+        program.jit.append(("Compile", "k", start + 10_000, start + 890_000))
+    evidence = str(program.found()["idle_by_cause"]["evidence"])
+    assert "main cause: jit compilation (k), " in evidence
 
 
 @pytest.mark.parametrize(("start", "speaks"), [(500_000, True), (0, False)])

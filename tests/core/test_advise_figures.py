@@ -151,6 +151,11 @@ def module_loading(t: Tables, figures: Row) -> Row:
     return {"calls": len(loads), "call_ns": total(loads), "loading_ns": total(union(loads))}
 
 
+def jit_compilation(t: Tables, figures: Row) -> Row:
+    operations = [i for i, _ in t.clipped(t.rows["jit_operations"])]
+    return {"operations": len(operations), "operation_ns": total(operations), "compiling_ns": total(union(operations))}
+
+
 def copies(t: Tables, figures: Row) -> Row:
     every = t.gpu("memcpys")
     kinds = {"Host-to-Device", "Device-to-Host"}
@@ -225,7 +230,7 @@ QUERIES = {
     q.__name__: q
     for q in (
         *(data_loading, idle_by_cause, late_launches, synchronizations, module_loading, copies, small_kernels),
-        *(precision, imbalance, communication, variation),
+        *(jit_compilation, precision, imbalance, communication, variation),
     )
 }
 
@@ -251,4 +256,4 @@ def test_every_rule_has_a_query() -> None:
 @pytest.mark.thorough
 def test_most_rules_are_heard_in_real_captures() -> None:
     found = {f["rule"] for path in CAPTURES for f in tables_of(path).findings}
-    assert found >= set(QUERIES) - {"data_loading", "imbalance", "synchronizations"}
+    assert found >= set(QUERIES) - {"data_loading", "imbalance", "synchronizations", "jit_compilation"}

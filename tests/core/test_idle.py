@@ -59,6 +59,7 @@ def captures(draw: st.DrawFn) -> Tables:
         **{table: events(3, **places) for table in idle.ACTIVITIES},
         "api_calls": calls,
         "nvtx_ranges": ranges,
+        "jit_operations": events(2, thread_id=thread, name=st.sampled_from(["k", None])),
         "osrt_calls": events(4, thread_id=thread, event_class=st.sampled_from([27, 28]), name=st.just("poll")),
         "cpu_scheduling": [row | {"is_scheduled_in": draw(st.booleans())} for row in switches],
         "cpu_samples": [
@@ -109,6 +110,7 @@ def causes_at(tables: Tables, thread: int, t: int) -> set[str]:
         return [r for r in mine if r["start_ns"] <= t and (r["end_ns"] is None or t < r["end_ns"])]
 
     causes = {NAMES[c["name"]] for c in around("api_calls")} | {RANGES[r["name"]] for r in around("nvtx_ranges")}
+    causes |= {"jit_compilation" for _ in around("jit_operations")}
     causes |= {"os_call" for r in around("osrt_calls") if r["event_class"] == 27}
     switches = sorted(
         (s for s in tables["cpu_scheduling"] if s["thread_id"] == thread), key=lambda s: s["timestamp_ns"]

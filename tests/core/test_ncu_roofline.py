@@ -202,6 +202,30 @@ def test_throughput_stands_in_and_says_so(name: str) -> None:
     assert found["pipe"].null_count() == found.height
 
 
+@pytest.mark.parametrize(
+    ("caches", "sm", "more", "limiter"),
+    [
+        (97.5, 20.0, {}, "memory-limited"),
+        (69.0, 20.0, {}, "latency-limited"),
+        (20.0, 95.0, {}, "SM-limited"),
+        (97.5, 95.0, {}, "memory-limited"),
+        (97.5, 20.0, {BYTES: 80_000.0}, "memory-limited"),
+        (20.0, 95.0, {BYTES: 80_000.0}, "memory-limited"),
+        (97.5, 20.0, {HALF: 8e6}, "math- and memory-limited"),
+        (20.0, 95.0, {HALF: 8e6}, "math-limited"),
+    ],
+)
+def test_a_kernel_that_uses_the_caches_is_not_limited_by_latency(
+    caches: float, sm: float, more: dict[str, float | None], limiter: str
+) -> None:
+    """A kernel that reads from L1 and L2 barely uses DRAM, but its memory throughput is near the peak."""
+    throughputs = {f"gpu__compute_memory_throughput{PERCENT}": caches, f"sm__throughput{PERCENT}": sm}
+    found = roofline.compute_launch_roofline(launches({}), metrics(everything(**throughputs, **more)))
+    assert found["limiter"].to_list() == [limiter]
+    assert found["memory_throughput_share"].to_list() == pytest.approx([caches / 100])
+    assert found["memory_from"].to_list() == ["dram__bytes"]
+
+
 def test_memory_of_all_levels_is_the_last_resort() -> None:
     given_ = {TIME: 10.0, f"gpu__compute_memory_throughput{PERCENT}": 80.0, f"sm__throughput{PERCENT}": 90.0}
     found = roofline.compute_launch_roofline(launches({}), metrics(given_))

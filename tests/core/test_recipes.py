@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.test_reports import Row, call, frames, kernel, nvtx
+from tracekit.core import idle
+from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes import RECIPES, Clock, RankRequest, find_recipe, resolve_option_values
 from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.statistics import STATISTICS, compute_statistics_from_counts, count_values, sum_counts
@@ -137,9 +139,58 @@ def test_parts_of_the_time_of_gpus() -> None:
     assert rows.columns == columns + parts
     assert rows.rows() == [
         (0, 0, 2, 25, 25, 80.0, 5, 5, 10, 5, 0),
-        (0, 1, 1, 2, 25, 8.0, 2, 0, 0, 0, 23),
+        (0, 1, 1, 2, 2, 100.0, 2, 0, 0, 0, 0),
         (1, 0, 1, 8, 8, 100.0, 8, 0, 0, 0, 0),
     ]
+
+
+def test_all_recipes_agree_about_the_idle_time_of_a_gpu() -> None:
+    """A GPU is idle between its first and its last activity, whatever the other GPUs of the rank do."""
+    kernels = [kernel(at, at + 10, device_id=d) for d, times in ((0, (0, 30, 90)), (1, (40, 70))) for at in times]
+    rows = outputs("gpu_time_sum", {"kernels": kernels})["gpu_time"]
+    busy = outputs("gpu_time_breakdown", {"kernels": kernels})["busy"]
+    for name in ("device_id", "total_ns", "idle_ns"):
+        assert rows[name].to_list() == busy[name].to_list()
+    gaps = idle.find_idle_times(frames(kernels=kernels))
+    sums = gaps.group_by("device_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).sort("device_id")
+    assert rows["idle_ns"].to_list() == sums["end_ns"].to_list() == [70, 20]
+
+
+PROCESSES = st.sampled_from([None, None, 1, 2])
+
+
+@given(st.lists(st.tuples(PROCESSES, st.integers(0, 1), st.integers(0, 1), st.integers(0, 1)), max_size=12))
+def test_missing_process_ids_are_those_of_the_stream(rows: list[tuple[int | None, int, int, int]]) -> None:
+    columns = ["process_id", "device_id", "context_id", "stream_id"]
+    found = fill_process_ids(pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.Int64), orient="row"))
+    expected = list(rows)
+    for width in (4, 3, 2):
+        owners = {
+            place: {r[0] for r in expected if r[1:width] == place} - {None} for place in {r[1:width] for r in expected}
+        }
+        expected = [
+            (next(iter(owners[r[1:width]])), *r[1:]) if r[0] is None and len(owners[r[1:width]]) == 1 else r
+            for r in expected
+        ]
+    assert found.rows() == expected
+
+
+@pytest.mark.parametrize("known", [7, None])
+def test_a_stream_is_one_stream_if_the_process_of_some_activities_is_unknown(known: int | None) -> None:
+    """The API calls of the first kernels were made before the capture began."""
+    times = [(0, 10), (15, 20), (50, 60), (100, 110)]
+    processes = [None, None, known, known]
+    kernels = [
+        kernel(*t, process_id=p, device_id=0, context_id=1, stream_id=7) for t, p in zip(times, processes, strict=True)
+    ]
+    kernels.append(kernel(0, 5, "ncclDevKernel_AllReduce", process_id=known, device_id=0, context_id=1, stream_id=20))
+    tables = outputs("gpu_time_breakdown", {"kernels": kernels})
+    found = tables["idle"].filter(stream_id=7).group_by("process_id").agg(pl.col("count", "idle_ns").sum()).rows()
+    assert found == [(known, 3, 75)]
+    overlap = outputs("nccl_gpu_overlap_trace", {"kernels": kernels})["rank_trace"]
+    nccl = overlap.filter(pl.col("Name").str.starts_with("nccl"))
+    assert nccl["Compute Overlap"].to_list() == [100.0]
+    assert overlap["PID"].unique().to_list() == [known]
 
 
 def test_memory_operations_have_the_names_of_nsys() -> None:

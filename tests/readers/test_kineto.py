@@ -510,6 +510,31 @@ def test_kernels_belong_to_the_process_that_launched_them(tmp_path: Path) -> Non
         assert loaded["kernels"]["process_id"].to_pylist() == [5, 6, None, None]
 
 
+def test_kernels_without_a_call_belong_to_the_process_of_their_stream(tmp_path: Path) -> None:
+    """Two processes have CPU events. The first kernels and the copy were launched before the capture began."""
+
+    def call(process: int, correlation: int) -> Any:
+        event = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": process, "tid": 1, "ts": 1}
+        return {**event, "dur": 2, "args": {"correlation": correlation}}
+
+    def activity(correlation: int, stream: int, ts: float, category: str = "kernel") -> Any:
+        place = {"device": 0, "context": 1, "stream": stream, "correlation": correlation, "bytes": 4}
+        return {"ph": "X", "cat": category, "name": "k", "pid": 0, "tid": stream, "ts": ts, "dur": 2, "args": place}
+
+    kernels = [activity(90, 7, 0), activity(1, 7, 10), activity(91, 20, 0), activity(92, 30, 0), activity(93, 40, 0)]
+    others = [activity(94, 7, 5, "gpu_memcpy"), activity(2, 30, 9, "gpu_memset")]
+    shared = [activity(3, 40, 9), activity(4, 40, 19)]
+    calls = [call(5, 1), call(6, 2), call(5, 3), call(6, 4)]
+    path = written(tmp_path, trace([*calls, *kernels, *others, *shared]))
+    with tk.load(path) as loaded:
+        rows = loaded.frame("kernels").sort("start_ns", "stream_id").collect()
+        by_stream = rows.group_by("stream_id", maintain_order=True).agg("process_id").sort("stream_id").rows()
+        assert by_stream == [(7, [5, 5]), (20, [None]), (30, [6]), (40, [None, 5, 6])]
+        assert loaded["memcpys"]["process_id"].to_pylist() == [5]
+    idle = tk.load_many(path).recipe("gpu_time_breakdown")["idle"].filter(stream_id=7)
+    assert idle.group_by("process_id").agg(pl.col("idle_ns").sum()).rows() == [(5, 6000)]
+
+
 def test_facts_that_tell_of_people_are_left_out(tmp_path: Path) -> None:
     facts = {"host_name": "secret-1", "username": "secret-2", "traceName": "/home/secret-3/x", "hostName": "secret-4"}
     path = written(tmp_path, trace([op()], distributedInfo={"rank": 3, "world_size": 8, "backend": "nccl"}, **facts))

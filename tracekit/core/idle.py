@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CAUSES = {
     "launched": "The next activity was launched but had not started, because of latency or dependencies.",
+    "jit_compilation": "The driver compiled code for the GPU in the thread, or loaded or stored compiled code in its "
+    "cache.",
     "module_loading": "The thread was in an API call that loads code onto the GPU.",
     "synchronization": "The thread was in an API call that waits for a GPU.",
     "memory_management": "The thread was in an API call that allocates or frees memory.",
@@ -282,6 +284,7 @@ def _read_cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFram
 
     The columns of the events are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns`` and ``name``.
     """
+    yield "jit_compilation", frames("jit_operations").select(*_THREAD, *_TIMES, "name").collect()
     calls = frames("api_calls").select(*_THREAD, *_TIMES, "name").collect()
     for cause, pattern in _CALL_CAUSES:
         condition = name_matches_expr(pattern) if pattern else pl.lit(value=True)

@@ -41,6 +41,7 @@ _KERNEL_KINDS = {
 }
 CAUSE_COLORS = {
     "launched": "#009E73",
+    "jit_compilation": "#F0E442",
     "module_loading": "#E69F00",
     "synchronization": "#D55E00",
     "memory_management": "#B3A536",

@@ -188,7 +188,21 @@ def test_a_rank_for_which_nobody_waits_is_no_straggler() -> None:
         spread = compute_iteration_spread(iterations, rows, ranks)
         assert spread.drop_nulls("straggler").select("straggler", "delay_ns").rows() == expected
         assert spread["wait_ns"].to_list() == [0, 0, 0, 1000 if expected else 0, 0, 0]
+        assert spread["slowest_rank"].to_list() == [0, 0, 0, 1 if expected else 0, 0, 0]
         assert summarize_stragglers(spread)["delay_ns"].to_list() == [delay for _, delay in expected]
+
+
+def test_the_slowest_rank_is_the_one_that_makes_others_wait() -> None:
+    """Rank 0 waits for rank 1 in the operation and therefore takes longer than rank 1 by the noise of its clock."""
+    iterations = pl.DataFrame(
+        {"rank": r, "iteration": n, "start_ns": 1000 * n, "end_ns": 1000 * n + (905 if r == 0 else 900)}
+        for r in range(3)
+        for n in range(2)
+    )
+    operations = [*operation(0, [100, 700, 150]), *operation(1, [50, 50, 50])]
+    ranks = compute_operation_times_by_rank(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
+    spread = compute_iteration_spread(iterations, frame([]), ranks)
+    assert spread.select("iteration", "slowest_rank", "max_ns", "wait_ns").rows() == [(0, 1, 905, 1150), (1, 0, 905, 0)]
 
 
 @settings(max_examples=20)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.advise import balance, host, kernels
+from tracekit.core.advise import balance, code, host, kernels
 from tracekit.core.advise.iteration_activity import Finding, IterationActivity
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ RULES = (
     host.late_launches,
     host.synchronizations,
     host.module_loading,
+    code.jit_compilation,
     host.copies,
     kernels.small_kernels,
     kernels.precision,

@@ -113,7 +113,7 @@ def _report_idle(activity: IterationActivity, device: int, times_by_cause: dict[
     where = find_longest_interval(gaps)
     gaps_of_device = gaps.with_columns(device_id=pl.lit(device, pl.Int32))
     idle_times = idle.sum_idle_times(activity.rollup.measures.ops.frames, gaps_of_device)
-    problem = f"GPU {device} is idle for {activity.compute_percentage(time):.0f} % of the time"
+    problem = f"GPU {device} is idle for {activity.compute_percentage(time):.0f} % of the time of the iterations"
     longest = format_duration(where[1] - where[0])
     evidence = f"{parts}; {_describe_main_cause(idle_times)}; {launches} launches; the longest gap took {longest}"
     advice = _ADVICE.get(main) or format_cpu_advice(activity, times_by_cause["cpu"], launches)

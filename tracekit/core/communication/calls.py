@@ -25,6 +25,7 @@ from tracekit.core.categorical import map_categories_expr
 from tracekit.core.communication.coverage import compute_covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
 from tracekit.core.communication.torch_calls import add_launching_range_ids, read_launching_ranges, read_torch_calls
+from tracekit.core.processes import fill_process_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +169,7 @@ def read_communication_calls(frames: Frames) -> pl.DataFrame:
     single = single.filter(pl.col("device_id").list.len() == 1).select(
         "process_id", only=pl.col("device_id").list.first()
     )
-    calls = calls.join(single, on="process_id", how="left", maintain_order="left")
+    calls = calls.join(single, on="process_id", how="left", nulls_equal=True, maintain_order="left")
     return calls.with_columns(pl.coalesce("device_id", "only")).select(*COLUMNS).sort("start_ns", maintain_order=True)
 
 
@@ -253,7 +254,9 @@ def _add_launching_range_ids(ranges: pl.DataFrame) -> pl.DataFrame:
 def _read_nccl_kernels(frames: Frames) -> pl.DataFrame:
     """Return the NCCL kernels in order of launch, with the kind and data type that their names contain."""
     columns = ["kernel_id", "start_ns", "end_ns", *_DEVICE, "thread_id", "stream_id", "range_id", "name", "short_name"]
-    kernels = frames("kernels").filter(is_nccl_kernel_expr()).select(*columns, "api_start_ns").collect()
+    kernels = fill_process_ids(
+        frames("kernels").filter(is_nccl_kernel_expr()).select(*columns, "api_start_ns").collect()
+    )
     full, short = (pl.col(c).cast(pl.String) for c in ("name", "short_name"))
     lower = pl.coalesce(short, full).str.to_lowercase()
     kind = pl.coalesce([pl.when(lower.str.contains(t, literal=True)).then(pl.lit(k)) for t, k in _KERNEL_KINDS.items()])
@@ -327,7 +330,7 @@ def _find_initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
 def _join_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.DataFrame:
     """Fill in the size of the communicator of each call, and the rank of the process in it, where they are null."""
     by = ["process_id", "communicator"]
-    rows = calls.join(communicators, on=by, how="left", maintain_order="left", suffix="_created")
+    rows = calls.join(communicators, on=by, how="left", nulls_equal=True, maintain_order="left", suffix="_created")
     known = [pl.coalesce(c, f"{c}_created") for c in ("communicator_size", "communicator_rank")]
     return rows.with_columns(known).select(calls.columns)
 
@@ -339,7 +342,7 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     others = (
         frames("kernels").filter(~is_nccl_kernel_expr().fill_null(value=False)).select(*_DEVICE, "start_ns", "end_ns")
     )
-    busy = intervals.merge_intervals(others.collect(), by=_DEVICE)
+    busy = intervals.merge_intervals(fill_process_ids(others.collect()), by=_DEVICE)
     rows = calls.with_row_index("row")
     parts = [rows.filter(pl.col("kernel_id").is_null() | pl.col("device_id").is_null()).select("row", "hidden_ns")]
     known = rows.drop_nulls(["kernel_id", "device_id"])

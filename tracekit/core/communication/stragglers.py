@@ -177,16 +177,17 @@ def compute_iteration_spread(
         rank), ``start_spread_ns`` (from the first to the last start), ``min_ns``, ``median_ns`` and ``max_ns`` (of the
         durations), ``spread_ns`` (longest minus shortest duration), ``slowest_rank``, ``wait_ns`` (total time for
         which ranks waited in operations, or null without operations), and the columns of ``find_stragglers``, which
-        are null in iterations without a straggler.
+        are null in iterations without a straggler. ``slowest_rank`` is the rank with the longest duration without the
+        time for which it waited in operations, because a rank that waits for a slow rank takes as long as the slow one.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
-    waits = (
-        select_operations_in_iterations(iterations, operation_times).group_by("iteration").agg(pl.col("wait_ns").sum())
-    )
-    rows = (
-        iterations.with_columns(_duration=duration).sort("iteration", "rank").group_by("iteration", maintain_order=True)
-    )
+    operations = select_operations_in_iterations(iterations, operation_times)
+    waits = operations.group_by("iteration").agg(pl.col("wait_ns").sum())
+    waits_by_rank = operations.group_by("iteration", "rank").agg(_waiting=pl.col("wait_ns").sum())
+    timed = iterations.with_columns(_duration=duration).join(waits_by_rank, on=["iteration", "rank"], how="left")
+    rows = timed.sort("iteration", "rank").group_by("iteration", maintain_order=True)
     length = pl.col("_duration")
+    own = length - pl.col("_waiting").fill_null(0)
     spread = rows.agg(
         rank_count=pl.len().cast(pl.Int64),
         start_ns=pl.col("start_ns").min(),
@@ -196,11 +197,12 @@ def compute_iteration_spread(
         median_ns=length.median(),
         max_ns=length.max(),
         spread_ns=length.max() - length.min(),
-        slowest_rank=pl.col("rank").get(length.arg_max()),
+        slowest_rank=pl.col("rank").get(own.arg_max()),
     )
     spread = spread.join(waits, on="iteration", how="left", maintain_order="left")
     stragglers = find_stragglers(iterations, phases, operation_times)
-    return spread.join(stragglers, on="iteration", how="left", maintain_order="left")
+    joined: pl.DataFrame = spread.join(stragglers, on="iteration", how="left", maintain_order="left")
+    return joined
 
 
 def summarize_stragglers(spread: pl.DataFrame) -> pl.DataFrame:

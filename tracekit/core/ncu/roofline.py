@@ -129,17 +129,22 @@ def derive_roofline_columns(sums: pl.DataFrame) -> pl.DataFrame:
         - ``memory_from``: the metric from which ``memory_share`` is derived.
         - ``sm_throughput_share``, ``memory_throughput_share``: throughputs of the SM and of all memory as measured by
           the profiler.
-        - ``limiter``: ``math-limited`` if only ``math_share`` is greater than ``NEAR_PEAK``, ``memory-limited`` if only
-          ``memory_share`` is, ``math- and memory-limited`` if both are, and ``latency-limited`` if neither is. ``SM``
-          replaces ``math`` if ``math_share`` is the throughput of the SM. The label is null if a share is missing and
-          the other one is missing or not greater than ``NEAR_PEAK``.
+        - ``limiter``: ``math-limited`` if only computation is near its peak, ``memory-limited`` if only memory is,
+          ``math- and memory-limited`` if both are. Computation is near its peak if ``math_share`` is greater than
+          ``NEAR_PEAK``, and memory if ``memory_share`` or ``memory_throughput_share``, which includes the caches, is.
+          ``SM`` replaces ``math`` if ``math_share`` is the throughput of the SM. If neither is near its peak, the label
+          is ``SM-limited`` if ``sm_throughput_share`` is greater than ``NEAR_PEAK``, and ``latency-limited`` otherwise.
+          The label is null if the shares of computation or of memory are missing and no other share is greater than
+          ``NEAR_PEAK``.
     """
     time = pl.when(pl.col("time_ns") > 0).then(pl.col("time_ns"))
     return sums.with_columns(
-        *_math_share_exprs(time), *_memory_share_exprs(time), flop=_total_flop_expr()
-    ).with_columns(
+        *_math_share_exprs(time),
+        *_memory_share_exprs(time),
+        flop=_total_flop_expr(),
         sm_throughput_share=pl.col("sm_percent_ns") / time,
         memory_throughput_share=pl.col("memory_percent_ns") / time,
+    ).with_columns(
         flop_per_byte=pl.col("flop") / _null_unless_positive_expr("dram_bytes"),
         flop_per_s=pl.col("flop") / time * _NS,
         bytes_per_s=pl.col("dram_bytes") / time * _NS,
@@ -396,7 +401,8 @@ def _memory_share_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
 
 
 def _limiter_label_expr() -> pl.Expr:
-    math, memory = pl.col("math_share") > NEAR_PEAK, pl.col("memory_share") > NEAR_PEAK
+    math, sm = pl.col("math_share") > NEAR_PEAK, pl.col("sm_throughput_share") > NEAR_PEAK
+    memory = pl.max_horizontal("memory_share", "memory_throughput_share") > NEAR_PEAK
     is_sm = pl.col("math_from") == SM_THROUGHPUT
     return (
         pl.when(math & memory)
@@ -405,6 +411,8 @@ def _limiter_label_expr() -> pl.Expr:
         .then(pl.when(is_sm).then(pl.lit("SM-limited")).otherwise(pl.lit("math-limited")))
         .when(memory)
         .then(pl.lit("memory-limited"))
+        .when(sm)
+        .then(pl.lit("SM-limited"))
         .when(math.not_() & memory.not_())
         .then(pl.lit("latency-limited"))
     )

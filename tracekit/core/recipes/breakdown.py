@@ -8,6 +8,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.categorical import match_categories_expr
+from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes.recipe import RANK, Option, Output, RankRequest, Tables, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
@@ -152,7 +153,7 @@ def _read_activities(request: RankRequest) -> pl.DataFrame:
         _add_name_and_kind(frames("memcpys"), memcpy_label_expr(pl.col("copy_kind")), MEMORY),
         _add_name_and_kind(frames("memsets"), memset_label_expr(), MEMORY),
     ]
-    return pl.concat([r.select(*columns, "name", "kind") for r in rows]).collect()
+    return fill_process_ids(pl.concat([r.select(*columns, "name", "kind") for r in rows]).collect())
 
 
 def _add_name_and_kind(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.LazyFrame:

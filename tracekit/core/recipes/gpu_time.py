@@ -28,7 +28,10 @@ def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Table
 
 @recipe(Output(_TABLE), combine=_combine_ranks)
 def gpu_time_sum(request: RankRequest) -> Tables:
-    """Time in which each GPU computes, communicates with NCCL, copies memory or is idle."""
+    """Time in which each GPU computes, communicates with NCCL, copies memory or is idle.
+
+    The time of a GPU extends from the start of its first activity to the end of its last one.
+    """
     activities = [
         request.frames(table).select(
             _DEVICE,
@@ -53,15 +56,14 @@ def _compute_gpu_time_parts(rows: pl.DataFrame) -> pl.DataFrame:
     unions = {"busy": rows, "kernel": kernels, "nccl": nccl, "hidden_ns": hidden}
     duration = pl.col("end_ns") - pl.col("start_ns")
     times = rows.group_by(_DEVICE).agg(
-        kernel_count=pl.col("is_kernel").sum().cast(pl.Int64), kernel_time_ns=duration.filter("is_kernel").sum()
+        kernel_count=pl.col("is_kernel").sum().cast(pl.Int64),
+        kernel_time_ns=duration.filter("is_kernel").sum(),
+        total_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
     )
     for name, intervals in unions.items():
         union = compute_union_durations(intervals.select(_DEVICE, *_TIMES), by=[_DEVICE]).rename({"duration_ns": name})
         times = times.join(union, on=_DEVICE, how="left")
-    times = times.with_columns(
-        pl.col(*unions).fill_null(0).cast(pl.Int64),
-        total_ns=pl.lit(rows.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item(), pl.Int64),
-    )
+    times = times.with_columns(pl.col(*unions).fill_null(0).cast(pl.Int64))
     busy, kernel, communication = (pl.col(name) for name in ("busy", "kernel", "nccl"))
     return times.select(
         pl.col(_DEVICE).cast(pl.Int64),

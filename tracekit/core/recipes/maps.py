@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals import intersect_unions
+from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.recipe import (
     ALIGN,
@@ -120,7 +121,7 @@ class Bins:
 def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which kernels run, by device."""
     keys = ["process_id", "device_id"]
-    rows = request.frames("kernels").select(*keys, *_TIMES).collect()
+    rows = fill_process_ids(request.frames("kernels").select(*keys, *_TIMES).collect())
     return _build_heat_map(request, rows, keys, lambda group: {"Kernel": group})
 
 
@@ -128,7 +129,7 @@ def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
 def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which NCCL kernels and other kernels run, by device, in ranks with NCCL."""
     keys = ["process_id", "device_id"]
-    rows = request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel_expr()).collect()
+    rows = fill_process_ids(request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel_expr()).collect())
     rows = rows if rows["is_nccl"].any() else rows.clear()
 
     def split_by_nccl(group: pl.DataFrame) -> BusyIntervals:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.projection import nest_projections, project_ranges_and_nodes
 from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, move_rank_to_end, recipe
@@ -81,11 +82,8 @@ def _percentage_exprs() -> list[pl.Expr]:
 )
 def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
     """Percentage of the time of each kernel in which it overlaps with NCCL kernels and other kernels of its device."""
-    rows = (
-        read_kernels(request, "start_ns", "end_ns", *_DEVICE)
-        .with_columns(DURATION, is_nccl=is_nccl_kernel_expr())
-        .collect()
-    )
+    kernels = read_kernels(request, "start_ns", "end_ns", *_DEVICE)
+    rows = fill_process_ids(kernels.with_columns(DURATION, is_nccl=is_nccl_kernel_expr()).collect())
     groups = [_add_overlap_columns(g) for g in rows.partition_by(_DEVICE, maintain_order=True)] or [
         _add_overlap_columns(rows)
     ]

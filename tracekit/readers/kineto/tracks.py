@@ -8,6 +8,7 @@ track.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     Members = Mapping[str, pa.Array | pa.ChunkedArray]
 
 ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls")
+ON_GPU = frozenset({"kernels", "memcpys", "memsets", "graph_launches"})
 STREAM_SLOTS = {"device_id": Slot.DEVICE, "context_id": Slot.CONTEXT, "stream_id": Slot.STREAM}
 NO_STREAM = (1 << 32) - 1
 """Stream id of synchronizations that do not wait for a single stream. The profiler writes a negative stream id."""
@@ -59,15 +61,13 @@ class Tracks:
         """Build the columns that identify the track of each event in a table, such as ``stream_id``."""
         if self.exported:
             return self._build_track_columns_of_export(read_member)
-        pid, tid = read_member(Slot.PID), read_member(Slot.TID)
         if table in ON_CPU:
-            return {"process_id": pid, "thread_id": tid}
-        device = replace_numbers_beyond_int32_with_null(pc.coalesce(read_member(Slot.DEVICE), pid)).fill_null(0)
-        stream = pc.coalesce(read_member(Slot.STREAM), tid).fill_null(0)
-        stream = pc.if_else(pc.less(stream, 0), NO_STREAM, stream)
-        context = read_member(Slot.CONTEXT).fill_null(0)
+            return {"process_id": read_member(Slot.PID), "thread_id": read_member(Slot.TID)}
+        streams = _build_stream_columns(read_member)
         owner = self._find_process_ids_of_activities(read_member(Slot.CORRELATION))
-        return {"process_id": owner, "device_id": device, "context_id": context, "stream_id": stream}
+        if owner.null_count:
+            owner = self._fill_process_ids_by_stream(owner, streams)
+        return {"process_id": owner, **streams}
 
     def list_process_ids(self) -> list[int]:
         """Return the ids of the processes that have CPU events. Processes with API calls come first."""
@@ -127,6 +127,31 @@ class Tracks:
         owners = owners.filter(pl.col("process").list.len() == 1).with_columns(pl.col("process").list.first())
         activities = pl.DataFrame({"correlation": pl.Series(correlation_ids)})
         return activities.join(owners, "correlation", how="left", maintain_order="left")["process"].to_arrow()
+
+    def _fill_process_ids_by_stream(self, process_ids: pa.Array, streams: Mapping[str, pa.Array]) -> pa.Array:
+        """Replace null process ids of GPU activities with the only process of the other activities on their stream.
+
+        The call that launched an activity may have been made before the capture began. A process id remains null if
+        several processes use the stream, or if no process of its activities is known.
+        """
+        check_polars_can_run()
+        rows = pl.DataFrame({name: pl.Series(values).cast(pl.Int64) for name, values in streams.items()})
+        filled = rows.join(self._process_id_by_stream, list(STREAM_SLOTS), how="left", maintain_order="left")
+        return filled.select(pl.coalesce(pl.Series(process_ids), "process_id")).to_series().to_arrow()
+
+    @functools.cached_property
+    def _process_id_by_stream(self) -> pl.DataFrame:
+        """The streams whose activities with a known process all belong to one process, with its ``process_id``."""
+        frames = [pl.DataFrame(schema=dict.fromkeys((*STREAM_SLOTS, "process_id"), pl.Int64))]
+        for table in ON_GPU & self.members.keys():
+            members = self.members[table]
+            read_member = functools.partial(_read_concatenated_member, members)
+            owner = self._find_process_ids_of_activities(read_member(Slot.CORRELATION))
+            columns = {**_build_stream_columns(read_member), "process_id": owner}
+            rows = pl.DataFrame({name: pl.Series(values).cast(pl.Int64) for name, values in columns.items()})
+            frames.append(rows.drop_nulls().unique())
+        known = pl.concat(frames).unique()
+        return known.filter(pl.struct(*STREAM_SLOTS).is_unique())
 
     def _build_track_columns_of_export(self, read_member: ReadMember) -> dict[str, pa.Array]:
         tracks = self._find_tracks_of_events({s.name: read_member(s) for s in (Slot.PID, Slot.TID)})
@@ -190,3 +215,18 @@ def replace_numbers_beyond_int32_with_null(numbers: pa.Array | pa.ChunkedArray) 
 def _convert_to_series(column: pa.Array | pa.ChunkedArray) -> pl.Series:
     array = col.concatenate_chunks(column)
     return pl.Series(array.cast(pa.string()) if pa.types.is_dictionary(array.type) else array)
+
+
+def _read_concatenated_member(members: Members, slot: Slot) -> pa.Array:
+    return col.concatenate_chunks(members[slot.name])
+
+
+def _build_stream_columns(read_member: ReadMember) -> dict[str, pa.Array]:
+    """Build the columns that identify the stream of each GPU activity. Missing numbers become 0."""
+    device = pc.coalesce(read_member(Slot.DEVICE), read_member(Slot.PID))
+    stream = pc.coalesce(read_member(Slot.STREAM), read_member(Slot.TID)).fill_null(0)
+    return {
+        "device_id": replace_numbers_beyond_int32_with_null(device).fill_null(0),
+        "context_id": read_member(Slot.CONTEXT).fill_null(0),
+        "stream_id": pc.if_else(pc.less(stream, 0), NO_STREAM, stream),
+    }
