@@ -84,6 +84,9 @@ def events() -> Iterator[bytes]:
         if payload == layout.NVTX:
             ids["event_type"] = event_type
         yield message((1, message((1, event_type), (payload, filled(name, **ids)))))
+        if event_class in layout.OPENACC_CLASSES:
+            other = filled(name, **ids, openacc=message((load_fields("OpenAcc").event_kind, 9)))
+            yield message((1, message((1, event_type), (payload, other))))
 
 
 def generic_event(source: int) -> bytes:

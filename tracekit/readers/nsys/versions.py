@@ -233,6 +233,15 @@ _ORDERED_LABELS: dict[str, tuple[str, ...]] = {
         *("WindowsMutex", "QuantumEnd", "DispatchInt", "Preempted", "YieldExecution", "FastMutex", "GuardedMutex"),
         *("Rundown", "ReadyToRun", "AlertByThreadId", "DeferredPreempt", "PhysicalFault"),
     ),
+    "ENUM_OPENACC_EVENT_KIND": (
+        *("Invalid", "Device init", "Device shutdown", "Runtime shutdown", "Enqueue launch", "Enqueue upload"),
+        *("Enqueue download", "Wait", "Implicit wait", "Compute construct", "UPDATE", "Enter data", "Exit data"),
+        *("Create", "Delete", "Alloc", "Free"),
+    ),
+    "ENUM_OPENACC_DEVICE": (
+        *("None", "Default", "Host", "Not host", "NVIDIA", "Radeon", "Xeon Phi", "PGI OpenCL", "NVIDIA OpenCL"),
+        "OpenCL",
+    ),
     "ENUM_CUPTI_SYNC_TYPE": ("Unknown", "Event sync", "Stream wait sync", "Stream sync", "Context sync"),
     "ENUM_DIAGNOSTIC_SEVERITY_LEVEL": ("Unknown", "Info", "Warning", "Error", "Verbose"),
     "ENUM_DIAGNOSTIC_SOURCE_TYPE": ("Unknown source", "Injection", "Daemon", "Analysis"),
@@ -246,8 +255,7 @@ _CONTEXT_SWITCHES = (
 EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver", 13: "CUDA EGL driver", 26: "CUDA API", 67: "CUDA backtrace"}
 _OPENACC = ("DATA", "LAUNCH", "OTHER")
 _LABELLED_BY_FILES = (
-    *("ENUM_OPENACC_EVENT_KIND", "ENUM_OPENACC_DEVICE", "ENUM_OPENGL_DEBUG_SOURCE"),
-    *("ENUM_OPENGL_DEBUG_TYPE", "ENUM_OPENGL_DEBUG_SEVERITY"),
+    *("ENUM_OPENGL_DEBUG_SOURCE", "ENUM_OPENGL_DEBUG_TYPE", "ENUM_OPENGL_DEBUG_SEVERITY"),
     *("ENUM_WDDM_PACKET_TYPE", "ENUM_WDDM_ENGINE_TYPE", "ENUM_WDDM_INTERRUPT_TYPE"),
     *("ENUM_VIDEO_ENGINE_TYPE", "ENUM_VIDEO_ENGINE_CODEC", "ENUM_NET_IB_CONGESTION_EVENT_TYPE"),
     *("ENUM_WDDM_VIDMM_OP_TYPE", "ENUM_WDDM_PAGING_QUEUE_TYPE", "ENUM_D3D12_PAGE_PROPERTY"),

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FIELD_BYTES = 17
 """Bytes of memory per value of a decoded field: the value, its end offset and its validity."""
+WITHOUT_NESTED_MESSAGE = 0
+"""Key of the events that have none of the nested messages by which tables are identified. No field has this number."""
 _CODES, _NO_CLASS = 256, 255
 """Number of class codes, and the code of events without a class or with a class that no table has."""
 
@@ -116,11 +118,11 @@ class EventFields:
         Raises:
             Damage: A message is invalid.
         """
-        outer, inner = table.nested_message
+        outer, *inner = table.nested_message
         key = outer, table.event_classes
         if key not in self._parts:
             self._parts[key] = self._find_event_indices_by_nested_message(outer, table, budget)
-        return self._parts[key].get(inner, np.zeros(0, np.int64))
+        return self._parts[key].get(inner[0] if inner else WITHOUT_NESTED_MESSAGE, np.zeros(0, np.int64))
 
     def count_unknown_events(
         self, table: EventTable, rows: Int64Array | None, types: Sequence[int], budget: Budget
@@ -161,7 +163,8 @@ class EventFields:
         """Find the nested messages that identify table rows, in events with one of the event classes of a table.
 
         Returns:
-            The indices of the events that contain each nested message, by the field number of the message.
+            The indices of the events that contain each nested message, by the field number of the message. The key
+            ``WITHOUT_NESTED_MESSAGE`` stands for the events that contain none of these messages.
         """
         field = self.decode_needed_fields(budget).get(outer_field)
         if field is None:
@@ -173,16 +176,17 @@ class EventFields:
             {
                 t.nested_message[1]
                 for t in layout.TABLES.values()
-                if t.nested_message and t.nested_message[0] == outer_field
+                if len(t.nested_message) > 1 and t.nested_message[0] == outer_field
             }
         )
         occurrences = find_occurrences(
             self.selected_events.buffer, starts[rows], stops[rows], numbers, len(rows) * len(numbers)
         )
-        return {
+        indices = {
             number: rows[np.unique(part.rows)] if (np.diff(part.rows) <= 0).any() else rows[part.rows]
             for number, part in zip(numbers, occurrences, strict=True)
         }
+        return indices | {WITHOUT_NESTED_MESSAGE: np.setdiff1d(rows, np.concatenate(list(indices.values())))}
 
 
 def _compute_membership_mask(codes: Sequence[int]) -> Mask:

@@ -64,7 +64,8 @@ class EventTable(NamedTuple):
         event_classes: Values of the field ``CLASS`` that identify rows. An event is a row only if it has one of them.
             If empty, the class does not matter.
         nested_message: Path of a message inside the payload. An event is a row only if it has this message. If the path
-            is empty, no message is needed. A table with a nested message also has event classes.
+            is empty, no message is needed. If it has only one field, the message must not contain the message of any
+            other table. A table with a nested message also has event classes.
         event_type_column: Name of the column that contains the event type, or None.
         expected_types: Event types whose events should all have an identifying field or a sibling field. Events that
             have neither are reported as unknown.
@@ -121,6 +122,7 @@ ACTIVITIES = (
 CALL_MARK, CALL = 47, 48
 RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)
 OPENMP_CLASSES = (78,)
+OPENACC_CLASSES = (48,)
 SYSTEM_CALL, GRAPH_NODE_CREATION, GRAPH_CHANGES = 147, 113, (131, 132, 133)
 _MEMORY_TYPES = (80, 142)
 
@@ -171,6 +173,37 @@ _OPENMP_TABLES = {
     "WORKSHARE": _define_openmp_table("workshare", "kind", "parallelId", "taskId", "count"),
     "DISPATCH": _define_openmp_table("dispatch", "kind", "parallelId", "taskId"),
     "FLUSH": _define_openmp_table("flush", "threadId"),
+}
+
+
+def _define_openacc_table(nested_message: str, names: Sequence[str] = ()) -> EventTable:
+    """Return the definition of a table of OpenACC events that have the given message inside the payload.
+
+    An empty name stands for events that have neither of the two messages.
+    """
+    path = ".".join(filter(None, ("openacc", nested_message)))
+    return EventTable(
+        API,
+        {
+            **_define_integer_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+            "DeviceType": _define_column("ApiCall", "openacc.device_type"),
+            **_define_integer_columns("ApiCall", *_OPENACC_COLUMNS, field_prefix="openacc."),
+            **_define_integer_columns("ApiCall", *names, field_prefix=f"{path}."),
+        },
+        event_types=(CALL,),
+        event_classes=OPENACC_CLASSES,
+        nested_message=find_field_path("ApiCall", path),
+    )
+
+
+_OPENACC_COLUMNS = (
+    *("eventKind", "lineNo", "endLineNo", "funcLineNo", "funcEndLineNo", "cuDeviceId", "cuContextId", "cuStreamId"),
+    *("srcFile", "funcName"),
+)
+_OPENACC_TABLES = {
+    "DATA": _define_openacc_table("data", ("bytes", "varName")),
+    "LAUNCH": _define_openacc_table("launch", ("numGangs", "numWorkers", "vectorLength", "kernelName")),
+    "OTHER": _define_openacc_table(""),
 }
 
 TABLES: dict[str, EventTable] = {
@@ -474,12 +507,14 @@ TABLES: dict[str, EventTable] = {
         identifying_fields=(load_fields("Process").command, load_fields("Process").name),
     ),
     **{f"OPENMP_EVENT_KIND_{name}": table for name, table in _OPENMP_TABLES.items()},
+    **{f"CUPTI_ACTIVITY_KIND_OPENACC_{name}": table for name, table in _OPENACC_TABLES.items()},
 }
 
 TABLES_BY_NESTED_MESSAGE = {
-    c: [name for name, t in TABLES.items() if t.nested_message and c in t.event_classes] for c in OPENMP_CLASSES
+    c: [name for name, t in TABLES.items() if t.nested_message and c in t.event_classes]
+    for c in (*OPENMP_CLASSES, *OPENACC_CLASSES)
 }
-"""Names of the source tables for the calls of each OpenMP event class.
+"""Names of the source tables for the calls of each event class of OpenMP and OpenACC.
 
 The nested message of a call determines which of the tables contains the call.
 """

@@ -151,7 +151,7 @@ def _iterate_sizes_of_calls(selected_events: SelectedEvents, event_type: int) ->
         if event_class in layout.TABLES_BY_NESTED_MESSAGE and event_type == layout.CALL:
             rows = _find_call_indices_of_class(selected_events, event_class)
             decoded = np.zeros(len(rows), np.bool_)
-            for field in _decode_nested_messages(selected_events, rows):
+            for field in _decode_nested_messages(selected_events, rows, event_class):
                 decoded |= _compute_presence_mask(field, len(rows))
             rest = rows[~decoded]
             yield names.format_call_class(event_class), len(rest), int(_get_payload_sizes(selected_events, rest).sum())
@@ -203,16 +203,20 @@ def _find_call_indices_of_class(selected_events: SelectedEvents, event_class: in
     )
 
 
-def _decode_nested_messages(selected_events: SelectedEvents, rows: Int64Array) -> list[Field | None]:
-    """Decode, from the events at the given indices, the nested messages that identify table rows.
+def _decode_nested_messages(
+    selected_events: SelectedEvents, rows: Int64Array, event_class: int
+) -> Iterator[Field | None]:
+    """Decode, from the calls of a class at the given indices, the nested messages that identify table rows.
 
-    The result has one field per kind of nested message. The field is None if no event contains this kind.
+    There is one field per kind of nested message. The field is None if no event contains this kind.
     """
-    parts = {t.nested_message for t in layout.TABLES.values() if t.nested_message}
+    parts = {layout.TABLES[name].nested_message for name in layout.TABLES_BY_NESTED_MESSAGE[event_class]}
     outer = decode(
         selected_events.buffer, selected_events.starts[rows], selected_events.stops[rows], {part[0] for part in parts}
     )
-    return [decode_nested_fields(selected_events.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
+    for number, *path in parts:
+        field, inner = outer.get(number), tuple(path)
+        yield decode_nested_fields(selected_events.buffer, field, {inner})[inner] if inner else field
 
 
 def _compute_presence_mask(field: Field | None, event_count: int) -> Mask:
