@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.interface import Reader
+from tracekit.readers.common import trailing
 from tracekit.readers.common.table_files import TableFiles, find_single_table_file, find_table_files, is_string_type
 
 if TYPE_CHECKING:
@@ -40,10 +41,12 @@ class _ParquetFile:
     """
 
     def __init__(self, file: InputFile) -> None:
-        with _open_parquet(file) as parquet:
+        self._end = trailing.find_end(file, MAGIC) or file.size
+        with _open_parquet(file, self._end) as parquet:
             self._metadata = parquet.metadata
             self.schema: pa.Schema = parquet.schema_arrow
         file.check_unchanged()
+        trailing.warn_about_trailing_bytes(file.path, file.size - self._end)
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
 
@@ -59,16 +62,16 @@ class _ParquetFile:
         parquet_pages.reserve_columns(file, self._metadata, columns, budget)
         string_columns = [c for c in columns if is_string_type(self.schema.field(c).type)]
         long_columns = parquet_pages.find_columns_of_long_strings(file, self._metadata, string_columns, budget)
-        with _open_parquet(file, metadata=self._metadata, read_dictionary=long_columns) as parquet:
+        with _open_parquet(file, self._end, metadata=self._metadata, read_dictionary=long_columns) as parquet:
             data = parquet.read(list(columns))
         file.check_unchanged()
         return data
 
 
-def _open_parquet(file: InputFile, **options: Any) -> Any:
+def _open_parquet(file: InputFile, end: int, **options: Any) -> Any:
     from pyarrow import parquet
 
-    return parquet.ParquetFile(file.native_path, page_checksum_verification=True, **options)
+    return parquet.ParquetFile(trailing.open_native(file, end), page_checksum_verification=True, **options)
 
 
 READER = Reader(

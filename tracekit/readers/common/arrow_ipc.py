@@ -15,6 +15,7 @@ from pyarrow import ipc
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.flatbuffers import FlatTable
+from tracekit.readers.common.trailing import find_end, open_native, warn_about_trailing_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,12 +68,17 @@ class IpcFile:
             pyarrow.ArrowInvalid: The schema is invalid.
         """
         self._is_stream = file.read(0, min(len(STREAM), file.size)) == STREAM
-        messages = list(_read_stream_messages(file) if self._is_stream else _read_file_messages(file))
+        end = find_end(file, STREAM_END if self._is_stream else FILE)
+        if end is None:
+            raise ValueError("the file is truncated: its end marker is missing")
+        self._end = end
+        messages = list((_read_stream_messages if self._is_stream else _read_file_messages)(file, end))
         self._batches = [m for m in messages if m.metadata.read_number(_HEADER_TYPE, "<B") == _BATCH]
         self._dictionaries = [m for m in messages if m.metadata.read_number(_HEADER_TYPE, "<B") == _DICTIONARY]
         self.rows = sum(_read_metadata_table(message, _HEADER).read_number(_LENGTH, "<q") for message in self._batches)
         with self._open_reader(file, None) as reader:
             self.schema: pa.Schema = reader.schema
+        warn_about_trailing_bytes(file.path, file.size - end)
         self._columns = _compute_column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
@@ -114,7 +120,7 @@ class IpcFile:
         self, file: InputFile, column_indices: Sequence[int] | None
     ) -> Iterator[ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader]:
         options = ipc.IpcReadOptions(included_fields=column_indices)
-        with pa.OSFile(file.native_path) as native:
+        with open_native(file, self._end) as native:
             yield (ipc.open_stream if self._is_stream else ipc.open_file)(native, options=options)
         file.check_unchanged()
 
@@ -184,33 +190,32 @@ def _compute_column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None
     return columns
 
 
-def _read_stream_messages(file: InputFile) -> Iterator[IpcMessage]:
-    """Yield the messages of an Arrow stream. The first message holds the schema."""
-    if file.size < len(STREAM_END) or file.read(file.size - len(STREAM_END), len(STREAM_END)) != STREAM_END:
-        raise ValueError("the file is truncated: its end marker is missing")
+def _read_stream_messages(file: InputFile, end: int) -> Iterator[IpcMessage]:
+    """Yield the messages of an Arrow stream that ends at the given offset. The first message holds the schema."""
     at = 0
-    while (message := _read_message(file, at)) is not None:
+    while (message := _read_message(file, at, end)) is not None:
         yield message
         at += message.metadata_size + message.body_size
     at += _PREFIX.size
-    if at != file.size:
-        raise ValueError(
-            f"{file.size - at} bytes follow the end marker of the stream, which must be at the end of the file"
-        )
+    if at != end:
+        raise ValueError(f"{end - at} bytes follow the end marker of the stream, which must be at the end of the file")
 
 
-def _read_file_messages(file: InputFile) -> Iterator[IpcMessage]:
-    """Yield the messages that the footer of an Arrow file lists: first the dictionaries, then the record batches."""
+def _read_file_messages(file: InputFile, end: int) -> Iterator[IpcMessage]:
+    """Yield the messages that the footer of an Arrow file lists: first the dictionaries, then the record batches.
+
+    The footer ends at the given offset.
+    """
     tail = len(FILE) + 4
-    if file.size < _FILE_HEAD_BYTES + tail or not file.read(file.size - len(FILE), len(FILE)) == FILE:
+    if end < _FILE_HEAD_BYTES + tail:
         raise ValueError("the file is truncated: its end marker is missing")
-    size = int.from_bytes(file.read(file.size - tail, 4), "little")
-    if size > file.size - tail - _FILE_HEAD_BYTES:
-        raise Damage(f"the file declares a footer of {size} bytes, which does not fit into its {file.size} bytes")
-    footer = FlatTable.read_root_table(file.read(file.size - tail - size, size))
+    size = int.from_bytes(file.read(end - tail, 4), "little")
+    if size > end - tail - _FILE_HEAD_BYTES:
+        raise Damage(f"the file declares a footer of {size} bytes, which does not fit into its {end} bytes")
+    footer = FlatTable.read_root_table(file.read(end - tail - size, size))
     for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
         for at, head, body in footer.iterate_structs(field, _BLOCK):
-            message = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
+            message = _read_message(file, at, end) if 0 <= at <= end - _PREFIX.size else None
             if message is None or (message.metadata_size, message.body_size) != (head, body):
                 raise Damage(
                     f"the footer declares a message at offset {at}, but no message of the declared size begins there"
@@ -218,7 +223,7 @@ def _read_file_messages(file: InputFile) -> Iterator[IpcMessage]:
             yield message
 
 
-def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
+def _read_message(file: InputFile, offset: int, end: int) -> IpcMessage | None:
     """Return the message at an offset, without reading its body, or None if a stream has its end marker there."""
     prefix, size = _PREFIX.unpack(_read_bytes(file, offset, _PREFIX.size))
     if prefix != STREAM:
@@ -228,10 +233,10 @@ def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
     metadata = FlatTable.read_root_table(_read_bytes(file, offset + _PREFIX.size, size))
     body = metadata.read_number(_BODY_LENGTH, "<q")
     head = _PREFIX.size + size
-    if not 0 <= body <= file.size - offset - head:
+    if not 0 <= body <= end - offset - head:
         raise Damage(
             f"the message at offset {offset} declares a body of {body} bytes, "
-            f"but only {file.size - offset - head} bytes follow"
+            f"but only {end - offset - head} bytes follow"
         )
     return IpcMessage(offset, head, body, metadata)
 

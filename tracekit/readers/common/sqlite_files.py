@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, find_special_file_kind, open_regular_file
+from tracekit.readers.common.trailing import warn_about_trailing_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +96,8 @@ def check_file_is_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
         )
     _check_path_length(source.path)
     _check_journals(source.path)
+    if header.pages:
+        warn_about_trailing_bytes(source.path, source.size - header.pages * header.page_size)
 
 
 def _check_path_length(path: Path) -> None:

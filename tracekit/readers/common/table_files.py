@@ -37,10 +37,12 @@ class TablePath(NamedTuple):
     Attributes:
         path: Path of the file.
         state: Identity, size and modification time of the file when it was listed, or None if it did not exist.
+        described: The metadata of the file, or None if it was not read yet.
     """
 
     path: Path
     state: FileState | None
+    described: TableFile | None = None
 
 
 class TableFile(Protocol):
@@ -83,7 +85,7 @@ class TableFiles(Capture):
         """
         self._files = files
         self._describe_file = describe_file
-        self._described: dict[str, TableFile] = {}
+        self._described = {name: path.described for name, path in files.items() if path.described is not None}
         self._ledger = Ledger(sum(path.state.size for path in files.values() if path.state is not None))
 
     def names(self) -> list[str]:
@@ -97,7 +99,7 @@ class TableFiles(Capture):
             CorruptTraceError: The file is damaged.
             TracekitError: The file cannot be read, or it changed after it was listed.
         """
-        with open_table_file(*self._files[name], name) as file:
+        with open_table_file(*self._files[name][:2], name) as file:
             return self._read_metadata(name, file).rows
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -107,7 +109,7 @@ class TableFiles(Capture):
             CorruptTraceError: The file is damaged, or its columns differ from the declared columns.
             TracekitError: The file cannot be read, or it changed after it was listed.
         """
-        path, state = self._files[name]
+        path, state, _ = self._files[name]
         declared = schemas.table(name)
         with open_table_file(path, state, name) as file, self._ledger.open_budget_for_read((name, *columns)) as budget:
             described = self._read_metadata(name, file)
@@ -126,10 +128,7 @@ class TableFiles(Capture):
 
     def _read_metadata(self, name: str, file: InputFile) -> TableFile:
         if name not in self._described:
-            described = self._describe_file(file)
-            if described.rows < 0:
-                raise Damage(f"the file declares a negative number of rows: {described.rows}")
-            self._described[name] = described
+            self._described[name] = _read_checked_metadata(file, self._describe_file)
         return self._described[name]
 
 
@@ -157,13 +156,21 @@ def find_single_table_file(source: Source, describe_file: Callable[[InputFile], 
         what, hint = describe_unrecognized(source)
         raise CorruptTraceError(what, path=source.path, hint=hint)
     with open_table_file(source.path, source.state, None) as file:
-        schema = describe_file(file).schema
+        described = _read_checked_metadata(file, describe_file)
+        schema = described.schema
     name = next((n for n in (schemas.read_table_name(schema), source.path.stem) if n in schemas.table_names()), None)
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
         hint = "pass the folder that nsys exported" if by_nsys else "pass a file that tracekit wrote"
         raise CorruptTraceError("the file contains no table whose name tracekit knows", path=source.path, hint=hint)
-    return {name: TablePath(source.path, source.state)}
+    return {name: TablePath(source.path, source.state, described)}
+
+
+def _read_checked_metadata(file: InputFile, describe_file: Callable[[InputFile], TableFile]) -> TableFile:
+    described = describe_file(file)
+    if described.rows < 0:
+        raise Damage(f"the file declares a negative number of rows: {described.rows}")
+    return described
 
 
 @contextmanager

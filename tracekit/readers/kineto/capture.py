@@ -14,6 +14,7 @@ from tracekit.forks import check_polars_can_run
 from tracekit.interface import Capture
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, convert_damage
+from tracekit.readers.common.trailing import warn_about_trailing_bytes
 from tracekit.readers.kineto import machine
 from tracekit.readers.kineto.cells import EventCells
 from tracekit.readers.kineto.document import MAX_METADATA_BYTES, MAX_METADATA_ENTRY_BYTES, Document
@@ -60,6 +61,7 @@ def read_capture(source: Source) -> KinetoCapture:
     collector = collector or EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
     _require_events(path, document, collector)
     _warn_about_skipped_data(path, document, stream, collector, repairs)
+    warn_about_trailing_bytes(path, stream.trailing_bytes)
     return KinetoCapture(path, document.metadata, collector)
 
 

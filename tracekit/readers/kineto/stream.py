@@ -34,12 +34,14 @@ class Stream:
         block_bytes: Number of bytes that a read returns, unless the file ends. At most ``READ_BYTES``.
 
     Attributes:
+        trailing_bytes: Number of bytes that follow the compressed data and are ignored.
         damage: Why the compressed data is invalid or truncated, or None if no damage has been found. The data before
             the damage can be read.
     """
 
     def __init__(self, file: InputFile, *, compressed: bool, block_bytes: int = READ_BYTES) -> None:
         self.damage: str | None = None
+        self.trailing_bytes = 0
         self._file = file
         self._block_bytes = block_bytes
         self._offset = 0
@@ -111,6 +113,8 @@ class Stream:
             self._pending = self._decompressor.unused_data or self._read_file(COMPRESSED_READ_BYTES)
             self._compressed_bytes += len(self._pending) - len(self._decompressor.unused_data)
             self._decompressor = zlib.decompressobj(_GZIP) if self._pending.startswith(b"\x1f\x8b") else None
+            if self._decompressor is None:
+                self.trailing_bytes = self._file.size - self._offset + len(self._pending)
         return block
 
     def _check_compression_ratio(self, size: int) -> None:

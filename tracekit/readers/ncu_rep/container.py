@@ -19,6 +19,7 @@ from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.messages import parse
+from tracekit.readers.common.trailing import MAX_TRAILING_BYTES, warn_about_trailing_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ UNCHECKED_RESULTS, MIN_MEAN_BYTES = 4096, 64
 
 Real results have thousands of bytes.
 """
+_BLANK_BYTES = b" \t\r\n\0\x1a"
 KINDS = {
     "kernels": ("kernel", "KernelResult"),
     "ranges": ("range", "RangeResult"),
@@ -157,7 +159,7 @@ class ReportFile:
             supported = f"the file has version {version} of the format, but tracekit supports version {VERSION}"
             warn(f"{supported}: unknown fields are skipped", path=self.path)
         skipped = 0
-        while offset < self.file.size:
+        while offset < self.file.size and not self._has_only_trailing_bytes(offset):
             head, payload = self._read_sized_message(offset)
             block = parse(message_class("BlockHeader"), head, f"the header of the block at byte {offset}")
             offset = payload + block.payload_bytes
@@ -169,6 +171,22 @@ class ReportFile:
             skipped += offset - self._record_message_locations(block, payload, offset)
         if skipped:
             warn(f"{skipped:,} bytes of results of unknown kinds were skipped", path=self.path)
+
+    def _has_only_trailing_bytes(self, offset: int) -> bool:
+        """Return whether the bytes from an offset on cannot be a block, and warn about them.
+
+        This is the case if they contain only white space and zeros, or begin with a size that exceeds the size of the
+        whole report.
+        """
+        count = self.file.size - offset
+        if not self.results or count > MAX_TRAILING_BYTES:
+            return False
+        data = self.file.read(offset, count)
+        is_too_large = count >= SIZE.size and SIZE.unpack_from(data)[0] > self.file.size
+        if not is_too_large and data.strip(_BLANK_BYTES):
+            return False
+        warn_about_trailing_bytes(self.path, count)
+        return True
 
     def _read_sized_message(self, offset: int) -> tuple[bytes, int]:
         """Read a message whose size is stored before it, and return the message and its end offset."""

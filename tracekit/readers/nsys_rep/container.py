@@ -14,6 +14,7 @@ from tracekit.errors import CorruptTraceError, warn
 from tracekit.files import Region
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.trailing import find_end, warn_about_trailing_bytes
 from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
@@ -80,24 +81,26 @@ class Container:
         self.file.close()
 
     def _read_table_of_contents(self) -> dict[str, Region]:
-        size = self.file.size
-        if size < len(MAGIC) + TAIL.size:
-            raise Damage(f"the file is truncated: it has only {size} bytes")
-        start, end = TAIL.unpack(self.file.read(size - TAIL.size, TAIL.size))
-        if end != END:
+        if self.file.size < len(MAGIC) + TAIL.size:
+            raise Damage(f"the file is truncated: it has only {self.file.size} bytes")
+        size = find_end(self.file, END)
+        if size is None or size < len(MAGIC) + TAIL.size:
             raise CorruptTraceError(
                 "the report is unfinished or truncated: "
-                f"the end marker is missing at the end of the file ({size} bytes)",
+                f"the end marker is missing at the end of the file ({self.file.size} bytes)",
                 path=self.path,
                 hint=UNFINISHED,
             )
+        start, _ = TAIL.unpack(self.file.read(size - TAIL.size, TAIL.size))
         if not len(MAGIC) <= start <= size - TAIL.size:
             raise Damage(f"the offset of the table of contents is {start}, but the file has {size} bytes")
         length = size - TAIL.size - start
         if length > MAX_CONTENTS:
             raise Damage(f"the table of contents has {length} bytes, but tracekit supports at most {MAX_CONTENTS}")
         contents = Message(memoryview(self.file.read(start, length)))
-        return dict(self._parse_section(entry) for entry in contents.messages(load_fields("Contents").sections))
+        sections = dict(self._parse_section(entry) for entry in contents.messages(load_fields("Contents").sections))
+        warn_about_trailing_bytes(self.path, self.file.size - size)
+        return sections
 
     def _parse_section(self, entry: Message) -> tuple[str, Region]:
         field = load_fields("Section")
