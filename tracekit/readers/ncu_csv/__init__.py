@@ -1,6 +1,6 @@
 """Read CSV output of Nsight Compute 2019 to 2025 (``ncu --csv``).
 
-The files may also contain output of the profiled program.
+The files may also contain output of the profiled program, and may have been saved again by a spreadsheet or a library.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.interface import Reader
+from tracekit.readers.ncu_csv.headers import RESAVED_HEADER
 from tracekit.source import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 def sniff(source: Source) -> bool:
     """Return whether the beginning of a file contains a CSV table or a message of ncu, possibly after other output."""
-    if _NCU_OUTPUT.search(_strip_utf16_zeros(source.head)):
+    if _is_output_of_ncu(_strip_utf16_zeros(source.head)):
         return True
     if len(source.head) < HEAD_BYTES or b"\0" in _strip_utf16_zeros(source.head):
         return False
     with source.path.open("rb") as file:
-        return _NCU_OUTPUT.search(_strip_utf16_zeros(file.read(_LONG_HEAD_BYTES))) is not None
+        return _is_output_of_ncu(_strip_utf16_zeros(file.read(_LONG_HEAD_BYTES)))
 
 
 def open_capture(source: Source) -> dict[str, pa.Table]:
@@ -42,6 +43,10 @@ def open_capture(source: Source) -> dict[str, pa.Table]:
     from tracekit.readers.ncu_csv.capture import read_tables
 
     return read_tables(source)
+
+
+def _is_output_of_ncu(text: bytes) -> bool:
+    return _NCU_OUTPUT.search(text) is not None or RESAVED_HEADER.search(text) is not None
 
 
 def _strip_utf16_zeros(data: bytes) -> bytes:

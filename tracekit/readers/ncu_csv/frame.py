@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.readers.ncu_csv.resaved import restore_printed_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -168,6 +169,8 @@ def _normalize_block(block: bytes) -> bytes:
     """Return a block as UTF-8 with LF line endings. A block that is not valid UTF-8 is decoded as Windows-1252."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
+        if b"\n" not in block[:-1]:
+            block = block.replace(b"\r", b"\n")
     try:
         block.decode("utf-8")
     except UnicodeDecodeError:
@@ -252,7 +255,7 @@ def iterate_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page
     seen: Counter[str] = Counter()
     page: Page | None = None
     rest = b""
-    for block in iterate_blocks(path):
+    for block in restore_printed_form(iterate_blocks(path), path, messages):
         text, start = rest + block, 0
         for offset, header, layout in _iterate_headers(text):
             rows, _ = _extract_rows(text[start:offset], page, messages, ends_table=True)

@@ -1,0 +1,25 @@
+"""Recognize the header of Nsight Compute CSV that another program saved again."""
+
+from __future__ import annotations
+
+import re
+
+_INDEX_CELL = rb'"?(?:index|Unnamed: \d{1,3}(?:\.\d{1,3})?)?"?(?P=separator)'
+_LEADING_CELLS = (
+    (rb"ID", rb"Process ID"),
+    (rb"Process ID", rb"Process Name"),
+    (rb"Domain", rb"Range:[^,;\t\r\n]*"),
+)
+RESAVED_HEADER = re.compile(
+    rb"^(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?"
+    rb"(?=[^,;\t\r\n]{0,256}(?P<separator>[,;\t]))(?P<index>(?:"
+    + _INDEX_CELL
+    + rb"){0,8})(?:"
+    + b"|".join(rb'"?' + first + rb'"?(?P=separator)"?' + second + rb'"?' for first, second in _LEADING_CELLS)
+    + rb")(?P=separator)",
+    re.MULTILINE,
+)
+"""The beginning of the header of a table: columns with row numbers, and the first two columns of ncu.
+
+A header that is exactly as ncu prints it also matches.
+"""

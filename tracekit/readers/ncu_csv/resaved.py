@@ -1,0 +1,143 @@
+"""Rewrite Nsight Compute CSV that another program saved again, such as pandas or Excel, in the form that ncu prints.
+
+ncu quotes every cell and separates cells by commas. Other programs quote only the cells that need quotes, separate
+cells by semicolons or tabs, add columns for the row index, and turn whole numbers in columns with empty cells into
+decimals.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import CorruptTraceError, get_first_line_of_message
+from tracekit.readers.ncu_csv.headers import RESAVED_HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from tracekit.readers.ncu_csv.frame import NcuMessages
+
+_WHOLE_NUMBER_COLUMNS = ("ID", "Process ID", "Context", "Stream", "Device", "Device Id", "Invocations")
+_DECIMAL_IDS = re.compile(rb'^"\d+[.,]0+","|^"\d*","\d+[.,]0+","', re.MULTILINE)
+_WHOLE_NUMBER = r"^(\d+)[.,]0+$"
+_CAPABILITY = "CC"
+MAX_COLUMNS = 1 << 16
+FREE_CELLS, CELLS_PER_BYTE = 1 << 16, 2
+"""Number of cells that any block may have, and number of additional cells per byte of the block."""
+
+
+class ResavedForm(NamedTuple):
+    """The form in which another program saved the CSV of ncu again.
+
+    Attributes:
+        offset: Offset of the header in the first block.
+        separator: The character that separates cells.
+        index_columns: Number of columns with row numbers before the columns of ncu.
+        header: Names of the columns of ncu.
+    """
+
+    offset: int
+    separator: str
+    index_columns: int
+    header: list[str]
+
+
+def find_resaved_form(text: bytes) -> ResavedForm | None:
+    """Return the form of CSV of ncu that another program saved again, or None if the text contains no such header.
+
+    A header that is exactly as ncu prints it is only considered if the ids in the rows are decimals.
+    """
+    match = RESAVED_HEADER.search(text)
+    if match is None:
+        return None
+    end = text.find(b"\n", match.start())
+    line = text[match.start() : end if end >= 0 else len(text)]
+    separator = match["separator"]
+    is_as_printed = not match["index"] and line.startswith(b'"') and b'","' in line
+    if line.count(separator) > MAX_COLUMNS or (is_as_printed and not _DECIMAL_IDS.search(text, match.start())):
+        return None
+    cells = [
+        cell.strip().strip('"') for cell in line.rstrip(b"\r").decode("utf-8", "replace").split(separator.decode())
+    ]
+    index_columns = match["index"].count(separator)
+    header = cells[index_columns:]
+    while header and not header[-1]:
+        header.pop()
+    return ResavedForm(match.start(), separator.decode(), index_columns, header)
+
+
+def restore_printed_form(blocks: Iterable[bytes], path: Path, messages: NcuMessages) -> Iterator[bytes]:
+    """Yield the blocks of a file in the form that ncu prints. Blocks that are already in this form are not changed.
+
+    Args:
+        blocks: Blocks of complete lines, in UTF-8.
+        path: Path of the file.
+        messages: Statistics to which the number of rows with too many cells is added.
+
+    Raises:
+        CorruptTraceError: The rows are not valid CSV, or they have far fewer cells than the header.
+    """
+    form, rest = None, b""
+    for number, block in enumerate(blocks):
+        form = find_resaved_form(block) if number == 0 else form
+        if form is None:
+            yield block
+            continue
+        start = form.offset if number == 0 else 0
+        if start:
+            yield block[:start]
+        text = rest + block[start:]
+        end = _find_end_of_last_record(text)
+        rest = text[end:]
+        yield _rewrite_records(text[:end], form, path, messages)
+    if form is not None and rest:
+        yield _rewrite_records(rest, form, path, messages)
+
+
+def _find_end_of_last_record(text: bytes) -> int:
+    """Return the offset after the last newline that is not inside quotes, or 0 if there is none."""
+    data = np.frombuffer(text, np.uint8)
+    newlines = np.flatnonzero(data == ord("\n"))
+    quotes = np.flatnonzero(data == ord('"'))
+    outside = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+    return int(outside[-1]) + 1 if len(outside) else 0
+
+
+def _rewrite_records(text: bytes, form: ResavedForm, path: Path, messages: NcuMessages) -> bytes:
+    """Return records in the form that ncu prints, without index columns. Records with too many cells are left out."""
+    import io
+
+    width = form.index_columns + len(form.header) + 1
+    if text.count(b"\n") * width > FREE_CELLS + CELLS_PER_BYTE * len(text) + width:
+        what = f"the header has {len(form.header)} columns, but the rows have far fewer"
+        raise CorruptTraceError(what, path=path, hint="run ncu --csv again")
+    names = [str(column) for column in range(width)]
+    try:
+        header = form.separator.join(names).encode() + b"\n"
+        table = pl.read_csv(header + text, separator=form.separator, infer_schema=False, truncate_ragged_lines=True)
+    except pl.exceptions.PolarsError as e:
+        what = f"the rows are not valid CSV: {get_first_line_of_message(e)}"
+        raise CorruptTraceError(what, path=path, hint="run ncu --csv again") from e
+    table = table.with_columns(pl.all().fill_null("").str.strip_chars_end("\r"))
+    fits = table[names[-1]] == ""
+    messages.incomplete += int((~fits).sum())
+    columns = dict(zip(names[form.index_columns : -1], form.header, strict=True))
+    whole = [name for name, header in columns.items() if header in _WHOLE_NUMBER_COLUMNS]
+    capability = [name for name, header in columns.items() if header == _CAPABILITY]
+    restored = (
+        table.filter(fits)
+        .select(list(columns))
+        .filter(~pl.all_horizontal(pl.col(list(columns)) == ""))
+        .with_columns(
+            pl.col(whole).str.replace(_WHOLE_NUMBER, "${1}"),
+            pl.col(capability).str.replace(r"^(\d+)$", "${1}.0"),
+        )
+    )
+    sink = io.BytesIO()
+    restored.write_csv(sink, include_header=False, quote_style="always")
+    return sink.getvalue()
