@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from unittest import mock
 
@@ -306,12 +307,12 @@ def test_each_column_needs_only_the_tables_that_it_is_made_of() -> None:
         assert linked.table("kernels", ["api_start_ns"])["api_start_ns"].null_count == 0
 
 
-@given(crossings(), st.sampled_from([1, 2, 3, MAX_PATH_LEVELS]), st.sampled_from([3, 6, trees.MAX_PATH_BYTES]))
+@given(crossings(), st.sampled_from([1, 2, 3, MAX_PATH_LEVELS]), st.sampled_from([32, trees.MAX_PATH_CHARS]))
 def test_paths_of_crossing_ranges_have_the_limits_of_nested_ones(tables, levels: int, size: int) -> None:
-    ranges = tables["nvtx_ranges"].with_columns(name=pl.col("name").cast(pl.String).replace("c", "long"))
+    ranges = tables["nvtx_ranges"].with_columns(name=pl.col("name").cast(pl.String).replace("c", "c" * 20))
     tables = {**tables, "nvtx_ranges": ranges}
     with (
-        mock.patch.multiple(trees, MAX_LEVELS=levels, MAX_PATH_BYTES=size),
+        mock.patch.multiple(trees, MAX_LEVELS=levels, MAX_PATH_CHARS=size),
         mock.patch.object(correlate, "MAX_PATH_LEVELS", levels),
     ):
         made = Correlation(declared(**tables)).compute_columns("kernels", ["range_path", "range_depth"])
@@ -324,12 +325,21 @@ def test_paths_of_crossing_ranges_have_the_limits_of_nested_ones(tables, levels:
     assert made.cast({"range_path": pl.String}).rows() == expected
 
 
-def test_deep_and_long_paths_of_crossing_ranges_end_in_an_ellipsis() -> None:
-    for count, name, levels in ((300, "x", MAX_PATH_LEVELS), (40, "y" * 999, trees.MAX_PATH_BYTES // 1000)):
-        ranges = nvtx(*((name, 1, i, 1000 + i) for i in range(count)))
-        found = Correlation(declared(nvtx_ranges=ranges, **launches((1, 900, 901, 0), (1, 950, 951, 0))))
-        made = found.compute_columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
-        assert made.rows() == [("/".join([*[name] * levels, "…"]), count)] * 2
+def test_deep_paths_of_crossing_ranges_end_in_an_ellipsis() -> None:
+    ranges = nvtx(*(("x", 1, i, 1000 + i) for i in range(300)))
+    found = Correlation(declared(nvtx_ranges=ranges, **launches((1, 900, 901, 0), (1, 950, 951, 0))))
+    made = found.compute_columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
+    assert made.rows() == [("/".join([*["x"] * MAX_PATH_LEVELS, "…"]), 300)] * 2
+
+
+def test_long_paths_of_crossing_ranges_are_shortened_in_the_middle() -> None:
+    ranges = nvtx(*((f"{i:03}{'y' * 996}", 1, i, 1000 + i) for i in range(40)))
+    found = Correlation(declared(nvtx_ranges=ranges, **launches((1, 900, 901, 0), (1, 950, 951, 0))))
+    made = found.compute_columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
+    assert made["range_path"].n_unique() == 1
+    path = made["range_path"][0]
+    assert path[: trees.MAX_PATH_CHARS // 2] == "/".join(ranges["name"])[: trees.MAX_PATH_CHARS // 2]
+    assert re.fullmatch(f"…[0-9a-f]{{12}}/039{'y' * 996}", path[trees.MAX_PATH_CHARS // 2 :])
 
 
 def test_the_path_of_crossing_ranges_holds_all_that_are_open() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -12,6 +14,7 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
+from tracekit.core import trees as name_trees
 from tracekit.core.figures import overview, stacks, timeline, totals, trees
 from tracekit.core.rollup import Rollup
 from tracekit.plan import get_rollup
@@ -290,6 +293,25 @@ def test_names_with_slashes_are_whole_names_of_groups() -> None:
     rolled = Rollup.from_frames(declared(nvtx_ranges=ranges, **launches((1, 20, 30, 0))), dialect="plain")
     nodes = trees.build_group_tree(rolled, "gpu_time_ns", None, 10)
     assert "a/b" in nodes["name"].to_list()
+
+
+def test_groups_with_shortened_paths_have_names_and_parents() -> None:
+    names = [f"{letter} {'x' * 40}" for letter in "abcde"]
+    ranges = nvtx(*((name, 1, n, 100 - n) for n, name in enumerate(names)))
+    with mock.patch.object(name_trees, "MAX_PATH_CHARS", 100):
+        rolled = Rollup.from_frames(declared(nvtx_ranges=ranges, **launches((1, 20, 30, 0))), dialect="plain")
+        nodes = trees.build_group_tree(rolled, "gpu_time_ns", None, 10)
+    groups = nodes.filter(pl.col("op_id").is_null())
+    parents = dict(groups.select("node", "parent").rows())
+    depth = lambda node: 0 if parents[node] is None else 1 + depth(parents[node])  # noqa: E731
+    labels = [name for _, name in sorted((depth(node), name) for node, name in groups.select("node", "name").rows())]
+    assert labels[:3] == ["", *names[:2]]
+    assert [re.sub("^.*…[0-9a-f]{12}/?", "…", name) for name in labels[3:]] == [
+        "……" + name[-36:] for name in names[2:4]
+    ]
+    leaf = nodes.filter(pl.col("op_id").is_not_null()).row(0, named=True)
+    assert depth(leaf["parent"]) == 4
+    assert nodes["path"].n_unique() == nodes.height
 
 
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abc"), min_size=1, max_size=5), st.integers(1, 9)), max_size=8))

@@ -41,6 +41,19 @@ def test_values_of_ancestors(parents: list[int | None], data: st.DataObject) -> 
     assert forests.find_roots(parent).to_list() == [None if w is None else w[-1] for w in ways]
 
 
+@given(pointers, st.integers(2, 5))
+def test_rows_that_are_too_deep_are_below_their_outermost_ancestors(parents: list[int | None], max_depth: int) -> None:
+    limited, is_deep = forests.skip_middle_ancestors(pl.Series(parents, dtype=pl.UInt32), max_depth)
+    for row in range(len(parents)):
+        way = way_up(parents, row)
+        if way is not None and len(way) > max_depth:
+            assert is_deep[row]
+            assert way_up(limited.to_list(), row) == [row, *way[-max_depth + 1 :]]
+        else:
+            assert not is_deep[row]
+            assert limited[row] == parents[row]
+
+
 @given(pointers, st.data())
 def test_numbers_of_ancestors_in_blocks(parents: list[int | None], data: st.DataObject) -> None:
     numbers = data.draw(st.lists(st.integers(-5, 5), min_size=len(parents), max_size=len(parents)))

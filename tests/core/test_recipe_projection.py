@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.core.test_recipes import launch, outputs
 from tests.core.test_reports import Row, call, kernel, nvtx
+from tracekit.core.trees import MAX_LEVELS
 
 NODE, COPY, COPY_OF_COPY = 1, 2, 3
 
@@ -169,3 +170,13 @@ def test_equal_ranges_contain_one_another_in_order() -> None:
     c, k = launch(1, (30, 31), 1)
     rows = trace(nvtx_ranges=[nvtx(0, 5, f"r{i}", range_id=i) for i in range(3)], api_calls=[c], kernels=[k])
     assert [(r[0], r[3], r[5]) for r in rows] == [("r0", 0, None), ("r1", 1, 0), ("r2", 2, 1)]
+
+
+def test_the_stack_of_deep_projections_has_the_outermost_ranges() -> None:
+    count = MAX_LEVELS + 3
+    ranges = [nvtx(n, 2000 - n, f"r{n}", range_id=n) for n in range(count)]
+    tables = {"nvtx_ranges": ranges, "api_calls": [call(1000, 1001, correlation_id=1)]}
+    rows = outputs("nvtx_gpu_proj_trace", {**tables, "kernels": [kernel(3000, 3010, correlation_id=1)]})["trace"]
+    stacks = rows["Range Stack"].to_list()
+    assert stacks[MAX_LEVELS - 1] == list(range(MAX_LEVELS))
+    assert stacks[-1] == [*range(MAX_LEVELS - 1), count - 1]

@@ -16,6 +16,7 @@ from polars.testing import assert_frame_equal
 from tracekit import schemas
 from tracekit.core.reports import ALIASES, REPORTS, Frames, ReportTable, compute_report
 from tracekit.core.reports import nvtx as nvtx_reports
+from tracekit.core.trees import MAX_LEVELS
 from tracekit.errors import UnknownFormatError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -368,6 +369,14 @@ def test_range_sums_end_open_ranges_with_the_last_event() -> None:
 def test_ranges_of_which_none_ends_have_no_duration() -> None:
     assert lines(of("nvtx_sum", nvtx_ranges=[nvtx(0, None)])) == [",,1,,,,,0.0,PushPop,:r"]
     assert lines(of("nvtx_pushpop_trace", nvtx_ranges=[nvtx(0, None)])) == ["0,,,0,,:r,7,1,0,0,1,,:1,:r"]
+
+
+def test_range_stacks_of_deep_ranges_have_the_outermost_ids() -> None:
+    ranges = [nvtx(n, 2000 - n, range_id=n) for n in range(MAX_LEVELS + 3)]
+    stacks = [line.split(",")[-2] for line in lines(of("nvtx_pushpop_trace", nvtx_ranges=ranges))]
+    outermost = "".join(f":{n}" for n in range(MAX_LEVELS - 1))
+    assert stacks[MAX_LEVELS - 2 : MAX_LEVELS] == [outermost, f"{outermost}:{MAX_LEVELS - 1}"]
+    assert stacks[MAX_LEVELS:] == [f"{outermost}:…:{MAX_LEVELS + n}" for n in range(3)]
 
 
 def test_pushpop_trace() -> None:

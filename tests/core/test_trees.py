@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from unittest import mock
 
 import polars as pl
@@ -63,20 +65,104 @@ def test_names_grow_below_nodes_that_are_there(drawn, added) -> None:
     assert grown.nodes.select("up", "part").is_unique().all()
 
 
-def test_paths_are_neither_too_deep_nor_too_long() -> None:
-    count, size = trees.MAX_LEVELS + 40, 100
-    parents = pl.Series([None, *range(count - 1)], dtype=pl.Int64)
-    for name, levels in (("x", trees.MAX_LEVELS), ("y" * (size - 1), trees.MAX_PATH_BYTES // size)):
-        tree, nodes = trees.build_range_tree(
-            parents, compute_depths(parents), pl.Series([name] * count, dtype=pl.Categorical)
-        )
-        assert tree.nodes["level"].gather(nodes).to_list() == [min(n, levels + 1) for n in range(1, count + 1)]
-        assert nodes.slice(levels).n_unique() == 1
-        assert tree.build_paths()[nodes[-1]] == "/".join([*[name] * levels, trees.ELLIPSIS])
+def chain(names: list[str]) -> tuple[trees.Tree, pl.Series]:
+    """The tree of ranges that nest in each other."""
+    parents = pl.Series([None, *range(len(names) - 1)], dtype=pl.Int64)
+    return trees.build_range_tree(parents, compute_depths(parents), pl.Series(names, dtype=pl.Categorical))
 
 
-def test_one_long_name_stays() -> None:
-    name = "x" * 3 * trees.MAX_PATH_BYTES
-    parents = pl.Series([None, 0], dtype=pl.Int64)
-    tree, nodes = trees.build_range_tree(parents, compute_depths(parents), pl.Series([name, "a"], dtype=pl.Categorical))
-    assert tree.build_paths().gather(nodes).to_list() == [name, f"{name}/…"]
+def test_paths_are_not_too_deep() -> None:
+    count, levels = trees.MAX_LEVELS + 40, trees.MAX_LEVELS
+    tree, nodes = chain(["x"] * count)
+    assert tree.nodes["level"].gather(nodes).to_list() == [min(n, levels + 1) for n in range(1, count + 1)]
+    assert nodes.slice(levels).n_unique() == 1
+    assert tree.build_paths()[nodes[-1]] == "/".join([*["x"] * levels, trees.ELLIPSIS])
+
+
+def hash_of(names: list[str]) -> str:
+    """A polynomial of the hashes of the names, modulo 2**64."""
+    total = 0
+    for name in names:
+        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        total = (total * 0x9E3779B97F4A7C15 + int.from_bytes(digest, "little")) % 2**64
+    return f"{total:016x}"[:12]
+
+
+def test_a_long_path_consists_of_its_start_a_hash_and_the_last_name() -> None:
+    limit = trees.MAX_PATH_CHARS
+    tree, nodes = chain([f"range {n} {'y' * 90}" for n in range(200)])
+    paths = tree.build_paths().gather(nodes).to_list()
+    assert tree.nodes.height == 201
+    for number, path in enumerate(paths):
+        name = f"range {number} {'y' * 90}"
+        full = "/".join(f"range {n} {'y' * 90}" for n in range(number + 1))
+        shortened = re.fullmatch(rf"(.*)…[0-9a-f]{{12}}/{name}", path)
+        assert path == full if len(full) <= limit else shortened and shortened[1] == full[: limit // 2]
+    assert f"…{hash_of(['', *(f'range {n} ' + 'y' * 90 for n in range(200))])}/range 199 y" in paths[199]
+    assert len(set(paths)) == 200
+
+
+def test_an_outermost_name_is_not_shortened() -> None:
+    name, limit = "x" * 3 * trees.MAX_PATH_CHARS, trees.MAX_PATH_CHARS
+    tree, nodes = chain([name, "a", f"{name}b", "ü" * limit])
+    paths = tree.build_paths().gather(nodes).to_list()
+    head, tail = "x" * (limit // 2), limit // 2 - 14
+    assert paths[0] == name
+    assert [path[: limit // 2] for path in paths[1:]] == [head] * 3
+    assert [path[limit // 2 + 13 :] for path in paths[1:]] == ["/a", "…" + f"{name}b"[-tail:], "…" + "ü" * tail]
+
+
+long_names = st.sampled_from(["a", "b", "a" * 9, "b" * 9, "a" * 60, "b" * 60, "ü" * 30, "", "…"])
+long_forests = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), long_names), min_size=1, max_size=25)
+
+
+@given(long_forests, st.sampled_from([32, 48, 128]), st.integers(0, 12))
+def test_different_paths_differ_and_take_memory_in_proportion_to_the_tree(drawn, shortest: int, chosen: int) -> None:
+    parents, names = forest(drawn)
+    ranges = parents, compute_depths(parents), pl.Series(names, dtype=pl.Categorical)
+    limits = {"MIN_PATH_CHARS": shortest, "MIN_TOTAL_CHARS": 1, "CHARS_PER_INPUT_CHAR": 1, "NODE_CHARS": shortest}
+    with mock.patch.multiple(trees, MAX_PATH_CHARS=128, **limits):
+        tree, nodes = trees.build_range_tree(*ranges)
+        paths = tree.build_paths().gather(nodes).to_list()
+        some = tree.build_paths(nodes=nodes.slice(chosen, 1)).gather(nodes)
+    ways = [way(parents, names, row) for row in range(len(names))]
+    assert some.slice(chosen, 1).to_list() == paths[chosen : chosen + 1]
+    assert len(set(paths)) == len({"/".join(w) for w in ways})
+    parts = sum(map(len, set(names)))
+    distinct = {w: path for w, path in zip(ways, paths, strict=True) if len(w) > 1}
+    assert sum(map(len, distinct.values())) <= parts + shortest * tree.nodes.height
+    for w, path in zip(ways, paths, strict=True):
+        whole = "/".join(w)
+        assert path == whole or (len(w) > 1 and path[:16] == whole[:16] and len(path) <= 128)
+
+
+def test_the_path_of_equal_names_is_equal_in_each_tree() -> None:
+    names = [f"{n} {'z' * 200}" for n in range(90)]
+    one, several = chain(names), chain([*names, "inner", "more"])
+    paths = [tree.build_paths().gather(nodes)[89] for tree, nodes in (one, several)]
+    assert paths[0] == paths[1]
+    assert len(paths[0]) < trees.MAX_PATH_CHARS < len("/".join(names))
+
+
+def test_the_limit_of_paths_falls_until_their_total_is_in_proportion_to_the_tree() -> None:
+    parts = pl.Series([f"{n:05}" for n in range(1000)], dtype=pl.Categorical)
+    for size, limit in ((100, 1 << 14), (1 << 15, 1 << 14), (1 << 16, 1 << 14)):
+        assert trees.compute_path_limit(parts, pl.Series([size] * 1000)) == limit
+    with mock.patch.object(trees, "MIN_TOTAL_CHARS", 1 << 20):
+        assert trees.compute_path_limit(parts, pl.Series([1 << 15] * 1000)) == 1 << 10
+        assert trees.compute_path_limit(parts, pl.Series([1000] * 1000)) == 1 << 14
+    with mock.patch.object(trees, "MIN_TOTAL_CHARS", 0):
+        assert trees.compute_path_limit(parts, pl.Series([1 << 15] * 1000)) == trees.MIN_PATH_CHARS
+    assert trees.CHARS_PER_INPUT_CHAR * trees.NODE_CHARS == trees.MIN_PATH_CHARS, "the smallest limit is small enough"
+
+
+def test_a_long_name_of_many_nodes_takes_its_memory_once() -> None:
+    """10,000 outermost ranges with another name, and in each the same name of 100,000 characters, would be 1 GB."""
+    count = 10_000
+    parents = pl.Series([None if n % 2 == 0 else n - 1 for n in range(2 * count)], dtype=pl.Int64)
+    distinct = pl.Series([str(n) for n in range(count)] + ["x" * 100_000], dtype=pl.Categorical)
+    names = distinct.gather(pl.Series([n // 2 if n % 2 == 0 else count for n in range(2 * count)]))
+    tree, nodes = trees.build_range_tree(parents, compute_depths(parents), names)
+    paths = tree.build_paths().gather(nodes)
+    assert paths.n_unique() == 2 * count
+    assert paths.str.len_chars().sum() <= trees.MIN_TOTAL_CHARS

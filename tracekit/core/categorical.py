@@ -1,4 +1,4 @@
-"""Map, match or rank each distinct string of a Categorical column once, instead of the string of each row."""
+"""Map, match, rank or decode each distinct string of a Categorical column once, instead of the string of each row."""
 
 from __future__ import annotations
 
@@ -62,3 +62,16 @@ def string_ranks_expr(column: pl.Expr) -> pl.Expr:
         return values.to_physical().replace_strict(ordered.to_physical(), numbers, return_dtype=pl.UInt32)
 
     return column.map_batches(rank_distinct_strings, return_dtype=pl.UInt32)
+
+
+def decode_categories(values: pl.Series) -> pl.Series:
+    """Return a Categorical column as String.
+
+    Rows with equal strings share the memory of the string, whereas a cast copies the string for each row.
+    """
+    distinct = values.unique().drop_nulls()
+    if 2 * len(distinct) > len(values):
+        return values.cast(pl.String)
+    numbers = pl.int_range(len(distinct), dtype=pl.UInt32, eager=True)
+    rows = values.to_physical().replace_strict(distinct.to_physical(), numbers, default=None, return_dtype=pl.UInt32)
+    return distinct.cast(pl.String).gather(rows).alias(values.name)

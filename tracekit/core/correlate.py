@@ -219,16 +219,6 @@ class Ranges:
         """The tree of the names of push/pop ranges, and the node of each push/pop range in it."""
         return trees.build_range_tree(self.parent, self.depth, self.name)
 
-    @functools.cached_property
-    def part_sizes(self) -> pl.Series:
-        """Number of bytes that the name of each push/pop range adds to a path, including a separator."""
-        return spill_series(trees.compute_part_sizes(self.name))
-
-    @functools.cached_property
-    def path_sizes(self) -> pl.Series:
-        """Number of bytes of the path of each push/pop range before it is shortened, including a separator."""
-        return spill_series(forests.sum_over_ancestors(self.parent, self.part_sizes))
-
     @property
     def name(self) -> pl.Series:
         """Name of each push/pop range (Categorical)."""
@@ -256,35 +246,19 @@ class Ranges:
         numbered = calls.with_row_index("call")
         ellipses = numbered.filter(pl.col("count") > MAX_PATH_LEVELS).select("call", "row", count=MAX_PATH_LEVELS + 1)
         pending, inner_ranges = self._limit_levels(numbered), [ellipses]
-        nodes, sizes = (pl.zeros(calls.height, pl.Int64, eager=True) for _ in range(2))
+        nodes = pl.zeros(calls.height, pl.Int64, eager=True)
         while pending.height:
             is_complete = self.depth.gather(pending["row"]) == pending["count"]
             complete, pending = pending.filter(is_complete), pending.filter(~is_complete)
             nodes = nodes.scatter(complete["call"], self.tree_and_nodes[1].gather(complete["row"]))
-            sizes = sizes.scatter(complete["call"], self.path_sizes.gather(complete["row"]))
             inner_ranges.append(pending.select("call", "row", pl.col("count").cast(pl.Int32)))
             outer = self.nesting.find_next_enclosing(pending, "api_start_ns", pending["row"])
             pending = pending.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
-        for step in reversed(inner_ranges):
-            has_ended = trees.compute_overlong_path_mask(step["count"] - 1, sizes.gather(step["call"]))
-            inner = step.filter(~has_ended)
-            size = sizes.gather(inner["call"]) + self.part_sizes.gather(inner["row"])
-            sizes = sizes.scatter(inner["call"], size)
-            tree, children = tree.add_children(
-                pl.DataFrame({"up": nodes.gather(inner["call"]), "part": self._extract_last_parts(inner, size)})
-            )
+        for inner in reversed(inner_ranges):
+            parts = self.name.gather(inner["row"]).fill_null("").set(inner["count"] > MAX_PATH_LEVELS, trees.ELLIPSIS)
+            tree, children = tree.add_children(pl.DataFrame({"up": nodes.gather(inner["call"]), "part": parts}))
             nodes = nodes.scatter(inner["call"], children)
         return tree, nodes
-
-    def _extract_last_parts(self, paths: pl.DataFrame, sizes: pl.Series) -> pl.Series:
-        """Return the last part of each path: the name of its innermost range, or "…" if the path exceeds the limits.
-
-        Args:
-            paths: One row per path: ``row`` (innermost range) and ``count`` (number of ranges).
-            sizes: Number of bytes of each path, including a separator.
-        """
-        names = self.name.gather(paths["row"]).cast(pl.String).fill_null("")
-        return names.set(trees.compute_overlong_path_mask(paths["count"], sizes), trees.ELLIPSIS)
 
     def project_onto_gpu(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the projection of all push/pop and start/end ranges onto the GPU.
@@ -576,7 +550,8 @@ def build_range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> p
         name: Name of each range (Categorical).
 
     Returns:
-        One path per range (Categorical). A path of more than 256 levels or 16 KiB is shortened and ends in "/…".
+        One path per range (Categorical). A path of more than 256 levels ends in "/…", and long paths are shortened as
+        ``trees.Tree.build_paths`` describes.
     """
     tree, nodes = trees.build_range_tree(parent, depth, name)
     return tree.build_paths().cast(pl.Categorical).gather(nodes)

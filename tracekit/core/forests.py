@@ -95,6 +95,24 @@ def concat_strings_from_root(parent: pl.Series, strings: pl.Series) -> pl.Series
     return combine_with_ancestors(roots_only, acyclic, lambda upper, lower: upper + lower)
 
 
+def skip_middle_ancestors(parent: pl.Series, max_depth: int) -> tuple[pl.Series, pl.Series]:
+    """Limit the depth of a forest: attach each row that is too deep to one of its ancestors.
+
+    Args:
+        parent: Row number of the parent of each row, null for a root.
+        max_depth: Largest depth. A deeper row is attached to its ancestor at the depth ``max_depth`` - 1.
+
+    Returns:
+        The parent of each row in the limited forest, and whether ancestors of the row were skipped.
+    """
+    depth = compute_depths(parent)
+    is_deep = (depth > max_depth).fill_null(value=False)
+    if not is_deep.any():
+        return parent, is_deep
+    outer = find_nearest_matching_rows(parent, (depth < max_depth).fill_null(value=True))
+    return parent.cast(pl.Int64).zip_with(~is_deep, outer), is_deep
+
+
 def mark_flagged_rows_and_descendants(parent: pl.Series, flags: pl.Series) -> pl.Series:
     """Return, for each row of a forest, whether it or any of its ancestors is flagged (null on and below a cycle)."""
     return combine_with_ancestors(parent, flags, lambda upper, lower: upper | lower)

@@ -3,16 +3,23 @@
 A node has a parent and a *part*, which is its own component of the path and may contain any character. Node 0 is the
 root and has the part "". The path of a node consists of the parts of its ancestors below the root, in order, and its
 own part, joined by "/".
+
+The paths of all nodes together can be much longer than the parts: 40,000 nested ranges with names of 200 characters can
+have paths of 600 MB. ``Tree.build_paths`` therefore shortens long paths, so that the size of all paths is proportional
+to the size of the tree (``compute_path_limit``). Different paths stay different.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from tracekit import memory, sorting
+from tracekit.core.categorical import decode_categories
 from tracekit.core.forests import find_nearest_matching_rows, sum_over_ancestors
 from tracekit.sorting import create_series
 
@@ -22,12 +29,19 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_LEVELS = 256
-MAX_PATH_BYTES = 1 << 14
+MAX_PATH_CHARS, MIN_PATH_CHARS = 1 << 14, 1 << 7
+"""Bounds of the limit of ``compute_path_limit``, in characters."""
+MIN_TOTAL_CHARS, CHARS_PER_INPUT_CHAR, NODE_CHARS = 1 << 26, 4, 32
+"""The paths of a tree may have a total of ``MIN_TOTAL_CHARS`` characters, or ``CHARS_PER_INPUT_CHAR`` times the size of
+the tree, if that is more. The size of a tree is the number of characters of its distinct parts, and ``NODE_CHARS`` per
+node."""
 ELLIPSIS = "…"
+_HASH_BYTES = 6
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _BLOCKS_PER_LEVEL = 8
 _KEY = ["up", "part"]
 _ROOT = {"up": [None], "part": [""], "level": [0]}
-_NODE = {"up": pl.Int64(), "part": pl.String(), "level": pl.Int64()}
+_NODE = {"up": pl.Int64(), "part": pl.Categorical(), "level": pl.Int64()}
 
 
 class Tree(NamedTuple):
@@ -74,11 +88,12 @@ class Tree(NamedTuple):
         """Add the child nodes that the tree does not have yet.
 
         Args:
-            children: One row per child: ``up`` (node of the parent) and ``part``.
+            children: One row per child: ``up`` (node of the parent) and ``part`` (String or Categorical).
 
         Returns:
             The tree with the added nodes, and the node of each child.
         """
+        children = children.cast({"part": pl.Categorical})
         existing = self.nodes.select(*_KEY, node=pl.int_range(pl.len()))
         new = children.unique(_KEY, maintain_order=True).join(existing, on=_KEY, how="anti", maintain_order="left")
         level = self.nodes["level"].gather(new["up"]) + 1
@@ -99,6 +114,9 @@ class Tree(NamedTuple):
     def build_paths(self, *, nodes: pl.Series | None = None) -> pl.Series:
         """Return the paths of nodes.
 
+        A path of several levels that exceeds the limit is shortened: its start is followed by "…", a hash of the whole
+        path, and the end of the name of the node. The limit depends on all nodes of the tree (``compute_path_limit``).
+
         Args:
             nodes: The nodes whose paths are needed, or None for all nodes. The paths of all other nodes may be null.
 
@@ -110,20 +128,47 @@ class Tree(NamedTuple):
             if nodes is not None
             else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
         )
+        hashes, limit = self._compute_hashes_of_long_paths()
+        parts = decode_categories(self.nodes["part"])
         index = pl.repeat(None, self.nodes.height, dtype=pl.Int64, eager=True)  # of each node in the paths so far
         by_level, count = [], 0
         upper = pl.Series([], dtype=pl.String)
         start = 0
         for level, at_level in enumerate(self.iterate_levels()):
             here = at_level.filter(needed.gather(at_level))
-            paths = self.nodes["part"].gather(here)
+            paths = parts.gather(here)
             if level > 1:
-                paths = upper.gather(index.gather(self.nodes["up"].gather(here)) - start) + "/" + paths
+                upper = upper.gather(index.gather(self.nodes["up"].gather(here)) - start)
+                paths = _append_parts(upper, paths, None if hashes is None else hashes.gather(here), limit)
             start, upper = count, paths
             index = index.scatter(here, pl.int_range(len(here), eager=True) + count)
             by_level.append(paths)
             count += len(paths)
         return pl.concat(by_level).gather(index).alias("path")
+
+    def _compute_hashes_of_long_paths(self) -> tuple[pl.Series | None, int]:
+        """Return the hash of each path to shorten (hexadecimal), null for other paths, and the limit on characters.
+
+        The hash depends only on the names of the path, so equal paths of two captures have equal hashes. If there is no
+        path to shorten, None is returned instead of the hashes.
+        """
+        up, parts, level = self.nodes
+        sizes = sum_over_ancestors(up, parts.cat.len_chars().cast(pl.Int64) + (level > 1).cast(pl.Int64))
+        limit = compute_path_limit(parts, sizes)
+        is_long = (sizes > limit) & (level > 1)
+        if not is_long.any():
+            return None, limit
+        part_hashes = _hash_strings(parts)
+        hashes, parents = np.zeros_like(part_hashes), up.fill_null(0).to_numpy()
+        for at_level in self.iterate_levels():
+            here = at_level.to_numpy()
+            hashes[here] = hashes[parents[here]] * _MULTIPLIER + part_hashes[here]
+        first_bytes = np.ascontiguousarray(hashes.astype(">u8").view(np.uint8).reshape(-1, 8)[:, :_HASH_BYTES])
+        binary = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(_HASH_BYTES), len(hashes), [None, pa.py_buffer(first_bytes)]
+        )
+        digits = pl.Series(binary.cast(pa.binary())).bin.encode("hex")
+        return digits.set(~is_long, None), limit
 
     def mark_nodes_and_ancestors(self, nodes: pl.Series) -> pl.Series:
         """Return whether each node of the tree is in ``nodes`` or is an ancestor of a node in ``nodes``."""
@@ -135,11 +180,57 @@ class Tree(NamedTuple):
         return marked
 
 
+def compute_path_limit(parts: pl.Series, sizes: pl.Series) -> int:
+    """Return the number of characters above which the paths of a tree are shortened.
+
+    The limit is ``MAX_PATH_CHARS``, unless the paths would have too many characters in total. It is then halved until
+    the total is small enough, but not below ``MIN_PATH_CHARS``.
+
+    Args:
+        parts: Part of each node (Categorical).
+        sizes: Number of characters of the path of each node.
+    """
+    distinct = parts.unique().cat.len_chars().cast(pl.Int64).sum()
+    allowed = max(MIN_TOTAL_CHARS, CHARS_PER_INPUT_CHAR * (distinct + NODE_CHARS * len(parts)))
+    limit = MAX_PATH_CHARS
+    while limit > MIN_PATH_CHARS and int(sizes.clip(upper_bound=limit).sum()) > allowed:
+        limit //= 2
+    return limit
+
+
+def _append_parts(paths: pl.Series, parts: pl.Series, hashes: pl.Series | None, limit: int) -> pl.Series:
+    """Append the part of each node to the path of its parent, and shorten the paths that have a hash.
+
+    Args:
+        paths: Path of the parent of each node. It may be shortened.
+        parts: Part of each node.
+        hashes: Hash of the path of each node, null if the path is not shortened, or None if no path is shortened.
+        limit: Number of characters of a shortened path.
+    """
+    if hashes is None or not (is_long := hashes.is_not_null()).any():
+        return paths + "/" + parts
+    long_rows, short_rows = is_long.arg_true(), (~is_long).arg_true()
+    upper, part = paths.gather(long_rows), parts.gather(long_rows)
+    head, tail = limit // 2, limit - limit // 2 - 2 * _HASH_BYTES - 2
+    separator = pl.when(pl.lit(part).str.len_chars() > tail).then(pl.lit(ELLIPSIS)).otherwise(pl.lit("/"))
+    begin = (upper.str.head(head) + "/" + part.str.head(head)).str.head(head)
+    shortened = begin + ELLIPSIS + hashes.gather(long_rows) + pl.select(separator).to_series() + part.str.tail(tail)
+    both = pl.concat([paths.gather(short_rows) + "/" + parts.gather(short_rows), shortened])
+    return both.gather(pl.concat([short_rows, long_rows]).arg_sort())
+
+
+def _hash_strings(texts: pl.Series) -> npt.NDArray[np.uint64]:
+    """Return a hash of each string of a Categorical column, which is the same on all machines."""
+    distinct = texts.unique()
+    digests = (hashlib.blake2b(text, digest_size=8).digest() for text in distinct.cast(pl.String).cast(pl.Binary))
+    hashes = pl.Series(np.frombuffer(b"".join(digests), "<u8"))
+    return texts.to_physical().replace_strict(distinct.to_physical(), hashes, return_dtype=pl.UInt64).to_numpy()
+
+
 def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tree, pl.Series]:
     """Return the tree of the names of nested ranges, and the node of each range.
 
-    A path has at most 256 levels and at most 16 KiB, except that the name of an outermost range may be longer. Ranges
-    whose paths would exceed these limits share one node, "…", below their nearest ancestor within the limits.
+    A path has at most 256 levels. Deeper ranges share one node, "…", below their ancestor on the last level.
 
     Args:
         parent: Row number of the parent of each range, null for an outermost range.
@@ -149,7 +240,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
     Returns:
         The tree, and the node of each range.
     """
-    too_deep = _compute_overlong_range_path_mask(parent, depth, name)
+    too_deep = depth > MAX_LEVELS
 
     def compute_levels(block: slice) -> npt.NDArray[np.int64]:
         return (
@@ -162,7 +253,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
     for level in range(1, len(rows.starts) - 1):
         here = rows.order[rows.starts[level] : rows.starts[level + 1]]
         new = _assign_nodes_to_ranges(here, parent, name, nodes, count)
-        by_level.append(new.select("up", pl.col("part").cast(pl.String), level=pl.lit(level, pl.Int64)))
+        by_level.append(new.select("up", "part", level=pl.lit(level, pl.Int64)))
         count += new.height
     tree = Tree(pl.concat(by_level))
     if rows.starts[1]:
@@ -247,33 +338,6 @@ def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes:
     for block in sorting.iterate_row_blocks(len(rows)):
         nodes[rows[block]] = ellipses[find_ancestor_nodes(block)]
     return tree
-
-
-def compute_part_sizes(name: pl.Series) -> pl.Series:
-    """Return the number of bytes that each name (Categorical) adds to a path, including a separator."""
-
-    def compute_sizes(block: slice) -> npt.NDArray[np.int64]:
-        return (name[block].cat.len_bytes().cast(pl.Int64).fill_null(0) + 1).to_numpy()
-
-    return create_series(sorting.map_blocks(compute_sizes, len(name), np.int64))
-
-
-def compute_overlong_path_mask(level: pl.Series, size: pl.Series) -> pl.Series:
-    """Return whether paths have more than ``MAX_LEVELS`` levels, or several levels and too many bytes.
-
-    Args:
-        level: Number of levels of each path.
-        size: Size of each path in bytes: the sum of the ``compute_part_sizes`` of its names.
-    """
-    return (level > MAX_LEVELS) | ((level > 1) & (size > MAX_PATH_BYTES))
-
-
-def _compute_overlong_range_path_mask(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
-    """Return whether the path of each range exceeds the limits on paths."""
-    sizes = compute_part_sizes(name)
-    if _find_largest_number(depth) * _find_largest_number(sizes) <= MAX_PATH_BYTES:
-        return depth > MAX_LEVELS
-    return compute_overlong_path_mask(depth, sum_over_ancestors(parent, sizes))
 
 
 def _find_largest_number(numbers: pl.Series) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import statistics
+from unittest import mock
 
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl, nccl_range
 from tests.exporters.test_chrome_trace import call, kernel, push, trace
+from tracekit.core import trees
 from tracekit.core.communication import match_calls
 from tracekit.core.communication.iterations import read_iterations_and_phases
 from tracekit.core.communication.operations import compute_operation_times_by_rank
@@ -75,6 +78,25 @@ def test_repeated_ranges_are_one_phase_and_deep_ones_none() -> None:
     again = push(500, 507, "a")
     found = {path: cpu for (n, path), (cpu, _) in phases(*loop(), *deep, again).items() if n == 0}
     assert found == {"": 1000, "load": 100, "load/read/file": 50, "a": 107, "a/b": 98, "a/b/c": 96}
+
+
+def test_the_path_of_a_phase_with_long_names_is_shortened() -> None:
+    long = [push(300, 400, "ü" * 40), push(310, 390, "é" * 40), push(320, 380, "short")]
+    with mock.patch.object(trees, "MAX_PATH_CHARS", 48):
+        found = {path: cpu for (n, path), (cpu, _) in phases(*loop(), *long).items() if n == 0}
+        longer = phases(push(0, 900, "x" * 60), push(1000, 1900, "x" * 60), push(10, 20, "a"), push(1010, 1020, "a"))
+    assert {re.sub("…[0-9a-f]{12}", "…#", path): cpu for path, cpu in found.items()} == {
+        "": 1000,
+        "load": 100,
+        "load/read/file": 50,
+        "ü" * 40: 100,
+        f"{'ü' * 17}…#…{'é' * 10}": 80,
+        f"{'ü' * 17}…#/short": 60,
+    }
+    hashes = {path for _, path in longer if path}
+    assert len(hashes) == 1
+    assert re.fullmatch("…[0-9a-f]{12}/a", hashes.pop())
+    assert longer[0, ""][0] == 1000
 
 
 def test_ranges_of_unknown_threads_are_no_phases() -> None:

@@ -23,6 +23,7 @@ from tracekit.core.communication.coverage import compute_covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
+from tracekit.core.trees import ELLIPSIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,15 +106,35 @@ def _read_ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.D
     is_last = pl.col("end_ns") == pl.col("end_ns").max().over(_ITERATION)
     ranges = ranges.with_columns(_loop=first & is_last & (pl.col("start_ns") == pl.col("_start")))
     level = pl.col("depth") - pl.col("depth").filter("_loop").first().over(_ITERATION).fill_null(0)
-    ranges = ranges.filter(level <= MAX_PHASE_LEVELS).with_columns(pl.col("path").cast(pl.String))
-    loop = pl.col("path").filter("_loop").first().over(_ITERATION)
-    prefix = loop.str.len_bytes().cast(pl.Int64).fill_null(-1) + 1
-    ranges = ranges.with_columns(prefix=prefix).filter(~pl.col("_loop"))
-    relative = pl.col("path").cast(pl.Binary).bin.slice(pl.col("prefix")).cast(pl.String)
-    phases = ranges.select(*_THREAD, "iteration", *_TIMES, path=relative.str.replace_all(_NUMBERS, ""))
+    ranges = ranges.filter(level <= MAX_PHASE_LEVELS)
+    ranges = ranges.with_columns(loop=pl.col("path").filter("_loop").first().over(_ITERATION)).filter(~pl.col("_loop"))
+    phases = ranges.select(*_THREAD, "iteration", *_TIMES, path=_compute_relative_paths(ranges.select("loop", "path")))
     whole = iterations.join(threads, on="process_id", how="left", maintain_order="left")
     whole = whole.drop_nulls("thread_id").select(*_THREAD, "iteration", *_TIMES, path=pl.lit(""))
     return pl.concat([whole, phases])
+
+
+def _compute_relative_paths(paths: pl.DataFrame) -> pl.Series:
+    """Return the path of each range relative to the range of its iteration, without numbers.
+
+    The start of a shortened path is not the path of the iteration. Its relative path begins with the ellipsis.
+
+    Args:
+        paths: The paths of the range (``path``) and of its iteration (``loop``, null if the iteration is no range), as
+            Categorical.
+    """
+    distinct = paths.unique()
+    path, prefix = pl.col("path").cast(pl.String), (pl.col("loop").cast(pl.String) + "/").fill_null("")
+    inside = path.cast(pl.Binary).bin.slice(prefix.str.len_bytes().cast(pl.Int64)).cast(pl.String, strict=False)
+    shortened = pl.coalesce(path.str.extract(f"({ELLIPSIS}[^{ELLIPSIS}]*)$"), path)
+    relative = pl.when(path.str.starts_with(prefix)).then(inside).otherwise(shortened).str.replace_all(_NUMBERS, "")
+    return paths.join(
+        distinct.with_columns(relative=relative),
+        on=["loop", "path"],
+        how="left",
+        maintain_order="left",
+        nulls_equal=True,
+    )["relative"]
 
 
 def select_rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, key_column: str) -> pl.DataFrame:

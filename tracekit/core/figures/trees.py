@@ -43,7 +43,8 @@ def build_group_tree(rollup: Rollup, metric: str, direction: str | None, limit: 
 
     Returns:
         The nodes as ``select_largest_nodes`` returns them, with the columns ``path``, ``name`` (the last part of the
-        path), ``direction``, ``op_id`` (null for groups) and ``count`` (number of op instances).
+        path, or the text after the last "/" of a shortened path), ``direction``, ``op_id`` (null for groups) and
+        ``count`` (number of op instances).
     """
     groups = tables.build_group_nodes(rollup).select(
         node="group_node_id",
@@ -54,9 +55,13 @@ def build_group_tree(rollup: Rollup, metric: str, direction: str | None, limit: 
         count="instance_count",
         value=metric,
     )
-    upper = groups.select(parent="node", prefix=pl.col("path").str.len_chars())
-    groups = groups.join(upper, on="parent", how="left", maintain_order="left")
-    name = pl.col("path").str.slice(pl.col("prefix").fill_null(0)).str.strip_suffix("/")
+    upper = groups.select(parent="node", upper="path")
+    groups = groups.join(upper, on="parent", how="left", maintain_order="left").with_columns(
+        pl.col("upper").fill_null("")
+    )
+    name = pl.col("path").str.slice(pl.col("upper").str.len_chars()).str.strip_suffix("/")
+    is_shortened = ~pl.col("path").str.starts_with(pl.col("upper"))
+    name = pl.when(is_shortened).then(pl.col("path").str.extract(r"([^/]*)/$")).otherwise(name)
     nodes = pl.concat([groups.with_columns(name=name).select(_GROUP), _build_op_leaves(rollup, groups, metric)])
     if direction is not None:
         nodes = nodes.filter((pl.col("direction") == direction) | pl.col("parent").is_null())
@@ -102,7 +107,7 @@ def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> tuple[str,
     """
     duration = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0).alias("duration_ns")
     name = map_categories_expr(pl.col("name"), lambda names: names.str.replace(_APPENDED_PATTERN, ""))
-    columns = ("range_id", "parent_id", "depth", name.cast(pl.String).fill_null("").alias("name"))
+    columns = ("range_id", "parent_id", "depth", name.fill_null("").alias("name"))
     rows = ranges.select(*columns, "gpu_time_ns", duration).filter(pl.col("depth") <= MAX_DEPTH).collect()
     metric = "gpu_time_ns" if rows.select((pl.col("gpu_time_ns") > 0).any()).item() else "duration_ns"
     tree, node = _build_range_tree(rows)
@@ -113,7 +118,7 @@ def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> tuple[str,
     nodes = nodes.with_columns(pl.col("value", "count").fill_null(0), direction=pl.lit(None, pl.String))
     largest = select_largest_nodes(_set_root_totals(nodes), limit)
     paths = tree.build_paths(nodes=largest["node"]).gather(largest["node"])
-    return metric, largest.with_columns(paths.alias("path"))
+    return metric, largest.with_columns(paths.alias("path"), pl.col("name").cast(pl.String))
 
 
 def _build_range_tree(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.forests import compute_depths, concat_strings_from_root
+from tracekit.core.forests import compute_depths, concat_strings_from_root, skip_middle_ancestors
 from tracekit.core.intervals.containment import find_shortest_containers
 from tracekit.core.reports.nvtx import (
     CHILDREN,
@@ -24,6 +24,7 @@ from tracekit.core.reports.nvtx import (
 )
 from tracekit.core.reports.report import CALL_KEY, THREAD
 from tracekit.core.reports.sources import read_attributable_ranges
+from tracekit.core.trees import MAX_LEVELS
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames
@@ -194,13 +195,15 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         The sorted rows, with ``range_id`` (row number), ``parent_id`` (``range_id`` of the parent), ``level`` (from 0),
-        ``children`` (number of children) and ``stack`` (``range_id`` of all ancestors and of the row itself).
+        ``children`` (number of children) and ``stack`` (``range_id`` of all ancestors and of the row itself). At more
+        than ``MAX_LEVELS`` levels, the stack contains only the outermost ancestors and the row itself.
     """
     order = [*THREAD, *_GPU_BOUNDS, *_BOUNDS, "range_id"]
     rows = rows.sort(order, descending=[c in ("gpu_end_ns", "end_ns") for c in order]).with_row_index("number")
     parent = _find_shortest_containing_projections(rows)
     numbers = rows.select(":" + pl.col("number").cast(pl.String)).to_series()
-    stack = concat_strings_from_root(parent, numbers).str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
+    outer, _ = skip_middle_ancestors(parent, MAX_LEVELS)
+    stack = concat_strings_from_root(outer, numbers).str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
     number = pl.col("number").cast(pl.Int64)
     tree = rows.drop("row", "range_id").with_columns(
         parent.alias("parent"),

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.categorical import string_ranks_expr
-from tracekit.core.forests import compute_depths, concat_strings_from_root
+from tracekit.core.forests import compute_depths, concat_strings_from_root, skip_middle_ancestors
 from tracekit.core.intervals.containment import (
     compute_axis_positions,
     compute_slice_minima,
@@ -50,6 +50,7 @@ from tracekit.core.reports.summary import (
     weighted_statistics_exprs,
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
+from tracekit.core.trees import ELLIPSIS, MAX_LEVELS
 from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
@@ -205,14 +206,17 @@ def _add_parents(rows: pl.DataFrame) -> pl.DataFrame:
 def add_range_stacks(tree: pl.DataFrame) -> pl.DataFrame:
     """Add the id of the parent of each range, and the path of ids from the outermost range to the range itself.
 
-    The columns are ``parent_id`` and ``stack`` (such as ``:1:4:7``). Both are null for ranges without a ``level``.
+    The columns are ``parent_id`` and ``stack`` (such as ``:1:4:7``). Both are null for ranges without a ``level``. The
+    path of a range at more than ``MAX_LEVELS`` levels contains only the outermost ids and its own id (``:1:4:…:700``).
     """
-    range_ids = tree.select(pl.concat_str(pl.lit(":"), pl.col("range_id").cast(pl.String))).to_series()
+    parent, is_deep = skip_middle_ancestors(tree["parent"], MAX_LEVELS)
+    separator = pl.when(is_deep).then(pl.lit(f":{ELLIPSIS}:")).otherwise(pl.lit(":"))
+    range_ids = tree.select(pl.concat_str(separator, pl.col("range_id").cast(pl.String))).to_series()
     parent_id = tree["range_id"].gather(tree["parent"]).alias("parent_id")
     has_level = pl.col("level").is_not_null()
     return tree.with_columns(
         pl.when(has_level).then(parent_id).alias("parent_id"),
-        concat_strings_from_root(tree["parent"], range_ids).alias("stack"),
+        concat_strings_from_root(parent, range_ids).alias("stack"),
     )
 
 
