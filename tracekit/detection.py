@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from tracekit import registry
+from tracekit import foreign_files, registry
 from tracekit.errors import TracekitError, UnknownFormatError, warn
 from tracekit.source import Source
 
@@ -23,22 +23,14 @@ _SQLITE = b"SQLite format 3\x00"
 _APPLICATION_ID = slice(68, 72)
 """Offset of the application id in the header of a SQLite file."""
 _OTHER_EXPORT_HINT = "for an Nsight Systems export, load the report, or run: nsys export --type sqlite"
-_FOREIGN = (
+_REPLACEMENTS = (
     (b"version https://git-lfs", "this is a Git LFS pointer, not the file itself", "run: git lfs pull"),
-    (b"\x1f\x8b", "this is a gzip file, but not a gzipped trace", "decompress it first"),
-    (b"PK\x03\x04", "this is a zip archive, not a profile", "extract the profile from it first"),
-    (b"\x28\xb5\x2f\xfd", "this is a zstd file, not a profile", "decompress it first"),
     (
         b"\xff\xff\xff\xff",
         "this is a single Arrow stream",
         "for an Nsight Systems export, pass the folder that contains the file, or load the report",
     ),
     (b"\x89HDF\r\n\x1a\n", "this is an HDF5 file, which tracekit cannot read", _OTHER_EXPORT_HINT),
-    (
-        _SQLITE,
-        "this is a SQLite database, but not an Nsight Systems export",
-        "run: nsys export --type sqlite",
-    ),
 )
 _OTHER_EXPORTS = {
     "a JSON export": re.compile(rb'\{"data":\["|\{"Type":\d{1,9},"'),
@@ -47,9 +39,11 @@ _OTHER_EXPORTS = {
 }
 """The beginnings of files that ``nsys export`` writes with ``--type json``, ``text`` and ``info``."""
 _PAGE = re.compile(rb"(?i)\s*<(!doctype html|html)\b")
-_PERFETTO_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace")
 _EXPORTED_HINT = "read the capture from which it was exported"
 _TENSORFLOW_HINT = "read a graph (GraphDef, MetaGraphDef or SavedModel) or an event file of TensorFlow"
+_XPROF_HINT = "open it in TensorBoard with its profile plug-in (XProf), or read an event file of TensorFlow"
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a]")
+"""Bytes that text files do not contain."""
 _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
 _STREAM_WRITTEN = b"U3w[END]"
 _PROFILER_PAGE = re.compile(
@@ -69,14 +63,26 @@ def detect_reader(source: Source) -> Reader:
         TracekitError: The file cannot be read.
         FileNotFoundError: The path does not exist.
     """
+    if (reader := find_reader(source)) is not None:
+        return reader
+    what, hint = describe_unrecognized(source)
+    raise UnknownFormatError(what, path=source.path, hint=hint)
+
+
+def find_reader(source: Source) -> Reader | None:
+    """Return the reader of a file or folder, or None if no reader recognizes it.
+
+    Raises:
+        TracekitError: The file cannot be read.
+        FileNotFoundError: The path does not exist.
+    """
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     for candidates in (registry.load_built_in_readers, registry.readers):
         by_suffix = sorted(candidates().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
         if (reader := next((r for r in by_suffix if _can_read(r, source)), None)) is not None:
             return reader
-    what, hint = describe_unrecognized(source)
-    raise UnknownFormatError(what, path=source.path, hint=hint)
+    return None
 
 
 def describe_unrecognized(source: Source) -> DescriptionAndHint:
@@ -135,15 +141,19 @@ def _describe_unrecognized_folder(source: Source) -> DescriptionAndHint:
 
 def _describe_unrecognized_file(source: Source) -> DescriptionAndHint:
     """Return a description of a nonempty file that no reader recognizes, and a hint on what to do with it."""
-    if description := _describe_export(source) or _describe_foreign_file(source):
+    if description := _describe_export(source) or _describe_nsys_export(source):
         return description
-    if page := _PROFILER_PAGE.search(source.path.name):
-        return f"this is a page of TensorFlow's profiler ({page[1]}), which is not supported", _TENSORFLOW_HINT
-    if source.path.suffix.lower() in (".pb", ".pbtxt"):
-        return "this is neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
     stream = _STREAM.match(source.head)
+    foreign = None if stream else foreign_files.describe_foreign_file(source)
+    if foreign is not None:
+        return f"this is {foreign.what}", foreign.hint
     if stream or source.path.suffix.lower() == ".qdstrm":
         return _describe_qdstrm_stream(source, stream)
+    page = _PROFILER_PAGE.search(source.path.name)
+    if page and _BINARY.search(source.head):
+        return f"this is a page of TensorFlow's profiler ({page[1]}), which is not supported", _XPROF_HINT
+    if source.path.suffix.lower() in (".pb", ".pbtxt"):
+        return "this is neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
     return (
         UNKNOWN,
         f"pass a file in one of these formats, or choose its format with format= or --from: {_join_readable_formats()}",
@@ -156,15 +166,14 @@ def _describe_export(source: Source) -> DescriptionAndHint | None:
         hint = "load the capture that it was exported from, or open it with SQLite, DB Browser or Datasette"
         return "this is a SQLite database that tracekit wrote, which tracekit cannot read", hint
     if _PAGE.match(source.head):
-        return "this is an HTML page, not a profile", _EXPORTED_HINT
-    if source.path.name.lower().endswith(_PERFETTO_SUFFIXES) and not source.head.startswith(_FOREIGN[0][0]):
-        return "this is a Perfetto trace, which tracekit writes but cannot read", _EXPORTED_HINT
+        hint = f"{_EXPORTED_HINT}, or download the file itself if the page states an error"
+        return "this is an HTML page, not a profile", hint
     return None
 
 
-def _describe_foreign_file(source: Source) -> DescriptionAndHint | None:
-    """Return a description and a hint for a file of another tool, or None for other files."""
-    for magic, what, hint in _FOREIGN:
+def _describe_nsys_export(source: Source) -> DescriptionAndHint | None:
+    """Return a description and a hint for a file that replaces or comes from a report, or None for other files."""
+    for magic, what, hint in _REPLACEMENTS:
         if source.head.startswith(magic):
             return what, hint
     for what, pattern in _OTHER_EXPORTS.items():

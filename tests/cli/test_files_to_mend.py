@@ -37,7 +37,11 @@ CASES = {
     ),
     "pointer": (POINTER, "this is a Git LFS pointer, not the file itself", "Hint: run: git lfs pull"),
     "empty": (b"", "the file is empty (0 bytes)", "Hint: export or copy it again"),
-    "gzip": (gzip.compress(REPORT), "this is a gzip file, but not a gzipped trace", "Hint: decompress it first"),
+    "gzip": (
+        gzip.compress(REPORT),
+        "this is a gzip file that contains a report of Nsight Systems",
+        "Hint: decompress it first: gunzip FILE",
+    ),
 }
 REPORTS = {
     "unfinished": (

@@ -62,9 +62,9 @@ def error_of(path: Path, table: str = "kernels") -> str:
         (b"", "the file is empty (0 bytes)\nHint: export or copy it again"),
         (b"\0" * 5000, "the file begins with zeros only, as after an interrupted export\nHint: export it again"),
         (POINTER, "this is a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
-        (b"\x1f\x8b" + b"\1" * 50, "this is a gzip file, but not a gzipped trace\nHint: decompress it first"),
+        (b"\x1f\x8b" + b"\1" * 50, "this is a gzip file, but it is damaged\nHint: copy it again from its source"),
         (b"start,end\n1,2\n", "no reader recognizes the content{again}"),
-        (b"SQLite format 3\0" + b"\1" * 50, "this is a SQLite database, but not an Nsight Systems export\nHint: run"),
+        (b"SQLite format 3\0" + b"\1" * 50, "this is a SQLite database, but not an Nsight Systems export\nHint: pass"),
     ],
 )
 def test_a_file_of_another_kind(kind: str, kernels: Path, data: bytes, said: str) -> None:

@@ -62,7 +62,7 @@ OTHER_EXPORT = "Hint: for an Nsight Systems export, load the report, or run: nsy
             "this is a Git LFS pointer, not the file itself\nHint: run: git lfs pull",
         ),
         (b"U3w[END]NVIDIA Nsight Systems Stream 2", "this is a .qdstrm stream, which only Nsight Systems can"),
-        (b"\x1f\x8b" + b"\1" * 200, "this is a gzip file, but not a gzipped trace\nHint: decompress it first"),
+        (b"\x1f\x8b" + b"\1" * 200, "this is a gzip file, but it is damaged\nHint: copy it again from its source"),
         (b"\x89HDF\r\n\x1a\n" + b"\0" * 200, f"this is an HDF5 file, which tracekit cannot read\n{OTHER_EXPORT}"),
         (
             b'{"data":["GpuMetrics","SocMetrics"]}\n{"Type":49,"DiagnosticEvent":{}}\n',
@@ -84,6 +84,10 @@ OTHER_EXPORT = "Hint: for an Nsight Systems export, load the report, or run: nsy
         (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "this is a zstd file, not a profile\nHint: decompress it first"),
         (
             b'{"traceEvents": []}' * 20,
+            "this is a Chrome trace, but not one of the PyTorch profiler or tracekit\nHint: open it at https://ui.perfetto",
+        ),
+        (
+            b"no capture",
             f"no reader recognizes the content\nHint: {UNKNOWN_HINT}: nsys-sqlite, nsys-rep, nsys-parquetdir",
         ),
         (os.urandom(16) + b"x" * 5000, "no reader recognizes the content\nHint: pass a file in one of these formats"),
@@ -107,7 +111,8 @@ def test_sqlite_of_something_else(tmp_path: Path) -> None:
     error = error_of(path)
     assert isinstance(error, UnknownFormatError)
     assert str(error) == (
-        f"{path}: this is a SQLite database, but not an Nsight Systems export\nHint: run: nsys export --type sqlite"
+        f"{path}: this is a SQLite database, but not an Nsight Systems export (its tables are StringIds, people)\n"
+        "Hint: pass the report of Nsight Systems, or its SQLite export"
     )
     assert tk.load(path, "nsys-sqlite").count("kernels") == 0
 

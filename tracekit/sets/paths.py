@@ -113,7 +113,11 @@ class Captures:
         """Return the error for files of which none can be read as a capture."""
         reasons = {**self.errors, **({} if self.errors else self.others)}
         if len(reasons) == 1:
-            return next(iter(reasons.values()))
+            path, error = next(iter(reasons.items()))
+            if isinstance(error, UnknownFormatError) and error.message == detection.UNKNOWN and path.exists():
+                what, hint = detection.describe_unrecognized(Source(path))
+                return UnknownFormatError(what, path=path, hint=hint)
+            return error
         described = [f"{_join_names([path])}: {describe_error(e)}" for path, e in list(reasons.items())[:_LISTED]]
         more = "; …" if len(reasons) > _LISTED else ""
         if not reasons:
@@ -351,7 +355,11 @@ def _detect_format(path: Path, format_name: str | None) -> str:
     source = Source(path)
     if format_name is not None and (path.is_dir() or source.head.strip(b"\0")):
         return format_name
-    return detection.detect_reader(source).format
+    if has_capture_suffix(path.name):
+        return detection.detect_reader(source).format
+    if (reader := detection.find_reader(source)) is None:
+        raise UnknownFormatError(detection.UNKNOWN, path=path)  # describing many other files would take long
+    return reader.format
 
 
 def _add_remote_captures(captures: Captures, named: str) -> None:
