@@ -22,7 +22,7 @@ AXE_FOLDER = FIXTURES.parent / "out" / f"axe-{AXE_VERSION}"
 SETTLED = """
 () => document.querySelector("main h1") && !document.querySelector('[data-dash-is-loading="true"]')
   && [...document.querySelectorAll(".table-status")].every((e) => e.textContent)
-  && !document.querySelector(".dash-graph--pending")
+  && !document.querySelector(".dash-graph--pending") && !document.querySelector(".pending")
   && [...document.querySelectorAll(".js-plotly-plot")].every((e) => e.querySelector("svg.main-svg"))
 """
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
 import polars as pl
 import pytest
+import tracekit as tk
 from tests import chromium
 from tests.conftest import ALL
 from tests.view import browser
 from tests.view.browser import Tab
 from tests.view.checks import check_rows
-from tests.view.support import CAPTURES, FIXTURES, NAMES, frame_of, running
+from tests.view.support import CAPTURES, FIXTURES, NAMES, frame_of, running, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tracekit.view.server import Viewer
 
@@ -72,6 +75,57 @@ def test_every_page_of_a_capture(name: str, scheme: str, open_tab: Callable[...,
             if browser.axe() is not None:
                 assert tab.faults() == [], title
     assert not ALL or compared >= EXPECTED.get(name, set())
+
+
+def test_a_lost_server_and_a_replaced_file_are_reported(tmp_path: Path, open_tab: Callable[..., Tab]) -> None:
+    """The page that is shown reports both within seconds, without a click."""
+    path = tmp_path / "empty.sqlite"
+    path.write_bytes((FIXTURES / "empty.sqlite").read_bytes())
+    reported = "(text) => document.getElementById('connection').textContent.includes(text)"
+    with running(path) as viewer:
+        tab = open_tab(viewer)
+        tab.open("/")
+        assert tab.page.locator("#connection").text_content() == ""
+        (tmp_path / "new").write_bytes(path.read_bytes())
+        (tmp_path / "new").replace(path)
+        tab.page.wait_for_function(reported, arg="empty.sqlite: the file has changed")
+        tab.open("/tables")
+        tab.page.wait_for_selector(".replaced")
+    tab.page.wait_for_function(reported, arg="The server of this page does not answer.")
+    tab.page.close()
+
+
+def test_marks_of_direction_are_shown_as_escapes(tmp_path: Path, open_tab: Callable[..., Tab]) -> None:
+    name = "cod\u202egnp.exe"
+    kernels = [{"kernel_id": 1, "start_ns": 5, "end_ns": 9, "name": name, "short_name": name, "process_id": 1}]
+    tk.Trace.from_tables({"kernels": table("kernels", kernels)}).export(tmp_path / "marks", format="parquet")
+    with running(tmp_path / "marks") as viewer, open_tab(viewer) as tab:
+        tab.open("/kernels")
+        (row,) = tab.table("kernels").rows()
+        assert row["short_name"] == "cod\\u202egnp.exe"
+        assert "\u202e" not in tab.page.locator("body").inner_text()
+
+
+def test_numbers_are_shown_before_charts(open_tab: Callable[..., Tab]) -> None:
+    with running(FIXTURES / "train_amp.sqlite") as viewer, open_tab(viewer) as tab:
+        figures = viewer._captures.compute_deferred_result
+        drawing, cards = threading.Event(), threading.Event()
+
+        def draw(token: str) -> Any:
+            drawing.set()
+            assert cards.wait(60)
+            return figures(token)
+
+        viewer._captures.compute_deferred_result = draw  # type: ignore[method-assign]
+        tab.page.goto(tab.base)
+        tab.page.wait_for_selector(".number-card")
+        assert drawing.wait(60)
+        assert tab.page.locator(".js-plotly-plot").count() == 0
+        assert tab.page.locator(".pending").count() == 5
+        cards.set()
+        tab.settle()
+        assert tab.page.locator(".js-plotly-plot").count() == 5
+        assert tab.page.locator(".pending").count() == 0
 
 
 @pytest.mark.thorough

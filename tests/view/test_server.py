@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,12 +12,14 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 import urllib.request
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flask
+import polars as pl
 import pytest
 import tracekit as tk
 from tests.conftest import ALL
@@ -31,11 +34,13 @@ from tests.view.support import (
     hostile_tables,
     payload,
     running,
+    table,
     texts,
 )
 from tracekit import cli, schemas
 from tracekit.errors import TracekitError
-from tracekit.view import PACKAGES, open_viewer, server, windows
+from tracekit.view import PACKAGES, grid, open_viewer, server, windows
+from tracekit.view.captures import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -597,6 +602,117 @@ def test_the_folder_of_a_killed_viewer_is_removed(tmp_path: Path, monkeypatch: p
     with running(FIXTURES / "empty.sqlite"):
         assert folder not in list(tmp_path.iterdir())
     assert list(tmp_path.iterdir()) == []
+
+
+def show(viewer: Viewer, path: str, query: str = "") -> list[str]:
+    """Return the texts of a page."""
+    answer = call(viewer, "navigation.children", [path, query, "light"])
+    return texts(answer.json["response"]["page"]["children"])
+
+
+@pytest.mark.parametrize("length", [server.MAX_BODY + 1, 2**40, 2**70])
+def test_a_large_request_is_refused_before_it_is_read(amp: Viewer, length: int) -> None:
+    """The client announces a body and sends only its first byte, so the server would wait for the rest."""
+    body = b"{"
+    head = f"POST {CALLS} HTTP/1.1\r\nHost: 127.0.0.1:{amp.port}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((amp.host, amp.port), timeout=20) as connection:
+        connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + body)
+        assert connection.recv(100).split(b" ")[1] == b"413"
+
+
+def test_a_large_body_of_unknown_length_is_refused(amp: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(amp._dash.server.config, "MAX_CONTENT_LENGTH", 1000)
+    data = b'{"a": "' + b"x" * 2000 + b'"}'
+    client = flask_client(amp)
+    options: dict[str, Any] = {"base_url": BASE, "content_type": "application/json"}
+    assert client.post(CALLS, data=data, **options).status_code == 413
+    environment = {"wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
+    answer = client.post(CALLS, data=data, environ_overrides=environment, **options)
+    assert answer.status_code in (400, 413)
+
+
+def test_iterations_that_do_not_exist_are_refused(amp: Viewer) -> None:
+    for bounds in ("3:99", "0:4", ":7", "2:4"):
+        first = bounds.partition(":")[0] or "0"
+        last = bounds.partition(":")[2]
+        message = f"iterations {first} to {last} were requested, but the capture has only iterations 0 to 3"
+        for path in ("/", "/ops", "/iterations", "/kernels"):
+            assert message in show(amp, path, f"?iterations={bounds}")
+        assert message in show(amp, "/compare", f"?other_capture=0&other_iterations={bounds}")
+        url = f"/download?table=ops&at={urllib.parse.quote(f'iterations={bounds}')}&format=csv"
+        assert message in get(amp, url).text
+    assert "Iterations" in show(amp, "/iterations", "?iterations=3:3")
+
+
+@pytest.mark.parametrize("change", ["replaced", "appended", "removed"])
+def test_a_changed_file_is_noticed_on_every_page(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.sqlite"
+    path.write_bytes(EMPTY.read_bytes())
+    with running(path, FIXTURES / "cpu_only.sqlite") as viewer:
+        text = "the file was changed, replaced or removed after it was opened. Pages may show old data."
+        assert not any(text in each for each in show(viewer, "/"))
+        assert get(viewer, "/status").json["changed"] == []
+        if change == "replaced":
+            (tmp_path / "new").write_bytes(EMPTY.read_bytes())
+            (tmp_path / "new").replace(path)
+        elif change == "appended":
+            with path.open("ab") as file:
+                file.write(b"x")
+        else:
+            path.unlink()
+        for page in ("/", "/tables", "/compare", "/nvtx", "/nope"):
+            for query in ("", "?capture=1"):
+                assert f"train.sqlite: {text}" in show(viewer, page, query), page
+        assert get(viewer, "/status").json["changed"] == ["train.sqlite"]
+
+
+def test_charts_are_drawn_after_the_page_is_shown() -> None:
+    with running(FIXTURES / "train_amp.sqlite") as viewer:
+        page = call(viewer, "navigation.children", ["/", "", "light"]).text
+        assert "number-card" in page
+        assert '"type":"Graph"' not in page
+        tokens = dict.fromkeys(re.findall(r'"token":"(\d+)"', page))
+        assert len(tokens) == 5
+        drawn = [call(viewer, '"part":"deferred"', [{"part": "deferred", "token": t}], {"token": t}) for t in tokens]
+        assert all('"type":"Graph"' in each.text for each in drawn)
+        assert '"type":"Graph"' in call(viewer, "navigation.children", ["/", "", "light"]).text
+        for token in ("0", "9999", "x"):
+            answer = call(viewer, '"part":"deferred"', [{"part": "deferred", "token": token}], {"token": token})
+            assert "this chart was not drawn" in answer.text
+        captures = viewer._captures
+        with captures.report_activity("drawing x"):
+            assert get(viewer, "/status").json["activities"] == ["drawing x"]
+        assert get(viewer, "/status").json["activities"] == []
+
+
+def test_the_status_needs_the_token_and_frees_no_data() -> None:
+    with running(EMPTY, token=True) as viewer:
+        assert flask_client(viewer).get("/status", base_url=BASE).status_code == 403
+    with running(EMPTY) as one, running(EMPTY) as two:
+        assert get(one, "/status").json["server"] != get(two, "/status").json["server"]
+
+
+DIRECTIONS = [chr(c) for c in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))]
+
+
+def test_marks_of_direction_are_escaped(tmp_path: Path) -> None:
+    """Names of files, ranges and ops could otherwise show a text in another order than it has."""
+    name = "a".join(["", *DIRECTIONS, ""])
+    ranges = [{"range_id": 1, "start_ns": 0, "end_ns": 900, "name": name, "thread_id": 1, "process_id": 1}]
+    kernels = [{"kernel_id": 1, "start_ns": 5, "end_ns": 9, "name": name, "short_name": name, "process_id": 1}]
+    trace = tk.Trace.from_tables({"kernels": table("kernels", kernels), "nvtx_ranges": table("nvtx_ranges", ranges)})
+    path = tmp_path / f"x{DIRECTIONS[3]}y"
+    trace.export(path, format="parquet")
+    with running(path, FIXTURES / "empty.sqlite") as viewer:
+        for page in ("/", "/nvtx", "/kernels", "/compare", "/timeline", "/nope", "/tables"):
+            answer = call(viewer, "navigation.children", [page, "", "light"]).json["response"]
+            shown = [*texts(answer["page"]["children"]), *texts(answer["context"]["children"])]
+            shown += [str(answer["document-title"]["data"])]
+            assert not any(mark in each for mark in DIRECTIONS for each in shown), page
+        header = json.dumps(call(viewer, "navigation.children", ["/", "", "light"]).json["response"]["context"])
+        assert r"x\\u202ay" in header
+    definition = grid._build_column_definition("name", Rows(pl.DataFrame({"name": [name]}), {"name": "Name"}, {}))
+    assert definition["valueFormatter"] == definition["tooltipValueGetter"] == {"function": "tracekitText(params)"}
 
 
 @pytest.mark.parametrize(("name", "has_chart"), [("ncu_basic.ncu-rep", False), ("ncu_roofline_raw.csv", True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from tests.conftest import examples
 from tests.view.support import captures_of, table
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
+from tracekit.view.filters import filter_expr
 from tracekit.view.sql import where_expr
 from tracekit.view.state import CaptureAggregation
 
@@ -115,11 +117,50 @@ def test_conditions_select_the_rows_that_sqlite_selects(database: sqlite3.Connec
         (f"n * n > {BIG} * {BIG} AND n * 1024 > 9223372036854775807", [3]),
         ("n * 9223372036854775807 < 0", [4]),
         ("- n * 9223372036854775807 > 0", [4]),
+        ("n / 0 > 1", []),
+        ("n / 0 IS NULL", [1, 2, 3, 4, 5, 6, 7]),
+        ("i / n < 1 AND n = 0", []),
+        ("x / 0 > 1 OR x / 0.0 >= 0 OR n // 0 = n OR n % 0 = 0 OR x % 0 < 1", []),
+        ("NOT (n / 0 > 1)", []),
+        ("x / (x - x) IS NULL", [1, 2, 3, 4, 5, 6, 7]),
         ("i * i * i * i * i * i * i * i * i * i * i * i * i * i * i * i * i = 762939453125", [7]),
     ],
 )
 def test_what_sqlite_does_otherwise(condition: str, rows: list[int]) -> None:
     assert selected(condition) == rows
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.tuples(st.sampled_from(["n", "i", "x", "1", "0.5"]), st.sampled_from(["/", "%"])),
+    st.sampled_from(["0", "0.0", "n", "i", "x", "n - n", "x * 0"]),
+    COMPARISON,
+    NOT,
+)
+def test_divisions_by_zero_are_null_as_in_sqlite(
+    database: sqlite3.Connection, dividend: tuple[str, str], divisor: str, comparison: str, negation: str
+) -> None:
+    """A quotient of two integers is a float, and a remainder may be one, so only nulls are compared with SQLite."""
+    value = f"{' '.join(dividend)} ({divisor})"
+    nulls = [row for (row,) in database.execute(f"SELECT rowid FROM t WHERE 1.0 * {value} IS NULL ORDER BY rowid")]
+    assert selected(f"{value} IS NULL") == nulls or "%" in value
+    assert not set(selected(f"{negation} ({value} {comparison} 1)")) & set(selected(f"{value} IS NULL"))
+
+
+def test_nan_is_null_as_on_the_page() -> None:
+    frame = pl.DataFrame({"x": [float("nan"), 1.0, None, math.inf]})
+    for condition, rows in (
+        ("x > 0", [1, 3]),
+        ("x IS NULL", [0, 2]),
+        ("x * 2 > 0", [1, 3]),
+        ("x - x IS NULL", [0, 2, 3]),
+    ):
+        found = frame.with_row_index("_row").filter(where_expr(condition, frame.schema))["_row"].to_list()
+        assert found == rows, condition
+    for comparison, rows in (("greaterThan", [1, 3]), ("blank", [0, 2]), ("notBlank", [1, 3])):
+        expr = filter_expr({"x": {"type": comparison, "filter": 0}}, frame.schema)
+        assert expr is not None
+        assert frame.with_row_index("_row").filter(expr)["_row"].to_list() == rows, comparison
 
 
 REFUSED = {

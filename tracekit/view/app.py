@@ -42,7 +42,11 @@ def create_app(captures: Captures) -> dash.Dash:
     app.layout = _build_layout()
     _register_callbacks(app, captures)
     grid.register_callbacks(
-        app, captures, lambda table_id, row, query_string: _build_detail_tables(captures, table_id, row, query_string)
+        app,
+        captures,
+        lambda table_id, row, query_string: components.escape_directions(
+            _build_detail_tables(captures, table_id, row, query_string)
+        ),
     )
     return app
 
@@ -75,12 +79,19 @@ def _build_layout() -> Any:
                     dcc.Loading(
                         html.Main(id="page", tabIndex="-1"),
                         delay_show=400,
+                        target_components={"page": "children"},
+                        custom_spinner=html.Div(
+                            [html.Div(className="spinner"), html.P("Reading the capture …", id="progress")],
+                            className="loading",
+                            role="status",
+                        ),
                         overlay_style={"visibility": "visible", "opacity": 0.6},
                         parent_className="main-parent",
                     ),
                 ],
                 className="frame",
             ),
+            html.Div(id="connection", role="alert"),
             html.Div(id="failure", role="alert"),
             html.Div(id="announcement", role="status", **{"aria-live": "polite"}),
         ],
@@ -110,15 +121,29 @@ def _register_callbacks(app: dash.Dash, captures: Captures) -> None:
         except TracekitError as error:
             return [html.H1("Error"), grid.build_error_message(error)], [], [], "Error"
         try:
-            content = pages.build_page(pages.Context(captures, state, color_scheme == "dark"))
+            with captures.report_activity(f"computing the page {_format_page_title(state)}"):
+                content = pages.build_page(pages.Context(captures, state, color_scheme == "dark", draws_later=True))
         except TracekitError as error:
             content = [html.H1(_format_page_title(state)), grid.build_error_message(error)]
-        return (
-            [*_build_unreadable_list(captures), *(c for c in content if c is not None)],
+        messages = [*_build_change_message(captures), *_build_unreadable_list(captures)]
+        shown = (
+            [*messages, *(c for c in content if c is not None)],
             _build_page_links(captures, state),
             _build_capture_header(captures, state),
             _format_document_title(captures, state),
         )
+        return tuple(map(components.escape_directions, shown))
+
+    @app.callback(
+        Output({"part": "deferred", "token": dash.MATCH}, "children"),
+        Input({"part": "deferred", "token": dash.MATCH}, "id"),
+    )
+    def draw_figure(id_: Mapping[str, str]) -> Any:
+        """Return a figure that is drawn after its page is shown, or None if the capture has no data for it."""
+        try:
+            return components.escape_directions(captures.compute_deferred_result(id_.get("token", "")))
+        except TracekitError as error:
+            return grid.build_error_message(error)
 
     _register_browser_callbacks(app)
     _register_form_callbacks(app, captures)
@@ -261,6 +286,18 @@ def _build_capture_header(captures: Captures, state: PageState) -> list[Any]:
         text = " ".join(f"{name} {value}" for name, value in state.at.to_url_parameters().items() if name != "capture")
         parts.append(dmc.Badge(text, variant="light", tt="none"))
     return parts
+
+
+def _build_change_message(captures: Captures) -> list[Any]:
+    """Return a message that names the captures whose files have changed since they were opened."""
+    names = captures.list_changed()
+    if not names:
+        return []
+    text = (
+        f"{', '.join(names)}: the file was changed, replaced or removed after it was opened. Pages may show old data."
+    )
+    hint = html.P("Start tracekit view again to show the current content.", className="dimmed")
+    return [dmc.Alert([html.P(text), hint], color="orange", variant="light", className="panel replaced")]
 
 
 def _build_unreadable_list(captures: Captures) -> list[Any]:

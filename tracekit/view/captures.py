@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import OrderedDict
@@ -9,8 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+import polars as pl
+
 from tracekit import memory
 from tracekit.errors import TracekitError
+from tracekit.files import read_file_state
+from tracekit.plan.sources import Stamp
 from tracekit.sets.paths import Captures as LocatedCaptures
 from tracekit.sets.paths import describe_error, is_folder_of_captures, is_pattern, locate_captures
 from tracekit.sets.ranks import name_uniquely
@@ -18,9 +23,7 @@ from tracekit.trace import get_trace_view, load
 from tracekit.view.state import CaptureAggregation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
-
-    import polars as pl
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from tracekit.trace import Trace
 
@@ -32,6 +35,8 @@ MAX_ROW_ORDER_BYTES = 32 * 1024 * 1024
 """Maximum size of the cached row orders in bytes. The order that is being used is cached even if it is larger."""
 MAX_FIGURES = 64
 """Maximum number of figures and similar results in the cache."""
+MAX_DEFERRED = 64
+"""Maximum number of figures that are drawn after their page is shown and that are not drawn yet."""
 MAX_CACHED_BYTES = 128 * 1024 * 1024
 """Maximum size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
 
@@ -84,6 +89,10 @@ class Cache(Generic[K, V]):
                 self._evict()
         return value
 
+    def __contains__(self, key: K) -> bool:
+        with self._lock:
+            return key in self._values
+
     def _evict(self) -> None:
         """Remove the least recently used values until the cache is within its limits. The newest value always stays."""
         sizes = [self._size(value) for value in self._values.values()]
@@ -101,18 +110,32 @@ class Capture:
         index: Index of the capture, in the order of the command line.
         name: Name of the file, without its folder unless other captures have the same name.
         trace: The trace of the capture, neither correlated nor rolled up.
+        path: Path of the file or folder, or None if it is not known.
     """
 
     index: int
     name: str
     trace: Trace
+    path: Path | None = None
     _traces: Cache[CaptureAggregation, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
     _counts: dict[str, int] = field(default_factory=dict)
+    _state: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._state = _read_state(self.path)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the file was changed, replaced or removed since the viewer opened it."""
+        return bool(_read_state(self.path) != self._state)
 
     def get_aggregated_trace(self, aggregation: CaptureAggregation) -> Trace:
         """Return the correlated trace, rolled up for the iterations and key op that ``aggregation`` selects.
 
         If the capture contains a roll-up, as DLProf databases do, the default aggregation is that roll-up.
+
+        Raises:
+            TracekitError: The capture does not have the last iteration.
         """
         return self._traces.get(aggregation, lambda: self._roll_up(aggregation))
 
@@ -121,9 +144,16 @@ class Capture:
         if aggregation.is_default and self.trace.count("ops"):
             return self.trace.correlate()
         bounds = (aggregation.first, aggregation.last)
-        return self.trace.correlate().rollup(
+        rolled_up = self.trace.correlate().rollup(
             key_op=aggregation.key_op, iterations=None if bounds == (None, None) else bounds
         )
+        if aggregation.last is not None:
+            existing = rolled_up.frame("iterations").select(pl.col("iteration").max()).collect().item()
+            if existing is not None and aggregation.last > existing:
+                requested = f"iterations {aggregation.first or 0} to {aggregation.last}"
+                message = f"{requested} were requested, but the capture has only iterations 0 to {existing}"
+                raise TracekitError(message, hint="choose iterations within this range")
+        return rolled_up
 
     def has_rows_in_any(self, *tables: str) -> bool:
         """Return whether at least one of the tables has rows. All iterations are aggregated to determine this."""
@@ -155,6 +185,9 @@ class Captures:
             MAX_ROW_ORDERS, lambda order: int(order.estimated_size()), MAX_ROW_ORDER_BYTES
         )
         self._figures: Cache[Hashable, Any] = Cache(MAX_FIGURES)
+        self._deferred: OrderedDict[str, Callable[[], Any]] = OrderedDict()
+        self._deferred_count = 0
+        self._activities: list[str] = []
         self._lock = threading.Lock()
         self._requests = 0
 
@@ -185,6 +218,56 @@ class Captures:
         """Return a cached figure or other result. If it is not cached, compute and cache it."""
         return self._figures.get(key, compute)
 
+    def has_cached_result(self, key: Hashable) -> bool:
+        """Return whether the figure or other result of a key is cached."""
+        return key in self._figures
+
+    def defer(self, key: Hashable, title: str, compute: Callable[[], Any]) -> str:
+        """Store how to compute a result, and return the token with which ``compute_deferred_result`` computes it."""
+        with self._lock:
+            self._deferred_count += 1
+            token = str(self._deferred_count)
+            self._deferred[token] = lambda: self._compute_with_activity(key, f"drawing {title}", compute)
+            while len(self._deferred) > MAX_DEFERRED:
+                self._deferred.popitem(last=False)
+        return token
+
+    def compute_deferred_result(self, token: str) -> Any:
+        """Return the result of a token that ``defer`` returned.
+
+        Raises:
+            TracekitError: The token is unknown, or the result cannot be computed.
+        """
+        with self._lock:
+            compute = self._deferred.get(token)
+        if compute is None:
+            raise TracekitError("this chart was not drawn", hint="reload the page")
+        return compute()
+
+    def _compute_with_activity(self, key: Hashable, activity: str, compute: Callable[[], Any]) -> Any:
+        with self.report_activity(activity):
+            return self.get_cached_result(key, compute)
+
+    @contextlib.contextmanager
+    def report_activity(self, text: str) -> Iterator[None]:
+        """Return a context manager during which ``list_activities`` contains a text."""
+        with self._lock:
+            self._activities.append(text)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._activities.remove(text)
+
+    def list_activities(self) -> list[str]:
+        """Return what the server is computing, the earliest first."""
+        with self._lock:
+            return list(dict.fromkeys(self._activities))
+
+    def list_changed(self) -> list[str]:
+        """Return the names of the captures whose files were changed, replaced or removed since they were opened."""
+        return [capture.name for capture in self.all if capture.has_changed]
+
     def begin_request(self) -> None:
         """Record that a request begins. Until it ends, the data from which tables are computed stays in memory."""
         with self._lock:
@@ -208,6 +291,11 @@ class Captures:
         """Close the files of all captures."""
         for capture in self.all:
             capture.trace.close()
+
+
+def _read_state(path: Path | None) -> Any:
+    """Return a value that differs if the file or folder at a path was changed, replaced or removed in the meantime."""
+    return None if path is None else (read_file_state(path), Stamp.from_path(path, folders=True))
 
 
 def open_captures(
@@ -251,7 +339,7 @@ def open_captures(
         raise
     absolute = {path: Path(os.path.abspath(path)) for path in (*files, *located.errors)}  # noqa: PTH100 - without ..
     names = {path: name_uniquely(full, [*dict.fromkeys(absolute.values())]) for path, full in absolute.items()}
-    opened = [Capture(index, names[path], trace) for index, (path, trace) in enumerate(traces)]
+    opened = [Capture(index, names[path], trace, absolute[path]) for index, (path, trace) in enumerate(traces)]
     return Captures(opened, [(names[path], describe_error(e)) for path, e in located.errors.items()])
 
 

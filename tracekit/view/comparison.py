@@ -71,7 +71,8 @@ def build_diff_table_rows(differences: Diff, kind: str) -> Rows:
     titles, base = TITLES, "total times"
     if differences.is_per_iteration:
         own = [c for c in TITLES if c.startswith("iteration_")]
-        titles = {c: TITLES[c] for c in (*(c for c in TITLES if c not in _TOTALS and c not in own), *own, *_TOTALS)}
+        order = [*(dict(zip(_TOTALS, own, strict=True)).get(c, c) for c in TITLES if c not in own), *_TOTALS]
+        titles = {c: TITLES[c] for c in order}
         titles |= {c: TITLES[c].replace(" (", ", total (") for c in _TOTALS}
         base = "times per iteration, because the numbers of iterations differ"
     shown = {c: title for c, title in titles.items() if c in frame.columns}

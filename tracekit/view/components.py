@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 from dash import dcc, html
+from dash.development.base_component import Component
 
 from tracekit.errors import TracekitError
 
@@ -22,6 +24,9 @@ CONFIG = {
     "showSendToCloud": False,
     "modeBarButtonsToRemove": ["lasso2d", "select2d"],
 }
+DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that change the direction of text. The file view.js escapes the same characters in tables."""
+_TEXT_PROPERTIES = ("children", "label", "title", "aria-label")
 HEIGHT, COMPACT_HEIGHT = 380, 290
 """Heights of figures in pixels."""
 UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
@@ -43,6 +48,17 @@ def build_figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bo
     except TracekitError:
         return None
     return build_figure_panel(drawn, title, compact=compact)
+
+
+def build_deferred_figure(token: str, title: str) -> Any:
+    """Return a component that is replaced with a figure when the figure is drawn.
+
+    Args:
+        token: The token with which ``Captures.compute_deferred_result`` draws the figure.
+        title: Heading of the figure.
+    """
+    panel = build_panel(title, [html.P("This chart is being drawn …", className="dimmed pending")])
+    return html.Div(panel, id={"part": "deferred", "token": token}, className="deferred")
 
 
 def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Any:
@@ -69,6 +85,33 @@ def build_number_card(label: str, value: str, note: str = "") -> Any:
     """Return a component that shows a number with a label and an optional note."""
     parts = [html.Dt(label), html.Dd([value, html.Span(note, className="note") if note else ""])]
     return html.Div(parts, className="number-card")
+
+
+def escape_directions(content: Any) -> Any:
+    """Escape the characters in texts of components that change the direction of the following text.
+
+    A name from a capture could otherwise show other text in another order than it contains. Links and values, which
+    identify rows and pages, are not changed.
+
+    Args:
+        content: A component, a text, or a list of them, which is changed in place.
+    """
+    if isinstance(content, str):
+        return DIRECTIONS.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
+    if isinstance(content, list | tuple):
+        return [escape_directions(each) for each in content]
+    if isinstance(content, Component):
+        for name in _TEXT_PROPERTIES:
+            if getattr(content, name, None) is not None:
+                setattr(content, name, escape_directions(getattr(content, name)))
+        if isinstance(getattr(content, "data", None), list):
+            content.data = [
+                {**each, "label": escape_directions(each["label"])}
+                if isinstance(each, dict) and isinstance(each.get("label"), str)
+                else each
+                for each in content.data
+            ]
+    return content
 
 
 def format_duration(nanoseconds: int) -> str:

@@ -93,10 +93,12 @@ def _condition_expr(column: str, condition: object, data_type: pl.DataType) -> p
     comparison, value = condition.get("type"), condition.get("filter")
     col = pl.col(column)
     if comparison in ("blank", "notBlank"):
-        blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_string_type(data_type) else col.is_null()
+        shown = col.fill_nan(None) if data_type.is_float() else col
+        blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_string_type(data_type) else shown.is_null()
         return blank if comparison == "blank" else ~blank
     if data_type.is_numeric():
-        return _number_comparison_expr(column, str(comparison), value, condition.get("filterTo"))
+        number = col.fill_nan(None) if data_type.is_float() else col
+        return _number_comparison_expr(number, column, str(comparison), value, condition.get("filterTo"))
     if not isinstance(comparison, str) or comparison not in _TEXT:
         raise TracekitError(
             f"the filter of column {column!r} has the unknown type {str(comparison)[:100]!r}: "
@@ -109,12 +111,12 @@ def _condition_expr(column: str, condition: object, data_type: pl.DataType) -> p
     return _TEXT[comparison](_displayed_strings_expr(col, data_type), value)
 
 
-def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any) -> pl.Expr:
-    """Return an expression that compares a numeric column with a value, or with a range of values."""
+def _number_comparison_expr(number: pl.Expr, column: str, comparison: str, value: Any, upper: Any) -> pl.Expr:
+    """Return an expression that compares the numbers of a column with a value, or with a range of values."""
     if comparison == "inRange":
         if not (_is_number(value) and _is_number(upper)):
             raise TracekitError(f"the filter of column {column!r} has the type inRange, which requires two numbers")
-        return pl.col(column).is_between(pl.lit(value), pl.lit(upper))
+        return number.is_between(pl.lit(value), pl.lit(upper))
     if comparison not in _NUMBERS:
         raise TracekitError(
             f"the filter of column {column!r} has the unknown type {comparison[:100]!r}: "
@@ -122,7 +124,7 @@ def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any
         )
     if not _is_number(value):
         raise TracekitError(f"the value of the filter of column {column!r} must be a number that fits into 64 bits")
-    return _NUMBERS[comparison](pl.col(column), value)
+    return _NUMBERS[comparison](number, value)
 
 
 def _is_number(value: object) -> bool:

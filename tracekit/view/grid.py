@@ -337,7 +337,8 @@ def _build_column_definition(name: str, rows: Rows) -> dict[str, Any]:
             "sortingOrder": ["desc", "asc", None],
         }
     else:
-        definition["tooltipField"] = name
+        definition["valueFormatter"] = {"function": "tracekitText(params)"}
+        definition["tooltipValueGetter"] = {"function": "tracekitText(params)"}
     return definition
 
 

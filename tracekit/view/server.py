@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 COOKIE = "tracekit-token"
 CALLBACKS = "/_dash-update-component"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+STATUS = "/status"
+MAX_BODY = 8 * 1024 * 1024
+"""Maximum size of the body of a request in bytes. Larger requests are rejected before their body is read."""
 MAX_TRACES = 4
 """Maximum number of time windows whose Perfetto traces are cached on disk."""
 PAGE_POLICY = (
@@ -70,6 +73,8 @@ class Viewer:
         with _open_socket(host, port) as listening:
             self._dash = application.create_app(captures)
             self._policy = PAGE_POLICY.format(scripts=" ".join(self._dash.csp_hashes()))
+            self._dash.server.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+            self._id = secrets.token_hex(8)
             self._add_routes(self._dash.server)
             self._server = _make_server(self._dash.server, listening)
         self._traces = _Timelines(captures)
@@ -99,6 +104,7 @@ class Viewer:
         flask.after_request(self._add_security_headers)
         flask.register_error_handler(TracekitError, _create_error_response)
         flask.register_error_handler(DependencyException, _create_not_found_response)
+        flask.add_url_rule(STATUS, view_func=self._send_status)
         flask.add_url_rule("/download", view_func=self._send_download)
         flask.add_url_rule("/download/check", view_func=self._send_download_check)
         flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
@@ -109,6 +115,8 @@ class Viewer:
 
         def respond_and_count(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
             """Return the response to a request, and count the request as active until the response is closed."""
+            if environ.get("PATH_INFO") == STATUS:  # it must not free the data that other requests need
+                return respond(environ, start_response)
             self._captures.begin_request()
             try:
                 response = respond(environ, start_response)
@@ -163,6 +171,11 @@ class Viewer:
         response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
         response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
         return response
+
+    def _send_status(self) -> dict[str, Any]:
+        """Return the id of this server, what it computes, and the captures whose files have changed."""
+        captures = self._captures
+        return {"server": self._id, "activities": captures.list_activities(), "changed": captures.list_changed()}
 
     def _send_download(self) -> Response:
         """Return a file with the rows that match the filters of a table."""
@@ -228,6 +241,9 @@ class _Timelines:
 
 class _QuietHandler(WSGIRequestHandler):
     """A request handler that logs nothing, because URLs contain names from captures."""
+
+    timeout = 60
+    """Seconds for which a thread waits for the next bytes of a client."""
 
     def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         """Log nothing."""

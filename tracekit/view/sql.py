@@ -72,7 +72,8 @@ def _node_expr(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
         raise TracekitError(f"the condition uses {unsupported}, which is not supported", hint=HINT)
     if name in _ARITHMETIC:
         operands = (_node_expr(each, schema) for each in (node.this, node.expression) if each is not None)
-        return _ARITHMETIC[name](*(_widened_integer_expr(each, schema) for each in operands))
+        result = _ARITHMETIC[name](*(_widened_integer_expr(each, schema) for each in operands))
+        return null_if_nan_expr(result, schema)
     if name in _BINARY:
         return _BINARY[name](_node_expr(node.this, schema), _node_expr(node.expression, schema))
     if name in _UNARY:
@@ -80,6 +81,18 @@ def _node_expr(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
     if name in _SPECIAL:
         return _SPECIAL[name](node, schema)
     raise TracekitError(f"the condition uses {name.upper()}, which is not supported", hint=HINT)
+
+
+def null_if_nan_expr(value: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an expression that replaces NaN with null, as SQLite does. polars would regard NaN as the largest number.
+
+    Pages show NaN as an empty cell, like null.
+    """
+    try:
+        kind = pl.LazyFrame(schema=dict(schema)).select(value.alias("value")).collect_schema()["value"]
+    except pl.exceptions.PolarsError as error:
+        raise TracekitError("the condition compares values of different types", hint=HINT) from error
+    return value.fill_nan(None) if kind.is_float() else value
 
 
 def _widened_integer_expr(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
@@ -108,7 +121,9 @@ def _column_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
             f"the table has no column {node.sql()!r}", hint=create_choices_hint("columns", schema, node.name)
         )
     kind = schema[column]
-    return pl.col(column).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(column)
+    if kind in (pl.Categorical, pl.Enum):
+        return pl.col(column).cast(pl.String)
+    return null_if_nan_expr(pl.col(column), schema)
 
 
 def _literal_expr(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
@@ -168,9 +183,14 @@ def _is_operator_to_expr(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Exp
     raise TracekitError("the condition uses IS with something other than NULL, TRUE or FALSE", hint=HINT)
 
 
+def _null_if_zero_expr(divisor: pl.Expr) -> pl.Expr:
+    """Return an expression for a divisor. As in SQL, the result of a division by zero is null."""
+    return pl.when(divisor != 0).then(divisor)
+
+
 def _remainder_expr(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
     """Return an expression for the remainder of a division. As in SQL, the remainder has the sign of the dividend."""
-    remainder = value % divisor
+    remainder = value % _null_if_zero_expr(divisor)
     return pl.when((remainder != 0) & ((value < 0) != (divisor < 0))).then(remainder - divisor).otherwise(remainder)
 
 
@@ -203,8 +223,8 @@ _ARITHMETIC: Mapping[str, Callable[..., pl.Expr]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
-    "Div": operator.truediv,
-    "IntDiv": operator.floordiv,
+    "Div": lambda value, divisor: value / _null_if_zero_expr(divisor),
+    "IntDiv": lambda value, divisor: value // _null_if_zero_expr(divisor),
     "Mod": _remainder_expr,
     "Neg": lambda value: 0 - value,  # polars negates integers of 128 bits in no other way
     "Abs": lambda value: value.abs(),

@@ -17,11 +17,17 @@ window.dash_clientside = window.dash_clientside || {};
     return /^-?\d+$/.test(value) ? integer.format(BigInt(value)) : String(value);
   };
 
+  /* Characters that change the direction of text would show a name in another order than it has. components.py escapes
+     them in the other texts of pages. */
+  const escapeDirections = (text) =>
+    text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+  functions.tracekitText = (params) => (typeof params.value === "string" ? escapeDirections(params.value) : params.value);
   functions.tracekitInteger = (params) => formatNumber(params.value, integer);
   functions.tracekitFloat = (params) => formatNumber(params.value, decimal);
   functions.tracekitLabel = (params) => {
     if (params.node && params.node.rowPinned) return params.data._label;
-    return typeof params.value === "number" ? integer.format(params.value) : params.value;
+    return typeof params.value === "number" ? integer.format(params.value) : functions.tracekitText(params);
   };
   /* The Tab key leaves the grid. The arrow keys move from cell to cell. */
   functions.tracekitLeaveGrid = () => false;
@@ -58,7 +64,7 @@ window.dash_clientside = window.dash_clientside || {};
   };
 
   components.TreeCell = (props) => {
-    const text = String(props.value ?? "");
+    const text = escapeDirections(String(props.value ?? ""));
     const name = text.replace(/^\u2007+/, "");
     const indent = text.slice(0, text.length - name.length);
     const expanded = props.data ? props.data._expanded : null;
@@ -266,6 +272,47 @@ window.dash_clientside = window.dash_clientside || {};
       return changed < 0 ? window.dash_clientside.no_update : hrefs[changed];
     },
   };
+
+  /* Ask the server once per second while a page is computed, and otherwise every five seconds, whether it still runs,
+     what it computes, and whether the files of the captures have changed. */
+  const LOST = "The server of this page does not answer. Start tracekit view again, and reload this page.";
+  const REFUSED = "The server refuses the requests of this page. Open the URL that tracekit view printed.";
+  const RESTARTED = "The server was started again. Reload this page.";
+  const requestDirectly = window.fetch.bind(window);
+  let server = null;
+  let seconds = 0;
+
+  const report = (text) => {
+    const region = document.getElementById("connection");
+    if (region && region.textContent !== text) region.textContent = text;
+  };
+
+  const showStatus = (status) => {
+    server = server || status.server;
+    const changed = status.changed.length && !document.querySelector(".replaced");
+    if (server !== status.server) report(RESTARTED);
+    else report(changed ? `${escapeDirections(status.changed.join(", "))}: the file has changed. Start tracekit view again.` : "");
+    const progress = document.getElementById("progress");
+    if (progress && status.activities.length) progress.textContent = `${escapeDirections(status.activities.join(", "))} …`;
+  };
+
+  const checkServer = () =>
+    requestDirectly("/status", { cache: "no-store" })
+      .then((answer) => (answer.ok ? answer.json().then(showStatus) : report(REFUSED)))
+      .catch(() => report(LOST));
+
+  /* A failed request of any control of the page also shows that the server is lost. */
+  window.fetch = (...request) =>
+    requestDirectly(...request).catch((error) => {
+      if (error.name !== "AbortError") checkServer();
+      throw error;
+    });
+
+  window.setInterval(() => {
+    const waiting = document.getElementById("progress") || document.querySelector(".pending");
+    seconds += 1;
+    if (!document.hidden && (waiting || seconds % 5 === 0)) checkServer();
+  }, 1000);
 
   /* The link to the content must not change the URL, because a new URL would reload the page. */
   document.addEventListener("click", (event) => {

@@ -49,11 +49,13 @@ class Context:
         captures: The captures of the server.
         state: The state of the page.
         dark: Whether figures use the dark template.
+        draws_later: Whether the page is shown before its figures are drawn.
     """
 
     captures: Captures
     state: State
     dark: bool
+    draws_later: bool = False
 
     @property
     def capture(self) -> Capture:
@@ -61,20 +63,32 @@ class Context:
         return self.captures[self.state.at]
 
     def build_figure(
-        self, name: str, title: str, *, trace: Trace | None = None, cache_key: Any = None, **options: Any
+        self,
+        name: str,
+        title: str,
+        *,
+        trace: Trace | None = None,
+        cache_key: Any = None,
+        may_draw_later: bool = True,
+        **options: Any,
     ) -> Any:
         """Return a panel with a figure of ``trace.plot``, or None if the capture has no data for the figure.
+
+        If ``draws_later`` is true and the figure is not cached, return a component that is replaced with the panel.
 
         Args:
             name: Name of the figure.
             title: Heading of the panel.
             trace: The trace to draw. If None, it is the rolled-up trace of the page.
             cache_key: Key that distinguishes this trace from other traces of the capture in the cache of figures.
+            may_draw_later: Whether the figure may be drawn after the page is shown.
             options: Options of the figure.
         """
         key = (name, self.state.at, self.dark, cache_key, tuple(sorted(options.items())))
         trace = trace or self.capture.get_aggregated_trace(self.state.at)
         compute = partial(components.build_figure, trace, name, title, dark=self.dark, **options)
+        if self.draws_later and may_draw_later and not self.captures.has_cached_result(key):
+            return components.build_deferred_figure(self.captures.defer(key, title, compute), title)
         return self.captures.get_cached_result(key, compute)
 
     def build_recipe_figure(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
@@ -157,7 +171,8 @@ class Page:
             heading.append(html.P(WHOLE_CAPTURE, className="dimmed"))
         if self.build:
             return [*heading, *self.build(context)]
-        figures = [context.build_figure(name, title) for name, title in self.figures.items()]
+        later = not self.without_figures
+        figures = [context.build_figure(name, title, may_draw_later=later) for name, title in self.figures.items()]
         if self.without_figures and all(figure is None for figure in figures):
             figures = [html.P(self.without_figures, className="dimmed")]
         return [*heading, *figures, *(context.build_table(name) for name in self.tables)]
