@@ -65,6 +65,7 @@ TableName: TypeAlias = Literal[
     "overheads",
     "performance_counters",
     "processes",
+    "profiler_metrics",
     "python_samples",
     "scalars",
     "stacks",

@@ -124,7 +124,10 @@ class TestRows:
         read = {"csv": pl.read_csv, "json": pl.read_json, "jsonl": pl.read_ndjson}[style]
         frame = read(io.BytesIO(result.stdout), infer_schema_length=None)  # type: ignore[operator]
         expected = tk.load(ROOT / TRAIN).frame("kernels").collect()
-        assert frame.columns == expected.columns
+        # polars does not keep the order of many members of JSON objects
+        rows = {"csv": [frame.columns], "json": [result.stdout], "jsonl": result.stdout.splitlines()}[style]
+        first = rows[0] if style == "csv" else json.loads(rows[0])
+        assert list(first[0] if style == "json" else first) == expected.columns
         assert frame.select("kernel_id", "start_ns", "end_ns").equals(
             expected.select("kernel_id", "start_ns", "end_ns")
         )

@@ -267,11 +267,11 @@ def test_gpu_trace() -> None:
         "devices": [{"device_id": 0, "name": "GPU, big"}, {"device_id": 3}],
     }
     assert lines(of("cuda_gpu_trace", **tables)) == [
-        '10,20,1,1,0,0,0,0,0,0,0.049,0.000,,,,,"GPU, big (0)",1,,7,k',
+        '10,20,1,1,,,,,,,0.049,,,,,,"GPU, big (0)",1,,7,k',
         '10,600000000,,,,,,,,,,,3.000,3.000,Pinned,Device,"GPU, big (0)",,,,[CUDA memcpy Host-to-Device]',
         "10,0,,,,,,,,,,,0.000,,,, (5),,,,",
         "10,2000000000,,,,,,,,,,,0.000,0.000,Device,, (3),,,,[CUDA memset]",
-        '20,10,1,0,0,0,0,0,0,0,0.000,0.000,,,,,"GPU, big (0)",,,,late',
+        '20,10,1,,,,,,,,,,,,,,"GPU, big (0)",,,,late',
     ]
 
 
@@ -306,8 +306,8 @@ def test_api_trace_has_a_line_for_each_name_of_the_thread() -> None:
     rows = [call(5, 6, return_value=2), call(1, 2, thread_id=2), call(1, 3, thread_id=None)]
     threads = [{"process_id": 7, "thread_id": 1, "name": n, "priority": 20} for n in ("main", "worker")]
     assert lines(of("cuda_api_trace", api_calls=rows, threads=threads)) == [
-        "1,1,cudaLaunchKernel,0,1,7,2,,",
-        "1,2,cudaLaunchKernel,0,1,7,,,",
+        "1,1,cudaLaunchKernel,,1,7,2,,",
+        "1,2,cudaLaunchKernel,,1,7,,,",
         "5,1,cudaLaunchKernel,2,1,7,1,20,main",
         "5,1,cudaLaunchKernel,2,1,7,1,20,worker",
     ]
@@ -330,9 +330,9 @@ def test_executions() -> None:
         "api_calls": [call(0, 10), call(0, 1, "unused", correlation_id=2)],
     }
     assert lines(of("cuda_kern_exec_trace", **tables)) == [
-        "0,10,10,20,30,20,50,7,1,0,cudaLaunchKernel,   0    0    0,   0    0    0,late",
-        "0,10,10,0,10,40,50,7,1,0,cudaLaunchKernel,   0    0    0,   0    0    0,at once",
-        "0,10,,,5,3,10,7,1,0,cudaLaunchKernel,   0    0    0,   0    0    0,before the call ends",
+        "0,10,10,20,30,20,50,7,1,0,cudaLaunchKernel,,,late",
+        "0,10,10,0,10,40,50,7,1,0,cudaLaunchKernel,,,at once",
+        "0,10,,,5,3,10,7,1,0,cudaLaunchKernel,,,before the call ends",
     ]
     call_of_10 = "10.0,10.0,10,10,0.0"
     assert lines(of("cuda_kern_exec_sum", **tables)) == [

@@ -134,8 +134,10 @@ def test_a_kernel_with_all_its_arguments(tmp_path: Path) -> None:
 def test_repeated_arguments_of_many_kernels(labels: int, paths: int, tmp_path: Path) -> None:
     launched = [call(10 * n, 10 * n + 2, correlation_id=n) for n in range(1, 41)]
     ranges = [push(10 * n, 10 * n + 5, f'"r{n % paths}"' if n % 5 else None) for n in range(1, 41)]
+    launch = {"grid_y": 1, "grid_z": 1, "block_x": 1, "block_y": 1, "block_z": 1, "registers_per_thread": 0}
+    launch |= {"static_shared_memory_bytes": 0, "dynamic_shared_memory_bytes": 0}
     kernels = [
-        kernel(10 * n + 3, 10 * n + 4, short_name=f"k{n % labels}", grid_x=n % 3, grid_y=1, grid_z=1, correlation_id=n)
+        kernel(10 * n + 3, 10 * n + 4, short_name=f"k{n % labels}", grid_x=n % 3, correlation_id=n, **launch)
         for n in range(1, 41)
     ]
     whole = trace(api_calls=launched, nvtx_ranges=ranges, kernels=kernels).correlate()

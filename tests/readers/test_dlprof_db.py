@@ -58,7 +58,7 @@ def test_one_of_each(path: Path) -> None:
         sync = trace.frame("syncs").head(1).collect().to_dicts()[0]
         devices = trace.frame("devices").select("device_id", "name", "sm_count", "memory_bytes").collect().rows()
     assert (kernel["name"], kernel["short_name"]) == ("void gemm<float>(T1)", "gemm")
-    assert (kernel["block_x"], kernel["block_y"], kernel["registers_per_thread"]) == (32, 1, 0)
+    assert (kernel["block_x"], kernel["block_y"], kernel["registers_per_thread"]) == (32, 1, None)
     assert kernel["mangled_name"] is None
     assert copy["copy_kind"] in {"Host-to-Device", "Device-to-Host", "Device-to-Device"}
     assert (sync["sync_type"], sync["event_id"]) == ("Stream sync", 4294967295)

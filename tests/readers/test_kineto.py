@@ -121,7 +121,7 @@ def linked(path: Path) -> pl.DataFrame:
     """Kernels by start: what each is, where it was launched from, how long it took."""
     with tk.load(path) as loaded:
         frame = loaded.correlate().frame("kernels").sort("start_ns").collect()
-    shared = pl.col("static_shared_memory_bytes") + pl.col("dynamic_shared_memory_bytes")
+    shared = pl.col("static_shared_memory_bytes").fill_null(0) + pl.col("dynamic_shared_memory_bytes")
     return frame.with_columns(
         pl.col("short_name", "range_path").cast(pl.String),
         shared=shared,

@@ -90,6 +90,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "mangled_name": text("mangledName"),
             "launch_type": label("CUDA_KERNEL_LAUNCH_TYPE", "launchType"),
             **{f"{a}_{b}": f"{a}{b.upper()}" for a in ("grid", "block", "cluster") for b in "xyz"},
+            **dict.fromkeys(("blocks_per_sm", "warps_per_sm", "achieved_occupancy_percent"), "NULL"),
             "registers_per_thread": "registersPerThread",
             "static_shared_memory_bytes": "staticSharedMemory",
             "dynamic_shared_memory_bytes": "dynamicSharedMemory",

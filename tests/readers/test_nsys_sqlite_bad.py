@@ -290,7 +290,7 @@ def test_a_row_among_filtered_ones_is_named_by_its_number(tmp_path: Path) -> Non
     ("table", "column", "name"),
     [
         (KERNEL, "start", "kernels"),
-        (RUNTIME, "returnValue", "api_calls"),
+        (RUNTIME, "nameId", "api_calls"),
         ("NVTX_EVENTS", "eventType", "nvtx_ranges"),
         ("NVTX_EVENTS", "start", "nvtx_ranges"),
         ("ThreadNames", "globalTid", "threads"),
@@ -315,11 +315,13 @@ def test_missing_columns_elsewhere_leave_nulls(tmp_path: Path) -> None:
         "ALTER TABLE TARGET_INFO_SESSION_START_TIME DROP COLUMN utcEpochNs",
         "ALTER TABLE ENUM_CUDA_MEM_KIND DROP COLUMN label",
         "ALTER TABLE PROCESSES DROP COLUMN name",
+        f"ALTER TABLE {RUNTIME} DROP COLUMN returnValue",
     )
     with tk.load(path) as trace:
         machine = {"cpu_model", "os", "driver_version", "cuda_version"}
         assert set(trace.info) == {"duration_ns", *machine}
         assert trace["processes"]["name"].null_count == trace.count("processes") > 0
+        assert trace["api_calls"]["return_value"].null_count == trace.count("api_calls") > 0
 
 
 def test_a_table_without_rowid(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tracekit.sets.communication import warn_about_unaligned_clocks
 from tracekit.sets.recipe_files import is_recipe_file, write_recipe_folder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+LAUNCH = {"api_call_id": 1, "start_ns": 0, "end_ns": 1, "process_id": 1, "thread_id": 1, "correlation_id": 1}
 
 
 def origin(value: str) -> list[dict[str, Any]]:
@@ -26,6 +27,7 @@ def ranks(folder: Path, *origins: str | None) -> tk.TraceSet:
         write_capture(
             folder / f"rank{n}",
             kernels=[kernel(0, 5)],
+            api_calls=[LAUNCH],
             mpi_ranks=[mpi_rank(n)],
             capture_info=origin(utc) if utc else [],
         )

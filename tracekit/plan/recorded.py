@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import memory, schemas
 from tracekit.errors import SchemaError, TracekitError, warn
+from tracekit.forks import check_polars_can_run
 from tracekit.interface import Undecoded
 from tracekit.plan.base import Tables, compact_if_all_null
+from tracekit.plan.sources import InMemory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,12 +22,16 @@ if TYPE_CHECKING:
     from tracekit.interface import Capture, LaunchMetadata
     from tracekit.plan.plan import Aggregation, Plan, Selection
     from tracekit.plan.remote_file import RemoteFile
-    from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
+    from tracekit.plan.sources import LiveCapture, OpenedFile
     from tracekit.plan.stages import SharedRollup
     from tracekit.schemas import TableSchema
     from tracekit.targets import Input
 
     RollupKey = tuple[frozenset[Selection], Aggregation]
+
+_CALL = ("process_id", "correlation_id")
+_LAUNCHES = "launches"
+"""Entry of ``RecordedTables._checked`` that states that the calls of kernels were looked up."""
 
 
 class RecordedTables(Tables):
@@ -153,6 +159,8 @@ class RecordedTables(Tables):
             if missing:
                 for name, data in self.capture.read_many(missing).items():
                     self._cache_columns(name, missing[name], data)
+            if all("correlation_id" in columns.get(name, ()) for name in ("kernels", "api_calls")):
+                self._warn_about_kernels_without_calls()
 
     def release(self) -> None:
         """Free the memory of the cached columns and of results that were computed from them."""
@@ -198,6 +206,21 @@ class RecordedTables(Tables):
         cached.update(zip(columns, map(compact_if_all_null, checked.columns), strict=True))
         self._warn_about_negative_durations(name, cached)
         memory.release_pages()
+
+    def _warn_about_kernels_without_calls(self) -> None:
+        """Warn about kernels whose API calls were not recorded, once per file. Tables in memory are not checked."""
+        if _LAUNCHES in self._checked or isinstance(self.origin, InMemory) or not self.capture.may_have("kernels"):
+            return
+        import polars as pl
+
+        from tracekit.core.launches import count_kernels_without_calls
+
+        check_polars_can_run()
+        self._checked.add(_LAUNCHES)
+        kernels, calls = (pl.DataFrame(self.read(name, _CALL)) for name in ("kernels", "api_calls"))
+        counts = count_kernels_without_calls(kernels, calls)
+        if counts.count:
+            warn(counts.describe(calls.height), path=self.path)
 
     def _warn_about_negative_durations(self, name: str, cached_columns: dict[str, pa.ChunkedArray]) -> None:
         """Warn about rows that end before they start, once both time columns of a table are cached."""

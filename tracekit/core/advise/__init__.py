@@ -31,6 +31,7 @@ RULES = (
     host.copies,
     kernels.small_kernels,
     kernels.precision,
+    kernels.overrunning_kernels,
     balance.imbalance,
     balance.communication,
     balance.variation,

@@ -1,4 +1,4 @@
-"""Report very short kernels, and matrix products that could run on Tensor Cores."""
+"""Report very short kernels, matrix products that could run on Tensor Cores, and kernels with implausible times."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import tensor_cores
+from tracekit.core import intervals, overruns, tensor_cores
 from tracekit.core.advise.iteration_activity import (
     DURATION,
     Finding,
     find_longest_interval,
     format_duration,
+    shorten_name,
     sum_durations,
 )
 
@@ -98,4 +99,42 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
     problem, where = "Ops that are eligible for Tensor Cores run without them", find_longest_interval(without)
     yield Finding(
         "precision", problem, evidence, advice, time, activity.compute_percentage(time), without.height, *where, figures
+    )
+
+
+def overrunning_kernels(activity: IterationActivity) -> Iterator[Finding]:
+    """Report kernels that run over the start of the next kernel of their stream, because their times must be wrong."""
+    table = activity.rollup.measures.ops.frames("kernels")
+    rows = overruns.find_overrunning_kernels(table.select(overruns.READ).collect())
+    overlaps = activity.clip_to_windows(rows.select(start_ns="next_ns", end_ns="end_ns").sort("start_ns"))
+    first, last = activity.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    rows = rows.filter((pl.col("next_ns") < last) & (pl.col("end_ns") > first))
+    if not overlaps.height:
+        return
+    overrun = rows["end_ns"] - rows["next_ns"]
+    worst = int(overrun.arg_max() or 0)
+    names = table.select(pl.coalesce("short_name", "name").cast(pl.String).fill_null("kernel")).collect().to_series()
+    time = sum_durations(intervals.merge_intervals(overlaps, by=[]))
+    subject = "1 kernel runs" if rows.height == 1 else f"{rows.height} kernels run"
+    evidence = (
+        f"{subject} over the start of the next kernel of the same stream, by up to {format_duration(overrun[worst])} "
+        f"({shorten_name(names[int(rows['row'][worst])])})"
+    )
+    advice = (
+        "Do not trust the GPU times of this capture: kernels of one stream run one after the other, so the recorded "
+        "ends are wrong. Record again with a newer version of the driver and profiler."
+    )
+    figures = {"kernels": rows.height, "overrun_ns": int(overrun.sum()), "length_ns": activity.duration_ns}
+    where = int(rows["start_ns"][worst]), int(rows["end_ns"][worst])
+    problem = "Kernels overlap the next kernel of their stream"
+    yield Finding(
+        "overrunning_kernels",
+        problem,
+        evidence,
+        advice,
+        time,
+        activity.compute_percentage(time),
+        rows.height,
+        *where,
+        figures,
     )

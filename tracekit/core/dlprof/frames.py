@@ -107,11 +107,14 @@ class DatabaseFrames:
 
     @functools.cached_property
     def _kernels(self) -> pl.DataFrame:
-        """The kernels of ops in the order in which DLProf writes them, with grid size, block size and name ids."""
+        """The kernels of ops in the order in which DLProf writes them, with grid size, block size and name ids.
+
+        A size that was not recorded is 0, because the columns of DLProf cannot be null.
+        """
         rows, sizes = self._select_calls_and_activities(
             "kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES]
         )
-        return rows.hstack(sizes).with_columns(
+        return rows.hstack(sizes.fill_null(0)).with_columns(
             long_name_id=self.strings.look_up_string_ids(_replace_nulls_with_empty_strings(rows["long_name"]))
         )
 

@@ -220,7 +220,12 @@ class RecordedTables(DatabaseFrames):
         """
         rows, activities = self._select_calls_and_activities("memset", "memsets", ["bytes"])
         return rows.select(
-            *_INSTANCE, "name_id", **_API_TIMES, **_GPU_TIMES, num_bytes=activities["bytes"], **_DEVICE_AND_THREAD
+            *_INSTANCE,
+            "name_id",
+            **_API_TIMES,
+            **_GPU_TIMES,
+            num_bytes=activities["bytes"].fill_null(0),
+            **_DEVICE_AND_THREAD,
         )
 
     @functools.cached_property
@@ -236,7 +241,7 @@ class RecordedTables(DatabaseFrames):
             "name_id",
             **_API_TIMES,
             **_GPU_TIMES,
-            num_bytes=activities["bytes"],
+            num_bytes=activities["bytes"].fill_null(0),
             copy_kind=kind,
             **_DEVICE_AND_THREAD,
         )

@@ -83,6 +83,11 @@ def _declare_number_arg(column: str, key: str | None = None) -> Arg:
     return Arg(key or column, (Value(INTEGER, pl.col(column)),))
 
 
+def _declare_real_arg(column: str) -> Arg:
+    """Return an argument with the values of a column of finite floating-point numbers."""
+    return Arg(column, (Value(REAL, pl.col(column)),))
+
+
 def _declare_string_arg(column: str, key: str | None = None) -> Arg:
     """Return an argument with the values of a string column. The default key is the name of the column."""
     return Arg(key or column, (Value(STRING, pl.col(column).cast(pl.String)),))
@@ -137,6 +142,16 @@ def _declare_color_arg() -> Arg:
 
 
 _API_NAME = pl.col("name").cast(pl.String).str.replace(r"_v\d{4}$", "").fill_null("API call")
+_OTHER_API = Arg(
+    "api",
+    (
+        Value(
+            STRING,
+            pl.when(~pl.col("api").cast(pl.String).str.starts_with("CUDA")).then(pl.col("api").cast(pl.String)),
+        ),
+    ),
+)
+"""The API of a call of another runtime than CUDA. That of a call of CUDA follows from the name of the function."""
 _CORRELATION_ARGS = (_declare_number_arg("correlation_id"), _declare_number_arg("graph_node_id"))
 _RANGE_PATH = (_declare_string_arg("range_path", "nvtx_path"),)
 _NVTX_NAME = _first_name_expr("name", default="(no text)")
@@ -170,7 +185,7 @@ API_CALLS = EventKind(
     "api_call_id",
     name=_API_NAME,
     row_args=(_declare_number_arg("correlation_id"),),
-    repeated_args=(_declare_number_arg("return_value"),),
+    repeated_args=(_declare_number_arg("return_value"), _OTHER_API),
 )
 OSRT_CALLS = EventKind(
     "osrt_calls",
@@ -191,6 +206,7 @@ KERNELS = EventKind(
         _declare_number_arg("registers_per_thread"),
         _declare_number_arg("static_shared_memory_bytes", "static_shared_bytes"),
         _declare_number_arg("dynamic_shared_memory_bytes", "dynamic_shared_bytes"),
+        *map(_declare_real_arg, ("blocks_per_sm", "warps_per_sm", "achieved_occupancy_percent")),
         _declare_string_arg("name"),
         *_RANGE_PATH,
     ),

@@ -121,6 +121,11 @@ class DlprofCapture(Capture):
         string_columns = [o for c, o in sources.items() if schema[c].type == "string" and isinstance(o, str)]
         rows = self._read_source_rows(mapping, [o for o in sources.values() if o not in string_columns], string_columns)
         values = {c: self._compute_column_values(rows, source) for c, source in sources.items()}
+        for column, source in sources.items():
+            if isinstance(source, Lookup) and (unknown := values[column].null_count()):
+                what = f"column {column!r} of table {name!r} has no value in {unknown} rows"
+                why = f"{source.table} has no row with their {source.id_column}"
+                raise CorruptTraceError(f"{what}, because {why}", path=self.path, hint=COPY_AGAIN)
         fields = schemas.arrow_schema(schema, columns)
         return pa.table({f.name: self._build_column(f, values.get(f.name), rows.height) for f in fields})
 

@@ -31,7 +31,7 @@ _SCHEMA_VERSION = re.compile(rb'"schemaVersion"\s*:')
 _PROFILER_ARRAYS = re.compile(rb'"(?:traceEvents|deviceProperties)"\s*:\s*\[')
 _PROFILER_EVENTS = re.compile(
     rb'"producer"\s*:\s*"tracekit"'
-    rb'|"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime|cuda_driver|kernel|gpu_mem\w+|ac2g|fwdbwd'
+    rb'|"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|\w{1,40}_(?:runtime|driver)|kernel|gpu_mem\w+|ac2g|fwdbwd'
     rb'|Operator|Runtime|Kernel|Memcpy|Memset)"'
 )
 _HEAD_BYTES = 1 << 16

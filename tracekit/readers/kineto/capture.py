@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ from tracekit.interface import Capture
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.trailing import warn_about_trailing_bytes
-from tracekit.readers.kineto import machine
+from tracekit.readers.kineto import machine, metrics
 from tracekit.readers.kineto.cells import EventCells
 from tracekit.readers.kineto.document import MAX_METADATA_BYTES, MAX_METADATA_ENTRY_BYTES, Document
 from tracekit.readers.kineto.event_sandbox import EventSandbox
@@ -45,6 +45,44 @@ def read_capture(source: Source) -> KinetoCapture:
         MissingTableError: The file contains no events of the PyTorch profiler or of tracekit.
         TracekitError: The file cannot be read, or changed while it was read.
     """
+    reading = _read_events(source, has_escapes=True)
+    if reading.repairs["escapes"]:
+        reading = _read_events(source, has_escapes=False)
+    path, collected = source.path, reading.collector.get_collected_values()
+    _require_events(path, reading.document, reading.collector)
+    _warn_about_skipped_data(path, reading)
+    warn_about_trailing_bytes(path, reading.trailing_bytes)
+    return KinetoCapture(path, reading.document.metadata, reading.collector, collected)
+
+
+class _Reading(NamedTuple):
+    """The result of reading all events of a file.
+
+    Attributes:
+        document: The JSON document.
+        damage: What is wrong with the compressed data, or None.
+        trailing_bytes: Number of bytes after the end of the compressed data.
+        collector: The collected events.
+        repairs: Number of repaired strings by kind of repair.
+    """
+
+    document: Document
+    damage: str | None
+    trailing_bytes: int
+    collector: EventCollector
+    repairs: Counter[str]
+
+
+def _read_events(source: Source, *, has_escapes: bool) -> _Reading:
+    """Read all events of a file.
+
+    If ``has_escapes`` is True, reading stops at a backslash that begins no valid escape. The writer of such a file did
+    not escape backslashes, so other backslashes begin no escapes either.
+
+    Args:
+        source: The file.
+        has_escapes: Whether a backslash in the file begins an escape.
+    """
     path = source.path
     sandbox, repairs = EventSandbox(KEYS), Counter[str]()
     collector: EventCollector | None = None
@@ -55,14 +93,12 @@ def read_capture(source: Source) -> KinetoCapture:
         for _ in document.parse_in_batches():
             if collector is None:
                 collector = EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
-            collector.add_events(EventCells(sandbox, repairs))
+            collector.add_events(EventCells(sandbox, repairs, has_escapes=has_escapes))
+            if has_escapes and repairs["escapes"]:
+                break
         file.check_unchanged()
-    del sandbox
     collector = collector or EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
-    _require_events(path, document, collector)
-    _warn_about_skipped_data(path, document, stream, collector, repairs)
-    warn_about_trailing_bytes(path, stream.trailing_bytes)
-    return KinetoCapture(path, document.metadata, collector)
+    return _Reading(document, stream.damage, stream.trailing_bytes, collector, repairs)
 
 
 def read_leading_job_metadata(source: Source) -> dict[str, str]:
@@ -122,15 +158,14 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
     )
 
 
-def _warn_about_skipped_data(
-    path: Path, document: Document, stream: Stream, collector: EventCollector, repairs: Mapping[str, int]
-) -> None:
+def _warn_about_skipped_data(path: Path, reading: _Reading) -> None:
     """Warn about skipped events, skipped members of the JSON document, and repaired strings."""
+    document, damage, _, collector, repairs = reading
     if document.truncated:
-        reason = stream.damage or "its JSON is incomplete"
+        reason = damage or "its JSON is incomplete"
         warn(f"the file is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
-    elif stream.damage:
-        warn(f"{stream.damage}: the events before the damage were read", path=path)
+    elif damage:
+        warn(f"{damage}: the events before the damage were read", path=path)
     if document.repaired:
         warn(f"{document.repaired} names contained unescaped quotes and were repaired", path=path)
     if document.invalid:
@@ -160,18 +195,30 @@ class KinetoCapture(Capture):
         tracks: Threads and streams on which the events occurred.
         origin_ns: Time in the file, in ns, that corresponds to time 0 in the tables.
         rows: The rows of each event table, by table name.
+        profiler_ranges: Values collected from the events with metrics of CUPTI, by member. Empty if there are none.
     """
 
-    def __init__(self, path: Path, metadata: Mapping[str, Any], collector: EventCollector) -> None:
+    def __init__(
+        self,
+        path: Path,
+        metadata: Mapping[str, Any],
+        collector: EventCollector,
+        collected: Mapping[str, Mapping[str, pa.Array]],
+    ) -> None:
         self._path = path
         self.undecoded = dict(collector.undecoded)
         exported = machine.is_tracekit_export(metadata)
         self._non_event_tables: dict[str, pa.Table] = {}
         self.metadata = metadata
-        self.tracks = Tracks(collector.get_collected_values(), collector.track_names.finish(), exported=exported)
+        self.tracks = Tracks(collected, collector.track_names.finish(), exported=exported)
         members = self.tracks.members
         self.origin_ns = machine.read_export_shift_ns(metadata) if exported else _find_earliest_start(members)
-        self.rows = {name: EventRows(name, columns, self.origin_ns, self.tracks) for name, columns in members.items()}
+        self.rows = {
+            name: EventRows(name, columns, self.origin_ns, self.tracks)
+            for name, columns in members.items()
+            if name != metrics.TABLE
+        }
+        self.profiler_ranges = members.get(metrics.TABLE, {})
 
     def count_undecoded(self) -> Mapping[str, int]:
         """Return the number of events that belong to no table, by category."""
@@ -179,7 +226,7 @@ class KinetoCapture(Capture):
 
     def names(self) -> list[str]:
         """Return the names of the tables that may have rows."""
-        return [*self.rows, *_NON_EVENT_TABLES]
+        return [*self.rows, *_NON_EVENT_TABLES, *([metrics.TABLE] if self.profiler_ranges else [])]
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
@@ -199,7 +246,11 @@ class KinetoCapture(Capture):
         """Return a table that contains no events, such as ``devices``. The table is built once and then cached."""
         if name not in self._non_event_tables:
             check_polars_can_run()
-            self._non_event_tables[name] = machine.build_declared_table(name, _NON_EVENT_TABLES[name](self))
+            self._non_event_tables[name] = (
+                metrics.build_table(self.profiler_ranges, self.origin_ns)
+                if name == metrics.TABLE
+                else machine.build_declared_table(name, _NON_EVENT_TABLES[name](self))
+            )
         return self._non_event_tables[name]
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_DIGITS = 40
 _THOUSANDTHS = frozenset({Slot.START, Slot.DURATION})
 _ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))|\\')
+_UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
@@ -34,8 +35,16 @@ class EventCells:
     The values are valid only until the sandbox parses the next batch.
     """
 
-    def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
+    def __init__(self, sandbox: EventSandbox, repairs: Counter[str], *, has_escapes: bool = True) -> None:
+        """Create the cells of the events in a sandbox.
+
+        Args:
+            sandbox: The sandbox with the parsed events.
+            repairs: Number of repaired strings by kind of repair, which is increased.
+            has_escapes: Whether a backslash begins an escape. PyTorch up to 2.0 writes backslashes without escapes.
+        """
         self.rows = sandbox.rows
+        self._has_escapes = has_escapes
         self._sandbox = sandbox
         self._values, self._types = sandbox.cell_values, sandbox.cell_types
         self._repairs = repairs
@@ -113,7 +122,10 @@ class EventCells:
         data, ends = self._sandbox.copy_json_ranges(
             np.where(self.get_member_types(Slot.ARGS)[rows], self.get_member_values(Slot.ARGS)[rows], 0)
         )
-        return self._decode_strings(data, ends)
+        json_texts = self._decode_strings(data, ends)
+        if self._has_escapes:
+            return json_texts
+        return pc.replace_substring(pc.replace_substring(json_texts, "\\", "\\\\"), '\\\\"', '\\"')
 
     @functools.cached_property
     def dictionary_strings(self) -> pa.Array:
@@ -133,7 +145,9 @@ class EventCells:
 
     def _decode_json_escapes(self, text: str) -> str:
         valid = _ESCAPE.sub(lambda m: m[1] or "\\\\", text)
-        self._repairs["escapes"] += valid != text
+        self._repairs["escapes"] += valid != text or not self._has_escapes
+        if not self._has_escapes:
+            return text if _UNESCAPED_QUOTE.search(text) else text.replace('\\"', '"')
         try:
             unescaped = json.loads(f'"{valid}"', strict=False)
         except ValueError:

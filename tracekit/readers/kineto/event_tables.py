@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.budget import OBJECT_ROW_BYTES
 from tracekit.readers.common.builders import TableBuilder
+from tracekit.readers.kineto import repairs
 from tracekit.readers.kineto.event_sandbox import NUMBER
 from tracekit.readers.kineto.keys import Slot
+from tracekit.readers.kineto.labels import RUNTIME_CATEGORY_PATTERN, map_strings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,14 +61,15 @@ def _create_instant_members(
 _TIMES = (Slot.START, Slot.DURATION)
 _TRACK = (Slot.PID, Slot.TID)
 _STREAM = (Slot.DEVICE, Slot.CONTEXT, Slot.STREAM)
-_ON_GPU = (*_TIMES, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.NEGATIVE)
+_ON_GPU = (*_TIMES, *_TRACK, Slot.CORRELATION, Slot.EXTERNAL, *_STREAM, Slot.NEGATIVE)
 _NVTX_TEXTS = (Slot.NAME, Slot.CATEGORY, Slot.DOMAIN, Slot.CATEGORY_NAME, Slot.COLOR, Slot.PAYLOAD_TYPE)
+_OF_LAUNCH = (Slot.SHARED, Slot.BYTES)
 _SIZES = (Slot.REGISTERS, Slot.SHARED, Slot.STATIC, Slot.DYNAMIC)
 TABLE_MEMBERS = {
     "kernels": _create_interval_members(
         (*_ON_GPU, *_SIZES, Slot.GRAPH_NODE, Slot.GRAPH, Slot.KERNEL_ID),
         (Slot.NAME, Slot.FULL_NAME),
-        (Slot.GRID, Slot.BLOCK),
+        (Slot.GRID, Slot.BLOCK, Slot.OCCUPANCY, Slot.BLOCKS_PER_SM, Slot.WARPS_PER_SM),
     ),
     "memcpys": _create_interval_members(
         (*_ON_GPU, Slot.BYTES, Slot.GRAPH_NODE, Slot.MEMCPY_ID),
@@ -79,8 +82,9 @@ TABLE_MEMBERS = {
     "graph_launches": _create_interval_members((*_ON_GPU, Slot.GRAPH, Slot.GRAPH_EXEC, Slot.GRAPH_LAUNCH_ID)),
     "syncs": _create_interval_members((*_ON_GPU, Slot.EVENT, Slot.EVENT_SYNC, Slot.SYNC_ID), (Slot.NAME, Slot.SYNC)),
     "api_calls": _create_interval_members(
-        (*_TIMES, *_TRACK, Slot.CORRELATION, Slot.RETURNED, Slot.NEGATIVE, Slot.CALL_ID),
-        (Slot.NAME, Slot.CATEGORY),
+        (*_TIMES, *_TRACK, Slot.CORRELATION, Slot.EXTERNAL, *_OF_LAUNCH, Slot.RETURNED, Slot.NEGATIVE, Slot.CALL_ID),
+        (Slot.NAME, Slot.CATEGORY, Slot.API),
+        (Slot.GRID, Slot.BLOCK),
     ),
     "osrt_calls": _create_interval_members(
         (*_TIMES, *_TRACK, Slot.RETURNED, Slot.NEGATIVE, Slot.OSRT_CALL_ID), (Slot.NAME,)
@@ -95,6 +99,7 @@ TABLE_MEMBERS = {
         _NVTX_TEXTS,
         (Slot.PAYLOAD,),
     ),
+    "profiler_metrics": _create_interval_members((*_TIMES, *_TRACK, *_STREAM), (Slot.NAME,), (Slot.PAYLOAD,)),
     "cuda_events": _create_instant_members(
         (Slot.START, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.EVENT, Slot.EVENT_SYNC, Slot.CUDA_EVENT_ID),
     ),
@@ -122,10 +127,9 @@ _CATEGORY_TABLES = {
     "Memcpy": "memcpys",
     "gpu_memset": "memsets",
     "Memset": "memsets",
-    "cuda_runtime": "api_calls",
-    "cuda_driver": "api_calls",
     "Runtime": "api_calls",
     "cuda_sync": "syncs",
+    "cuda_profiler_range": "profiler_metrics",
     **dict.fromkeys(RANGE_CATEGORIES, "nvtx_ranges"),
     **dict.fromkeys(MARK_CATEGORIES, "nvtx_marks"),
 }
@@ -134,6 +138,7 @@ LAUNCH_FLOW = "ac2g"
 
 _TABLES = list(TABLE_MEMBERS)
 _CATEGORIES = pa.array(_CATEGORY_TABLES)
+_API_CALLS = _TABLES.index("api_calls")
 _CATEGORY_TABLE_INDEXES = np.array([_TABLES.index(t) for t in _CATEGORY_TABLES.values()] + [-1, -1])
 _PHASES = pa.array([SLICE, INSTANT, METADATA, *FLOWS])
 _SLICE, _INSTANT, _METADATA, _FLOW = range(4)
@@ -186,9 +191,19 @@ class EventCollector:
             self.track_names.append(_read_track_name_members(cells, metadata))
 
     def get_collected_values(self) -> dict[str, dict[str, pa.Array]]:
-        """Return the collected values by table name and member name. Tables without rows are omitted."""
+        """Return the collected values by table name and member name. Tables without rows are omitted.
+
+        Events whose times were never set are dropped and counted in ``untimed``, unless tracekit wrote the file.
+        """
         tables = {name: builder.finish() for name, builder in self._builders.items()}
-        return {name: columns for name, columns in tables.items() if columns}
+        tables = {name: columns for name, columns in tables.items() if columns}
+        masks = {} if self._exported else repairs.find_rows_with_times(tables)
+        for name, mask in masks.items():
+            self.untimed += int((~mask).sum())
+            self.counts[name] -= int((~mask).sum())
+            keep = pa.array(mask)
+            tables[name] = {column: values.filter(keep) for column, values in tables[name].items()}
+        return tables
 
     def _find_table_indices_of_profiler_events(self, cells: EventCells, phases: Int64Array) -> Int64Array:
         """Return the index of the table to which each event belongs, or -1 for an event that belongs to no table.
@@ -196,7 +211,7 @@ class EventCollector:
         The table is determined by the category and the phase that the PyTorch profiler writes.
         """
         categories = cells.find_string_indices(Slot.CATEGORY, _CATEGORIES)
-        tables = _CATEGORY_TABLE_INDEXES[categories]
+        tables = np.where(_compute_runtime_mask(cells), _API_CALLS, _CATEGORY_TABLE_INDEXES[categories])
         phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
         tables = np.where((phases == phase) & (tables >= 0), tables, -1)
         self._add_undecoded_counts(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
@@ -232,8 +247,11 @@ class EventCollector:
             self.untimed += int((~valid).sum())
             rows = rows[valid]
         batch: dict[str, pa.Array] = {s.name: cells.get_member_integers(s, rows) for s in members.integers}
+        if not self._exported:
+            batch |= _read_ids_of_profiler_events(cells, batch, rows)
         if table_name in ON_THREADS and not self._exported:
-            self.unplaced += pc.or_(*(batch[s.name].is_null() for s in _TRACK)).true_count
+            has_no_process = pc.and_(batch[Slot.PID.name].is_null(), batch[repairs.PID_TEXT].is_null())
+            self.unplaced += pc.or_(has_no_process, batch[Slot.TID.name].is_null()).true_count
         batch |= {s.name: cells.get_member_strings(s, rows) for s in members.strings}
         batch |= {s.name: cells.get_member_strings(s, rows, include_other_types=True) for s in members.any_types}
         if not self._exported and Slot.PAYLOAD in members.any_types:
@@ -241,6 +259,32 @@ class EventCollector:
         self._budget.reserve(sum(column.nbytes for column in batch.values()), 1, f"bytes of {table_name}")
         self.counts[table_name] += len(rows)
         self._builders[table_name].append(batch)
+
+
+def _read_ids_of_profiler_events(
+    cells: EventCells, batch: Mapping[str, pa.Array], rows: Int64Array
+) -> dict[str, pa.Array]:
+    """Return the process ids that are text, and the correlation and external ids, null instead of 0."""
+    ids = {s.name: batch[s.name] for s in (Slot.CORRELATION, Slot.EXTERNAL) if s.name in batch}
+    nonzero = {
+        name: pc.if_else(pc.equal(values, 0), pa.scalar(None, pa.int64()), values) for name, values in ids.items()
+    }
+    return {**nonzero, repairs.PID_TEXT: _read_prefixed_ids(cells, rows)}
+
+
+def _read_prefixed_ids(cells: EventCells, rows: Int64Array) -> pa.DictionaryArray:
+    """Return the process id of each given event if it consists of a prefix and a number, and null otherwise."""
+    return map_strings(
+        cells.get_member_strings(Slot.PID, rows), lambda t: t if repairs.PREFIXED_ID.fullmatch(t) else None
+    )
+
+
+def _compute_runtime_mask(cells: EventCells) -> np.ndarray:
+    """Return a mask of the events that are calls of a runtime or driver, with categories such as ``xpu_runtime``."""
+    is_runtime = pc.match_substring_regex(cells.dictionary_strings, RUNTIME_CATEGORY_PATTERN)
+    mask = np.append(is_runtime.to_numpy(zero_copy_only=False).astype(bool), False)
+    runtime: np.ndarray = mask[cells.get_string_codes(Slot.CATEGORY)]
+    return runtime
 
 
 def _compute_valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
@@ -269,6 +313,6 @@ def _read_track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str
     """Return the JSON members, such as ids and names, of the given events that name processes and threads."""
     numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_STREAM, Slot.DOMAIN_ID)
     strings = (Slot.NAME, Slot.FULL_NAME, Slot.LABELS, Slot.KIND)
-    return {s.name: cells.get_member_integers(s, rows) for s in numbers} | {
-        s.name: cells.get_member_strings(s, rows) for s in strings
-    }
+    members = {s.name: cells.get_member_integers(s, rows) for s in numbers}
+    members |= {s.name: cells.get_member_strings(s, rows) for s in strings}
+    return members | {repairs.PID_TEXT: _read_prefixed_ids(cells, rows)}

@@ -75,6 +75,11 @@ class Slot(IntEnum):
     CUDA_EVENT_ID = 55
     KIND = 56
     OSRT_CALL_ID = 57
+    EXTERNAL = 58
+    OCCUPANCY = 59
+    BLOCKS_PER_SM = 60
+    WARPS_PER_SM = 61
+    API = 62
 
 
 _MEMBERS = {
@@ -109,6 +114,7 @@ _ARGUMENTS = {
     "graph_id": Slot.GRAPH,
     "graph_exec_id": Slot.GRAPH_EXEC,
     "bytes": Slot.BYTES,
+    "size": Slot.BYTES,
     "value": Slot.VALUE,
     "name": Slot.FULL_NAME,
     "labels": Slot.LABELS,
@@ -145,5 +151,14 @@ _ARGUMENTS = {
     "cuda_event_id": Slot.CUDA_EVENT_ID,
     "kind": Slot.KIND,
     "osrt_call_id": Slot.OSRT_CALL_ID,
+    "api": Slot.API,
+    "External id": Slot.EXTERNAL,
+    "external id": Slot.EXTERNAL,
+    "est. achieved occupancy %": Slot.OCCUPANCY + AS_STRING,
+    "achieved_occupancy_percent": Slot.OCCUPANCY + AS_STRING,
+    "blocks per SM": Slot.BLOCKS_PER_SM + AS_STRING,
+    "blocks_per_sm": Slot.BLOCKS_PER_SM + AS_STRING,
+    "warps per SM": Slot.WARPS_PER_SM + AS_STRING,
+    "warps_per_sm": Slot.WARPS_PER_SM + AS_STRING,
 }
 KEYS = {(0, k): int(s) for k, s in _MEMBERS.items()} | {(1, k): int(s) for k, s in _ARGUMENTS.items()}

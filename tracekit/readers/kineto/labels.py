@@ -12,6 +12,9 @@ from tracekit.readers.common import columns as col
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+RUNTIME_CATEGORY_PATTERN = r"^[a-z0-9]{1,40}_(?:runtime|driver)$"
+"""Matches the categories of the calls of a runtime or driver, such as ``cuda_runtime`` and ``xpu_driver``."""
+_RUNTIMES = {"cuda": "CUDA", "hip": "HIP", "xpu": "XPU", "mtia": "MTIA", "musa": "MUSA", "privateuse1": "PrivateUse1"}
 _MEMCPY = re.compile(r"Memcpy (\w{1,100})(?: \((.{1,100}) -> (.{1,100})\))?")
 _MEMSET = re.compile(r"Memset \((.+)\)")
 _DIRECTION = re.compile(r"([HDAP])to([HDAP])")
@@ -79,8 +82,9 @@ def convert_to_nsys_sync_type(kind: str) -> str:
 
 
 def find_api_of_category(category: str) -> str:
-    """Return the CUDA API to which the calls in an event category belong: ``CUDA driver`` or ``CUDA runtime``."""
-    return {"cuda_driver": "CUDA driver"}.get(category, "CUDA runtime")
+    """Return the API to which the calls in an event category belong, such as ``CUDA driver`` or ``XPU runtime``."""
+    runtime, _, layer = category.rpartition("_")
+    return f"{_RUNTIMES.get(runtime, runtime)} {layer}" if runtime else "CUDA runtime"
 
 
 def find_api_of_function(function: str) -> str:

@@ -189,14 +189,14 @@ def build_context_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]
 
 
 def build_stream_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]:
-    """Return one row per CUDA stream that has GPU activities. The priority is 0 because traces do not record it."""
+    """Return one row per CUDA stream that has GPU activities. The priority is null because traces do not record it."""
     used = (
         _list_streams_with_activities(event_tables)
         .select("process_id", "context_id", "stream_id")
         .unique()
         .sort(pl.all())
     )
-    return [{**r, "priority": 0} for r in used.to_dicts()]
+    return used.to_dicts()
 
 
 def build_declared_table(name: str, rows: list[dict[str, Any]]) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +47,22 @@ class EventRows:
     def get_member_values(self, slot: Slot) -> pa.Array:
         """Return the value of a JSON member in each event, in row order."""
         return self._sort_into_row_order(self._members[slot.name])
+
+    def get_values_or_those_of_calls(self, slot: Slot) -> pa.Array:
+        """Return the value of a JSON member in each activity or, if it is missing, in the call that launched it."""
+        values = self.get_member_values(slot)
+        if self.is_tracekit_export or not values.null_count:
+            return values
+        of_calls = self._tracks.find_values_of_calls(
+            slot, self.track_columns["process_id"], self.get_member_values(Slot.CORRELATION)
+        )
+        if of_calls is None:
+            return values
+        return (
+            col.coalesce_dictionaries(values, of_calls)
+            if pa.types.is_dictionary(values.type)
+            else pc.coalesce(values, of_calls)
+        )
 
     def format_arguments_json(self) -> pa.Array | pa.ChunkedArray:
         """Return the arguments of each event as a JSON object, or an empty string for an event without arguments."""
@@ -112,10 +129,16 @@ def _create_member_column_builder(slot: Slot) -> Callable[[EventRows], pa.Array]
     return lambda rows: rows.get_member_values(slot)
 
 
-def _create_int32_column_builder(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
+def _create_int32_column_builder(slot: Slot) -> Callable[[EventRows], pa.Array]:
+    return lambda rows: replace_numbers_beyond_int32_with_null(rows.get_member_values(slot))
+
+
+def _create_float_column_builder(slot: Slot) -> Callable[[EventRows], pa.Array]:
     def build_column(rows: EventRows) -> pa.Array:
-        numbers = replace_numbers_beyond_int32_with_null(rows.get_member_values(slot))
-        return numbers if default is None else numbers.fill_null(default)
+        texts = col.concatenate_chunks(rows.get_member_values(slot))
+        return pa.array([_parse_finite_float(t) for t in texts.dictionary.to_pylist()], pa.float64()).take(
+            texts.indices
+        )
 
     return build_column
 
@@ -147,9 +170,11 @@ def _create_parsed_name_column_builder(
 
 
 def _create_dim3_column_builder(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: labels.map_to_integers(rows.get_member_values(slot), labels.create_dim3_parser(axis)).fill_null(
-        0
-    )
+    return lambda rows: labels.map_to_integers(rows.get_values_or_those_of_calls(slot), labels.create_dim3_parser(axis))
+
+
+def _build_size_column(rows: EventRows) -> pa.Array:
+    return rows.get_values_or_those_of_calls(Slot.BYTES)
 
 
 def _build_full_name_column(rows: EventRows) -> pa.Array:
@@ -163,13 +188,14 @@ def _build_short_name_column(rows: EventRows) -> pa.Array:
 
 def _build_dynamic_shared_memory_column(rows: EventRows) -> pa.Array:
     return replace_numbers_beyond_int32_with_null(
-        pc.coalesce(rows.get_member_values(Slot.DYNAMIC), rows.get_member_values(Slot.SHARED))
-    ).fill_null(0)
+        pc.coalesce(rows.get_member_values(Slot.DYNAMIC), rows.get_values_or_those_of_calls(Slot.SHARED))
+    )
 
 
 def _build_api_column(rows: EventRows) -> pa.Array:
     if rows.is_tracekit_export:
-        return labels.map_strings(rows.get_member_values(Slot.NAME), labels.find_api_of_function)
+        of_name = labels.map_strings(rows.get_member_values(Slot.NAME), labels.find_api_of_function)
+        return col.coalesce_dictionaries(rows.get_member_values(Slot.API), of_name)
     return labels.map_strings(rows.get_member_values(Slot.CATEGORY), labels.find_api_of_category)
 
 
@@ -256,6 +282,11 @@ def _parse_float(text: str) -> float | None:
         return None
 
 
+def _parse_finite_float(text: str) -> float | None:
+    number = _parse_float(text)
+    return number if number is not None and math.isfinite(number) else None
+
+
 def _build_sync_type_column(rows: EventRows) -> pa.Array:
     return (
         rows.get_member_values(Slot.NAME)
@@ -298,16 +329,19 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "short_name": _build_short_name_column,
         **{f"grid_{axis}": _create_dim3_column_builder(Slot.GRID, i) for i, axis in enumerate("xyz")},
         **{f"block_{axis}": _create_dim3_column_builder(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
-        "registers_per_thread": _create_int32_column_builder(Slot.REGISTERS, default=0),
-        "static_shared_memory_bytes": _create_int32_column_builder(Slot.STATIC, default=0),
+        "registers_per_thread": _create_int32_column_builder(Slot.REGISTERS),
+        "static_shared_memory_bytes": _create_int32_column_builder(Slot.STATIC),
         "dynamic_shared_memory_bytes": _build_dynamic_shared_memory_column,
         **_NODE,
         "graph_id": _create_member_column_builder(Slot.GRAPH),
+        "blocks_per_sm": _create_float_column_builder(Slot.BLOCKS_PER_SM),
+        "warps_per_sm": _create_float_column_builder(Slot.WARPS_PER_SM),
+        "achieved_occupancy_percent": _create_float_column_builder(Slot.OCCUPANCY),
     },
     "memcpys": {
         "memcpy_id": EventRows.compute_row_ids,
         **_ACTIVITY,
-        "bytes": _create_zero_filled_column_builder(Slot.BYTES),
+        "bytes": _build_size_column,
         "copy_kind": _create_parsed_name_column_builder(Slot.COPY_KIND, labels.parse_copy_kind),
         "src_memory_kind": _create_parsed_name_column_builder(Slot.SOURCE, labels.parse_source_memory_kind),
         "dst_memory_kind": _create_parsed_name_column_builder(Slot.TARGET, labels.parse_target_memory_kind),
@@ -317,8 +351,8 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
     "memsets": {
         "memset_id": EventRows.compute_row_ids,
         **_ACTIVITY,
-        "bytes": _create_zero_filled_column_builder(Slot.BYTES),
-        "value": _create_zero_filled_column_builder(Slot.VALUE),
+        "bytes": _build_size_column,
+        "value": _create_member_column_builder(Slot.VALUE),
         "memory_kind": _create_parsed_name_column_builder(Slot.MEMORY, labels.parse_memset_memory_kind),
         **_NODE,
     },
@@ -337,7 +371,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "api": _build_api_column,
         "name": _create_member_column_builder(Slot.NAME),
         "name_id": _build_name_id_column,
-        "return_value": _create_zero_filled_column_builder(Slot.RETURNED),
+        "return_value": _create_member_column_builder(Slot.RETURNED),
     },
     "osrt_calls": {
         "osrt_call_id": EventRows.compute_row_ids,

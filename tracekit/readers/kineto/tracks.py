@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from tracekit.forks import check_polars_can_run
 from tracekit.readers.common import columns as col
+from tracekit.readers.kineto import repairs
 from tracekit.readers.kineto.keys import Slot
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     """Function that returns the collected values of a member in row order."""
     Members = Mapping[str, pa.Array | pa.ChunkedArray]
 
-ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls")
+ON_CPU = repairs.ON_CPU
 ON_GPU = frozenset({"kernels", "memcpys", "memsets", "graph_launches"})
 STREAM_SLOTS = {"device_id": Slot.DEVICE, "context_id": Slot.CONTEXT, "stream_id": Slot.STREAM}
 NO_STREAM = (1 << 32) - 1
@@ -54,8 +55,34 @@ class Tracks:
 
     def __init__(self, members: Mapping[str, Members], track_names: Members, *, exported: bool) -> None:
         self.exported = exported
+        if not exported and repairs.has_text_ids(members.values()):
+            check_polars_can_run()
+            members, track_names = repairs.number_processes_and_devices(members, track_names)
         self.track_names = track_names
-        self.members = self._drop_projections(members) if exported else members
+        self.members = self._drop_projections(members) if exported else repairs.replace_missing_correlation_ids(members)
+
+    def find_values_of_calls(self, slot: Slot, process_ids: pa.Array, correlation_ids: pa.Array) -> pa.Array | None:
+        """Return the value of a JSON member in the API call that launched each activity, such as the grid.
+
+        The value is null if the call was not recorded or has no such member. The result is None if no call has it.
+
+        Args:
+            slot: The JSON member.
+            process_ids: The process of each activity.
+            correlation_ids: The correlation id of each activity.
+        """
+        calls = self.members.get("api_calls", {})
+        if slot.name not in calls or col.is_all_null(calls[slot.name]):
+            return None
+        check_polars_can_run()
+        values = col.concatenate_chunks(calls[slot.name])
+        keys = {"process": calls[Slot.PID.name], "correlation": calls[Slot.CORRELATION.name]}
+        launches = pl.DataFrame({name: pl.Series(col.concatenate_chunks(ids)) for name, ids in keys.items()})
+        launches = launches.with_row_index("row").filter(pl.Series(values.is_valid())).drop_nulls()
+        launches = launches.unique(["process", "correlation"], keep="first", maintain_order=True)
+        activities = pl.DataFrame({"process": pl.Series(process_ids), "correlation": pl.Series(correlation_ids)})
+        rows = activities.join(launches, ["process", "correlation"], how="left", maintain_order="left")["row"]
+        return values.take(rows.to_arrow())
 
     def build_track_columns(self, table: str, read_member: ReadMember) -> dict[str, pa.Array]:
         """Build the columns that identify the track of each event in a table, such as ``stream_id``."""
@@ -64,7 +91,7 @@ class Tracks:
         if table in ON_CPU:
             return {"process_id": read_member(Slot.PID), "thread_id": read_member(Slot.TID)}
         streams = _build_stream_columns(read_member)
-        owner = self._find_process_ids_of_activities(read_member(Slot.CORRELATION))
+        owner = self._find_process_ids_of_activities(table, read_member(Slot.CORRELATION))
         if owner.null_count:
             owner = self._fill_process_ids_by_stream(owner, streams)
         return {"process_id": owner, **streams}
@@ -105,28 +132,34 @@ class Tracks:
             "nvtx_ranges": {name: col.concatenate_chunks(column).filter(keep) for name, column in ranges.items()},
         }
 
-    def _find_process_ids_of_activities(self, correlation_ids: pa.Array) -> pa.Array:
-        """Return the process id of each GPU activity, given its correlation id.
+    def _find_process_ids_of_activities(self, table: str, correlation_ids: pa.Array) -> pa.Array:
+        """Return the process id of each GPU activity of a table, given its correlation id.
 
         If the file has a single process, all activities belong to it. Otherwise, an activity belongs to the process
         with an API call that has the same correlation id. If no process or several processes have such an API call,
-        the process id is null.
+        the process id is null. In a file with the merged traces of several ranks, this applies to each rank.
         """
         processes = self.list_process_ids()
         if len(processes) <= 1 or "api_calls" not in self.members:
             only = processes[0] if len(processes) == 1 else None
             return pa.array([only], pa.int64()).take(pa.array(np.zeros(len(correlation_ids), np.int64)))
         check_polars_can_run()
-        calls = pl.DataFrame(
-            {
-                "correlation": pl.Series(col.concatenate_chunks(self.members["api_calls"][Slot.CORRELATION.name])),
-                "process": pl.Series(col.concatenate_chunks(self.members["api_calls"][Slot.PID.name])),
-            }
-        ).drop_nulls()
-        owners = calls.group_by("correlation").agg(pl.col("process").unique())
+        calls = self._select_columns("api_calls", {"correlation": Slot.CORRELATION.name, "process": Slot.PID.name})
+        owners = calls.drop_nulls().group_by("rank", "correlation").agg(pl.col("process").unique())
         owners = owners.filter(pl.col("process").list.len() == 1).with_columns(pl.col("process").list.first())
-        activities = pl.DataFrame({"correlation": pl.Series(correlation_ids)})
-        return activities.join(owners, "correlation", how="left", maintain_order="left")["process"].to_arrow()
+        activities = self._select_columns(table, {}).with_columns(correlation=pl.Series(correlation_ids))
+        return activities.join(owners, ["rank", "correlation"], how="left", maintain_order="left")["process"].to_arrow()
+
+    def _select_columns(self, table: str, names: Mapping[str, str]) -> pl.DataFrame:
+        """Return collected values of a table under new names, and the number of the rank of each row as ``rank``."""
+        members = self.members[table]
+        rows = len(members[Slot.START.name])
+        rank = (
+            _convert_to_series(members[repairs.RANK])
+            if repairs.RANK in members
+            else pl.zeros(rows, pl.Int64, eager=True)
+        )
+        return pl.DataFrame({"rank": rank, **{name: _convert_to_series(members[m]) for name, m in names.items()}})
 
     def _fill_process_ids_by_stream(self, process_ids: pa.Array, streams: Mapping[str, pa.Array]) -> pa.Array:
         """Replace null process ids of GPU activities with the only process of the other activities on their stream.
@@ -146,7 +179,7 @@ class Tracks:
         for table in ON_GPU & self.members.keys():
             members = self.members[table]
             read_member = functools.partial(_read_concatenated_member, members)
-            owner = self._find_process_ids_of_activities(read_member(Slot.CORRELATION))
+            owner = self._find_process_ids_of_activities(table, read_member(Slot.CORRELATION))
             columns = {**_build_stream_columns(read_member), "process_id": owner}
             rows = pl.DataFrame({name: pl.Series(values).cast(pl.Int64) for name, values in columns.items()})
             frames.append(rows.drop_nulls().unique())

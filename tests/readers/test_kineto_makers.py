@@ -1,0 +1,395 @@
+"""Traces of other runtimes, of merged ranks, and of profilers that left out ids, times, launch shapes or escapes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import tracekit as tk
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.readers import kineto_files as files
+from tests.readers.test_kineto import written
+from tracekit.errors import TracekitWarning
+
+T0 = 1_719_000_000_000_000
+CPU, GPU = {"pid": 4242, "tid": 4242}, {"pid": 0, "tid": 7}
+PUBLIC = files.CORPUS.parent / "makers" / "kineto_other"
+Event = dict[str, Any]
+
+
+def event(cat: str, name: str, start: float, length: float, place: Event, **args: Any) -> Event:
+    return {"ph": "X", "cat": cat, "name": name, **place, "ts": T0 + start, "dur": length, "args": args}
+
+
+def step(length: float = 1000, place: Event = CPU) -> Event:
+    return event("user_annotation", "ProfilerStep#1", 0, length, place, **{"External id": 9001})
+
+
+def launch(
+    n: int, call: Event | None = None, kernel: Event | None = None, *, cat: str = "cuda_runtime", **places: Event
+) -> list[Event]:
+    """One op that launches one kernel, n-th of its rank."""
+    cpu, gpu, at = places.get("cpu", CPU), places.get("gpu", GPU), 10 + 100 * n
+    number = {"External id": n + 1}
+    function = {"cuda_runtime": "cudaLaunchKernel"}.get(cat, "urEnqueueKernelLaunch")
+    return [
+        event("cpu_op", f"aten::op{n}", at, 50, cpu, **number),
+        event(cat, function, at + 5, 10, cpu, **number, **({"correlation": 100 + n} if call is None else call)),
+        event("kernel", f"kern{n}", at + 40, 20 + n, gpu, **(number | {"correlation": 100 + n} | (kernel or {}))),
+    ]
+
+
+def linked(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    with tk.load(path) as loaded:
+        rows = loaded.correlate().frame("kernels").select(columns).collect()
+    return rows.with_columns(pl.col(pl.Categorical).cast(pl.String)).rows()
+
+
+def again(path: Path, format_: str) -> Path:
+    """Export a trace, and return the path of the result."""
+    suffixes = {
+        "sqlite": ".db",
+        "chrome-trace": ".json",
+        "perfetto": ".pftrace",
+        "html": ".html",
+        "dlprof-db": ".sqlite",
+    }
+    with tk.load(path) as loaded:
+        return loaded.export(path.parent / f"again_{format_}{suffixes.get(format_, '')}", format=format_)
+
+
+def paths_of_ops(count: int) -> list[tuple[str]]:
+    return [(f"ProfilerStep#1/aten::op{n}",) for n in range(count)]
+
+
+RUNTIMES = {
+    "cuda_runtime": "CUDA runtime",
+    "cuda_driver": "CUDA driver",
+    "hip_runtime": "HIP runtime",
+    "hip_driver": "HIP driver",
+    "xpu_runtime": "XPU runtime",
+    "xpu_driver": "XPU driver",
+    "privateuse1_runtime": "PrivateUse1 runtime",
+    "privateuse1_driver": "PrivateUse1 driver",
+    "mtia_runtime": "MTIA runtime",
+    "musa_runtime": "MUSA runtime",
+    "musa_driver": "MUSA driver",
+    "npu_runtime": "npu runtime",
+}
+
+
+@pytest.mark.many(4)
+@pytest.mark.parametrize("cat", RUNTIMES)
+def test_calls_of_any_runtime_launch_kernels(cat: str, tmp_path: Path) -> None:
+    path = written(tmp_path, files.trace([step(), *(e for n in range(4) for e in launch(n, cat=cat))]))
+    assert linked(path, "range_path") == paths_of_ops(4)
+    with tk.load(path) as loaded:
+        assert loaded["api_calls"]["api"].to_pylist() == [RUNTIMES[cat]] * 4
+        assert loaded.undecoded == {}
+    with tk.load(again(path, "chrome-trace")) as loaded:
+        assert loaded["api_calls"]["api"].to_pylist() == [RUNTIMES[cat]] * 4
+
+
+@pytest.mark.parametrize("cat", ["runtime", "cuda_runtime_x", "My_runtime", "a" * 41 + "_driver"])
+def test_other_categories_are_no_calls(cat: str, tmp_path: Path) -> None:
+    path = written(tmp_path, files.trace([files.op(), event(cat, "f", 0, 1, CPU)]))
+    with tk.load(path) as loaded:
+        assert loaded.count("api_calls") == 0
+        assert list(loaded.undecoded) == [cat]
+
+
+# Ids
+
+
+def test_an_external_id_replaces_a_missing_correlation_id(tmp_path: Path) -> None:
+    none: Event = {"correlation": 0}
+    ops = [e for n in range(3) for e in launch(n, {}, none)]
+    query = event("cuda_runtime", "hipGetDevice", 12, 1, CPU, **{"External id": 1})
+    path = written(tmp_path, files.trace([step(), query, *ops, *launch(7)]))
+    expected = [(-1, "aten::op0"), (-2, "aten::op1"), (-3, "aten::op2"), (107, "aten::op7")]
+    assert linked(path, "correlation_id", "range_name") == expected
+    with tk.load(path) as loaded:
+        assert loaded["api_calls"]["correlation_id"].to_pylist() == [None, -1, -2, -3, 107]
+
+
+@pytest.mark.parametrize("kernel", [{"correlation": 0}, {"correlation": None}, {"External id": 77, "correlation": 0}])
+def test_kernels_without_an_id_are_counted(kernel: Event, tmp_path: Path) -> None:
+    path = written(tmp_path, files.trace([step(), *launch(0, None, kernel), *launch(1)]))
+    with pytest.warns(
+        TracekitWarning, match="API calls of 1 of 2 kernels cannot be found.*: 1 have no correlation id$"
+    ):
+        found = linked(path, "correlation_id", "range_name")
+    assert found == [(None, None), (101, "aten::op1")]
+
+
+def test_an_id_of_zero_links_nothing(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, files.trace([step(), *launch(0, {"correlation": 0}, {"correlation": 0, "External id": 9})])
+    )
+    with pytest.warns(TracekitWarning, match="1 have no correlation id"):
+        assert linked(path, "api_call_id", "correlation_id") == [(None, None)]
+
+
+REASONS = {
+    "were probably launched before the recording began": {"correlation": 5},
+    "have a correlation id that no recorded call has": {"correlation": 777},
+    "have no correlation id": {"correlation": 0},
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("format_", ["kineto", "parquet", "arrow", "chrome-trace"])
+def test_kernels_without_a_call_are_counted_in_every_format(reason: str, format_: str, tmp_path: Path) -> None:
+    events = [step(), *launch(0), *launch(1, None, REASONS[reason])]
+    path = written(tmp_path, files.trace(events))
+    if format_ != "kineto":
+        with pytest.warns(TracekitWarning):
+            path = again(path, format_)
+    with tk.load(path) as loaded, pytest.warns(TracekitWarning, match=f"1 of 2 kernels cannot be found.*: 1 {reason}"):
+        loaded.correlate().table("kernels", ["api_call_id"])
+    with tk.load(path) as loaded, pytest.warns(TracekitWarning, match=reason):
+        loaded.rollup()["ops"]
+    with tk.load(path) as loaded:
+        with pytest.warns(TracekitWarning, match=reason):
+            loaded.stats("cuda_kern_exec_sum")
+        loaded.correlate().rollup()["ops"]  # warns only once
+
+
+def test_kernels_of_a_trace_without_calls_are_counted(tmp_path: Path) -> None:
+    path = written(tmp_path, files.trace([e for e in [step(), *launch(0)] if e["cat"] != "cuda_runtime"]))
+    with pytest.warns(TracekitWarning, match="1 of 1 kernels cannot be found.*: the capture contains no API calls"):
+        linked(path, "api_call_id")
+
+
+def test_kernels_of_an_unknown_process_are_counted(tmp_path: Path) -> None:
+    other = {"pid": 5, "tid": 5}
+    path = written(tmp_path, files.trace([*launch(0), *launch(0, cpu=other)[:2]]))
+    with pytest.warns(TracekitWarning, match="1 have a correlation id that belongs to calls of several processes"):
+        assert linked(path, "process_id", "api_call_id") == [(None, None)]
+
+
+# Merged ranks
+
+
+def rank_events(prefix: str, pid: int, device: int, *, stated: bool = True) -> list[Event]:
+    cpu, gpu = {"pid": f"{prefix}{pid}", "tid": pid}, {"pid": f"{prefix}{device}", "tid": 7}
+    kernel = {"device": device, "stream": 7, "context": 1} if stated else {}
+    name = {"ph": "M", "name": "process_name", **cpu, "args": {"name": "python"}}
+    return [name, step(place=cpu), *(e for n in range(4) for e in launch(n, None, kernel, cpu=cpu, gpu=gpu))]
+
+
+@pytest.mark.parametrize(("first", "second"), [("[TP00] ", "[TP01] "), ("rank0:", "rank1:"), ("DP0 / ", "DP1 / ")])
+def test_merged_traces_of_ranks_stay_apart(first: str, second: str, tmp_path: Path) -> None:
+    merged = [*rank_events(first, 4242, 0), *rank_events(second, 4343, 1)]
+    path = written(tmp_path, files.trace(merged))
+    of_rank = [
+        [(process, device, f"ProfilerStep#1/aten::op{n}") for n in range(4)]
+        for process, device in [(4242, 0), (4343, 1)]
+    ]
+    assert linked(path, "process_id", "device_id", "range_path") == [*of_rank[0], *of_rank[1]]
+    with tk.load(path) as loaded:
+        assert loaded["processes"].to_pylist() == [{"process_id": p, "name": "python"} for p in (4242, 4343)]
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_ranks_with_equal_processes_and_devices_stay_apart(tmp_path: Path, *, stated: bool) -> None:
+    ranks = [e for n in range(3) for e in rank_events(f"[TP{n:02}] ", 1, 0, stated=stated)]
+    path = written(tmp_path, files.trace(ranks))
+    found = linked(path, "process_id", "device_id", "range_path")
+    processes = [1, 1 + (2 << 32), 1 + (3 << 32)]
+    assert found == [(p, d, f"ProfilerStep#1/aten::op{n}") for d, p in enumerate(processes) for n in range(4)]
+
+
+def test_a_merged_trace_without_names_of_processes(tmp_path: Path) -> None:
+    events = [e for e in rank_events("[TP00] ", 4242, 3) if e["ph"] != "M"]
+    assert linked(written(tmp_path, files.trace(events)), "device_id", "range_path") == [
+        (3, path) for (path,) in paths_of_ops(4)
+    ]
+
+
+def test_ids_without_a_number_are_counted(tmp_path: Path) -> None:
+    with pytest.warns(TracekitWarning, match="2 API calls and ranges have no numeric process id"):
+        tk.load(written(tmp_path, files.trace(launch(0, cpu={"pid": "Spans", "tid": 1}))))
+
+
+# Values
+
+
+def values(path: Path, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    with tk.load(path) as loaded:
+        return loaded.frame(table).select(columns).collect().rows()
+
+
+SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "dynamic_shared_memory_bytes")
+
+
+def test_the_shape_of_a_launch_is_that_of_the_call(tmp_path: Path) -> None:
+    shape = {"grid": [3, 2, 1], "block": [128, 4, 1], "shared memory": 512}
+    own = {"grid": [9, 9, 9], "block": [1, 1, 1], "shared memory": 0}
+    launches = [
+        *launch(0, {"correlation": 100, **shape}),
+        *launch(1, {"correlation": 101, **shape}, own),
+        *launch(2),
+    ]
+    path = written(tmp_path, files.trace([step(), *launches]))
+    assert values(path, "kernels", *SHAPE) == [(3, 2, 1, 128, 4, 1, 512), (9, 9, 9, 1, 1, 1, 0), (None,) * 7]
+
+
+def test_the_size_of_a_copy_is_that_of_the_call(tmp_path: Path) -> None:
+    sizes: list[Event] = [{"bytes": "128"}, {"size": 2560}, {"bytes": 7}, {"bytes": "x"}, {}]
+    events = [files.op()]
+    for n, size in enumerate(sizes):
+        own = {"bytes": 64} if n == 2 else {}
+        events.append(event("cuda_runtime", "hipMemcpyAsync", n * 10, 5, CPU, correlation=n + 1, **size))
+        events.append(event("gpu_memcpy", "Memcpy HtoD (Host -> Device)", n * 10, 5, GPU, correlation=n + 1, **own))
+        events.append(event("gpu_memset", "Memset (Device)", n * 10, 5, GPU, correlation=n + 1, **own))
+    path = written(tmp_path, files.trace(events))
+    assert values(path, "memcpys", "bytes") == [(128,), (2560,), (64,), (None,), (None,)]
+    assert values(path, "memsets", "bytes") == [(128,), (2560,), (64,), (None,), (None,)]
+
+
+def test_values_that_were_not_recorded_are_null(tmp_path: Path) -> None:
+    path = written(tmp_path, files.trace(launch(0)))
+    columns = (*SHAPE, "registers_per_thread", "static_shared_memory_bytes", "blocks_per_sm", "warps_per_sm")
+    assert values(path, "kernels", *columns, "achieved_occupancy_percent") == [(None,) * 12]
+    assert values(path, "api_calls", "return_value") == [(None,)]
+    assert values(path, "streams", "priority") == [(None,)]
+    for format_ in ("sqlite", "parquet", "chrome-trace", "perfetto", "html", "dlprof-db", "dlprof-reports"):
+        exported = again(path, format_)
+        if format_ in {"parquet", "chrome-trace"}:
+            assert values(exported, "kernels", *columns) == [(None,) * 11]
+
+
+OCCUPANCY = ("blocks_per_sm", "warps_per_sm", "achieved_occupancy_percent")
+
+
+def test_occupancy_is_read_and_exported(tmp_path: Path) -> None:
+    recorded = {"blocks per SM": 0.48484848, "warps per SM": 1.9393939, "est. achieved occupancy %": 3}
+    odd = {"blocks per SM": "inf", "warps per SM": [1], "est. achieved occupancy %": 1e999}
+    launches = [*launch(0, None, recorded), *launch(1, None, odd)]
+    text = files.trace(launches).replace("Infinity", "1e999")
+    path = written(tmp_path, text)
+    expected = [(0.48484848, 1.9393939, 3.0), (None, None, None)]
+    assert values(path, "kernels", *OCCUPANCY) == expected
+    for format_ in ("chrome-trace", "parquet", "arrow"):
+        assert values(again(path, format_), "kernels", *OCCUPANCY) == expected, format_
+
+
+# Times
+
+
+def unset(listed: list[Event]) -> list[Event]:
+    return [e | {"ts": 0.0, "dur": 0.0} for e in listed]
+
+
+def test_events_whose_times_were_never_set_are_skipped(tmp_path: Path) -> None:
+    launches = [e for n in range(5) for e in launch(n)]
+    mark = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **CPU, "ts": 0, "s": "t", "args": {}}
+    only_end = event("cpu_op", "no start", -T0, T0 + 500, CPU)
+    only_start = event("cpu_op", "no end", 500, -T0 - 500, CPU)
+    path = written(tmp_path, files.trace([step(), *launches, *unset(launch(7)), mark, only_end, only_start]))
+    with pytest.warns(TracekitWarning, match="6 events have no valid time or duration and were skipped"):
+        loaded = tk.load(path)
+    with loaded:
+        assert loaded.info["origin_utc_ns"] == str(T0 * 1000)
+        assert loaded.info["duration_ns"] == "1000000"
+        assert loaded.count("kernels") == 5
+        assert loaded.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum()).collect().item() == 110_000
+
+
+@pytest.mark.parametrize("start", [0, 1, 500])
+def test_time_zero_is_valid_at_the_start_of_a_capture(start: int, tmp_path: Path) -> None:
+    ops = [files.op(ts="0", dur="0"), files.op(ts=str(start), dur="900")]
+    with tk.load(written(tmp_path, files.trace(ops))) as loaded:
+        assert loaded.count("nvtx_ranges") == 2
+
+
+def test_a_trace_in_which_no_time_was_set(tmp_path: Path) -> None:
+    with tk.load(written(tmp_path, files.trace([files.op(ts="0", dur="0")] * 2))) as loaded:
+        assert loaded.count("nvtx_ranges") == 2
+
+
+# Backslashes
+
+
+def named(texts: list[str], between: int = 0) -> str:
+    """Ops with names as they are written, and others between the first and the rest."""
+    ops = [files.op(name=f"«{n}»") for n in range(len(texts))]
+    filler = [files.op(name=f"filler {n}") for n in range(between)]
+    listed = files.trace([ops[0], *filler, *ops[1:]])
+    for n, text in enumerate(texts):
+        listed = listed.replace(json.dumps(f"«{n}»"), f'"{text}"')
+    return listed
+
+
+UNESCAPED = [
+    (r"site-packages\torch\nn\functional.py(2): relu", 0),
+    (r"torch\cuda\__init__.py(219): _lazy_init", 0),
+    (r"C:\Users\me\torch\nn\modules\module.py(1): _call_impl", 0),
+    (r"\\server\share\new\u0041.py", 0),
+]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("between", [0, 20_000])
+def test_a_file_that_does_not_escape_backslashes(order: int, between: int, tmp_path: Path) -> None:
+    texts = [text for text, _ in UNESCAPED][::order]
+    with pytest.warns(TracekitWarning, match=r"strings contained invalid escapes and were repaired"):
+        loaded = tk.load(written(tmp_path, named(texts, between)))
+    with loaded:
+        names = [t for t in loaded["nvtx_ranges"]["name"].to_pylist() if not t.startswith("filler")]
+    assert names == texts
+
+
+def test_arguments_of_a_file_that_does_not_escape_backslashes(tmp_path: Path) -> None:
+    text = named([r"a\path"]).replace(
+        '"dur": 2.25}', r'"dur": 2.25, "args": {"file": "C:\new\torch.py", "q": "\"x\""}}'
+    )
+    with pytest.warns(TracekitWarning, match="1 strings contained invalid escapes"):
+        loaded = tk.load(written(tmp_path, text))
+    with loaded:
+        payload = loaded["nvtx_ranges"]["payload_text"].to_pylist()[0]
+    assert json.loads(payload) == {"file": r"C:\new\torch.py", "q": '"x"'}
+
+
+@given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1, max_size=4))
+def test_valid_escapes_stay_escapes(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = written(tmp_path_factory.mktemp("names"), files.trace([files.op(name=n) for n in names]))
+    with tk.load(path) as loaded:
+        assert loaded["nvtx_ranges"]["name"].to_pylist() == names
+
+
+# Public traces
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="no corpus beside the checkout")
+@pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
+@pytest.mark.parametrize("number", range(len(sorted(PUBLIC.rglob("*.json*")))))
+def test_public_traces_have_the_kernels_and_values_of_their_json(number: int) -> None:
+    path = sorted(PUBLIC.rglob("*.json*"))[number]
+    try:
+        loaded = tk.load(path)
+    except tk.UnknownFormatError:
+        return
+    listed = [e for e in files.events(path) if isinstance(e, dict) and e.get("cat") in ("kernel", "Kernel")]
+    calls = {
+        e["args"]["correlation"]: e["args"]
+        for e in files.events(path)
+        if "runtime" in str(e.get("cat")).lower() and "correlation" in e.get("args", {})
+    }
+    with loaded:
+        found = loaded.frame("kernels").select("grid_x", "achieved_occupancy_percent", "blocks_per_sm").collect().rows()
+    expected = []
+    for e in listed:
+        args = e.get("args", {})
+        grid = args.get("grid", calls.get(args.get("correlation"), {}).get("grid"))
+        numbers = [args.get(name) for name in ("est. achieved occupancy %", "blocks per SM")]
+        finite = [float(n) if n is not None and math.isfinite(n) else None for n in numbers]
+        expected.append((grid[0] if grid else None, *finite))
+    assert (found == expected) is True

@@ -1,0 +1,197 @@
+"""Repair collected events whose times were never set, whose process ids are text, or that have no correlation id."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.readers.common import columns as col
+from tracekit.readers.kineto.keys import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    Columns = Mapping[str, pa.Array | pa.ChunkedArray]
+    Tables = Mapping[str, Columns]
+
+PID_TEXT, RANK = "pid_text", "rank"
+"""Names of the collected columns of process ids that are text, and of the numbers of their prefixes (0 for none)."""
+ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls")
+_LAUNCHED = ("kernels", "memcpys", "memsets")
+PREFIXED_ID = re.compile(r"\s*(\[[^\]]{1,100}\]|[^\s:/]{1,100}?)[\s:/_-]+([0-9]{1,9})")
+_LAUNCH_PATTERN = r"(?i)launch|memcpy|memset"
+
+
+class _PrefixedId(NamedTuple):
+    """A process id that is text, such as ``[TP00] 4242``, and the number of its prefix among all prefixes, from 1."""
+
+    rank: int
+    number: int
+
+
+def find_rows_with_times(tables: Tables) -> dict[str, np.ndarray]:
+    """Return a mask of the events whose times were set, for each table with events whose times were never set.
+
+    The start of such an event is 0, and so is its duration, or the end of such an event is 0. If only the end was set,
+    the event seems to last from 0 until after the start of the earliest other event. Time 0 is valid, however, if the
+    earliest other event starts within the duration of all other events after 0.
+    """
+    times = {name: _compute_starts_and_ends(columns) for name, columns in tables.items()}
+    is_set = {name: (start != 0) & (end != 0) for name, (start, end) in times.items()}
+    starts, ends = (
+        np.concatenate([np.zeros(0, np.int64), *(t[i][is_set[n]] for n, t in times.items())]) for i in (0, 1)
+    )
+    if not len(starts) or starts.min() <= int(ends.max()) - int(starts.min()):
+        return {}
+    masks = {}
+    for name, (start, end) in times.items():
+        mask = is_set[name] | ((start == 0) & (end > 0) & (end < starts.min()))
+        if not mask.all():
+            masks[name] = mask
+    return masks
+
+
+def _compute_starts_and_ends(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+    start = col.concatenate_chunks(columns[Slot.START.name]).to_numpy()
+    if Slot.DURATION.name not in columns:
+        return start, start
+    return start, start + col.concatenate_chunks(columns[Slot.DURATION.name]).to_numpy()
+
+
+def has_text_ids(tables: Iterable[Columns]) -> bool:
+    """Return whether a process id of an event is text."""
+    return any(not col.is_all_null(columns[PID_TEXT]) for columns in tables if PID_TEXT in columns)
+
+
+def number_processes_and_devices(
+    tables: Tables, track_names: Columns
+) -> tuple[dict[str, dict[str, pa.Array]], Columns]:
+    """Replace process ids that consist of a prefix and a number with numbers that are unique in the file.
+
+    Programs that merge the traces of several ranks write a prefix for each rank: ``[TP00] 4242`` for a process, and
+    ``[TP00] 0`` for a GPU. A process keeps its number unless a process of another rank has the same number. If several
+    ranks have a GPU with the same number, the GPUs of all ranks are numbered consecutively.
+
+    Returns:
+        The tables with the additional column ``RANK``, and the names of tracks.
+    """
+    ids = _parse_prefixed_ids(tables)
+    processes = _number_processes(tables, ids)
+    numbered = {}
+    for name, columns in tables.items():
+        texts = _list_texts(columns)
+        numbers = processes if name in ON_CPU else {text: known.number for text, known in ids.items()}
+        ranks = {text: known.rank for text, known in ids.items()}
+        pid = pc.coalesce(_map_texts(texts, numbers), col.concatenate_chunks(columns[Slot.PID.name]))
+        rank = _map_texts(texts, ranks).fill_null(0)
+        numbered[name] = {**columns, Slot.PID.name: pid, RANK: rank}
+    if track_names:
+        pid = pc.coalesce(_map_texts(_list_texts(track_names), processes), track_names[Slot.PID.name])
+        track_names = {**track_names, Slot.PID.name: pid}
+    return _number_devices(numbered), track_names
+
+
+def _list_texts(columns: Columns) -> pa.DictionaryArray:
+    return col.concatenate_chunks(columns[PID_TEXT])
+
+
+def _map_texts(texts: pa.DictionaryArray, numbers: Mapping[str, int]) -> pa.Array:
+    """Return the number of each string, or null for a string without a number."""
+    if not len(texts.dictionary):
+        return pa.nulls(len(texts), pa.int64())
+    return pa.array([numbers.get(t) for t in texts.dictionary.to_pylist()], pa.int64()).take(texts.indices)
+
+
+def _parse_prefixed_ids(tables: Tables) -> dict[str, _PrefixedId]:
+    """Return the prefix and number of each process id that has both."""
+    ids: dict[str, _PrefixedId] = {}
+    ranks: dict[str, int] = {}
+    for columns in tables.values():
+        for text in _list_texts(columns).dictionary.to_pylist():
+            if (match := PREFIXED_ID.fullmatch(text)) is not None:
+                ids[text] = _PrefixedId(ranks.setdefault(match[1], len(ranks) + 1), int(match[2]))
+    return ids
+
+
+def _number_processes(tables: Tables, ids: Mapping[str, _PrefixedId]) -> dict[str, int]:
+    """Return a unique process id for each process id that is text."""
+    on_cpu = [columns for name, columns in tables.items() if name in ON_CPU]
+    texts = dict.fromkeys(text for columns in on_cpu for text in _list_texts(columns).dictionary.to_pylist())
+    used = {pid for columns in on_cpu for pid in pc.unique(columns[Slot.PID.name]).to_pylist()}
+    processes = {}
+    for text in texts:
+        if text in ids:
+            number = ids[text].number
+            processes[text] = number if number not in used else number + (ids[text].rank << 32)
+            used.add(processes[text])
+    return processes
+
+
+def _number_devices(tables: Mapping[str, dict[str, pa.Array]]) -> dict[str, dict[str, pa.Array]]:
+    """Number the GPUs of all ranks consecutively if several ranks have a GPU with the same number."""
+    keys = {
+        name: pl.DataFrame(
+            {
+                RANK: pl.Series(columns[RANK]),
+                "device": pl.Series(
+                    pc.coalesce(col.concatenate_chunks(columns[Slot.DEVICE.name]), columns[Slot.PID.name])
+                ),
+            }
+        )
+        for name, columns in tables.items()
+        if name not in ON_CPU
+    }
+    distinct = pl.concat([pl.DataFrame(schema={RANK: pl.Int64, "device": pl.Int64}), *keys.values()])
+    distinct = distinct.drop_nulls().unique().sort(RANK, "device")
+    if distinct["device"].n_unique() == distinct.height:
+        return dict(tables)
+    distinct = distinct.with_row_index("number").cast(pl.Int64)
+    devices = {
+        name: frame.join(distinct, [RANK, "device"], how="left", maintain_order="left")["number"].to_arrow()
+        for name, frame in keys.items()
+    }
+    return {
+        name: {**columns, Slot.DEVICE.name: devices[name]} if name in devices else columns
+        for name, columns in tables.items()
+    }
+
+
+def replace_missing_correlation_ids(tables: Tables) -> dict[str, dict[str, pa.Array | pa.ChunkedArray]]:
+    """Give activities without a correlation id, and the calls that launched them, the same negative number.
+
+    Some traces of AMD GPUs have no correlation ids. The number is the negative ``External id`` of the activity, which
+    is that of the op that launched the activity and of the calls in this op.
+    """
+    repaired = {name: dict(columns) for name, columns in tables.items()}
+    if "api_calls" not in repaired:
+        return repaired
+    calls = repaired["api_calls"]
+    missing = _find_external_ids(calls)
+    is_launch = pc.match_substring_regex(
+        col.concatenate_chunks(calls[Slot.NAME.name]).cast(pa.string()), _LAUNCH_PATTERN
+    )
+    known = pc.unique(pc.if_else(is_launch, missing, pa.scalar(None, pa.int64()))).drop_null()
+    if not len(known):
+        return repaired
+    for name in ("api_calls", *_LAUNCHED):
+        if name in repaired:
+            columns = repaired[name]
+            external = missing if name == "api_calls" else _find_external_ids(columns)
+            external = pc.if_else(pc.is_in(external, known), external, pa.scalar(None, pa.int64()))
+            if name == "api_calls":
+                external = pc.if_else(is_launch, external, pa.scalar(None, pa.int64()))
+            ids = col.concatenate_chunks(columns[Slot.CORRELATION.name])
+            columns[Slot.CORRELATION.name] = pc.coalesce(ids, pc.negate(external))
+    return repaired
+
+
+def _find_external_ids(columns: Columns) -> pa.Array:
+    """Return the positive ``External id`` of each event without a correlation id, and null for all other events."""
+    external = col.concatenate_chunks(columns[Slot.EXTERNAL.name])
+    unknown = pc.and_(pc.is_null(columns[Slot.CORRELATION.name]), pc.greater(external, 0))
+    return pc.if_else(col.concatenate_chunks(unknown), external, pa.scalar(None, pa.int64()))
