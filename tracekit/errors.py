@@ -16,19 +16,23 @@ A message has the form ``PATH: what is wrong``, followed by a second line ``Hint
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from tracekit.text import to_printable
+from tracekit.urls import is_url, remove_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 _issued: list[None] = []
 """One element per warning, because appending to a list is atomic."""
+_shown_paths: dict[str, str] = {}
+"""What messages show instead of a path, such as the URL of a file instead of its temporary copy."""
 
 
 class TracekitError(Exception):
@@ -42,8 +46,10 @@ class TracekitError(Exception):
 
     def __init__(self, message: str, *, path: str | os.PathLike[str] | None = None, hint: str | None = None) -> None:
         self.path = None if path is None else os.fspath(path)
-        self.message = to_printable(message)
-        self.hint = None if hint is None else to_printable(hint)
+        if self.path is not None and is_url(self.path):
+            self.path = remove_secrets(self.path)
+        self.message = to_printable(remove_secrets(message))
+        self.hint = None if hint is None else to_printable(remove_secrets(hint))
         text = self.message if path is None else f"{convert_to_printable_path(path)}: {self.message}"
         super().__init__(text if hint is None else f"{text}\nHint: {self.hint}")
 
@@ -122,7 +128,8 @@ def create_choices_hint(
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning``. If a path is passed, the message begins with the path."""
-    text = to_printable(message) if path is None else f"{convert_to_printable_path(path)}: {to_printable(message)}"
+    text = to_printable(remove_secrets(message))
+    text = text if path is None else f"{convert_to_printable_path(path)}: {text}"
     _issued.append(None)
     warnings.warn(text, TracekitWarning, stacklevel=3)
 
@@ -133,8 +140,23 @@ def count_warnings() -> int:
 
 
 def convert_to_printable_path(path: str | os.PathLike[str]) -> str:
-    """Return a path as printable text, in which bytes that are not valid UTF-8 are replaced with U+FFFD."""
-    return to_printable(os.fsencode(path).decode("utf-8", "replace"))
+    """Return a path or URL as printable text, without the password, the query string and the fragment of a URL.
+
+    Bytes that are not valid UTF-8 are replaced with U+FFFD.
+    """
+    shown = _shown_paths.get(os.fsdecode(path), path)
+    return to_printable(remove_secrets(os.fsencode(shown).decode("utf-8", "replace")))
+
+
+@contextlib.contextmanager
+def show_path_as(path: str | os.PathLike[str], shown: str) -> Iterator[None]:
+    """Return a context manager in which messages show another text instead of a path."""
+    text = os.fsdecode(path)
+    _shown_paths[text] = shown
+    try:
+        yield
+    finally:
+        _shown_paths.pop(text, None)
 
 
 def get_first_line_of_message(error: BaseException) -> str:

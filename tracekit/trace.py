@@ -59,8 +59,8 @@ def load(
     """Open a profile, and return its trace. Tables are read when they are first used.
 
     Args:
-        path: File or folder. A URL such as ``s3://bucket/report.nsys-rep`` is opened by fsspec: the file is downloaded
-            to a temporary file, which is deleted when the trace is closed.
+        path: File or folder. A file at a URL such as ``https://host/report.nsys-rep`` is downloaded to a temporary
+            file, which is deleted when the trace is closed.
         format: Name of the format, such as ``nsys-sqlite``. If None, it is detected from the content.
         via: ``nsys`` reads a report through Nsight Systems: the nsys on the PATH exports the report to a temporary
             SQLite file, which is deleted when the trace is closed. By default, tracekit never runs nsys.
@@ -85,7 +85,7 @@ def load(
     """
     path = remote.convert_file_url_to_path(path)
     if isinstance(path, str) and remote.is_url(path):
-        return _load_remote(path, format, via)
+        return load_remote(path, format, via)
     source = Source(path)
     reader = detection.detect_reader(source) if format is None else registry.reader(format)
     if not source.exists:
@@ -96,11 +96,18 @@ def load(
     return Trace(Plan(recorded), path=source.path, format=reader.format)
 
 
-def _load_remote(url: str, format: str | None, via: str | None) -> Trace:  # noqa: A002
-    """Open the profile at a URL with fsspec, and return its trace."""
+def load_remote(
+    url: str,
+    format: str | None,  # noqa: A002
+    via: str | None,
+    *,
+    kept: remote.KeptCopy | None = None,
+    is_first_read: bool = False,
+) -> Trace:
+    """Download the profile at a URL, and return its trace. See ``open_remote`` for the arguments."""
     from tracekit.plan.remote_file import open_remote
 
-    origin, capture = open_remote(url, format, via)
+    origin, capture = open_remote(url, format, via, kept=kept, is_first_read=is_first_read)
     return Trace(Plan(RecordedTables(origin, opened=capture)), path=origin.path, format=origin.format)
 
 

@@ -129,8 +129,10 @@ def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", fail)
     with pytest.raises(TracekitError) as raised:
-        tk.load("https://user:secret@host/run/a.nsys-rep?signature=secret")
-    assert str(raised.value) == "https://host/run/a.nsys-rep: the storage cannot be read: RuntimeError"
+        tk.load("s3://user:secret@host/run/a.nsys-rep?signature=secret")
+    assert str(raised.value).startswith("s3://host/run/a.nsys-rep: the storage cannot be read: RuntimeError\nHint: ")
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
 
 
 def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +158,7 @@ def test_no_more_is_downloaded_than_the_file_and_the_disk_hold(
         with pytest.raises(TracekitError, match=rf"{size:,} bytes, but only {size - 1:,} are free.*\nHint: set TMPDIR"):
             tk.load(URL)
         patched.setattr(type(storage), "size", lambda *_: None)
-        with pytest.raises(TracekitError, match="the size of the file changed while it was read"):
+        with pytest.raises(TracekitError, match=r"does not report the size of this file, which has more than [0-9,]+"):
             tk.load(URL)
     for wrong in (size - 1, size + 1):
         with monkeypatch.context() as patched:

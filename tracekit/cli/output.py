@@ -19,6 +19,7 @@ import click
 from tracekit import interrupts
 from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
+from tracekit.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -265,9 +266,9 @@ def print_error(error: Exception) -> None:
 
 
 def print_message(text: str, *, quiet: bool = False) -> None:
-    """Print a message to standard error, unless ``quiet`` is true."""
+    """Print a message without the secrets of URLs to standard error, unless ``quiet`` is true."""
     if not quiet:
-        click.echo(to_printable(text, keep="\n"), err=True)
+        click.echo(to_printable(remove_secrets(text), keep="\n"), err=True)
 
 
 @contextlib.contextmanager

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit import detection, registry, remote
-from tracekit.errors import TracekitError, convert_to_printable_path
+from tracekit.errors import TracekitError, show_path_as
 from tracekit.plan.sources import OpenedFile
 from tracekit.readers.by_nsys import TemporaryExport
 from tracekit.source import Source
+from tracekit.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -100,6 +102,8 @@ def open_remote(
     via: str | None = None,
     *,
     expected_size: int | None = None,
+    kept: remote.KeptCopy | None = None,
+    is_first_read: bool = False,
 ) -> tuple[RemoteFile, RemoteCapture]:
     """Download a remote file to a temporary file, and open the copy.
 
@@ -108,6 +112,8 @@ def open_remote(
         format: Name of the format. If None, it is detected from the content.
         via: Name of the program that exports the file before it is read. If None, the reader opens the file directly.
         expected_size: Size that the file must have in bytes. If None, the size is not checked.
+        kept: The copy of an earlier download, which is used instead of a new one.
+        is_first_read: Whether closing the capture stores the temporary file in ``kept``, for the next read.
 
     Returns:
         The remote file, and its opened capture. Closing the capture deletes the temporary file.
@@ -118,26 +124,40 @@ def open_remote(
         FileNotFoundError: The file does not exist.
     """
     with contextlib.ExitStack() as temporary:
-        copy = temporary.enter_context(remote.download(url, expected_size=expected_size))
+        check_start = partial(_check_format, url) if format is None else None
+        copied = remote.download(url, expected_size=expected_size, check_start=check_start, kept=kept)
+        copy = temporary.enter_context(copied)
+        temporary.enter_context(show_path_as(copy, url))
         with _replace_path_in_errors(url, copy):
             source = Source(copy)
             reader = detection.detect_reader(source) if format is None else registry.reader(format)
             opened = OpenedFile.from_source(source, reader, via)
             capture = opened.open_unchecked(opened.create_reader(source), source)
         origin = RemoteFile(url, opened.format, via, source.size)
-        return origin, RemoteCapture(capture, temporary.pop_all(), copy, url)
+        closing = temporary.pop_all()
+        if kept is not None and is_first_read:
+            downloaded, closing = closing, contextlib.ExitStack()
+            closing.callback(kept.keep, copy, downloaded)
+        return origin, RemoteCapture(capture, closing, copy, url)
+
+
+def _check_format(url: str, copy: Path) -> None:
+    """Check that a reader recognizes the start of a file.
+
+    Raises:
+        UnknownFormatError: No reader recognizes it.
+    """
+    with _replace_path_in_errors(url, copy):
+        detection.detect_reader(Source(copy))
 
 
 @contextlib.contextmanager
 def _replace_path_in_errors(url: str, copy: Path) -> Iterator[None]:
     """Replace the path of the temporary copy with the URL, without secrets, in errors raised in the ``with`` block."""
     try:
-        yield
+        with show_path_as(copy, url):
+            yield
     except TracekitError as e:
         if e.path == str(copy):
-            e.path = remote.remove_secrets(url)
-            e.args = (
-                str(e).replace(convert_to_printable_path(copy), convert_to_printable_path(e.path), 1),
-                *e.args[1:],
-            )
+            e.path = remove_secrets(url)
         raise

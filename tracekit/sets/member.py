@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.interface import Reader
+    from tracekit.remote import KeptCopy
     from tracekit.source import Source
     from tracekit.trace import Trace
 
@@ -98,6 +99,7 @@ class Member:
         url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
             a password and is not shown.
         stamp: Size and modification time of the capture when the set was loaded. None if they are unknown.
+        kept: The copy of the downloaded file, which the next read uses. None for a local file.
     """
 
     path: Path
@@ -115,6 +117,7 @@ class Member:
     is_read: bool = True
     url: str | None = field(default=None, repr=False)
     stamp: Stamp | None = field(default=None, repr=False)
+    kept: KeptCopy | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -374,12 +374,12 @@ def _add_remote_captures(captures: Captures, named: str) -> None:
     listing = remote.list_url(named)
     if not (listing.files or listing.folders):
         hint = "use a pattern such as **/*.nsys-rep to search subfolders"
-        error = TracekitError("no file matches this URL", path=remote.remove_secrets(named), hint=hint)
+        error = TracekitError("no file matches this URL", path=named, hint=hint)
         if not has_capture_suffix(remote.convert_url_to_path(named).name):
             raise error
         captures.skip(remote.convert_url_to_path(named), error)
     for url in sorted(listing.files, key=compute_natural_sort_key):
-        path = remote.convert_url_to_path(url)
+        path = _create_unique_path(url, captures.urls)
         if url != named and not _is_candidate_name(path.name):
             continue
         if listing.is_folder and not path.name.endswith(suffixes) and not has_capture_suffix(path.name):
@@ -389,8 +389,17 @@ def _add_remote_captures(captures: Captures, named: str) -> None:
             raise TracekitError("the capture is listed twice", path=path, hint="list each capture once")
         captures.urls[path] = url
     for url in filter(_is_candidate_name, listing.folders):
-        error = UnknownFormatError("this is a folder, not a file", path=remote.remove_secrets(url))
+        error = UnknownFormatError("this is a folder, not a file", path=url)
         captures.skip(remote.convert_url_to_path(url), error)
+
+
+def _create_unique_path(url: str, urls: Mapping[Path, str | None]) -> Path:
+    """Return the path of a remote file. A number is appended if another URL differs only in its query string."""
+    path = remote.convert_url_to_path(url)
+    same = [other for p, other in urls.items() if other and remote.convert_url_to_path(other) == path]
+    if same and all(other.partition("?")[2] != url.partition("?")[2] for other in same):
+        return path.with_name(f"{path.name}#{len(same) + 1}")
+    return path
 
 
 def _is_capture(source: Source) -> bool:

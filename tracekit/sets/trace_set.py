@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from tracekit import detection, registry, schemas
 from tracekit.errors import TracekitError
 from tracekit.plan.sources import Stamp
+from tracekit.remote import KeptCopy
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
@@ -17,7 +18,7 @@ from tracekit.sets.engines import LocalEngine, resolve_engine
 from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedMetadata
 from tracekit.source import Source
-from tracekit.trace import Trace, load
+from tracekit.trace import Trace, load, load_remote
 
 if TYPE_CHECKING:
     import os
@@ -95,7 +96,16 @@ def load_many(
     if strict:
         captures.raise_first_error()
     members = [
-        Member(path, n, format or "", via=via, is_read=False, url=url, stamp=Stamp.from_path(path, folders=True))
+        Member(
+            path,
+            n,
+            format or "",
+            via=via,
+            is_read=False,
+            url=url,
+            kept=KeptCopy() if url else None,
+            stamp=Stamp.from_path(path, folders=True),
+        )
         for n, (path, url) in enumerate(captures.urls.items())
     ]
     specified = ranks or {}
@@ -104,7 +114,7 @@ def load_many(
     skipped = [*captures.errors, *captures.replaced]
     unread = {member.path.absolute(): member for member in members}
     ranked = [
-        replace(m, via=via, url=unread[m.path].url, stamp=m.stamp or unread[m.path].stamp)
+        replace(m, via=via, url=unread[m.path].url, kept=unread[m.path].kept, stamp=m.stamp or unread[m.path].stamp)
         for m in rank_sources.assign_ranks(recorded, specified, skipped)
     ]
     return TraceSet(ranked, engine=chosen, errors=captures.errors.values())
@@ -131,6 +141,8 @@ def _read_recorded_metadata(
     if rank_sources.are_all_ranks_specified([m.path for m in members], specified_ranks, remote_paths):
         return [RecordedMetadata(m.path.absolute(), m.format, is_read=False) for m in members]
     recorded = []
+    if remote_paths and isinstance(engine, LocalEngine):
+        engine = LocalEngine()  # the copies that are kept for the next read belong to this process
     for member, result in engine.map(_read_rank_metadata, members):
         if not isinstance(result, Exception):
             recorded.append(result)
@@ -161,7 +173,7 @@ def _read_rank_metadata(member: Member) -> RecordedMetadata:
 
 def _open_and_read_metadata(member: Member) -> RecordedMetadata:
     """Open the capture of a member, and return the metadata that it records about its rank."""
-    with open_member(member) as trace:
+    with open_member(member, is_first_read=True) as trace:
         return members_module.read_recorded_metadata(trace, member.path)
 
 
@@ -742,10 +754,20 @@ class TraceSet:
             self.errors += [error for _, error in errors]
 
 
-def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
-    """Open the capture of a member, and return its trace with the operations applied to it."""
+def open_member(member: Member, operations: Sequence[Operation] = (), *, is_first_read: bool = False) -> Trace:
+    """Open the capture of a member, and return its trace with the operations applied to it.
+
+    Args:
+        member: The member.
+        operations: The operations to apply.
+        is_first_read: Whether a downloaded file is kept for the next read.
+    """
     member.check_unchanged()
-    trace = load(member.url or member.path, member.format or None, via=member.via)
+    if member.url is None:
+        trace = load(member.path, member.format or None, via=member.via)
+    else:
+        format_name = member.format or None
+        trace = load_remote(member.url, format_name, member.via, kept=member.kept, is_first_read=is_first_read)
     try:
         for operation in operations:
             trace = getattr(trace, operation.method)(**operation.arguments)

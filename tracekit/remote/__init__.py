@@ -1,0 +1,332 @@
+"""List files on other machines and in object stores, and download them to temporary files.
+
+``http`` reads files over HTTP, and fsspec opens all other URLs. ``watching`` stops downloads that make no progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import threading
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from tracekit.errors import TracekitError, get_first_line_of_message
+from tracekit.remote import http, watching
+from tracekit.remote.listing import Listing
+from tracekit.targets import create_workspace
+from tracekit.urls import is_shortened_url, is_url, remove_assigned_secrets, remove_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["KeptCopy", "Listing", "convert_file_url_to_path", "convert_url_to_path", "download", "is_url", "list_url"]
+
+_CHUNK_BYTES = 1 << 23
+_MAX_FILES = 1 << 20
+_MAX_UNKNOWN_BYTES = 4 << 30
+"""Maximum size of a file whose size the storage does not report."""
+_FREE_SHARE = 20
+"""Reciprocal of the share of the disk that such a file leaves free: 20 means 5 %."""
+_CHECKED_BYTES = 16 << 20
+_KEPT_SHARE = 4
+_PATTERN = re.compile(r"[*?\[]")
+
+
+def convert_url_to_path(url: str) -> Path:
+    """Return an absolute path that consists of the host and the path of a URL. No file needs to exist at this path."""
+    return Path("/", remove_secrets(url).partition("://")[2])
+
+
+def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Convert a URL with the scheme ``file`` to a path. Return any other path or URL unchanged.
+
+    Raises:
+        TracekitError: The path is a ``pathlib.Path`` that was created from a URL.
+    """
+    if (
+        not isinstance(path_or_url, str)
+        and is_shortened_url(os.fspath(path_or_url))
+        and not os.path.lexists(path_or_url)
+    ):
+        message, hint = "this is a URL in a pathlib.Path, which changes the URL", "pass the URL as a string"
+        raise TracekitError(message, path=path_or_url, hint=hint)
+    if isinstance(path_or_url, str) and path_or_url.startswith("file://"):
+        from urllib.request import url2pathname
+
+        return url2pathname(urlsplit(path_or_url).path)
+    return path_or_url
+
+
+def list_url(url: str) -> Listing:
+    """Return the URLs of the files that a URL refers to: a file, the files in a folder, or the matches of a pattern.
+
+    The result is empty if a folder is empty or no file matches a pattern.
+
+    Args:
+        url: URL of a file, of a folder, or of a pattern such as ``*.gz``.
+
+    Raises:
+        TracekitError: More than 1,048,576 files match, or the storage cannot be read.
+        FileNotFoundError: The file or folder does not exist.
+    """
+    list_files = http.list_url if http.is_http(url) else _list_in_storage
+    listing = watching.run_listing(lambda: list_files(url), url)
+    if len(listing.files) + len(listing.folders) > _MAX_FILES:
+        hint = "use a pattern that matches fewer files"
+        raise TracekitError(f"more than {_MAX_FILES:,} files match this URL", path=url, hint=hint)
+    return listing
+
+
+def _list_in_storage(url: str) -> Listing:
+    """Return the files and folders that a URL which fsspec opens refers to."""
+    with _convert_fsspec_errors(url):
+        system, path = _find_file_system_and_path(url)
+        is_pattern = _PATTERN.search(path) is not None
+        if is_pattern:
+            entries = list(system.glob(path, detail=True).values())
+        elif system.isdir(path):
+            entries = [e for e in system.ls(path, detail=True) if e["name"].rstrip("/") != path.rstrip("/")]
+        else:
+            return Listing([url], [])
+        urls: dict[bool, list[str]] = {True: [], False: []}
+        for entry in entries:
+            urls[entry["type"] == "directory"].append(system.unstrip_protocol(entry["name"]))
+    return Listing(sorted(urls[False]), sorted(urls[True]), is_folder=not is_pattern)
+
+
+@contextlib.contextmanager
+def download(
+    url: str,
+    *,
+    expected_size: int | None = None,
+    check_start: Callable[[Path], object] | None = None,
+    kept: KeptCopy | None = None,
+) -> Iterator[Path]:
+    """Download a file to a temporary folder, which is deleted when the context ends or a signal ends the program.
+
+    Args:
+        url: The URL of the file.
+        expected_size: Size that the file must have in bytes. None if it is not known.
+        check_start: Function that raises an error if the first 16 MiB of a file are not those of a capture. It is
+            called if the storage does not report the size of the file, because the file might never end.
+        kept: An earlier copy of the file, which is used if it still exists. Then nothing is downloaded.
+
+    Yields:
+        The path of the copy, which has the name of the file.
+
+    Raises:
+        TracekitError: The file cannot be read, does not fit on the disk, or has another size.
+        FileNotFoundError: The file does not exist.
+    """
+    if kept is not None and (path := kept.take()) is not None:
+        with path as copy:
+            yield copy
+        return
+    kept = None  # otherwise, this function would keep the object alive that keeps the copy
+    folder = Path(tempfile.gettempdir())
+    with create_workspace(folder) as temporary:
+        copy = temporary / (convert_url_to_path(url).name or "file")
+        task = _Download(url, copy, expected_size, shutil.disk_usage(folder).free, check_start)
+        watching.run_download(task.read_over_http if http.is_http(url) else task.read_from_storage, url)
+        yield copy
+
+
+@dataclass(frozen=True, slots=True)
+class _Download:
+    """A download of a file to a temporary file.
+
+    Attributes:
+        url: The URL of the file.
+        copy: The temporary file, which does not exist yet.
+        expected_size: Size that the file must have in bytes. None if it is not known.
+        free_bytes: Free space of the disk in bytes.
+        check_start: Function that checks the first bytes of a file of unknown size.
+    """
+
+    url: str
+    copy: Path
+    expected_size: int | None
+    free_bytes: int
+    check_start: Callable[[Path], object] | None
+
+    def read_over_http(self, progress: watching.Progress) -> None:
+        """Download the file from a web server."""
+        with http.open_response(self.url) as response:
+            limit = self._compute_limit(response.size)
+            self._write_blocks(response.read_file(), response.size, limit, progress)
+
+    def read_from_storage(self, progress: watching.Progress) -> None:
+        """Download the file from a storage that fsspec opens."""
+        with _convert_fsspec_errors(self.url):
+            system, path = _find_file_system_and_path(self.url)
+            if system.isdir(path):
+                raise TracekitError("this is a folder, not a file", path=self.url, hint="open it with load_many")
+            size = system.size(path)
+            limit = self._compute_limit(size)
+            with system.open(path, "rb") as source:
+                blocks = iter(lambda: source.read(min(_CHUNK_BYTES, limit - progress.bytes + 1)), b"")
+                self._write_blocks(blocks, size, limit, progress)
+
+    def _compute_limit(self, size: int | None) -> int:
+        """Check the size of the file that the storage reports, and return the maximum number of bytes to download.
+
+        Raises:
+            TracekitError: The file has another size than expected, or does not fit on the disk.
+        """
+        if size is None:
+            return min(self.free_bytes - self.free_bytes // _FREE_SHARE, _MAX_UNKNOWN_BYTES)
+        if self.expected_size is not None and size != self.expected_size:
+            raise _create_size_changed_error(self.url)
+        if size > self.free_bytes:
+            message = f"the file has {size:,} bytes, but only {self.free_bytes:,} are free for temporary files"
+            raise TracekitError(message, path=self.url, hint="set TMPDIR to a folder on a larger disk")
+        return size
+
+    def _write_blocks(self, blocks: Iterable[bytes], size: int | None, limit: int, progress: watching.Progress) -> None:
+        """Write the blocks of the file to the copy.
+
+        Args:
+            blocks: The blocks.
+            size: Size of the file that the storage reports. None if it is not known.
+            limit: Maximum number of bytes to write.
+            progress: The progress of the download, which is updated.
+
+        Raises:
+            TracekitError: The file has another size than the storage reports, or is too large.
+        """
+        checked = size is not None
+        with self.copy.open("xb") as target:
+            for block in blocks:
+                progress.add_bytes(len(block))
+                if progress.bytes > limit:
+                    if size is not None:
+                        raise _create_size_changed_error(self.url)
+                    message = f"the storage does not report the size of this file, which has more than {limit:,} bytes"
+                    hint = "download the file in another way, and load the copy"
+                    raise TracekitError(message, path=self.url, hint=hint)
+                target.write(block)
+                if not checked and progress.bytes >= _CHECKED_BYTES and self.check_start is not None:
+                    checked = True
+                    target.flush()
+                    self.check_start(self.copy)
+        if size is not None and progress.bytes != size:
+            raise _create_size_changed_error(self.url)
+
+
+class KeptCopy:
+    """A downloaded file that the next read of a set uses, so that a capture is not downloaded twice.
+
+    ``load_many`` reads the rank of a capture, and keeps the copy. The first read of the set in the same process uses
+    the copy, and deletes it. Otherwise, the copy is deleted together with this object. Other processes of the same
+    machine, to which this object is pickled, use the copy without deleting it.
+    """
+
+    def __init__(self, borrowed: _BorrowedFile | None = None) -> None:
+        self._lock = threading.Lock()
+        self._borrowed = borrowed
+        self._copy: tuple[Path, weakref.finalize[..., Any]] | None = None
+
+    def keep(self, copy: Path, temporary: contextlib.ExitStack) -> None:
+        """Keep a copy, unless it takes more than a quarter of the free space of the disk. It is then deleted.
+
+        Args:
+            copy: The downloaded file.
+            temporary: Deletes the copy when it is closed.
+        """
+        free = shutil.disk_usage(copy.parent).free
+        if copy.stat().st_size > free // _KEPT_SHARE:
+            temporary.close()
+            return
+        with self._lock:
+            self._copy = copy, weakref.finalize(self, temporary.close)
+
+    def take(self) -> contextlib.AbstractContextManager[Path] | None:
+        """Return a context manager that yields the kept copy and then deletes it, or None if there is none."""
+        if self._borrowed is not None:
+            is_same = _BorrowedFile.from_path(self._borrowed.path) == self._borrowed
+            return contextlib.nullcontext(self._borrowed.path) if is_same else None
+        with self._lock:
+            kept, self._copy = self._copy, None
+        return None if kept is None else _use_and_delete(*kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._lock:
+            return KeptCopy, (None if self._copy is None else _BorrowedFile.from_path(self._copy[0]),)
+
+
+class _BorrowedFile(NamedTuple):
+    """The kept copy of another process, identified by its inode, size and time, because paths differ by machine."""
+
+    path: Path
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def from_path(cls, path: Path) -> _BorrowedFile | None:
+        """Return the file at a path with its current status, or None if it cannot be accessed."""
+        try:
+            status = path.lstat()
+        except OSError:
+            return None
+        return cls(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@contextlib.contextmanager
+def _use_and_delete(copy: Path, delete: Callable[[], object]) -> Iterator[Path]:
+    try:
+        yield copy
+    finally:
+        delete()
+
+
+def _create_size_changed_error(url: str) -> TracekitError:
+    hint = "wait until it is written completely, then load it again"
+    return TracekitError("the size of the file changed while it was read", path=url, hint=hint)
+
+
+def _find_file_system_and_path(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a URL, and the path of the file in it."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as e:
+        message = "reading this path needs the package fsspec"
+        raise TracekitError(message, path=url, hint="pip install fsspec") from e
+    opened: tuple[Any, str] = url_to_fs(url)
+    return opened
+
+
+@contextlib.contextmanager
+def _convert_fsspec_errors(url: str) -> Iterator[None]:
+    """Return a context manager that converts errors of fsspec, except ``FileNotFoundError``, to ``TracekitError``.
+
+    Errors of storages may contain the URL with its secrets, and are therefore not shown as a cause.
+    """
+    try:
+        yield
+    except TracekitError:
+        raise
+    except FileNotFoundError:
+        raise FileNotFoundError(2, os.strerror(2), remove_secrets(url)) from None
+    except ImportError as e:
+        message = f"reading this path needs another package: {remove_assigned_secrets(get_first_line_of_message(e))}"
+        raise TracekitError(message, path=url, hint="install the package that the message names") from None
+    except PermissionError:
+        hint = "check your permissions and the credentials of the storage"
+        raise TracekitError("the storage denies access to this file", path=url, hint=hint) from None
+    except Exception as e:  # noqa: BLE001
+        # Storage services raise exceptions of their own. Their texts may contain credentials.
+        is_safe = isinstance(e, OSError | ValueError)
+        reason = remove_assigned_secrets(get_first_line_of_message(e)) if is_safe else type(e).__name__
+        hint = "check the URL, the credentials of the storage and the network connection"
+        error = TracekitError(f"the storage cannot be read: {reason}", path=url, hint=hint)
+        # the engine for Dask repeats a task whose error has an error of the operating system as its cause
+        raise error from (OSError(e.errno, reason) if isinstance(e, OSError) else None)
