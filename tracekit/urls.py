@@ -22,7 +22,7 @@ _IN_TEXT = re.compile(
     rf"(?P<rest>(?:(?!::{_SCHEME}:/)[^\s\"'<>`])*)"
 )
 _CUT = re.compile("[?#]|%3f|%23", re.IGNORECASE)
-_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.%]*\]|[^:\[\]]*)(:[0-9]*)?")
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.%]*\]|[^:\[\]]*)(:[0-9]+)?")
 _PARAMETERS = re.compile(r";[^/]*")
 _END = re.compile(r"[:,.;!)\]}]*$")
 _PRIVATE_NAMES = (

@@ -1,4 +1,4 @@
-"""Read the tables of a trace from a remote file, which fsspec downloads to a temporary file."""
+"""Read the tables of a trace from a remote file, which is downloaded to a temporary file."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def locate_captures(
 
     Args:
         paths: A file, a folder of captures, a pattern, or several of them, as for ``expand_paths``. A URL with a scheme
-            such as ``s3`` names a file, a folder or a pattern that fsspec opens. In a remote folder, the files with the
+            such as ``s3`` names a remote file, a folder or a pattern. In a remote folder, the files with the
             suffix of a format are captures.
         format: Name of the format of all captures. If None, it is detected.
 
