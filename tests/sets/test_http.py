@@ -44,6 +44,9 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 answer(self)
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def start(self, status: int = 200, **headers: Any) -> None:
         self.send_response(status)
         for name, value in headers.items():
@@ -51,6 +54,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send(self, body: bytes) -> None:
+        if self.command == "HEAD":
+            return
         self.wfile.write(body)
         self.server.sent += len(body)
 
@@ -132,15 +137,14 @@ class TestCost:
         assert server.sent == len(REPORT)
         assert [command for command, *_ in server.requests] == ["GET"]
 
-    @pytest.mark.many(2)
-    @pytest.mark.parametrize("jobs", [1, 2])
+    @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.thorough)])
     @pytest.mark.parametrize("is_folder", [True, False])
     def test_a_set_is_sent_once_for_its_first_read(self, server: Server, jobs: int, is_folder: bool) -> None:
         names = sorted(path.name for path in RANKS.glob("*.nsys-rep"))
         for name in names:
             server.add_file(f"/run/{name}", (RANKS / name).read_bytes())
         index = "".join(
-            f'<a href="{name}">{name}</a>' for name in [*names, "../", "notes.md", "http://other/x.nsys-rep"]
+            f'<a href="{name}">{name}</a>' for name in [*names, "../", ".hidden", "http://other/x.nsys-rep"]
         )
         server.add_file("/run/", index.encode(), Content_Type="text/html")
         size = sum((RANKS / name).stat().st_size for name in names)
@@ -171,6 +175,18 @@ class TestCost:
             tk.load_many(f"{server.url}/run/*.sqlite")
         with pytest.raises(TracekitError, match="folders in an HTTP URL cannot contain wildcards"):
             tk.load_many(f"{server.url}/*/rank0.nsys-rep")
+
+    def test_a_folder_without_a_slash(self, server: Server) -> None:
+        def answer(handler: Handler) -> None:
+            handler.start(301, Location="/run/")
+
+        server.answers["/run"] = answer
+        server.add_file("/run/rank0.nsys-rep", REPORT)
+        server.add_file("/run/", b'<a href="rank0.nsys-rep"><a href="sub/">', Content_Type="text/html")
+        with pytest.warns(tk.TracekitWarning, match="sub"):
+            ranks = tk.load_many(f"{server.url}/run", ranks={"rank0": 0})
+        assert [m.name for m in ranks.captures] == ["rank0.nsys-rep"]
+        assert [command for command, *_ in server.requests] == ["HEAD", "HEAD", "GET"]
 
     def test_files_that_differ_in_their_query_strings(self, server: Server) -> None:
         def answer(handler: Handler) -> None:

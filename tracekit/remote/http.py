@@ -190,7 +190,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             fp.close()
             message = f"the server redirects from {req.type} to {scheme}, which is not allowed"
             raise TracekitError(message, path=req.full_url, hint="load the file from the other URL if you trust it")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        redirected = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if redirected is not None:
+            redirected.method = req.get_method()
+        return redirected
 
 
 @contextlib.contextmanager
@@ -232,11 +235,11 @@ def list_url(url: str) -> Listing:
     parts = urlsplit(url)
     folder, _, name = parts.path.rpartition("/")
     is_pattern = _PATTERN.search(name) is not None
-    if parts.query or (name and not is_pattern and ("." in name or not _is_html(url))):
-        return Listing([url], [])
-    if _PATTERN.search(folder):
+    if not parts.query and "*" in folder:
         hint = "use wildcards only in the last part, such as https://host/run/*.nsys-rep"
         raise TracekitError("folders in an HTTP URL cannot contain wildcards", path=url, hint=hint)
+    if parts.query or (name and not is_pattern and ("." in name or not _is_html(url))):
+        return Listing([url], [])
     path = f"{folder}/" if is_pattern or not name else f"{parts.path}/"
     requested = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
     with open_response(requested) as response:
