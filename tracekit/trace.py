@@ -101,13 +101,13 @@ def load_remote(
     format: str | None,  # noqa: A002
     via: str | None,
     *,
-    kept: remote.KeptCopy | None = None,
+    kept_copy: remote.KeptCopy | None = None,
     is_first_read: bool = False,
 ) -> Trace:
     """Download the profile at a URL, and return its trace. See ``open_remote`` for the arguments."""
     from tracekit.plan.remote_file import open_remote
 
-    origin, capture = open_remote(url, format, via, kept=kept, is_first_read=is_first_read)
+    origin, capture = open_remote(url, format, via, kept_copy=kept_copy, is_first_read=is_first_read)
     return Trace(Plan(RecordedTables(origin, opened=capture)), path=origin.path, format=origin.format)
 
 

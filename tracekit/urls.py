@@ -41,6 +41,11 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.match(path) is not None
 
 
+def is_http(url: str) -> bool:
+    """Return whether a URL has the scheme ``http`` or ``https``."""
+    return url.partition(":")[0].lower() in ("http", "https")
+
+
 def is_shortened_url(path: str) -> bool:
     """Return whether a path is a URL in which ``pathlib`` has shortened ``://`` to ``:/``."""
     return _SHORTENED.match(path) is not None

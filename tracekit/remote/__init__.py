@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import shutil
-import tempfile
 import threading
 import weakref
 from dataclasses import dataclass
@@ -18,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tracekit.errors import TracekitError, get_first_line_of_message
-from tracekit.remote import http, watching
 from tracekit.remote.listing import Listing
 from tracekit.targets import create_workspace
-from tracekit.urls import is_shortened_url, is_url, remove_assigned_secrets, remove_secrets
+from tracekit.urls import is_http, is_shortened_url, is_url, remove_assigned_secrets, remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from tracekit.remote.watching import Progress
 
 __all__ = ["KeptCopy", "Listing", "convert_file_url_to_path", "convert_url_to_path", "download", "is_url", "list_url"]
 
@@ -76,7 +76,11 @@ def list_url(url: str) -> Listing:
         TracekitError: More than 1,048,576 files match, or the storage cannot be read.
         FileNotFoundError: The file or folder does not exist.
     """
-    list_files = http.list_url if http.is_http(url) else _list_in_storage
+    from tracekit.remote import watching
+
+    list_files: Callable[[str], Listing] = _list_in_storage
+    if is_http(url):
+        from tracekit.remote.http import list_url as list_files
     listing = watching.run_listing(lambda: list_files(url), url)
     if len(listing.files) + len(listing.folders) > _MAX_FILES:
         hint = "use a pattern that matches fewer files"
@@ -107,7 +111,7 @@ def download(
     *,
     expected_size: int | None = None,
     check_start: Callable[[Path], object] | None = None,
-    kept: KeptCopy | None = None,
+    kept_copy: KeptCopy | None = None,
 ) -> Iterator[Path]:
     """Download a file to a temporary folder, which is deleted when the context ends or a signal ends the program.
 
@@ -116,7 +120,7 @@ def download(
         expected_size: Size that the file must have in bytes. None if it is not known.
         check_start: Function that raises an error if the first 16 MiB of a file are not those of a capture. It is
             called if the storage does not report the size of the file, because the file might never end.
-        kept: An earlier copy of the file, which is used if it still exists. Then nothing is downloaded.
+        kept_copy: An earlier copy of the file, which is used if it still exists. Then nothing is downloaded.
 
     Yields:
         The path of the copy, which has the name of the file.
@@ -125,16 +129,20 @@ def download(
         TracekitError: The file cannot be read, does not fit on the disk, or has another size.
         FileNotFoundError: The file does not exist.
     """
-    if kept is not None and (path := kept.take()) is not None:
+    if kept_copy is not None and (path := kept_copy.take()) is not None:
         with path as copy:
             yield copy
         return
-    kept = None  # otherwise, this function would keep the object alive that keeps the copy
+    kept_copy = None  # otherwise, this function would keep the object alive that keeps the copy
+    import tempfile
+
+    from tracekit.remote import watching
+
     folder = Path(tempfile.gettempdir())
     with create_workspace(folder) as temporary:
         copy = temporary / (convert_url_to_path(url).name or "file")
         task = _Download(url, copy, expected_size, shutil.disk_usage(folder).free, check_start)
-        watching.run_download(task.read_over_http if http.is_http(url) else task.read_from_storage, url)
+        watching.run_download(task.read_over_http if is_http(url) else task.read_from_storage, url)
         yield copy
 
 
@@ -156,13 +164,15 @@ class _Download:
     free_bytes: int
     check_start: Callable[[Path], object] | None
 
-    def read_over_http(self, progress: watching.Progress) -> None:
+    def read_over_http(self, progress: Progress) -> None:
         """Download the file from a web server."""
+        from tracekit.remote import http
+
         with http.open_response(self.url) as response:
             limit = self._compute_limit(response.size)
             self._write_blocks(response.read_file(), response.size, limit, progress)
 
-    def read_from_storage(self, progress: watching.Progress) -> None:
+    def read_from_storage(self, progress: Progress) -> None:
         """Download the file from a storage that fsspec opens."""
         with _convert_fsspec_errors(self.url):
             system, path = _find_file_system_and_path(self.url)
@@ -189,7 +199,7 @@ class _Download:
             raise TracekitError(message, path=self.url, hint="set TMPDIR to a folder on a larger disk")
         return size
 
-    def _write_blocks(self, blocks: Iterable[bytes], size: int | None, limit: int, progress: watching.Progress) -> None:
+    def _write_blocks(self, blocks: Iterable[bytes], size: int | None, limit: int, progress: Progress) -> None:
         """Write the blocks of the file to the copy.
 
         Args:
@@ -253,8 +263,8 @@ class KeptCopy:
             is_same = _BorrowedFile.from_path(self._borrowed.path) == self._borrowed
             return contextlib.nullcontext(self._borrowed.path) if is_same else None
         with self._lock:
-            kept, self._copy = self._copy, None
-        return None if kept is None else _use_and_delete(*kept)
+            copy, self._copy = self._copy, None
+        return None if copy is None else _use_and_delete(*copy)
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:

@@ -75,11 +75,6 @@ class RemoteFileNotFoundError(TracekitError, FileNotFoundError):
     """A server does not have the requested file."""
 
 
-def is_http(url: str) -> bool:
-    """Return whether a URL has the scheme ``http`` or ``https``."""
-    return urlsplit(url).scheme.lower() in _SCHEMES
-
-
 class Response:
     """The open response of a server to a request for a file.
 

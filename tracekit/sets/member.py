@@ -99,7 +99,7 @@ class Member:
         url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
             a password and is not shown.
         stamp: Size and modification time of the capture when the set was loaded. None if they are unknown.
-        kept: The copy of the downloaded file, which the next read uses. None for a local file.
+        kept_copy: The copy of the downloaded file, which the next read uses. None for a local file.
     """
 
     path: Path
@@ -117,7 +117,7 @@ class Member:
     is_read: bool = True
     url: str | None = field(default=None, repr=False)
     stamp: Stamp | None = field(default=None, repr=False)
-    kept: KeptCopy | None = field(default=None, repr=False, compare=False)
+    kept_copy: KeptCopy | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -103,7 +103,7 @@ def load_many(
             via=via,
             is_read=False,
             url=url,
-            kept=KeptCopy() if url else None,
+            kept_copy=KeptCopy() if url else None,
             stamp=Stamp.from_path(path, folders=True),
         )
         for n, (path, url) in enumerate(captures.urls.items())
@@ -113,11 +113,14 @@ def load_many(
     captures.report_skipped()
     skipped = [*captures.errors, *captures.replaced]
     unread = {member.path.absolute(): member for member in members}
-    ranked = [
-        replace(m, via=via, url=unread[m.path].url, kept=unread[m.path].kept, stamp=m.stamp or unread[m.path].stamp)
-        for m in rank_sources.assign_ranks(recorded, specified, skipped)
-    ]
+    ranked = [_complete(m, unread[m.path]) for m in rank_sources.assign_ranks(recorded, specified, skipped)]
     return TraceSet(ranked, engine=chosen, errors=captures.errors.values())
+
+
+def _complete(member: Member, unread: Member) -> Member:
+    """Return a member with the attributes of its capture that are known before the capture is read."""
+    stamp = member.stamp or unread.stamp
+    return replace(member, via=unread.via, url=unread.url, kept_copy=unread.kept_copy, stamp=stamp)
 
 
 def _read_recorded_metadata(
@@ -766,8 +769,8 @@ def open_member(member: Member, operations: Sequence[Operation] = (), *, is_firs
     if member.url is None:
         trace = load(member.path, member.format or None, via=member.via)
     else:
-        format_name = member.format or None
-        trace = load_remote(member.url, format_name, member.via, kept=member.kept, is_first_read=is_first_read)
+        kept_copy, name = member.kept_copy, member.format or None
+        trace = load_remote(member.url, name, member.via, kept_copy=kept_copy, is_first_read=is_first_read)
     try:
         for operation in operations:
             trace = getattr(trace, operation.method)(**operation.arguments)
