@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tracekit.cli.layout import format_rows_and_list_omitted_titles, format_table, shorten_to_width
+from tracekit.cli.layout import format_rows_and_list_omitted_titles, format_table
+from tracekit.cli.shortening import shorten_names, shorten_to_width
+from tracekit.cli.times import Times, format_time
 
 LONG = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2>(T2, T2, cudnnTensorStruct, const T1 *)"
 FRAME = pl.DataFrame({"name": [LONG, "memset"], "total_ns": [1_533_628, 960], "kernel_id": [12345, None]})
@@ -80,7 +82,7 @@ def test_sentences_are_wrapped_between_words() -> None:
 
 def test_floats_have_the_same_decimals_in_a_column() -> None:
     assert shown(pl.DataFrame({"x": [1.5, 1234.125]}), 80) == ["        x", "    1.500", "1,234.125"]
-    assert shown(pl.DataFrame({"x": [0.1234567, 2.0]}), 80) == ["        x", "0.1234567", "      2.0"]
+    assert shown(pl.DataFrame({"x": [0.1234567, 2.0]}), 80) == ["    x", "0.123", "2.000"]
     assert shown(pl.DataFrame({"x": [float("nan"), float("inf")]}), 80) == ["  x", "nan", "inf"]
 
 
@@ -164,3 +166,103 @@ def test_names_of_ranges_and_kernels_are_kept() -> None:
     ]
     long = frame.select(pl.lit("r" * 60).alias("Range"), *(pl.lit("k" * 60).alias(f"{i} Name") for i in range(3)))
     assert format_rows_and_list_omitted_titles(long, 60)[1] == ["1 Name", "2 Name"]
+
+
+NAMES = st.one_of(
+    st.text("ab<>(), :漢", max_size=120),
+    st.builds("void ns::{}<(int){}, T<{}>>(T1 *, {})".format, st.text("ab", max_size=60), *[st.integers(0, 99)] * 3),
+    st.builds("/very/long/path/of/groups/{}/name {}".format, st.text("ab", max_size=60), st.integers(0, 99)),
+)
+
+
+@given(st.lists(NAMES, max_size=12), st.integers(12, 100))
+def test_different_names_look_different(names: list[str], width: int) -> None:
+    shown = shorten_names(names, width)
+    assert all(cell_len(text) <= width for text in shown)
+    assert len(set(shown)) == len(set(names))
+    assert all(text == name for text, name in zip(shown, names, strict=True) if cell_len(name) <= width)
+
+
+@given(st.lists(NAMES, max_size=12), st.integers(1, 11))
+def test_very_short_names_fit(names: list[str], width: int) -> None:
+    assert all(cell_len(text) <= width for text in shorten_names(names, width))
+
+
+def test_what_distinguishes_kernels_is_kept() -> None:
+    kernel = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2, (int)512, (bool)1, (int){}>(T2, T2, const T1 *)"
+    names = [kernel.format(1), kernel.format(2), "void at::native::reduce_kernel<(int)512>(T3)"]
+    assert shorten_names(names, 44) == [
+        "…:bn_bw_1C11_kernel_new… (int)1>(T2, T2, co…",
+        "…:bn_bw_1C11_kernel_new… (int)2>(T2, T2, co…",
+        "void at::native::reduce_kernel<(int)512>(T3)",
+    ]
+    layers = [f"module/encoder/{'layer/' * 20}{i}/attention/{'self/' * 20}matmul" for i in (1, 2)]
+    assert shorten_names(layers, 40) == [f"module/encode…layer/{i}/attention/self/se…" for i in (1, 2)]
+
+
+def test_many_similar_names_take_little_time() -> None:
+    names = [f"{'x' * 300}{i:06}{'y' * 300}" for i in range(5000)]
+    assert len(set(shorten_names(names, 40))) == 5000
+
+
+TIMES = pl.DataFrame(
+    {
+        "Total Time (ns)": [264_478, 0],
+        "Avg (ns)": [33_059.8, None],
+        "Max (ns)": [80_192, 7],
+        "Start (ns)": [1_234_567_890, -5],
+        "Time (%)": [87.0, 13.0],
+        "total_ns": [5_000_000_000, -1],
+    }
+)
+
+
+def test_times_have_a_unit_of_their_kind() -> None:
+    assert shown_with_times(TIMES, Times()) == [
+        "Total Time (ms)  Avg (ns)  Max (ns)     Start (µs)  Time (%)   total_ms",
+        "          0.264  33,059.8    80,192  1,234,567.890      87.0  5,000.000",
+        "          0.000                   7         -0.005      13.0      0.000",
+    ]
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s"])
+def test_a_unit_of_all_times(unit: str) -> None:
+    heading, first, _ = shown_with_times(TIMES, Times(unit))
+    assert heading.split()[-1] == f"total_{unit}"
+    assert ("Avg (ns)" in heading) == (unit == "ns")
+    assert first.split()[0] == {"ns": "264,478", "us": "264.478", "ms": "0.264", "s": "0.000"}[unit]
+    assert shown_with_times(TIMES, Times("ns")) == shown(TIMES, None)
+
+
+def test_columns_without_a_unit_in_their_names() -> None:
+    frame = pl.DataFrame({"Sum": [123_456_789], "Count": [3]})
+    assert shown_with_times(frame, Times(others=("Sum",))) == ["Sum (ms)  Count", " 123.457      3"]
+    assert shown_with_times(frame, Times()) == ["        Sum  Count", "123,456,789      3"]
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.sampled_from(["us", "ms", "s"]))
+def test_times_are_rounded_from_integers(time_ns: int, unit: str) -> None:
+    factor = {"us": 1, "ms": 10**3, "s": 10**6}[unit]
+    thousandths = int(format_time(time_ns, unit).replace(",", "").replace(".", ""))
+    assert abs(thousandths * factor - time_ns) * 2 <= factor
+
+
+def shown_with_times(frame: pl.DataFrame, times: Times) -> list[str]:
+    return list(format_table(frame, None, times=times))
+
+
+@pytest.mark.parametrize(
+    ("values", "cells"),
+    [
+        ([0.1 + 0.2, 1.0], ["0.300", "1.000"]),
+        ([0.0001234567, 0.9], ["0.0001235", "0.9"]),
+        ([1e-9, 123.456789], ["1e-09", "123.5"]),
+        ([123456.789012345, 0.0], ["123,457", "0"]),
+        ([95.123456789, 12.3], ["95.1", "12.3"]),
+        ([float("nan"), 1 / 3], ["nan", "0.333"]),
+    ],
+)
+def test_floats_have_few_digits_on_a_terminal(values: list[float], cells: list[str]) -> None:
+    assert [line.strip() for line in shown(pl.DataFrame({"x": values}), 80)[1:]] == cells
+    exact = [line.strip().replace(",", "") for line in shown(pl.DataFrame({"x": values}), None)[1:]]
+    assert [float(text) for text in exact] == pytest.approx(values, nan_ok=True)

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tracekit.cli import reports, stats
-from tracekit.cli.layout import shorten_to_width
+from tracekit.cli.shortening import shorten_to_width
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Show
@@ -100,7 +100,7 @@ class TestStats:
         titles = shown.splitlines()[0].split("  ")
         left_out = re.search(r"\(omitted columns: (.*); widen the terminal or use --format csv\)", shown)
         assert left_out is not None
-        every = tk.stats(tk.load(TRAIN), "cuda_gpu_kern_sum").columns
+        every = [title.replace("(ns)", "(µs)") for title in tk.stats(tk.load(TRAIN), "cuda_gpu_kern_sum").columns]
         assert sorted([*(t.strip() for t in titles if t), *left_out[1].split(", ")]) == sorted(every)
         assert titles[0].strip() == "Time (%)"
         assert titles[-1].strip() == "Name"

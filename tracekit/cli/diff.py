@@ -48,6 +48,8 @@ _TITLES = {
     "share_percent": "Share (%)",
     "p_value": "p",
 }
+_KEY_COLUMNS = ("name", "status", "significant", "change_percent", "change_ns")
+"""Columns that are the point of the comparison. On a terminal, they are omitted last."""
 _MARKS = {"significant": "yes", "small": "small", "spread": "no", "untested": "?"}
 _DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns": 0, "time_b_ns": 0, "change_ns": 0}
 
@@ -266,7 +268,7 @@ def _print_diff(page: Page, diff: Diff, printing: Printing, max_rows: int) -> No
         limited = {kind: value[kind][: max_rows or None] for kind in diff.kinds}
         page.print_json({**value, **limited})
     elif printing.style == "table":
-        _print_diff_tables(page, diff, max_rows)
+        _print_diff_tables(page, diff, printing, max_rows)
     else:
         printing.print_frame(page, _concat_differences(diff, max_rows))
 
@@ -279,7 +281,7 @@ def _concat_differences(diff: Diff, max_rows: int) -> pl.DataFrame:
     return pl.concat([f.select(pl.lit(k).alias("kind"), pl.all()) for k, f in frames], how="diagonal")
 
 
-def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
+def _print_diff_tables(page: Page, diff: Diff, printing: Printing, max_rows: int) -> None:
     """Print the verdict, the compared captures, the notes, and a heading and a table for each kind of row."""
     for line in _format_introduction(diff):
         page.print_line(line)
@@ -293,9 +295,10 @@ def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
             continue
         table = _select_printed_columns(diff, shown)
         if page.width is None:
-            page.print_frame(table, "table")
-        elif omitted := page.print_rows_and_list_omitted_titles(table):
-            page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
+            printing.print_frame(page, table)
+        else:
+            keys = [title for column, title in diff.get_titles(_TITLES).items() if column in _KEY_COLUMNS]
+            page.print_rows(table, key_columns=keys, times=printing.get_times(is_terminal=True))
         if shown.height < changed.height:
             page.print_line(f"(first {shown.height:,} of {changed.height:,} rows; -n 0 prints all)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.cells import cell_len, chop_cells
 
+from tracekit.cli.shortening import shorten_names
 from tracekit.text import to_printable
 
 if TYPE_CHECKING:
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.cli.times import Times
+
 GAP = "  "
 MIN_TEXT_WIDTH = 24  # in cells; if string columns would be narrower, the frame is printed as blocks
-MIN_WIDTH_WITH_END = 24  # in cells; strings that are shortened to a smaller width lose their end, not their middle
+MIN_KEY_WIDTH = 12  # in cells; key columns of strings are shortened to this width before one of them is omitted
 MIN_NAME_WIDTH = 36  # in cells; columns are omitted before string columns become narrower
 MAX_SHORT_WIDTH = 12  # in cells; columns of longer strings that are not names are omitted before numbers
 KEPT_NUMBERS = 3  # columns of numbers that are kept as long as there are other columns than names
@@ -28,8 +32,11 @@ KEPT_NAMES = 2  # columns of names that are kept as long as there are other colu
 MAX_BLOCK_LINES = 4  # maximum number of lines of a string in a block
 MAX_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
-_STATISTIC = re.compile(r"\b[AKQT]?(Avg|Med|Min|Max|StdDev|Mean|Median|Minimum|Maximum)\b")
+_STATISTIC = re.compile(r"\b[AKQT]?(Avg|Min|Max|Mean|Minimum|Maximum)\b|(^|_)(mean|min|max)_", re.ASCII)
+_MINOR_STATISTIC = re.compile(r"\b[AKQT]?(Med|StdDev|Std|Median|Q1|Q3)\b|(^|_)(median|std|residual)_", re.ASCII)
 _LAUNCH_SHAPE = re.compile(r"^(Grid|Block) ?[XYZ]\b")
+_MAX_INTEGER_DIGITS = 12
+_RANK = re.compile(r"rank", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +48,31 @@ class TextColumn:
         cells: The values as strings.
         is_number: Whether the values are numbers, which are aligned to the right and never shortened.
         is_prose: Whether the values are sentences, which are wrapped between words instead of shortened.
+        is_key: Whether the column is omitted only if there is not enough space for the key columns alone.
     """
 
     title: str
     cells: Sequence[str]
     is_number: bool
     is_prose: bool = False
+    is_key: bool = False
 
     @property
     def width(self) -> int:
         """Width of the title or of the widest value, whichever is greater, in terminal cells."""
         return max(cell_len(self.title), max(map(cell_len, self.cells), default=0))
 
-    def split_cell(self, text: str, width: int) -> list[str]:
-        """Return the lines of a grid cell. Prose is wrapped to ``width``, and other text is shortened to one line."""
-        return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten_to_width(text, width)]
-
-    def split_block_value(self, text: str, width: int) -> list[str]:
-        """Return the lines of a value in a block. Values except prose are shortened to ``MAX_BLOCK_LINES`` lines."""
+    def split_cells(self, width: int) -> list[list[str]]:
+        """Return the lines of each grid cell. Prose is wrapped to ``width``, and other text is one shortened line."""
         if self.is_prose:
-            return self.split_cell(text, width)
-        return chop_cells(shorten_to_width(text, MAX_BLOCK_LINES * width), width) or [""]
+            return [textwrap.wrap(text, width) or [""] for text in self.cells]
+        return [[text] for text in shorten_names(self.cells, width)]
+
+    def split_block_values(self, width: int) -> list[list[str]]:
+        """Return the lines of each value in a block. Values except prose are shortened to ``MAX_BLOCK_LINES`` lines."""
+        if self.is_prose:
+            return self.split_cells(width)
+        return [chop_cells(text, width) or [""] for text in shorten_names(self.cells, MAX_BLOCK_LINES * width)]
 
     def pad(self, text: str, width: int) -> str:
         """Pad a string with spaces to a width. Numbers are padded on the left."""
@@ -70,7 +81,12 @@ class TextColumn:
 
 
 def format_table(
-    frame: pl.DataFrame, width: int | None, *, prose_columns: Collection[str] = (), bold: bool = False
+    frame: pl.DataFrame,
+    width: int | None,
+    *,
+    prose_columns: Collection[str] = (),
+    bold: bool = False,
+    times: Times | None = None,
 ) -> Iterator[str]:
     """Return the lines of a frame as a grid with one line per row, or as one block per row if the grid does not fit.
 
@@ -79,8 +95,9 @@ def format_table(
         width: Width of the terminal in cells. If None, the width is unlimited and no value is shortened.
         prose_columns: Names of columns that contain sentences, which are wrapped between words and never shortened.
         bold: Whether to print headings in bold.
+        times: The unit in which times are printed. If None, they are printed in ns.
     """
-    columns = _build_text_columns(frame, prose_columns)
+    columns = _build_text_columns(frame, width, times, prose_columns=prose_columns)
     widths = _compute_grid_widths(columns, width)
     return (
         _format_blocks(columns, width or 0, bold=bold) if widths is None else _format_grid(columns, widths, bold=bold)
@@ -88,7 +105,12 @@ def format_table(
 
 
 def format_rows_and_list_omitted_titles(
-    frame: pl.DataFrame, width: int, *, bold: bool = False
+    frame: pl.DataFrame,
+    width: int,
+    *,
+    bold: bool = False,
+    key_columns: Collection[str] = (),
+    times: Times | None = None,
 ) -> tuple[Iterator[str], list[str]]:
     """Return the lines of a frame as a grid with one line per row, without the columns that do not fit.
 
@@ -96,11 +118,13 @@ def format_rows_and_list_omitted_titles(
         frame: The frame to format.
         width: Width of the terminal in cells.
         bold: Whether to print the heading in bold.
+        key_columns: Names of the columns that are the point of the table. They are omitted last.
+        times: The unit in which times are printed. If None, they are printed in ns.
 
     Returns:
         The lines, and the titles of the omitted columns.
     """
-    columns = shown = _build_text_columns(frame, ())
+    columns = shown = _build_text_columns(frame, width, times, key_columns=key_columns)
     while (widths := _compute_grid_widths(shown, width, _compute_min_text_width(shown))) is None and len(shown) > 1:
         omitted = _find_least_important_column(shown)
         shown = [column for column in shown if column is not omitted]
@@ -110,6 +134,8 @@ def format_rows_and_list_omitted_titles(
 
 def _compute_min_text_width(columns: Sequence[TextColumn]) -> int:
     """Return the smallest width to which string columns are shortened before columns are omitted."""
+    if all(column.is_key for column in columns):
+        return MIN_KEY_WIDTH
     has_many_numbers = sum(column.is_number for column in columns) > KEPT_NUMBERS
     return MIN_NAME_WIDTH if has_many_numbers else MIN_TEXT_WIDTH
 
@@ -128,7 +154,8 @@ def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
     7. All other columns.
 
     In each step, the last column is omitted first. Among the numbers, ids and launch shapes are omitted first, followed
-    by statistics other than totals. Names are the first two string columns whose titles end in ``name``.
+    by standard deviations and quartiles, and by other statistics except totals. Names are the first two string columns
+    whose titles end in ``name``. Key columns are omitted only after all other columns.
     """
     numbers = sorted((column for column in columns if column.is_number), key=_compute_omission_priority)
     strings = [column for column in columns if not column.is_number]
@@ -144,79 +171,39 @@ def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
         [column for column in columns if column not in names],
         columns,
     )
-    return next(group[-1] for group in groups if group)
+    without_keys = ([column for column in group if not column.is_key] for group in groups)
+    return next(group[-1] for group in (*without_keys, *groups) if group)
 
 
 def _compute_omission_priority(column: TextColumn) -> int:
-    """Return how early a column of numbers is omitted: 2 for ids and launch shapes, 1 for statistics, 0 for others."""
+    """Return how early a column of numbers is omitted: 3 for ids and launch shapes, 2 and 1 for statistics, else 0."""
     if _ID.search(column.title) or _LAUNCH_SHAPE.search(column.title):
-        return 2
-    return int(_STATISTIC.search(column.title) is not None)
+        return 3
+    return 2 if _MINOR_STATISTIC.search(column.title) else int(_STATISTIC.search(column.title) is not None)
 
 
-def shorten_to_width(text: str, width: int) -> str:
-    """Shorten a string to a width in terminal cells.
+def _build_text_columns(
+    frame: pl.DataFrame,
+    width: int | None,
+    times: Times | None,
+    *,
+    prose_columns: Collection[str] = (),
+    key_columns: Collection[str] = (),
+) -> list[TextColumn]:
+    """Return the columns of a frame with their values as strings. Columns that contain the rank are key columns."""
+    from tracekit.cli.times import format_time_column
 
-    The arguments of C++ templates are removed first, starting with the innermost arguments. Then the arguments of
-    functions are removed. If the string is still too long, its middle is removed, or its end if the width is small.
-    """
-    if cell_len(text) <= width:
-        return text
-    text = _collapse_arguments(text, width)
-    if cell_len(text) <= width:
-        return text
-    tail = (width - 1) // 3 if width >= MIN_WIDTH_WITH_END else 0
-    end = chop_cells(text[::-1], tail)[0][::-1] if tail else ""
-    return chop_cells(text, width - 1 - tail)[0] + "…" + end
-
-
-def _build_text_columns(frame: pl.DataFrame, prose_columns: Collection[str]) -> list[TextColumn]:
-    """Return the columns of a frame with their values as strings."""
-    return [
-        TextColumn(to_printable(c.name), _format_column(c), c.dtype.is_numeric(), c.name in prose_columns)
-        for c in frame.iter_columns()
-    ]
-
-
-def _collapse_arguments(text: str, width: int) -> str:
-    """Replace template and function arguments with … until the string fits the width or has no more arguments."""
-    for opening, closing in ("<>", "()"):
-        for level in range(_find_max_bracket_level(text, opening, closing), 0, -1):
-            text = _collapse_brackets(text, opening, closing, level)
-            if cell_len(text) <= width:
-                return text
-    return text
-
-
-def _iterate_bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
-    """Yield each character of a string with its bracket level. A bracket has the level of the characters in it.
-
-    The ``>`` of ``->`` is not a bracket.
-    """
-    level, before = 0, ""
-    for character in text:
-        level += character == opening
-        yield character, level
-        level -= character == closing and before != "-" and level > 0
-        before = character
-
-
-def _find_max_bracket_level(text: str, opening: str, closing: str) -> int:
-    """Return the greatest bracket level in a string."""
-    return max((level for _, level in _iterate_bracket_levels(text, opening, closing)), default=0)
-
-
-def _collapse_brackets(text: str, opening: str, closing: str, collapsed_level: int) -> str:
-    """Replace everything inside the brackets of one level with an ellipsis, but keep the brackets themselves."""
-    characters, inside = [], False
-    for character, level in _iterate_bracket_levels(text, opening, closing):
-        if level < collapsed_level or (level == collapsed_level and character in (opening, closing)):
-            inside = False
-            characters.append(character)
-        elif not inside:
-            inside = True
-            characters.append("…")
-    return "".join(characters)
+    columns, units = [], {} if times is None else times.choose_units(frame)
+    for column in frame.iter_columns():
+        name = title = column.name
+        if units.get(name, "ns") == "ns":
+            cells = _format_column(column, is_rounded=width is not None)
+        else:
+            title, cells = format_time_column(column, units[name])
+        is_key = name in key_columns or _RANK.fullmatch(name) is not None
+        is_prose = name in prose_columns
+        columns.append(TextColumn(to_printable(title), cells, column.dtype.is_numeric(), is_prose, is_key))
+    return columns
 
 
 def _compute_grid_widths(
@@ -261,8 +248,7 @@ def _format_grid(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: 
         if bold
         else join_cells([c.title for c in columns])
     )
-    for row in zip(*(c.cells for c in columns), strict=True):
-        fitted = [c.split_cell(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
+    for fitted in zip(*(c.split_cells(w) for c, w in zip(columns, widths, strict=True)), strict=True):
         for texts in zip_longest(*fitted, fillvalue=""):
             yield join_cells(texts)
 
@@ -271,26 +257,48 @@ def _format_blocks(columns: Sequence[TextColumn], width: int, *, bold: bool) -> 
     """Yield the lines of one block per row: a line with the row number, then the title and value of each column."""
     margin = max(cell_len(c.title) for c in columns)
     room = max(width - margin - len(GAP), MIN_TEXT_WIDTH)
-    for i, row in enumerate(zip(*(c.cells for c in columns), strict=True), start=1):
+    for i, row in enumerate(zip(*(c.split_block_values(room) for c in columns), strict=True), start=1):
         rule = f"── {i:,} ".ljust(width, "─")
         yield click.style(rule, bold=True) if bold else rule
-        for column, text in zip(columns, row, strict=True):
+        for column, lines in zip(columns, row, strict=True):
             label = column.title
-            for line in column.split_block_value(text, room):
+            for line in lines:
                 yield (label + " " * (margin - cell_len(label)) + GAP + line).rstrip()
                 label = ""
 
 
-def _format_column(column: pl.Series) -> list[str]:
-    """Format the values of a column. Numbers, except ids, have thousands separators and the same number of decimals."""
+def _format_column(column: pl.Series, *, is_rounded: bool) -> list[str]:
+    """Format the values of a column. Numbers, except ids, have thousands separators and the same number of decimals.
+
+    Args:
+        column: The column.
+        is_rounded: Whether to round numbers with many decimals.
+    """
     if not column.dtype.is_numeric():
         return [_format_value(v) for v in column]
     values = column.to_list()
     if _ID.search(column.name):
         return ["" if v is None else str(v) for v in values]
     decimals = max((len(str(v).partition(".")[2]) for v in values if v is not None), default=0)
-    form = f",.{decimals}f" if column.dtype.is_float() and decimals <= MAX_DECIMALS else ","
+    if column.dtype.is_float() and decimals > MAX_DECIMALS and is_rounded:
+        form = _choose_number_format([abs(v) for v in values if v and math.isfinite(v)])
+    else:
+        form = f",.{decimals}f" if column.dtype.is_float() and decimals <= MAX_DECIMALS else ","
     return ["" if v is None else format(v, form) for v in values]
+
+
+def _choose_number_format(sizes: Sequence[float]) -> str:
+    """Return the format of numbers with many decimals, given their absolute values without zeros.
+
+    The smallest number has three significant digits. If the numbers are very different, each has four significant
+    digits.
+    """
+    if not sizes:
+        return ",.1f"
+    smallest, largest = (math.floor(math.log10(size)) for size in (min(sizes), max(sizes)))
+    if smallest < -MAX_DECIMALS or largest > _MAX_INTEGER_DIGITS:
+        return ".4g"
+    return f",.{max(MAX_DECIMALS - 1 - smallest, 0 if smallest > MAX_DECIMALS else 1)}f"
 
 
 def _format_value(value: Any) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.cli.output import HasInputs, Page
+    from tracekit.cli.times import Times
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
@@ -490,12 +491,26 @@ class Printing(NamedTuple):
         out: File to write. None or ``-`` is standard output.
         force: Whether to replace the file if it exists.
         spreadsheet: Whether to put an apostrophe before strings in CSV that look like a formula.
+        timeunit: Unit of times in tables. None selects human units on a terminal, and ns otherwise.
     """
 
     style: str
     out: Path | None
     force: bool
     spreadsheet: bool = False
+    timeunit: str | None = None
+
+    def get_times(self, other_time_columns: Collection[str] = (), *, is_terminal: bool) -> Times | None:
+        """Return the unit of times in a table. None stands for ns.
+
+        Args:
+            other_time_columns: Names of columns with times in ns whose names do not contain the unit.
+            is_terminal: Whether the table is printed on a terminal.
+        """
+        from tracekit.cli.times import AUTO, Times
+
+        unit = self.timeunit or (AUTO if is_terminal else None)
+        return None if unit is None else Times(unit, other_time_columns)
 
     @property
     def is_terminal_table(self) -> bool:
@@ -527,11 +542,48 @@ class Printing(NamedTuple):
             frame: The frame to print.
             prose_columns: Names of columns that contain sentences, which are wrapped in tables.
         """
-        page.print_frame(frame, self.style, prose_columns=prose_columns, spreadsheet=self.spreadsheet)
+        times = self.get_times(is_terminal=page.width is not None)
+        page.print_frame(frame, self.style, prose_columns=prose_columns, spreadsheet=self.spreadsheet, times=times)
+
+
+_LONG_UNITS = {"nsec": "ns", "usec": "us", "µs": "us", "msec": "ms", "sec": "s"}
+
+
+def _parse_time_unit(text: str) -> str:
+    """Parse a unit of times. The names that nsys uses, such as ``msec``, are accepted as well.
+
+    Raises:
+        click.BadParameter: The text is not a unit.
+    """
+    from tracekit.cli.times import AUTO, UNITS
+
+    unit = _LONG_UNITS.get(text.lower(), text.lower())
+    if unit not in (AUTO, *UNITS):
+        raise click.BadParameter(f"{text!r} is not a unit of times: choose {AUTO}, {', '.join(UNITS)}")
+    return unit
+
+
+timeunit_option = click.option(
+    "--timeunit",
+    metavar="UNIT",
+    type=_parse_time_unit,
+    help="Unit of times in tables: ns, us, ms, s, or auto for a unit per column. The default is auto on a terminal. "
+    "Other output always has times in ns.",
+)
+
+
+def check_time_unit(timeunit: str | None, style: str) -> None:
+    """Check that a unit of times is chosen only for tables.
+
+    Raises:
+        click.UsageError: A unit is chosen, but the output format is not a table.
+    """
+    if timeunit is not None and style != "table":
+        raise click.UsageError(f"--timeunit applies only to tables: {style} output always has times in ns")
 
 
 def printing_options(command: Command) -> Command:
-    """Add the options ``--format``, ``--spreadsheet``, ``-o`` and ``-f`` to a command.
+    """Add the options ``--format``, ``--timeunit``, ``--spreadsheet``, ``-o`` and ``-f`` to a command.
 
     The command receives their values as ``printing``.
     """
@@ -542,6 +594,7 @@ def printing_options(command: Command) -> Command:
             type=click.Choice(STYLES),
             help="Output format. By default, the suffix of the -o file determines it. Without one, a table is printed.",
         ),
+        timeunit_option,
         click.option(
             "--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula."
         ),
@@ -552,11 +605,14 @@ def printing_options(command: Command) -> Command:
     )
 
     @functools.wraps(command)
-    def run_with_printing(*, style: str | None, out: Path | None, force: bool, spreadsheet: bool, **others: Any) -> Any:
+    def run_with_printing(
+        *, style: str | None, out: Path | None, force: bool, spreadsheet: bool, timeunit: str | None, **others: Any
+    ) -> Any:
         if "to" in others and style is None and out is not None and out.suffix.lower() in PAGE_SUFFIXES:
             others["to"] = "html"
         resolved_style = style or ("table" if out is None or others.get("to") else choose_style_for(out))
-        return command(printing=Printing(resolved_style, out, force, spreadsheet), **others)
+        check_time_unit(timeunit, resolved_style)
+        return command(printing=Printing(resolved_style, out, force, spreadsheet, timeunit), **others)
 
     return _add_options(options, run_with_printing)
 

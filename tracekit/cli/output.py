@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.cli.times import Times
     from tracekit.interface import Progress
     from tracekit.targets import Input
 
@@ -77,7 +78,13 @@ class Page(NamedTuple):
         self._write_unescaped(escape_json_text(json.dumps(value, indent=indent, ensure_ascii=False)))
 
     def print_frame(
-        self, frame: pl.DataFrame, style: str, *, prose_columns: Collection[str] = (), spreadsheet: bool = False
+        self,
+        frame: pl.DataFrame,
+        style: str,
+        *,
+        prose_columns: Collection[str] = (),
+        spreadsheet: bool = False,
+        times: Times | None = None,
     ) -> None:
         """Print a frame in an output format. Binary columns are printed as hexadecimal digits in text formats.
 
@@ -86,6 +93,8 @@ class Page(NamedTuple):
             style: Output format, one of ``options.STYLES``.
             prose_columns: Names of columns that contain sentences, which are wrapped in a table.
             spreadsheet: Whether to put an apostrophe before strings in CSV that look like a formula.
+            times: The unit of times in a table. If None, times are printed in human units on a terminal, and in ns
+                otherwise.
         """
         import polars as pl
 
@@ -103,17 +112,38 @@ class Page(NamedTuple):
         else:
             from tracekit.cli.layout import format_table
 
-            for line in format_table(frame, self.width, prose_columns=prose_columns, bold=self.bold):
+            times = times or self._default_times
+            for line in format_table(frame, self.width, prose_columns=prose_columns, bold=self.bold, times=times):
                 self._write_unescaped(line)
 
-    def print_rows_and_list_omitted_titles(self, frame: pl.DataFrame) -> list[str]:
-        """Print a table with one line per row, and return the titles of the columns that did not fit."""
+    def print_rows(self, frame: pl.DataFrame, *, key_columns: Collection[str] = (), times: Times | None = None) -> None:
+        """Print a table with one line per row, and a line with the titles of the columns that did not fit.
+
+        Args:
+            frame: The frame to print.
+            key_columns: Names of the columns that are omitted last.
+            times: The unit of times. If None, times are printed in human units on a terminal, and in ns otherwise.
+        """
         from tracekit.cli.layout import format_rows_and_list_omitted_titles
 
-        lines, omitted = format_rows_and_list_omitted_titles(frame, self.width or sys.maxsize, bold=self.bold)
+        lines, omitted = format_rows_and_list_omitted_titles(
+            frame,
+            self.width or sys.maxsize,
+            bold=self.bold,
+            key_columns=key_columns,
+            times=times or self._default_times,
+        )
         for line in lines:
             self._write_unescaped(line)
-        return omitted
+        if omitted:
+            self.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
+
+    @property
+    def _default_times(self) -> Times | None:
+        """The unit of times in a table: human units on a terminal, and None otherwise."""
+        from tracekit.cli.times import Times
+
+        return None if self.width is None else Times()
 
     def _write_binary(self, frame: pl.DataFrame, style: str) -> None:
         """Write a frame as a Parquet file or an Arrow file."""

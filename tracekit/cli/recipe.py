@@ -11,6 +11,7 @@ import click
 from tracekit.cli.options import (
     PAGE_SUFFIXES,
     Printing,
+    check_time_unit,
     create_name_completer,
     force_option,
     has_table_suffix,
@@ -21,6 +22,7 @@ from tracekit.cli.options import (
     quiet_option,
     rank_option,
     selection_options,
+    timeunit_option,
 )
 from tracekit.cli.output import print_message, show_progress_bar
 from tracekit.cli.reports import ROWS_OF_ONE, list_option
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.core.recipes.recipe import Output
     from tracekit.sets import TraceSet
 
 FOLDER_STYLES = ("parquet", "csv", "html")
@@ -150,6 +153,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice([*PRINTED_STYLES, "parquet", "html"]),
     help="Format of the printed table (table, csv, json, jsonl) or of the folder (parquet, csv, or html with figures).",
 )
+@timeunit_option
 @click.option("--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula.")
 @click.option(
     "-o", "--output", "out", type=click.Path(path_type=Path), help="Folder for all tables, one file per table."
@@ -167,6 +171,7 @@ def recipe_command(
     select: Callable[[TraceSet], TraceSet],
     style: str | None,
     spreadsheet: bool,
+    timeunit: str | None,
     out: Path | None,
     force: bool,
     quiet: bool,
@@ -181,6 +186,7 @@ def recipe_command(
     nsys.
     """
     from tracekit.core.recipes import find_recipe, resolve_option_values
+    from tracekit.core.recipes.recipe import Output
     from tracekit.sets import recipe_files, recipes
 
     recipe, paths = _split_name_and_inputs(recipe, paths)
@@ -188,6 +194,7 @@ def recipe_command(
     resolve_option_values(declared, options)
     main = declared.outputs[0].name
     _check_table_and_style(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
+    check_time_unit(timeunit, style or ("table" if out is None else "parquet"))
     traces = select(load_set(paths, from_))
     with show_progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run_recipe(traces, recipe, options, progress=progress)
@@ -203,7 +210,9 @@ def recipe_command(
     rows = recipe_files.convert_to_printable_rows(
         shown, recipe_files.choose_index_columns(recipe, table or main, shown)
     )
-    _print_rows(rows, Printing(style or "table", None, force=False, spreadsheet=spreadsheet), limit)
+    output = next((o for o in declared.outputs if o.name == (table or main)), Output(recipes.FILES))
+    printing = Printing(style or "table", None, force=False, spreadsheet=spreadsheet, timeunit=timeunit)
+    _print_rows(rows, output, printing, limit)
 
 
 def _split_name_and_inputs(name: str | None, arguments: tuple[Path, ...]) -> tuple[str, tuple[Path, ...]]:
@@ -250,15 +259,16 @@ def _check_table_and_style(style: str | None, out: Path | None, table: str, tabl
         )
 
 
-def _print_rows(rows: pl.DataFrame, printing: Printing, limit: int | None) -> None:
+def _print_rows(rows: pl.DataFrame, output: Output, printing: Printing, limit: int | None) -> None:
     """Print a table. On a terminal, each row takes one line, and by default only the first rows are printed."""
     count = (ROWS_OF_ONE if printing.is_terminal_table else 0) if limit is None else limit
     listed = rows.head(count) if count else rows
     with printing.open_output_page(limit=limit) as page:
+        times = printing.get_times(output.time_columns, is_terminal=page.width is not None)
         if printing.style != "table" or page.width is None:
-            printing.print_frame(page, listed)
-        elif omitted := page.print_rows_and_list_omitted_titles(listed):
-            page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
+            page.print_frame(listed, printing.style, spreadsheet=printing.spreadsheet, times=times)
+        else:
+            page.print_rows(listed, key_columns=(*output.index, *output.key_columns), times=times)
         if printing.is_terminal_table and listed.height < rows.height:
             page.print_line()
             page.print_line(f"(first {count:,} of {rows.height:,} rows; -n 0 prints all)")

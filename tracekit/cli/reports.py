@@ -112,7 +112,7 @@ def _print_csv(page: Page, reports: Reports, printing: Printing) -> None:
             report.csv(page.data)
 
 
-def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
+def _print_tables(page: Page, reports: Reports, printing: Printing) -> None:
     """Print the reports that have rows as tables, with headings if there are several reports."""
     for i, (name, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
@@ -120,10 +120,12 @@ def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
         if len(reports) > 1:
             page.print_line(f"# {name}")
         frame = report.frame()
+        if page.width is not None:
+            frame = frame.drop(report.machine_titles)
         if name in PROSE or page.width is None:
-            page.print_frame(frame, "table", prose_columns=frame.columns if name in PROSE else ())
-        elif omitted := page.print_rows_and_list_omitted_titles(frame):
-            page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
+            printing.print_frame(page, frame, prose_columns=frame.columns if name in PROSE else ())
+        else:
+            page.print_rows(frame, key_columns=report.key_titles, times=printing.get_times(is_terminal=True))
 
 
 def _print_row_counts(page: Page, shortened_reports: Reports, max_rows: int) -> None:

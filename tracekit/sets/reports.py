@@ -46,6 +46,16 @@ class RankedReport:
         """The total number of rows of all ranks."""
         return sum(report.rows for _, report in self.parts)
 
+    @property
+    def key_titles(self) -> list[str]:
+        """Titles of the columns that are the point of the report. On a terminal, they are omitted last."""
+        return self.parts[0][1].key_titles if self.parts else []
+
+    @property
+    def machine_titles(self) -> list[str]:
+        """Titles of the columns that only programs read."""
+        return self.parts[0][1].machine_titles if self.parts else []
+
     def limit_rows_per_rank(self, rows_per_rank: int) -> RankedReport:
         """Return a report with only the first rows of each rank."""
         parts = (

@@ -27,6 +27,15 @@ _METRIC_TITLES = {"cpu": "CPU Time", "gpu": "GPU Time", "overhead": "CPU Overhea
 _KERNEL_TITLES = {"kernel_gpu": "GPU Time", "kernel_api": "API Time"}
 
 
+KEY_TITLES = frozenset(
+    {
+        *("Name", "Op Name", "Kernel Name", "Problem", "Recommendation"),
+        *("Total GPU Time (ns)", "GPU Duration (ns)", "TC Utilization (%)"),
+    }
+)
+"""Titles of the columns that are the point of the reports that have them."""
+
+
 class PrintedColumn(NamedTuple):
     """One printed column of a report.
 
@@ -62,6 +71,16 @@ class DlprofReport:
     def rows(self) -> int:
         """Number of rows of the report."""
         return self.data.height
+
+    @property
+    def key_titles(self) -> list[str]:
+        """Titles of the columns that are the point of the report. On a terminal, they are omitted last."""
+        return [c.title for c in self.columns if c.title in KEY_TITLES]
+
+    @property
+    def machine_titles(self) -> list[str]:
+        """Titles of the columns that only programs read. A report of DLProf has no such columns."""
+        return []
 
     def frame(self) -> pl.DataFrame:
         """Return the printed columns under DLProf's titles. Unlike in the CSV, averages are not rounded."""

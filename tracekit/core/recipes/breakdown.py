@@ -64,10 +64,10 @@ def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 @recipe(
-    Output(_BUSY),
-    Output(_OVERLAPS),
-    Output(_ACTIVITIES),
-    Output(_IDLE),
+    Output(_BUSY, key_columns=("device_id", "total_ns", "computation_ns", "idle_ns", "idle_percent")),
+    Output(_OVERLAPS, key_columns=("kinds", "time_ns", "percent")),
+    Output(_ACTIVITIES, key_columns=("kind", "sum_ns", "name")),
+    Output(_IDLE, key_columns=("device_id", "stream_id", "cause", "idle_ns", "percent")),
     combine=_combine_breakdown,
     options={"kernel_name": KERNEL_NAMES, "delay": _DELAY, "steps": _STEPS},
     reductions={_OVERLAPS: _sum_overlaps},

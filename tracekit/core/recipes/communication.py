@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 _DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
 
 
+_KEY_COLUMNS = {
+    "summary": ("kind", "communicator", "bytes", "count", "time_ns", "wait_ns"),
+    "operations": ("operation_id", "kind", "bytes", "skew_ns", "last_rank", "wait_ns"),
+    "arrivals": ("kind", "communicator", "last_count", "delay_ns", "wait_ns"),
+    "calls": ("kind", "start_ns", "end_ns", "status"),
+    "clocks": ("method", "offset_ns", "max_residual_ns"),
+    "iterations": ("iteration", "spread_ns", "straggler", "lost_ns", "lost_on"),
+    "stragglers": ("straggler", "phase", "lost_on", "iteration_count", "lost_ns"),
+}
+"""Columns that are the point of a table, by table."""
+
+
 def _declare_analysis_recipe(name: str, doc: str, read_tables: Callable[..., Tables], *outputs: str) -> Recipe:
     """Declare a recipe that returns tables of the communication analysis.
 
@@ -34,7 +46,8 @@ def _declare_analysis_recipe(name: str, doc: str, read_tables: Callable[..., Tab
         analysis = Communication(tables)
         return {output: _round_float_columns(getattr(analysis, output)) for output in outputs}
 
-    return Recipe(name, doc, tuple(map(Output, outputs)), compute_rank_tables, combine_rank_tables)
+    declared = tuple(Output(output, key_columns=_KEY_COLUMNS.get(output, ())) for output in outputs)
+    return Recipe(name, doc, declared, compute_rank_tables, combine_rank_tables)
 
 
 def _round_float_columns(rows: pl.DataFrame) -> pl.DataFrame:

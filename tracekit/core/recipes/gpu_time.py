@@ -18,6 +18,7 @@ PARTS = ("compute_ns", "hidden_ns", "exposed_ns", "memory_ns", "idle_ns")
 """The parts into which the time of a GPU is divided."""
 _TABLE = "gpu_time"
 _DEVICE = "device_id"
+_KEY_COLUMNS = (_DEVICE, "total_ns", "utilization_percent", "idle_ns")
 _TIMES = ("start_ns", "end_ns")
 
 
@@ -26,7 +27,7 @@ def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Table
     return {_TABLE: rows.select(RANK, pl.exclude(RANK)).sort(RANK, _DEVICE)}
 
 
-@recipe(Output(_TABLE), combine=_combine_ranks)
+@recipe(Output(_TABLE, key_columns=_KEY_COLUMNS), combine=_combine_ranks)
 def gpu_time_sum(request: RankRequest) -> Tables:
     """Time in which each GPU computes, communicates with NCCL, copies memory or is idle.
 

@@ -25,10 +25,10 @@ from tracekit.core.recipes.statistics import compute_statistics_from_counts, cou
 from tracekit.core.recipes.sums import (
     DEVICE_ID,
     NAME,
-    OUTPUTS_BY_DEVICE,
     REDUCTIONS,
     combine_sums,
     compute_statistics_by_device,
+    declare_outputs_by_device,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _combine_metrics(tables: Tables, _option_values: Mapping[str, Value]) -> Tab
     return {_RANK_STATS: move_rank_to_end(tables[_RANK_STATS], _GPU, _METRIC_NAME)}
 
 
-@recipe(Output(_RANK_STATS, (_GPU, _METRIC_NAME)), combine=_combine_metrics)
+@recipe(Output(_RANK_STATS, (_GPU, _METRIC_NAME), time_columns=()), combine=_combine_metrics)
 def gpu_metric_util_sum(request: RankRequest) -> Tables:
     """Statistics of GPU metrics by GPU and metric, without samples from before the start of the capture."""
     gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
@@ -84,7 +84,11 @@ def _combine_links(tables: Tables, _option_values: Mapping[str, Value]) -> Table
     return {_ALL_STATS: move_rank_to_end(tables[_ALL_STATS], _METRIC_NAME), _STATS_BY_GPU: by_gpu}
 
 
-@recipe(Output(_ALL_STATS, (_METRIC_NAME,)), Output(_STATS_BY_GPU, (_METRIC_NAME, _GPU_LABEL)), combine=_combine_links)
+@recipe(
+    Output(_ALL_STATS, (_METRIC_NAME,), time_columns=()),
+    Output(_STATS_BY_GPU, (_METRIC_NAME, _GPU_LABEL), time_columns=()),
+    combine=_combine_links,
+)
 def nvlink_sum(request: RankRequest) -> Tables:
     """Statistics of the utilization of NVLink in percent, without samples of 0, by rank and metric."""
     samples = _read_percentages(request.frames).rename({NAME: _METRIC_NAME})
@@ -107,7 +111,7 @@ def _read_gpu_labels(frames: Frames) -> pl.LazyFrame:
     return frames("devices").select("device_id", label).unique("device_id", keep="first")
 
 
-@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*declare_outputs_by_device(time_columns=()), combine=combine_sums, reductions=REDUCTIONS)
 def network_sum(request: RankRequest) -> Tables:
     """Statistics of the metrics of network cards and InfiniBand switches, by metric."""
     names = request.frames("network_metric_names").select(*_METRIC_KEY, pl.col("name").alias(NAME)).unique(_METRIC_KEY)

@@ -23,6 +23,12 @@ MAX_INTEGER = (1 << 63) - 1
 UNNAMED_INDEX = "__index_level_0__"
 """Name of the index that numbers the rows of a table, as pandas names an index without a name in a Parquet file."""
 
+TIME_COLUMNS = (
+    *("Duration", "Start", "End"),
+    *("Mean", "Std", "Min", "Q1", "Median", "Q3", "Max", "Sum", "Sum of NVTX Ranges on CPU"),
+)
+"""Columns of nsys that contain times in ns in most tables."""
+
 Value = int | str | None
 Tables = dict[str, pl.DataFrame]
 
@@ -87,10 +93,14 @@ class Output:
         name: Name of the table and of its file, as in nsys.
         index: Columns that nsys declares as the index of the table. They are the last columns. ``UNNAMED_INDEX`` is
             omitted if all rows belong to one rank.
+        key_columns: Columns that are the point of the table. On a terminal, they are omitted last.
+        time_columns: Columns with times in ns whose names do not contain the unit.
     """
 
     name: str
     index: tuple[str, ...] = ()
+    key_columns: tuple[str, ...] = ()
+    time_columns: tuple[str, ...] = TIME_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

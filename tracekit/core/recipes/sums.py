@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.recipes.projection import project_ranges_and_nodes
-from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, move_rank_to_end, recipe
+from tracekit.core.recipes.recipe import TIME_COLUMNS, Output, RankRequest, Tables, Value, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, read_kernels, read_memory_operations, read_ranges
 from tracekit.core.recipes.statistics import compute_statistics_from_counts, count_values, sum_counts
 from tracekit.core.reports.nvtx import project_ranges
@@ -27,11 +27,15 @@ _VALUE = DURATION.alias("value")
 DEVICE = pl.col("device_id").cast(pl.UInt32).alias(DEVICE_ID)
 
 
-def _declare_sum_outputs(key: str) -> tuple[Output, ...]:
-    return Output(_ALL, (key,)), Output(_RANK, (key,))
+def _declare_sum_outputs(key: str, *, time_columns: tuple[str, ...] = TIME_COLUMNS) -> tuple[Output, ...]:
+    """Declare the tables with the statistics of all ranks and of each rank, by the values of a column."""
+    return tuple(Output(name, (key,), ("Count", "Sum"), time_columns) for name in (_ALL, _RANK))
 
 
-OUTPUTS_BY_DEVICE = (*_declare_sum_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVICE_ID)))
+def declare_outputs_by_device(*, time_columns: tuple[str, ...] = TIME_COLUMNS) -> tuple[Output, ...]:
+    """Declare the tables with the statistics of all ranks, of each rank, and of each GPU of each rank, by name."""
+    by_device = Output(_BY_DEVICE, (NAME, DEVICE_ID), ("Count", "Sum"), time_columns)
+    return (*_declare_sum_outputs(NAME, time_columns=time_columns), by_device)
 
 
 def combine_sums(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
@@ -88,21 +92,23 @@ def mpi_sum(request: RankRequest) -> Tables:
     return _compute_rank_statistics(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
 
 
-@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, options={"kernel_name": KERNEL_NAMES}, reductions=REDUCTIONS)
+@recipe(
+    *declare_outputs_by_device(), combine=combine_sums, options={"kernel_name": KERNEL_NAMES}, reductions=REDUCTIONS
+)
 def cuda_gpu_kern_sum(request: RankRequest) -> Tables:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns", "device_id")
     return compute_statistics_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
-@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*declare_outputs_by_device(), combine=combine_sums, reductions=REDUCTIONS)
 def cuda_gpu_mem_time_sum(request: RankRequest) -> Tables:
     """Time of memory copies and sets by kind."""
     rows = read_memory_operations(request.frames, "start_ns", "end_ns", "device_id")
     return compute_statistics_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
-@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*declare_outputs_by_device(time_columns=()), combine=combine_sums, reductions=REDUCTIONS)
 def cuda_gpu_mem_size_sum(request: RankRequest) -> Tables:
     """Size of memory copies and sets by kind."""
     rows = read_memory_operations(request.frames, "bytes", "device_id")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.core.reports.report import Request, report
-from tracekit.core.reports.table import ReportTable, integer_column, nanoseconds_column, percent_column, text_column
+from tracekit.core.reports.table import (
+    ReportTable,
+    integer_column,
+    json_column,
+    nanoseconds_column,
+    percent_column,
+    text_column,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
     integer_column("Count", "count"),
     nanoseconds_column("Start", "start_ns"),
     nanoseconds_column("End", "end_ns"),
-    text_column("Figures", "figures"),
+    json_column("Figures", "figures"),
 )
 def advise(request: Request) -> pl.LazyFrame:
     """Performance problems of the program, with evidence and advice."""

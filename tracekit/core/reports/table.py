@@ -19,6 +19,17 @@ _BATCH_ROWS = 1 << 17  # limits memory, because a report can have many rows
 _SPECIAL_CHARACTERS = [",", '"', "\n", "\r"]
 
 
+KEY_TITLES = frozenset(
+    {
+        *("Name", "Operation", "Range", "NVTX Range", "Kernel Name", "Event", "Cause", "Kind", "Limiter", "Problem"),
+        *("Time (%)", "Idle (%)", "In-Use (%)", "FLOP/Byte"),
+        *("Total Time (ns)", "Total Proj Time (ns)", "Projected Duration (ns)", "Duration (ns)", "TAvg (ns)"),
+        *("Total (MB)", "Total Message Volume", "Peak (MB)", "Size (MB)", "Used (bytes)"),
+    }
+)
+"""Titles of the columns that are the point of the reports that have them."""
+
+
 class ColumnStyle(Enum):
     """The printed form of the values of a report column.
 
@@ -40,11 +51,13 @@ class ReportColumn(NamedTuple):
         title: Title in the header.
         style: Printed form of the values.
         source: Name of the column in ``ReportTable.data``.
+        is_machine_readable: Whether only programs read the column, which is then not printed on a terminal.
     """
 
     title: str
     style: ColumnStyle
     source: str
+    is_machine_readable: bool = False
 
     def value_expr(self, *, legacy_rounding: bool) -> pl.Expr:
         """Return an expression for the values of the column, rounded as they are printed."""
@@ -108,6 +121,16 @@ class ReportTable:
         """Number of rows of the report."""
         return self.data.height
 
+    @property
+    def key_titles(self) -> list[str]:
+        """Titles of the columns that are the point of the report. On a terminal, they are omitted last."""
+        return [c.title for c in self.columns if c.title in KEY_TITLES]
+
+    @property
+    def machine_titles(self) -> list[str]:
+        """Titles of the columns that only programs read."""
+        return [c.title for c in self.columns if c.is_machine_readable]
+
     def frame(self) -> pl.DataFrame:
         """Return the printed columns under their titles, with rounded numbers.
 
@@ -132,6 +155,11 @@ class ReportTable:
 def text_column(title: str, source: str) -> ReportColumn:
     """Declare a column of strings."""
     return ReportColumn(title, ColumnStyle.TEXT, source)
+
+
+def json_column(title: str, source: str) -> ReportColumn:
+    """Declare a column of JSON for programs, which is not printed on a terminal."""
+    return ReportColumn(title, ColumnStyle.TEXT, source, is_machine_readable=True)
 
 
 def integer_column(title: str, source: str) -> ReportColumn:
