@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EVENT_BOUNDARY = re.compile(rb"\}\s{0,200},\s{0,200}(?=\{)")
 _NAME_START = re.compile(rb'"name"\s{0,200}:\s{0,200}"')
@@ -24,6 +28,18 @@ def escape_quotes_in_names(json: bytes) -> tuple[bytes, int]:
     Returns:
         The JSON with escaped quotes, and the number of names that were changed.
     """
+    pieces, copied, count = [], 0, 0
+    for start, stop in find_names_with_quotes(json):
+        escaped = _ESCAPE_OR_QUOTE.sub(lambda match: match[0] if len(match[0]) > 1 else rb"\"", json[start:stop])
+        if len(escaped) > stop - start:
+            pieces += [json[copied:start], escaped]
+            copied = stop
+            count += 1
+    return b"".join([*pieces, json[copied:]]), count
+
+
+def find_names_with_quotes(json: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the start and end offset of each name in a section of JSON that contains quotes, escaped or not."""
     starts = np.fromiter((match.end() for match in _NAME_START.finditer(json)), np.int64)
     ends = np.fromiter((match.start() for match in _NAME_END.finditer(json)), np.int64)
     is_quote = np.frombuffer(json, np.uint8) == ord('"')
@@ -32,12 +48,8 @@ def escape_quotes_in_names(json: bytes) -> tuple[bytes, int]:
     starts = starts[positions < len(ends)]
     stops = ends[positions[: len(starts)]]
     has_quote = (quotes_before[stops] > quotes_before[starts]) & (stops - starts <= _MAX_NAME_BYTES)
-    pieces, copied, count = [], 0, 0
+    last_stop = 0
     for start, stop in zip(starts[has_quote].tolist(), stops[has_quote].tolist(), strict=True):
-        escaped = _ESCAPE_OR_QUOTE.sub(lambda match: match[0] if len(match[0]) > 1 else rb"\"", json[start:stop])
-        is_one_event = EVENT_BOUNDARY.search(json, start, stop) is None
-        if len(escaped) > stop - start and start >= copied and is_one_event:
-            pieces += [json[copied:start], escaped]
-            copied = stop
-            count += 1
-    return b"".join([*pieces, json[copied:]]), count
+        if start >= last_stop and EVENT_BOUNDARY.search(json, start, stop) is None:
+            yield start, stop
+            last_stop = stop

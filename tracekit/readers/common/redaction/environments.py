@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_USUAL_NAMES = (
+USUAL_NAMES = (
     rb"PATH|HOME|PWD|OLDPWD|USER|LOGNAME|USERNAME|USERPROFILE|SHELL|LANG|TERM|HOSTNAME|COMPUTERNAME|SHLVL|MAIL|EDITOR"
     rb"|DISPLAY|TMPDIR|LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH|CUDA_HOME|SSH_CLIENT|SSH_CONNECTION|SSH_TTY|XDG_\w+"
     rb"|SLURM_\w+|KUBERNETES_\w+"
 )
+"""Regular expression for well-known names of variables."""
 _SEARCHED_NAMES = (
     b"path home pwd user logname shell hostname shlvl username lang term lc_all lc_ctype lc_numeric lc_time lc_collate "
     b"lc_monetary lc_messages lc_paper lc_name lc_address lc_telephone lc_measurement lc_identification"
@@ -29,7 +30,7 @@ _VARIABLE = re.compile(rb"(?:^|[\0\n])[A-Za-z_][\w.%()]*=")
 _WELL_KNOWN_ENTRY = re.compile(
     rb"(?:^|\n)(?:PATH|HOME|PWD|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TERM|HOSTNAME|LD_LIBRARY_PATH)="
 )
-_EMBEDDED = re.compile(rb"(?<![\w$])['\"]?(" + _USUAL_NAMES + rb")(?:=|['\"]\s*:\s*['\"])")
+_EMBEDDED = re.compile(rb"(?<![\w$])['\"]?(" + USUAL_NAMES + rb")(?:=|['\"]\s*:\s*['\"])")
 _QUOTED = re.compile(rb"['\"]([A-Za-z_]\w*)['\"]\s*:\s*(?:'([^'\0]*)'|\"([^\"\0]*)\")")
 _LONGEST = 1 << 16
 """Maximum number of bytes at the start of a string that are examined."""

@@ -21,7 +21,7 @@ from tracekit.readers.common.redaction.escapes import ESCAPE, MAX_LEVELS, Decode
 from tracekit.readers.common.redaction.kinds import MENTION
 from tracekit.readers.common.redaction.path_patterns import HOMES
 from tracekit.readers.common.redaction.pattern import FILL
-from tracekit.readers.common.redaction.patterns import PATTERNS, PREFILTERS
+from tracekit.readers.common.redaction.patterns import NAMED_VALUE_PATTERNS, PATTERNS, PREFILTERS
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.common.redaction.search_strings import SearchStrings
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 LITERAL = 1 << len(PATTERNS)
 """Bit that represents collected names and values in bit masks. Each lower bit i represents ``PATTERNS[i]``."""
 ALL_PATTERNS = 2 * LITERAL - 1
+NAMED_VALUES = sum(1 << PATTERNS.index(pattern) for pattern in NAMED_VALUE_PATTERNS)
+"""Bits of the patterns of values that are private because of the name before them, such as ``password``."""
+_MASKED = bytes.maketrans(b"\"\\'", b"\1\2\3")
 MIN_BINARY_LENGTH = 5
 """Minimum length of names and values to overwrite in binary data, where shorter ones may occur by chance."""
 PART_OF_WORD = 3
@@ -107,6 +110,28 @@ class PrivateValueMatcher:
         for wide in _WIDE if b"\0" in text else ():
             redacted = wide.sub(lambda match: self._redact_utf16(match[0], kinds), redacted)
         return _PRINTABLE.sub(lambda match: self._redact_printable(match[0], kinds), redacted), kinds
+
+    def redact_string(self, text: bytes, before: bytes = b"") -> tuple[bytes, set[str]]:
+        """Overwrite the private values in a string, which may contain control characters.
+
+        Args:
+            text: The string.
+            before: JSON before the string that tells its meaning, such as the key ``password": ``. It is not changed.
+
+        Returns:
+            The redacted string, and the kinds of the overwritten values.
+        """
+        kinds: set[str] = set()
+        redacted = self._redact_string(text, kinds, ALL_PATTERNS)
+        if not before:
+            return redacted, kinds
+        quoted = before + b'"' + redacted.translate(_MASKED) + b'"'
+        changed = self._redact_unescaped(quoted, kinds, pattern_mask=NAMED_VALUES)
+        if changed == quoted:
+            return redacted, kinds
+        start = len(before) + 1
+        pairs = zip(redacted, quoted[start:-1], changed[start:-1], strict=True)
+        return bytes(old if after == masked else after for old, masked, after in pairs), kinds
 
     def redact_copy(self, text: bytes) -> bytes:
         """Return a copy of a string or of binary data in which all private values are overwritten."""

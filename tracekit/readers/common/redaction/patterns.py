@@ -72,6 +72,9 @@ PATTERNS = (
 )
 """All patterns, in the order in which they are applied."""
 
+NAMED_VALUE_PATTERNS = (ASSIGNMENTS, OTHER_ASSIGNMENTS, OPTIONS, PLAIN_UUIDS, NAMED_HARDWARE, IPV6, IPV4)
+"""Patterns of values that are private because of the name before them, such as ``password`` and ``uuid``."""
+
 
 class Prefilter(NamedTuple):
     """All prefilters that begin with the same byte.

@@ -1,0 +1,372 @@
+"""Write a copy of a trace without values that identify people and machines. All other bytes of the JSON are unchanged.
+
+The trace is read twice: first to collect the names of hosts, users and folders, and then to copy it. Values of keys
+such as ``host_name`` are replaced, and private values in all other strings are overwritten. Only a few megabytes of
+the trace are in memory at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tracekit.errors import CorruptTraceError
+from tracekit.readers.common.damage import Damage, convert_damage
+from tracekit.readers.common.redaction import (
+    COMMAND,
+    COMMON,
+    ENVIRONMENT,
+    HOST,
+    OUTPUT,
+    USER,
+    Redaction,
+    extract_program_name,
+    find_environment_candidate_offsets,
+)
+from tracekit.readers.common.redaction.environments import USUAL_NAMES
+from tracekit.readers.common.redaction.escapes import JSON_ESCAPE, decode_escapes, edit_decoded
+from tracekit.readers.common.redaction.search_strings import SearchStrings
+from tracekit.readers.kineto.json_text import read_sections
+from tracekit.readers.kineto.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from tracekit.readers.common.redaction import PrivateValueMatcher
+    from tracekit.readers.kineto.json_text import JsonText
+    from tracekit.source import Source
+
+_GZIP = b"\x1f\x8b"
+_GZIP_FORMAT = zlib.MAX_WBITS | 16
+_COMPRESSION_LEVEL = 6
+_KEYS = (
+    (ENVIRONMENT, rb"(?:os[._])?env(?:iron)?|environment(?:[_\- ]?var(?:iable)?s)?|env[_\- ]?var(?:iable)?s?"),
+    (COMMAND, rb"(?:launch[_\- ]?)?(?:cmd|command)(?:[_\- ]?line)?|(?:sys[._])?argv|process[_\- ]?args"),
+    (COMMAND, rb"cwd|pwd|exe(?:cutable)?|work(?:ing)?[_\- ]?dir(?:ectory)?"),
+    (USER, rb"(?:\w{0,40}_)?user(?:[_\- ]?name)?|login|log[_\- ]?name|owner|author|submitter|created[_\- ]by"),
+    (HOST, rb"(?:\w{0,40}_)?hosts?(?:[_\- ]?names?)?|(?:\w{0,40}_)?node[_\- ]?(?:name|list)s?"),
+    (HOST, rb"(?:computer|machine)[_\- ]?name|fqdn|master[_\- ]?addr(?:ess)?"),
+    (OUTPUT, rb"std(?:out|err)"),
+)
+"""Kinds of private values of JSON members, each with a regular expression for the keys."""
+_PRIVATE_KEY = re.compile(b"|".join(rb"(" + names + rb")" for _, names in _KEYS), re.IGNORECASE)
+_BEFORE_VALUE = re.compile(rb'"\s{0,200}:\s{0,200}(?=["\[{])')
+_VARIABLE = re.compile(rb'"(?:(' + USUAL_NAMES + rb')"\s{0,200}:\s{0,200}(?=")|(' + USUAL_NAMES + rb")=)")
+_ENDS_OF_KEYS = (
+    b"env environ environment vars variables envvar variable cmd command cmdline commandline line argv cwd pwd exe "
+    b"executable workdir dir directory user login owner author submitter host hosts fqdn addr address stdout stderr "
+    b"username user_name user-name logname log_name log-name hostname hostnames host_name host_names host-name "
+    b"nodename node_name nodenames node_names node-name nodelist node_list nodelists node_lists node-list "
+    b"computername computer_name computer-name machinename machine_name machine-name created_by created-by "
+    b"process_args process-args processargs"
+).split()
+_VARIABLE_NAMES = USUAL_NAMES.replace(rb"\w+", b"").lower().split(b"|")
+_SEARCH_STRINGS = SearchStrings(
+    dict.fromkeys((*(end + b'"' for end in _ENDS_OF_KEYS), *(b'"' + name for name in _VARIABLE_NAMES)), 0)
+)
+"""Strings to search for: the ends of private keys, and the beginnings of variables in environments."""
+_PROCESS_NAME = re.compile(rb'"process_name"')
+_LOCAL_ADDRESS = re.compile(rb"127\.[\d.]+|::1|0\.0\.0\.0|\d*")
+_MAX_STRINGS_OF_EVENT = 100
+_MAX_BEFORE_BYTES = 256
+_MAX_CACHED_STRINGS = 1 << 15
+
+
+def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+    """Write a copy of a trace without values that identify people and machines.
+
+    The copy is compressed if the trace is compressed.
+
+    Args:
+        source: Trace to copy.
+        target: Path of the copy, which must not exist.
+        key: Key that determines the pseudonyms, or None for a random key.
+
+    Returns:
+        The number of replaced values of each kind.
+
+    Raises:
+        CorruptTraceError: The trace is not valid JSON, or is truncated.
+        TracekitError: The trace changed while it was read.
+    """
+    with target.open("wb") as out:
+        if not source.head.startswith(_GZIP):
+            return _redact(source, key, out.write)
+        compressor = zlib.compressobj(_COMPRESSION_LEVEL, wbits=_GZIP_FORMAT)
+        counts = _redact(source, key, lambda data: out.write(compressor.compress(data)))
+        out.write(compressor.flush())
+    return counts
+
+
+def count_private_values(source: Source) -> dict[str, int]:
+    """Return the number of values of each kind that ``write_redacted`` would replace, without writing a file.
+
+    Raises:
+        CorruptTraceError: The trace is not valid JSON, or is truncated.
+        TracekitError: The trace changed while it was read.
+    """
+    return _redact(source, None, lambda _: None)
+
+
+def _redact(source: Source, key: bytes | None, write: Callable[[bytes], object]) -> dict[str, int]:
+    """Redact a trace, pass each section of the copy to a function, and return the number of replaced values by kind."""
+    redaction = Redaction(source.path, key)
+    collector = _NameCollector(redaction)
+    for text in _read_sections(source):
+        collector.collect_names(text)
+    redactor = _Redactor(redaction, redaction.build_matcher())
+    for text in _read_sections(source):
+        write(redactor.redact(text))
+    return dict(redaction.counts)
+
+
+def _read_sections(source: Source) -> Iterator[JsonText]:
+    """Yield a trace in sections.
+
+    Raises:
+        CorruptTraceError: The trace is not valid JSON, or is truncated.
+        TracekitError: The trace changed while it was read.
+    """
+    compressed = source.head.startswith(_GZIP)
+    with source.open() as file, convert_damage(source.path, file=file), Stream(file, compressed=compressed) as stream:
+        yield from read_sections(stream)
+        if stream.damage is not None:
+            raise Damage(stream.damage)
+        file.check_unchanged()
+
+
+class _Value(NamedTuple):
+    """A private value of a JSON member.
+
+    Attributes:
+        kind: Kind of the private value.
+        start: Offset of the value in the section.
+        end: End of the value.
+        strings: Indices of the strings in the value.
+    """
+
+    kind: str
+    start: int
+    end: int
+    strings: range
+
+
+class _NameCollector:
+    """Collects the private names in the sections of a trace."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+        self._searched: set[bytes] = set()
+
+    def collect_names(self, text: JsonText) -> None:
+        """Collect the names in private members, environments and paths of home folders in a section."""
+        for value in _find_private_values(text, self._redaction.path):
+            for recorded in _extract_recorded_values(text, value):
+                if self._redaction.pseudonyms.compute_host_pseudonym(recorded) != recorded:
+                    self._redaction.collect_names(value.kind, recorded)
+        for offset in find_environment_candidate_offsets(text.data, include_homes=True):
+            index = text.find_string_index(offset)
+            string = b"" if index is None else text.get_string(index)
+            if string in self._searched:
+                continue
+            if len(self._searched) >= _MAX_CACHED_STRINGS:
+                self._searched.clear()
+            self._searched.add(string)
+            self._redaction.collect_names_from_string(_decode(string))
+
+
+class _Redactor:
+    """Redacts the sections of a trace."""
+
+    def __init__(self, redaction: Redaction, matcher: PrivateValueMatcher) -> None:
+        self._redaction = redaction
+        self._matcher = matcher
+        self._cache: dict[tuple[bytes, bytes], tuple[bytes, frozenset[str]]] = {}
+
+    def redact(self, text: JsonText) -> bytes:
+        """Return the redacted bytes of a section."""
+        edits: list[tuple[int, int, bytes]] = []
+        values = list(_find_private_values(text, self._redaction.path))
+        for value in values:
+            edits += self._replace_value(text, value)
+        edits += self._shorten_process_names(text)
+        chosen = self._find_strings_to_search(text)
+        for value in values:
+            chosen.difference_update(value.strings)
+        chosen.difference_update(text.find_next_string_index(start - 1) for start, _, _ in edits)
+        edits += (edit for index in sorted(chosen) if (edit := self._overwrite_string(text, index)) is not None)
+        return _apply_edits(text.data, sorted(edits))
+
+    def _replace_value(self, text: JsonText, value: _Value) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the replacements of a private value, each with the offsets of the bytes that it replaces."""
+        opening = text.data[value.start : value.start + 1]
+        if value.kind in (HOST, USER, OUTPUT) or opening == b'"':
+            for index in value.strings:
+                string = text.get_string(index)
+                replacement = self._redaction.replace_value(value.kind, _decode(string))
+                if replacement != string:
+                    yield int(text.strings.starts[index]), int(text.strings.ends[index]), replacement
+        elif text.data[value.start + 1 : value.end - 1].strip():
+            recorded = b" ".join(_extract_recorded_values(text, value)) or b" "
+            self._redaction.replace_value(value.kind, recorded)
+            yield value.start + 1, value.end - 1, b""
+
+    def _shorten_process_names(self, text: JsonText) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the replacements of the names of processes that are paths of programs: their names without folders."""
+        for match in _PROCESS_NAME.finditer(text.data):
+            start = text.find_enclosing_bracket(match.start())
+            end = None if start is None else text.find_closing_bracket(start)
+            if start is None or end is None:
+                continue
+            first, last = text.find_next_string_index(start), text.find_next_string_index(end)
+            for index in range(first + 1, min(last, first + _MAX_STRINGS_OF_EVENT)):
+                is_name = text.get_string(index - 1) == b"name" and text.get_separator_before(index) == b":"
+                decoded = _decode(text.get_string(index)) if is_name else b""
+                name = extract_program_name(decoded)
+                if name != decoded:
+                    self._redaction.replace_value(COMMAND, decoded)
+                    redacted, kinds = self._matcher.redact_string(name)
+                    self._redaction.counts.update(kinds)
+                    yield int(text.strings.starts[index]), int(text.strings.ends[index]), _encode(redacted)
+
+    def _find_strings_to_search(self, text: JsonText) -> set[int]:
+        """Return the indices of the strings that may contain private values.
+
+        A string may tell that the next one is private, as in ``"password": "X"`` and ``["--password", "X"]``.
+        """
+        candidates = np.array(self._matcher.find_candidates(text.data), np.object_).reshape(-1, 3)
+        starts, ends = candidates[:, :2].astype(np.int64).T
+        return set(text.find_strings_in_intervals(starts, ends).tolist())
+
+    def _overwrite_string(self, text: JsonText, index: int) -> tuple[int, int, bytes] | None:
+        """Return the replacement of a string whose private values are overwritten, or None if it has none."""
+        string = text.get_string(index)
+        separator = text.get_separator_before(index)
+        before = b""
+        if separator in (b":", b","):
+            before = _decode(text.get_string(index - 1)[-_MAX_BEFORE_BYTES:]) + b'"' + separator + b" "
+        cached = self._cache.get((string, before))
+        if cached is None:
+            kinds: set[str] = set()
+
+            def redact_string(decoded: bytes) -> bytes:
+                redacted, found = self._matcher.redact_string(decoded, before)
+                kinds.update(found)
+                return redacted
+
+            edited = edit_decoded(string, redact_string, JSON_ESCAPE) if b"\\" in string else redact_string(string)
+            cached = edited, frozenset(kinds)
+            if len(self._cache) >= _MAX_CACHED_STRINGS:
+                self._cache.clear()
+            self._cache[string, before] = cached
+        redacted, found_kinds = cached
+        if redacted == string:
+            return None
+        self._redaction.counts.update(found_kinds)
+        return int(text.strings.starts[index]), int(text.strings.ends[index]), redacted
+
+
+def _find_private_values(text: JsonText, path: Path) -> Iterator[_Value]:
+    """Yield the private values of the members in a section, in ascending order. They do not overlap.
+
+    Raises:
+        CorruptTraceError: The section does not contain the end of a value.
+    """
+    places = _SEARCH_STRINGS.find_string_starts(text.data)
+    kinds = dict(_find_environments(text, places))
+    for place in places:
+        index = text.find_string_index(place)
+        key = None if index is None else _PRIVATE_KEY.fullmatch(text.get_string(index))
+        before = None if key is None else _BEFORE_VALUE.match(text.data, int(text.strings.ends[index or 0]))
+        if key is not None and before is not None:
+            kinds[before.end()] = _KEYS[(key.lastindex or 1) - 1][0]
+    end = 0
+    for start, kind in sorted(kinds.items()):
+        if start < end or text.find_string_index(start) is not None:
+            continue
+        value = _locate_value(text, kind, start, path)
+        if value is not None:
+            yield value
+            end = value.end
+
+
+def _locate_value(text: JsonText, kind: str, start: int, path: Path) -> _Value | None:
+    """Return the value at an offset if a value of its type can be private. For example, an object cannot be a user."""
+    first = text.find_next_string_index(start)
+    opening = text.data[start : start + 1]
+    if opening == b'"':
+        string = text.get_string(first)
+        is_public = kind == HOST and (string.lower() in COMMON or _LOCAL_ADDRESS.fullmatch(string))
+        return None if is_public else _Value(kind, start, int(text.strings.ends[first]) + 1, range(first, first + 1))
+    if opening == b"{" and kind != ENVIRONMENT:
+        return None
+    closing = text.find_closing_bracket(start)
+    if closing is None:
+        raise CorruptTraceError(
+            f"the trace contains a value of the kind '{kind}' that is too long to be redacted", path=path
+        )
+    last = text.find_next_string_index(closing)
+    if kind in (HOST, USER, OUTPUT) and b"{" in text.data[start:closing]:
+        return None
+    return _Value(kind, start, closing + 1, range(first, last))
+
+
+def _find_environments(text: JsonText, places: list[int]) -> Iterator[tuple[int, str]]:
+    """Yield the start of each object or array that contains at least two variables with well-known names.
+
+    If a variable is a member of the document itself, its value is yielded instead.
+
+    Args:
+        text: The section.
+        places: Offsets at which a variable may begin.
+    """
+    names: dict[int, set[bytes]] = {}
+    for match in filter(None, (_VARIABLE.match(text.data, place) for place in places)):
+        bracket = text.find_enclosing_bracket(match.start())
+        is_document = bracket is None or not text.data[:bracket].strip()
+        if bracket is not None and not is_document:
+            names.setdefault(bracket, set()).add(match[1] or match[2])
+        elif match[1]:
+            yield match.end(), ENVIRONMENT
+    yield from ((bracket, ENVIRONMENT) for bracket, listed in names.items() if len(listed) > 1)
+
+
+def _extract_recorded_values(text: JsonText, value: _Value) -> list[bytes]:
+    """Return the strings of a value, decoded. The variables of an environment are returned as one string."""
+    strings = [_decode(text.get_string(index)) for index in value.strings]
+    if value.kind != ENVIRONMENT or text.data[value.start : value.start + 1] == b'"':
+        return [b" ".join(strings)] if value.kind == COMMAND else strings
+    if text.data[value.start : value.start + 1] == b"[":
+        return [b"\0".join((*strings, b""))]
+    try:
+        members = json.loads(text.data[value.start : value.end].decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return [text.data[value.start : value.end]]
+    pairs = (f"{name}={variable}\0" for name, variable in members.items() if isinstance(variable, str))
+    return ["".join(pairs).encode("utf-8", "surrogatepass")]
+
+
+def _apply_edits(data: bytes, edits: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """Return data in which the bytes of ascending intervals are replaced. Intervals inside another one are ignored."""
+    pieces: list[bytes] = []
+    copied = 0
+    for start, end, replacement in edits:
+        if start >= copied:
+            pieces += (data[copied:start], replacement)
+            copied = end
+    return b"".join((*pieces, data[copied:]))
+
+
+def _decode(string: bytes) -> bytes:
+    """Return a JSON string without escaped characters."""
+    return decode_escapes(string, JSON_ESCAPE).text if b"\\" in string else string
+
+
+def _encode(string: bytes) -> bytes:
+    """Return a string with the escaped characters that JSON requires."""
+    return json.dumps(string.decode("utf-8", "replace"), ensure_ascii=False)[1:-1].encode("utf-8", "replace")
