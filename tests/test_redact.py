@@ -151,7 +151,8 @@ def test_formats_that_cannot_be_redacted_are_named(tmp_path: Path) -> None:
         tk.redact(tables, tmp_path / "out")
     assert (
         str(caught.value)
-        == f"{tables}: parquet files cannot be redacted\nHint: choose a file of another format: nsys-sqlite, nsys-rep"
+        == f"{tables}: parquet files cannot be redacted\nHint: choose a file of another format: nsys-sqlite, "
+        "nsys-rep, kineto"
     )
     assert [p.name for p in tmp_path.iterdir()] == ["tables"]
 

@@ -46,10 +46,10 @@ def redact_command(
 ) -> None:
     """Copy IN without values that identify people and machines, so that OUT can be shared.
 
-    IN is a report or SQLite export of nsys. Environments, command lines, user names and program output are emptied, and
-    host names, UUIDs and PCI addresses are replaced with pseudonyms. Names, addresses, secrets and private folders in
-    other strings are overwritten. Everything else stays unchanged. The number of replaced values is printed by kind,
-    without the values. Use - as OUT for standard output.
+    IN is a report or SQLite export of nsys, or a trace of the PyTorch profiler. Environments, command lines, user names
+    and program output are emptied, and host names, UUIDs and PCI addresses are replaced with pseudonyms. Names,
+    addresses, secrets and private folders in other strings are overwritten. Everything else stays unchanged. The number
+    of replaced values is printed by kind, without the values. Use - as OUT for standard output.
     """
     from tracekit.redacting import redact, unredacted
 

@@ -38,7 +38,8 @@ LITERAL = 1 << len(PATTERNS)
 ALL_PATTERNS = 2 * LITERAL - 1
 NAMED_VALUES = sum(1 << PATTERNS.index(pattern) for pattern in NAMED_VALUE_PATTERNS)
 """Bits of the patterns of values that are private because of the name before them, such as ``password``."""
-_MASKED = bytes.maketrans(b"\"\\'", b"\1\2\3")
+_QUOTES = b"\"\\'"
+_MASKED = bytes.maketrans(_QUOTES, b"\1\2\3")
 MIN_BINARY_LENGTH = 5
 """Minimum length of names and values to overwrite in binary data, where shorter ones may occur by chance."""
 PART_OF_WORD = 3
@@ -131,7 +132,7 @@ class PrivateValueMatcher:
             return redacted, kinds
         start = len(before) + 1
         pairs = zip(redacted, quoted[start:-1], changed[start:-1], strict=True)
-        return bytes(old if after == masked else after for old, masked, after in pairs), kinds
+        return bytes(old if after == masked or old in _QUOTES else after for old, masked, after in pairs), kinds
 
     def redact_copy(self, text: bytes) -> bytes:
         """Return a copy of a string or of binary data in which all private values are overwritten."""
