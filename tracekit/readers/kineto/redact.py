@@ -255,8 +255,8 @@ class _Redactor:
             kinds: set[str] = set()
 
             def redact_string(decoded: bytes) -> bytes:
-                redacted, found = self._matcher.redact_string(decoded, before)
-                kinds.update(found)
+                redacted, kinds_of_values = self._matcher.redact_string(decoded, before)
+                kinds.update(kinds_of_values)
                 return redacted
 
             edited = edit_decoded(string, redact_string, JSON_ESCAPE) if b"\\" in string else redact_string(string)
@@ -264,10 +264,10 @@ class _Redactor:
             if len(self._cache) >= _MAX_CACHED_STRINGS:
                 self._cache.clear()
             self._cache[string, before] = cached
-        redacted, found_kinds = cached
+        redacted, cached_kinds = cached
         if redacted == string:
             return None
-        self._redaction.counts.update(found_kinds)
+        self._redaction.counts.update(cached_kinds)
         return int(text.strings.starts[index]), int(text.strings.ends[index]), redacted
 
 
