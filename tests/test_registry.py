@@ -160,7 +160,8 @@ def test_a_sniffer_that_fails_is_skipped(plugins, tmp_path: Path) -> None:
     plugins(bad=reader("bad", sniff=fail, suffixes=(".mine",)), good=reader("good", sniff=lambda _: True))
     path = tmp_path / "a.mine"
     path.write_bytes(b"x")
-    message = f"^{path}: the reader 'bad' was skipped: IndexError: list index out of range$"
+    failed = "the function 'sniff' of the plug-in 'some_plugin:bad' failed: IndexError: list index out of range"
+    message = f"^{path}: the reader 'bad' was skipped: {failed}$"
     with pytest.warns(TracekitWarning, match=message):
         assert detection.detect_reader(Source(path)).format == "good"
 

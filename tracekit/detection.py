@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracekit import foreign_files, registry
-from tracekit.errors import TracekitError, UnknownFormatError, warn
+from tracekit.errors import PluginError, TracekitError, UnknownFormatError, warn
 from tracekit.source import Source
 
 if TYPE_CHECKING:
@@ -208,6 +208,9 @@ def _can_read(reader: Reader, source: Source) -> bool:
     """
     try:
         return bool(reader.sniff(source))
+    except PluginError as e:
+        warn(f"the reader {reader.format!r} was skipped: {e.message}", path=source.path)
+        return False
     except (TracekitError, FileNotFoundError):
         raise
     except Exception as e:  # noqa: BLE001 - an error in a plug-in must not prevent detection by other readers

@@ -8,6 +8,7 @@
      ├─ CorruptTraceError (ValueError)       the file violates its own format; has .path .table .row
      ├─ SchemaError (TypeError)              a table or column does not exist, or is not as declared
      ├─ MissingTableError (LookupError)      the operation needs data that the capture does not contain
+     ├─ PluginError                          a function of a plug-in failed
      └─ ExportError                          target exists or cannot be written, or its format cannot hold the trace
     TracekitWarning (UserWarning)            rows skipped, plug-in skipped, newer schema version
 
@@ -102,6 +103,10 @@ class MissingTableError(TracekitError, LookupError):
 
 class ExportError(TracekitError):
     """The target of an export exists or cannot be written, or its format cannot hold the trace."""
+
+
+class PluginError(TracekitError):
+    """A function of a plug-in raised an exception, which is the cause of this error. The message names the plug-in."""
 
 
 class TracekitWarning(UserWarning):

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import no_pandas
-from tracekit.errors import UnknownFormatError, create_choices_hint, warn
+from tracekit.errors import PluginError, UnknownFormatError, create_choices_hint, warn
 from tracekit.interface import Exporter, Reader
 
 if TYPE_CHECKING:
@@ -161,7 +161,16 @@ def find_table_exporter_for(path: str | os.PathLike[str], format_name: str | Non
 
 def is_exported_file(path: Path) -> bool:
     """Return whether an exporter of tracekit or of a plug-in wrote a file."""
-    return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
+    return any(_wrote(exporter, path) for exporter in exporters().values())
+
+
+def _wrote(exporter: Exporter, path: Path) -> bool:
+    """Return whether an exporter wrote a file. If the exporter fails, warn and return False."""
+    try:
+        return exporter.wrote is not None and bool(exporter.wrote(path))
+    except PluginError as e:
+        warn(f"it is unknown whether the exporter {exporter.format!r} wrote this file: {e.message}", path=path)
+        return False
 
 
 def _import_built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]:
@@ -176,30 +185,28 @@ def _add_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], entry_point
 
     known = dict(built_in)
     for entry in metadata.entry_points(group=entry_point_group):
-        plugin = _load_plugin(kind, entry)
-        if plugin is not None and plugin.format in known:
-            noun = kind.__name__.lower()
-            warn(f"the plug-in {entry.value!r} was skipped: the format {plugin.format!r} already has another {noun}")
-        elif plugin is not None:
+        plugin = _load_plugin(kind, entry, known)
+        if plugin is not None:
             known[plugin.format] = plugin
     return known
 
 
-def _load_plugin(kind: type[Plugin], entry_point: EntryPoint) -> Plugin | None:
-    """Import the reader or exporter of an entry point. Warn and return None if the plug-in cannot be used."""
+def _load_plugin(kind: type[Plugin], entry_point: EntryPoint, known: Mapping[str, Plugin]) -> Plugin | None:
+    """Import the reader or exporter of an entry point. Warn and return None if the plug-in cannot be used.
+
+    Args:
+        kind: ``Reader`` or ``Exporter``.
+        entry_point: The entry point.
+        known: The readers or exporters before this one, by format name.
+    """
+    from tracekit import plugins
+
     no_pandas.allow_pandas()
     try:
-        plugin = entry_point.load()
-    except (Exception, SystemExit) as e:  # noqa: BLE001 - an error in a plug-in must not affect other formats
-        warn(f"the plug-in {entry_point.value!r} was skipped: {type(e).__name__}: {e}")
+        return plugins.load(kind, entry_point, known)
+    except PluginError as e:
+        warn(f"{plugins.describe_entry_point(entry_point)} was skipped: {e.message}")
         return None
-    if isinstance(plugin, kind):
-        return plugin
-    warn(
-        f"the plug-in {entry_point.value!r} was skipped: "
-        f"its object is a {type(plugin).__name__}, not a tracekit.{kind.__name__}"
-    )
-    return None
 
 
 def _find_by_format_name(noun: str, format_name: str, by_format_name: dict[str, Plugin]) -> Plugin:
