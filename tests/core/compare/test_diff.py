@@ -198,14 +198,14 @@ def test_verdicts() -> None:
     assert " ns in B per iteration)" in fewer
     few = compare.compare(summary_of([("k", 0, 1, 0)]), summary_of([("k", 0, 1, 5)]), ["kernels"])
     assert few.verdict == (
-        "not tested whether B differs from A, because 3 (A) and 3 (B) iterations are too few: "
+        "not tested whether B differs from A, because 3 (A) and 3 (B) iterations are too few; "
         "the time in kernels changed from 0 (0 ns in A, 5 ns in B)"
     )
     units = (1,) * 20
     outside = compare.compare(
         summary_of([("k", None, 1, 1)], units), summary_of([("k", None, 1, 5)], units), ["kernels"]
     )
-    assert "because the rows of kernels are outside of all iterations: the time" in outside.verdict
+    assert "because the rows of kernels are outside of all iterations; the time" in outside.verdict
     assert "nothing was compared" in compare.compare(summary_of([]), summary_of([]), ["kernels"]).verdict
     assert kernels.to_dict()["verdict"] == kernels.verdict
 

@@ -112,6 +112,7 @@ READ_COLUMNS: Mapping[str, Sequence[str]] = {
     "memsets": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns", "bytes"),
     "api_calls": ("api_call_id", "process_id", "thread_id", "correlation_id", "start_ns", "end_ns", "name"),
     "nvtx_ranges": ("range_id", "kind", "process_id", "thread_id", "domain_id", "domain", "start_ns", "end_ns", "name"),
+    "jit_operations": ("process_id", "thread_id", "start_ns", "end_ns", "name"),
     "osrt_calls": ("process_id", "thread_id", "start_ns", "end_ns", "name", "event_class"),
     "cpu_scheduling": ("process_id", "thread_id", "timestamp_ns", "is_scheduled_in", "thread_state"),
     "cpu_samples": ("process_id", "thread_id", "timestamp_ns"),

@@ -29,11 +29,13 @@ def format_verdict(diff: Diff) -> str:
     if all(frame.is_empty() for frame in diff.frames.values()):
         return "nothing was compared, because neither A nor B has data of the compared kinds"
     kind = next((k for k in _MEASURES if k in diff.kinds and not diff.frames[k].is_empty()), None)
-    measure = "" if kind is None else f": {_format_measure(diff, kind)}"
+    change = "" if kind is None else _format_measure(diff, kind)
+    measure = f": {change}" if change else ""
     if all((frame["status"] == "equal").all() for frame in diff.frames.values()):
         return f"A and B are equal{measure}"
     if len(diff.list_untested_kinds()) == sum(not frame.is_empty() for frame in diff.frames.values()):
-        return f"not tested whether B differs from A, because {explain_missing_tests(diff)}{measure}"
+        reason = f"not tested whether B differs from A, because {explain_missing_tests(diff)}"
+        return "; ".join(filter(None, [reason, change]))
     counts = diff.significant()["status"].value_counts(sort=True).rows()
     if not counts:
         return f"B does not differ significantly from A{measure}"

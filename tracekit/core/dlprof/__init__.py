@@ -56,6 +56,7 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "memsets": (*rollup_tables.READ_COLUMNS["memsets"], "bytes"),
     "syncs": (*rollup_tables.READ_COLUMNS["syncs"], "sync_type", "event_id"),
     "osrt_calls": (*rollup_tables.READ_COLUMNS["osrt_calls"], "event_class"),
+    "jit_operations": ("start_ns", "end_ns", "process_id", "thread_id", "name", "operation_type", "entry_type"),
     "cpu_scheduling": ("timestamp_ns", "process_id", "thread_id", "is_scheduled_in", "thread_state"),
     "cpu_samples": ("timestamp_ns", "process_id", "thread_id"),
 }
