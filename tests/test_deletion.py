@@ -27,8 +27,10 @@ DELETING = {
 RENAMING = {"os": {"rename", "renames", "replace"}}
 METHODS_THAT_DELETE = {"unlink", "rmdir", "rmtree"}
 MAY_DELETE = re.compile(
-    "|".join(sorted({"rename", "replace", *METHODS_THAT_DELETE, *(n for names in DELETING.values() for n in names)}))
+    rf"\b({'|'.join({*METHODS_THAT_DELETE, *(n for names in DELETING.values() for n in names)} - {'remove'})})\b"
+    r"|os\.(remove|rename|replace)|import (remove|rename|replace)|\.(rename|replace)\(([\w.]+|[^\"'()]+/[^()]+)\)"
 )
+"""What occurs in every module that may delete or rename, so that only these modules are parsed."""
 
 
 def find_calls(tree: ast.AST, functions: dict[str, set[str]], methods: set[str]) -> Iterator[int]:

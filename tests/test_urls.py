@@ -145,9 +145,7 @@ def test_paths(signed: str) -> None:
 def test_a_url_in_a_path_is_refused() -> None:
     path = Path(f"https://user:{SECRET}@host.org/run/x.nsys-rep?sig={SECRET}")
     for load in (tk.load, tk.load_many):
-        with pytest.raises(
-            TracekitError, match=r"this is a URL in a pathlib\.Path.*\nHint: pass the URL as a"
-        ) as raised:
+        with pytest.raises(TracekitError, match="this is a URL, not the path of a file\nHint: ") as raised:
             load(path)
         assert SECRET not in str(raised.value)
 

@@ -102,12 +102,11 @@ def load_remote(
     via: str | None,
     *,
     kept_copy: remote.KeptCopy | None = None,
-    is_first_read: bool = False,
 ) -> Trace:
     """Download the profile at a URL, and return its trace. See ``open_remote`` for the arguments."""
     from tracekit.plan.remote_file import open_remote
 
-    origin, capture = open_remote(url, format, via, kept_copy=kept_copy, is_first_read=is_first_read)
+    origin, capture = open_remote(url, format, via, kept_copy=kept_copy)
     return Trace(Plan(RecordedTables(origin, opened=capture)), path=origin.path, format=origin.format)
 
 

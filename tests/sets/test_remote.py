@@ -75,6 +75,8 @@ def test_a_set(named: Any, temporary: Path) -> None:
     assert ranks.frame("kernels").collect().equals(local.frame("kernels").collect())
     assert ranks.inputs == ()
     assert [m.devices for m in ranks.members] == [m.devices for m in local.members]
+    assert len(list(temporary.rglob("*.nsys-rep"))) == 2
+    del ranks
     assert not list(temporary.iterdir())
 
 

@@ -250,7 +250,7 @@ class CacheFolder:
                 new.chmod(_FILE_MODE)
                 names = [target, *(target.with_suffix(f".{n}{_COLUMNS_SUFFIX}") for n in range(1, _MAX_NAMES))]
                 for path in names if target.suffix == _COLUMNS_SUFFIX else [target]:
-                    if (old := self._open_sealed(path)) is not None:
+                    if (old := self._open_sealed(path, must_be_private=False)) is not None:
                         old.file.close()
                     elif os.path.lexists(path):
                         continue

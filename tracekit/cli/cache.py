@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import printing_options
+from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
     from tracekit.cache import Entry
@@ -40,4 +41,10 @@ def cache_command(*, clear: bool, printing: Printing) -> None:
 def _build_cache_row(entry: Entry) -> tuple[str, str, int, str, bool]:
     """Return the row of a cache entry: its path, format, size in bytes, time of last use, and whether it is current."""
     used = dt.datetime.fromtimestamp(entry.used, dt.UTC)
-    return entry.path, entry.format, entry.bytes, f"{used:%Y-%m-%d %H:%M:%S} UTC", entry.is_current
+    return (
+        convert_to_printable_path(entry.path),
+        entry.format,
+        entry.bytes,
+        f"{used:%Y-%m-%d %H:%M:%S} UTC",
+        entry.is_current,
+    )

@@ -103,7 +103,6 @@ def open_remote(
     *,
     expected_size: int | None = None,
     kept_copy: remote.KeptCopy | None = None,
-    is_first_read: bool = False,
 ) -> tuple[RemoteFile, RemoteCapture]:
     """Download a remote file to a temporary file, and open the copy.
 
@@ -112,8 +111,8 @@ def open_remote(
         format: Name of the format. If None, it is detected from the content.
         via: Name of the program that exports the file before it is read. If None, the reader opens the file directly.
         expected_size: Size that the file must have in bytes. If None, the size is not checked.
-        kept_copy: The copy of an earlier download, which is used instead of a new one.
-        is_first_read: Whether closing the capture stores the temporary file in ``kept_copy``, for the next read.
+        kept_copy: The copy of an earlier download, which is used instead of a new one. If there is none, the new copy
+            is kept there, instead of being deleted when the capture is closed.
 
     Returns:
         The remote file, and its opened capture. Closing the capture deletes the temporary file.
@@ -125,8 +124,13 @@ def open_remote(
     """
     with contextlib.ExitStack() as temporary:
         check_start = partial(_check_format, url) if format is None else None
-        copied = remote.download(url, expected_size=expected_size, check_start=check_start, kept_copy=kept_copy)
-        copy = temporary.enter_context(copied)
+        copy = None if kept_copy is None else kept_copy.get_path()
+        if copy is None:
+            download = remote.download(url, expected_size=expected_size, check_start=check_start)
+            copy = temporary.enter_context(download)
+            if kept_copy is not None:
+                kept_copy.keep(copy, temporary)
+        temporary.callback(id, kept_copy)  # the capture keeps a reference to the object that deletes the copy
         temporary.enter_context(show_path_as(copy, url))
         with _replace_path_in_errors(url, copy):
             source = Source(copy)
@@ -134,11 +138,7 @@ def open_remote(
             opened = OpenedFile.from_source(source, reader, via)
             capture = opened.open_unchecked(opened.create_reader(source), source)
         origin = RemoteFile(url, opened.format, via, source.size)
-        closing = temporary.pop_all()
-        if kept_copy is not None and is_first_read:
-            downloaded, closing = closing, contextlib.ExitStack()
-            closing.callback(kept_copy.keep, copy, downloaded)
-        return origin, RemoteCapture(capture, closing, copy, url)
+        return origin, RemoteCapture(capture, temporary.pop_all(), copy, url)
 
 
 def _check_format(url: str, copy: Path) -> None:

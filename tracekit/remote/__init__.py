@@ -55,7 +55,10 @@ def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.Pa
         and is_shortened_url(os.fspath(path_or_url))
         and not os.path.lexists(path_or_url)
     ):
-        message, hint = "this is a URL in a pathlib.Path, which changes the URL", "pass the URL as a string"
+        message, hint = (
+            "this is a URL, not the path of a file",
+            "pass a URL as a string in Python; commands read only files",
+        )
         raise TracekitError(message, path=path_or_url, hint=hint)
     if isinstance(path_or_url, str) and path_or_url.startswith("file://"):
         from urllib.request import url2pathname
@@ -111,7 +114,6 @@ def download(
     *,
     expected_size: int | None = None,
     check_start: Callable[[Path], object] | None = None,
-    kept_copy: KeptCopy | None = None,
 ) -> Iterator[Path]:
     """Download a file to a temporary folder, which is deleted when the context ends or a signal ends the program.
 
@@ -120,7 +122,6 @@ def download(
         expected_size: Size that the file must have in bytes. None if it is not known.
         check_start: Function that raises an error if the first 16 MiB of a file are not those of a capture. It is
             called if the storage does not report the size of the file, because the file might never end.
-        kept_copy: An earlier copy of the file, which is used if it still exists. Then nothing is downloaded.
 
     Yields:
         The path of the copy, which has the name of the file.
@@ -129,11 +130,6 @@ def download(
         TracekitError: The file cannot be read, does not fit on the disk, or has another size.
         FileNotFoundError: The file does not exist.
     """
-    if kept_copy is not None and (path := kept_copy.take()) is not None:
-        with path as copy:
-            yield copy
-        return
-    kept_copy = None  # otherwise, this function would keep the object alive that keeps the copy
     import tempfile
 
     from tracekit.remote import watching
@@ -231,44 +227,55 @@ class _Download:
 
 
 class KeptCopy:
-    """A downloaded file that the next read of a set uses, so that a capture is not downloaded twice.
+    """The downloaded file of a capture, which all reads of a set use, so that the capture is downloaded only once.
 
-    ``load_many`` reads the rank of a capture, and keeps the copy. The first read of the set in the same process uses
-    the copy, and deletes it. Otherwise, the copy is deleted together with this object. Other processes of the same
-    machine, to which this object is pickled, use the copy without deleting it.
+    The file is deleted together with this object. Other processes of the same machine, to which this object is pickled,
+    use the file without deleting it.
     """
 
-    def __init__(self, borrowed: _BorrowedFile | None = None) -> None:
-        self._lock = threading.Lock()
-        self._borrowed = borrowed
-        self._copy: tuple[Path, weakref.finalize[..., Any]] | None = None
+    _lock = threading.Lock()
+    _total_bytes = 0
 
-    def keep(self, copy: Path, temporary: contextlib.ExitStack) -> None:
-        """Keep a copy, unless it takes more than a quarter of the free space of the disk. It is then deleted.
+    def __init__(self, borrowed: _BorrowedFile | None = None) -> None:
+        self._borrowed = borrowed
+        self._copy: Path | None = None
+
+    def keep(self, copy: Path, temporary: contextlib.ExitStack) -> bool:
+        """Keep a downloaded file, unless all kept files would then take more than a quarter of the free disk space.
 
         Args:
             copy: The downloaded file.
-            temporary: Deletes the copy when it is closed.
-        """
-        free = shutil.disk_usage(copy.parent).free
-        if copy.stat().st_size > free // _KEPT_SHARE:
-            temporary.close()
-            return
-        with self._lock:
-            self._copy = copy, weakref.finalize(self, temporary.close)
+            temporary: Deletes the file when it is closed.
 
-    def take(self) -> contextlib.AbstractContextManager[Path] | None:
-        """Return a context manager that yields the kept copy and then deletes it, or None if there is none."""
+        Returns:
+            Whether the file is kept. If False, the caller has to close ``temporary``.
+        """
+        size, free = copy.stat().st_size, shutil.disk_usage(copy.parent).free
+        with KeptCopy._lock:
+            total = KeptCopy._total_bytes + size
+            if self._copy is not None or total > (free + total) // _KEPT_SHARE:
+                return False
+            KeptCopy._total_bytes = total
+            self._copy = copy
+        weakref.finalize(self, _delete_copy, size, temporary.pop_all())
+        return True
+
+    def get_path(self) -> Path | None:
+        """Return the path of the kept file. Return None if there is none, or if this is another machine."""
         if self._borrowed is not None:
             is_same = _BorrowedFile.from_path(self._borrowed.path) == self._borrowed
-            return contextlib.nullcontext(self._borrowed.path) if is_same else None
-        with self._lock:
-            copy, self._copy = self._copy, None
-        return None if copy is None else _use_and_delete(*copy)
+            return self._borrowed.path if is_same else None
+        return self._copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with self._lock:
-            return KeptCopy, (None if self._copy is None else _BorrowedFile.from_path(self._copy[0]),)
+        return KeptCopy, (self._borrowed if self._copy is None else _BorrowedFile.from_path(self._copy),)
+
+
+def _delete_copy(size: int, temporary: contextlib.ExitStack) -> None:
+    """Delete a kept file of ``size`` bytes."""
+    temporary.close()
+    with KeptCopy._lock:  # noqa: SLF001
+        KeptCopy._total_bytes -= size  # noqa: SLF001
 
 
 class _BorrowedFile(NamedTuple):
@@ -288,14 +295,6 @@ class _BorrowedFile(NamedTuple):
         except OSError:
             return None
         return cls(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-@contextlib.contextmanager
-def _use_and_delete(copy: Path, delete: Callable[[], object]) -> Iterator[Path]:
-    try:
-        yield copy
-    finally:
-        delete()
 
 
 def _create_size_changed_error(url: str) -> TracekitError:

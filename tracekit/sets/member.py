@@ -99,7 +99,7 @@ class Member:
         url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
             a password and is not shown.
         stamp: Size and modification time of the capture when the set was loaded. None if they are unknown.
-        kept_copy: The copy of the downloaded file, which the next read uses. None for a local file.
+        kept_copy: The copy of the downloaded file, which all reads use. None for a local file.
     """
 
     path: Path

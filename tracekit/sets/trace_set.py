@@ -145,7 +145,7 @@ def _read_recorded_metadata(
         return [RecordedMetadata(m.path.absolute(), m.format, is_read=False) for m in members]
     recorded = []
     if remote_paths and isinstance(engine, LocalEngine):
-        engine = LocalEngine()  # the copies that are kept for the next read belong to this process
+        engine = LocalEngine()  # the copies that are kept for later reads belong to this process
     for member, result in engine.map(_read_rank_metadata, members):
         if not isinstance(result, Exception):
             recorded.append(result)
@@ -176,7 +176,7 @@ def _read_rank_metadata(member: Member) -> RecordedMetadata:
 
 def _open_and_read_metadata(member: Member) -> RecordedMetadata:
     """Open the capture of a member, and return the metadata that it records about its rank."""
-    with open_member(member, is_first_read=True) as trace:
+    with open_member(member) as trace:
         return members_module.read_recorded_metadata(trace, member.path)
 
 
@@ -757,20 +757,14 @@ class TraceSet:
             self.errors += [error for _, error in errors]
 
 
-def open_member(member: Member, operations: Sequence[Operation] = (), *, is_first_read: bool = False) -> Trace:
-    """Open the capture of a member, and return its trace with the operations applied to it.
-
-    Args:
-        member: The member.
-        operations: The operations to apply.
-        is_first_read: Whether a downloaded file is kept for the next read.
-    """
+def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
+    """Open the capture of a member, and return its trace with the operations applied to it."""
     member.check_unchanged()
     if member.url is None:
         trace = load(member.path, member.format or None, via=member.via)
     else:
         kept_copy, name = member.kept_copy, member.format or None
-        trace = load_remote(member.url, name, member.via, kept_copy=kept_copy, is_first_read=is_first_read)
+        trace = load_remote(member.url, name, member.via, kept_copy=kept_copy)
     try:
         for operation in operations:
             trace = getattr(trace, operation.method)(**operation.arguments)
