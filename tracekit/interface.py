@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from tracekit.errors import ExportError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from plotly.graph_objects import Figure
 
+    from tracekit.absence import Absence
     from tracekit.schemas import TableSchema
     from tracekit.source import Source
 
@@ -37,10 +38,12 @@ class Undecoded:
     Attributes:
         count: Number of events, or of rows of a source table.
         bytes: Total uncompressed size of these events in bytes. None if it is unknown.
+        tables: Names of the declared tables to which the events may belong. Empty if they belong to none.
     """
 
     count: int
     bytes: int | None = None
+    tables: tuple[str, ...] = ()
 
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -108,6 +111,17 @@ class Capture(ABC):
         The mapping is empty if the reader does not count these events.
         """
         return {}
+
+    def can_contain(self, name: str) -> bool:
+        """Return whether files in this format can contain rows of a declared table, even if this file has none."""
+        return self.may_have(name)
+
+    def list_undecodable_tables(self) -> Collection[str]:
+        """Return the names of the tables to which events may belong that ``count_undecoded`` counts.
+
+        If one of these tables is read and has no rows, the undecoded events are counted for a warning.
+        """
+        return ()
 
     def read_launch_metadata(self) -> LaunchMetadata:
         """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded.
@@ -189,6 +203,14 @@ class View(Protocol):
             name: Name of the data: ``gpu_utilization``, ``time_breakdown``, ``kernel_time``, ``iterations``, ``ops``,
                 ``kernels``, ``api_calls``, ``copies`` or ``idle_causes``.
         """
+        ...
+
+    def explain_missing_rows(self, name: str) -> Absence:
+        """Return why a table, a report or a rule has no rows."""
+        ...
+
+    def explain_missing_tables(self, tables: Iterable[str], *, required: Iterable[str] = ()) -> Absence:
+        """Return why a result that is computed from the given tables has no rows."""
         ...
 
     def model(self, name: str, *, in_background: bool = False) -> Mapping[str, pl.DataFrame]:

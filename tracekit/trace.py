@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import warnings
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tracekit.absence import Absence
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.interface import LaunchMetadata, Progress, Undecoded
@@ -218,6 +220,7 @@ class Trace:
             SchemaError: The table or a column does not exist.
             CorruptTraceError: The file is damaged in this table.
         """
+        self._warn_about_undecoded_events(name)
         return self._view.table(name, columns)
 
     def frame(self, name: str) -> pl.LazyFrame:
@@ -230,7 +233,36 @@ class Trace:
             SchemaError: The table does not exist.
             CorruptTraceError: The file is damaged in this table. The error is raised when the frame is collected.
         """
+        self._warn_about_undecoded_events(name)
         return self._view.frame(name)
+
+    def _warn_about_undecoded_events(self, name: str) -> None:
+        """Warn if a table has no rows because its events are recorded, but not decoded."""
+        if self._plan.source.is_open:
+            with contextlib.suppress(TracekitError, OSError):  # reading the table raises the error
+                self._plan.source.warn_about_undecoded_events(name)
+
+    def explain_missing_rows(self, name: str) -> Absence:
+        """Return why a table, a report or a rule has no rows.
+
+        Args:
+            name: Name of a table, of a report, as for ``report``, or of a rule, as for ``analyze``.
+
+        Returns:
+            The kind of reason (``state``), the ``reason`` as a clause that follows "because", and a ``hint``, which may
+            be None. The states are: not recorded, recorded but not decoded, nothing found, not selected, and does not
+            apply.
+
+        Raises:
+            UnknownFormatError: The name is unknown.
+            CorruptTraceError: The file is damaged.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> print(tk.load("fixtures/train_amp.sqlite").explain_missing_rows("openacc_sum").reason)
+            no openacc_events were recorded
+        """
+        return self._view.explain_missing_rows(name)
 
     def schema(self, name: str) -> schemas.TableSchema:
         """Return the schema of a table, with its declared columns and the columns that this trace adds.

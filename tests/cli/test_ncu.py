@@ -135,7 +135,7 @@ def test_a_roofline_without_its_metrics(run: Run) -> None:
     nothing = run("stats", "fixtures/empty.sqlite", "-r", "ncu_roofline")
     assert (nothing.text, nothing.stderr) == (
         "",
-        "ncu_roofline: no rows, because the capture contains no data for this report\n",
+        "ncu_roofline: no rows, because captures in the format nsys-sqlite contain no ncu_launches or ncu_metrics\n",
     )
 
 

@@ -207,7 +207,9 @@ class TestStats:
         both = run("stats", TRAIN, "-r", "osrt_sum,nvtx_sum,cuda_api_sum", "--format", "csv")
         parts = [(ROOT / f"fixtures/stats/train_amp_{n}.csv").read_bytes() for n in ("nvtx_sum", "cuda_api_sum")]
         assert both.stdout == b"\n".join(parts)
-        assert both.stderr == "osrt_sum: no rows, because the capture contains no data for this report\n"
+        assert both.stderr == (
+            "osrt_sum: no rows, because no osrt_calls were recorded; record them with nsys profile --trace=osrt\n"
+        )
 
     def test_tables_are_titled(self, run: Run) -> None:
         text = run("stats", TRAIN, "-q").text

@@ -115,7 +115,10 @@ def test_the_inputs_are_not_replaced(run: Run, tmp_path: Path) -> None:
 
 def test_recipes_without_data_say_so(run: Run) -> None:
     done = run("recipe", "ucx_gpu_time_util_map", FIXTURES / "cpu_only.nsys-rep")
-    assert done.stderr == "ucx_gpu_time_util_map: the captures contain no data for this recipe\n"
+    assert done.stderr == (
+        "ucx_gpu_time_util_map: no rows, because no ucx_calls were recorded; "
+        "record them with nsys profile --trace=ucx\n"
+    )
 
 
 def test_errors_are_reported_before_files_are_opened(run: Run) -> None:

@@ -469,12 +469,11 @@ class TestSelections:
 
     def test_an_empty_selection_is_not_taken_for_an_empty_capture(self, run: Run) -> None:
         said = run("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--time", "0:1ns").stderr
-        assert (
-            said
-            == "cuda_gpu_kern_sum: no rows, because the selected part of the capture contains no data for this report\n"
-        )
+        assert said == "cuda_gpu_kern_sum: no rows, because the selected part of the capture contains no such data\n"
         said = run("stats", FIXTURES / "cpu_only.sqlite", "-r", "cuda_gpu_kern_sum").stderr
-        assert said == "cuda_gpu_kern_sum: no rows, because the capture contains no data for this report\n"
+        assert said == (
+            "cuda_gpu_kern_sum: no rows, because no kernels were recorded; record them with nsys profile --trace=cuda\n"
+        )
 
     def test_in_python(self) -> None:
         trace = tk.load(TRAIN)

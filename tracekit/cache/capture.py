@@ -128,6 +128,14 @@ class CachedCapture(Capture):
         """Return the number of events that are in no declared table, by class of event, such as ``memory map``."""
         return self._open_file().count_undecoded()
 
+    def can_contain(self, name: str) -> bool:
+        """Return whether files in this format can contain rows of a declared table, even if this file has none."""
+        return self._open_file().can_contain(name)
+
+    def list_undecodable_tables(self) -> Collection[str]:
+        """Return the tables whose undecoded events are counted. There are none while the file is not open."""
+        return () if self._capture is None else self._capture.list_undecodable_tables()
+
     def read_launch_metadata(self) -> LaunchMetadata:
         """Return the rank variables, such as ``RANK``, and the host of the profiled program.
 

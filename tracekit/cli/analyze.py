@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.absence import State
 from tracekit.cli.options import (
     create_name_completer,
     input_options,
@@ -21,12 +22,12 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, show_progress_bar
-from tracekit.cli.reports import format_limit_help, list_option, print_reports
+from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_option, print_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tracekit.cli.options import Printing, Select
+    from tracekit.cli.options import Printing, Select, TraceOrSet
 
 
 def list_rule_names() -> Iterable[str]:
@@ -99,6 +100,14 @@ def analyze_command(
                 progress(i, len(rule_names))
                 results.append((name, selected.report(name)))
         print_reports(results, printing, selected, limit=limit)
-    for name, table in results:
-        if not table.rows:
-            print_message(f"{name}: the rule found nothing", quiet=quiet)
+        for name, table in results:
+            if not table.rows:
+                print_message(f"{name}: {_describe_empty_result(selected, name)}", quiet=quiet)
+
+
+def _describe_empty_result(trace: TraceOrSet, rule: str) -> str:
+    """Return a sentence that states whether a rule found nothing, or why it was not applied."""
+    absences = explain_missing_rows(trace, rule)
+    if any(absence.state is State.NOTHING_FOUND for absence in absences):
+        return "the rule found nothing"
+    return f"not analyzed, because {'; '.join(absence.sentence for absence in absences)}"

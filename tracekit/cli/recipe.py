@@ -25,7 +25,7 @@ from tracekit.cli.options import (
     timeunit_option,
 )
 from tracekit.cli.output import print_message, show_progress_bar
-from tracekit.cli.reports import ROWS_OF_ONE, list_option
+from tracekit.cli.reports import ROWS_OF_ONE, explain_missing_rows, list_option
 from tracekit.errors import create_choices_hint
 
 if TYPE_CHECKING:
@@ -199,7 +199,8 @@ def recipe_command(
     with show_progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run_recipe(traces, recipe, options, progress=progress)
     if tables[main].is_empty():
-        print_message(f"{recipe}: the captures contain no data for this recipe", quiet=quiet)
+        reason = "; ".join(absence.sentence for absence in explain_missing_rows(traces, recipe))
+        print_message(f"{recipe}: no rows, because {reason}", quiet=quiet)
     if out is not None:
         inputs = traces.inputs
         recipe_files.write_recipe_folder(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
+from tracekit.absence import State
 from tracekit.cli.options import (
     correlated_option,
     create_name_completer,
@@ -23,11 +24,12 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message
+from tracekit.cli.reports import explain_missing_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.cli.options import Printing, RollUp, Select
+    from tracekit.cli.options import Printing, RollUp, Select, TraceOrSet
 
 ROWS_ON_A_TERMINAL = 20
 AGGREGATED_TABLES = ("ops", "group_nodes")
@@ -113,10 +115,21 @@ def rows_command(
         with printing.open_output_page(selected, limit=limit) as page:
             printing.print_frame(page, printed)
         columns_of_table = selected.schema(table).names
+        if frame.is_empty():
+            _print_reason_for_missing_rows(selected, table, is_filtered=where is not None, quiet=quiet)
     if printed.height < frame.height:
         print_message(f"{printed.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
     for message in _describe_unaffected_rows(roll_up.used_options, table, columns_of_table, where or ""):
         print_message(message, quiet=quiet)
+
+
+def _print_reason_for_missing_rows(trace: TraceOrSet, table: str, *, is_filtered: bool, quiet: bool) -> None:
+    """Print why a table has no rows. Undecoded events are omitted, because reading the table causes a warning."""
+    for absence in explain_missing_rows(trace, table):
+        if is_filtered and absence.state is State.NOTHING_FOUND:
+            print_message(f"{table}: no row meets the condition of --where", quiet=quiet)
+        elif absence.state is not State.NOT_DECODED:
+            print_message(f"{table}: no rows, because {absence.sentence}", quiet=quiet)
 
 
 def _describe_unaffected_rows(options: Sequence[str], table: str, columns: Sequence[str], where: str) -> Iterator[str]:

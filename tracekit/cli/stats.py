@@ -24,12 +24,12 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, show_progress_bar
-from tracekit.cli.reports import format_limit_help, list_option, print_reports
+from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_option, print_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tracekit.cli.options import Printing, RollUp, Select, TraceOrSet
+    from tracekit.cli.options import Printing, RollUp, Select
     from tracekit.trace import Trace
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
@@ -124,10 +124,11 @@ def stats_command(
                 progress(i, len(report_names))
                 reports.append((name, selected.report(name)))
         print_reports(reports, printing, selected, limit=limit)
-    _print_ignored_options(roll_up.used_options, report_names, quiet=quiet)
-    for name, report in reports:
-        if not report.rows:
-            print_message(f"{name}: no rows, because {_explain_missing_data(trace, selected)}", quiet=quiet)
+        _print_ignored_options(roll_up.used_options, report_names, quiet=quiet)
+        for name, report in reports:
+            if not report.rows:
+                reason = "; ".join(absence.sentence for absence in explain_missing_rows(selected, name))
+                print_message(f"{name}: no rows, because {reason}", quiet=quiet)
 
 
 def _print_ignored_options(options: Sequence[str], report_names: Sequence[str], *, quiet: bool) -> None:
@@ -141,13 +142,6 @@ def _print_ignored_options(options: Sequence[str], report_names: Sequence[str], 
             "these reports count all events, or those that --time or --nvtx selects",
             quiet=quiet,
         )
-
-
-def _explain_missing_data(trace: TraceOrSet, selected_trace: TraceOrSet) -> str:
-    """Return the reason why a report has no rows, as a clause that follows "because"."""
-    if selected_trace is trace:
-        return "the capture contains no data for this report"
-    return "the selected part of the capture contains no data for this report"
 
 
 def _describe_graph_matches(joined_trace: Trace) -> str:

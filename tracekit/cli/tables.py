@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.absence import describe_undecoded
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, printing_options, rank_option
+from tracekit.cli.output import print_message
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,6 +35,18 @@ def tables_command(*, paths: tuple[Path, ...], from_: str | None, printing: Prin
         frame = _describe_tables(trace) if isinstance(trace, Trace) else trace.frames(_describe_tables)
         with printing.open_output_page(trace) as page:
             printing.print_frame(page, frame, prose_columns=["doc"])
+        undecoded = [_list_undecoded_events(trace)] if isinstance(trace, Trace) else trace.map(_list_undecoded_events)
+    for line in dict.fromkeys(line for lines in undecoded for line in lines):
+        print_message(line, quiet=False)
+
+
+def _list_undecoded_events(trace: Trace) -> list[str]:
+    """Return a line for each class of events that are recorded, but not decoded, and may belong to a table."""
+    return [
+        f"{', '.join(size.tables)}: {describe_undecoded({name: size})}"
+        for name, size in trace.undecoded.items()
+        if size.tables
+    ]
 
 
 def _describe_tables(trace: Trace) -> pl.DataFrame:

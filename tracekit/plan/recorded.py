@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from tracekit import memory, schemas
+from tracekit.absence import describe_undecoded
 from tracekit.errors import SchemaError, TracekitError, warn
 from tracekit.forks import check_polars_can_run
 from tracekit.interface import Undecoded
@@ -72,6 +73,8 @@ class RecordedTables(Tables):
         self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
         self._counts: dict[str, int] = {}
         self._checked: set[str] = set()
+        self._examined: set[str] = set()
+        self._undecoded: dict[str, Undecoded] | None = None
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -105,8 +108,38 @@ class RecordedTables(Tables):
         The mapping is empty if the reader does not count these events.
         """
         with self._lock:
-            listed = self.capture.count_undecoded().items()
-            return {name: Undecoded(size) if isinstance(size, int) else size for name, size in listed}
+            if self._undecoded is None:
+                listed = self.capture.count_undecoded().items()
+                self._undecoded = {n: Undecoded(size) if isinstance(size, int) else size for n, size in listed}
+            return self._undecoded
+
+    @property
+    def format(self) -> str:
+        """Name of the format of the file, or ``memory`` for tables in memory."""
+        return self.origin.format
+
+    def count_recorded(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of recorded rows of each table, by table name."""
+        return self.counts(names)
+
+    def can_contain(self, name: str) -> bool:
+        """Return whether files in this format can contain rows of a table."""
+        with self._lock:
+            return self.capture.can_contain(name)
+
+    def list_undecoded(self, name: str) -> dict[str, Undecoded]:
+        """Return the recorded events that are not decoded, but may belong to a table, by class of event."""
+        with self._lock:
+            return {event_class: size for event_class, size in self.undecoded().items() if name in size.tables}
+
+    def warn_about_undecoded_events(self, name: str) -> None:
+        """Warn once if a table has no rows because its events are recorded, but not decoded."""
+        with self._lock:
+            if name in self._examined or name not in self.capture.list_undecodable_tables():
+                return
+            self._examined.add(name)
+            if not self.count(name) and (undecoded := self.list_undecoded(name)):
+                warn(f"the table {name} has no rows, because {describe_undecoded(undecoded)}", path=self.path)
 
     def read_launch_metadata(self) -> LaunchMetadata:
         """Return what the file records about the launch of the profiled program: rank variables and the host."""

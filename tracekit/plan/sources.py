@@ -156,6 +156,10 @@ class TablesCapture(Capture):
         schema = schemas.table(name)
         return int(schemas.conform(self._tables[name], schema, schema.names[:1], path=self._path).num_rows)
 
+    def can_contain(self, name: str) -> bool:
+        """Return True, because tables in memory may come from any tool."""
+        return True
+
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return a table with all its columns, even if only some of them are requested."""
         return self._tables[name]
@@ -167,6 +171,7 @@ class InMemory:
 
     tables: Mapping[str, pa.Table]
     path: ClassVar[Path] = Path("memory")
+    format: ClassVar[str] = "memory"
     inputs: ClassVar[tuple[Input, ...]] = ()
     can_reopen: ClassVar[bool] = True
 
@@ -184,6 +189,7 @@ class LiveCapture:
 
     capture: Capture
     path: ClassVar[Path] = Path("memory")
+    format: ClassVar[str] = "memory"
     inputs: ClassVar[tuple[Input, ...]] = ()
     can_reopen: ClassVar[bool] = False
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tracekit import schemas
+from tracekit import absence, schemas
 from tracekit.errors import UnknownFormatError, create_choices_hint
 from tracekit.plan.base import to_frame
 from tracekit.plan.tables import get_rollup, get_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
     import pyarrow as pa
     from plotly.graph_objects import Figure
 
+    from tracekit.absence import Absence
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.plan.base import Tables
@@ -164,6 +165,45 @@ class TraceView:
         from tracekit.core import analyze
 
         return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
+
+    def explain_missing_rows(self, name: str) -> Absence:
+        """Return why a table, a report, a rule or a recipe has no rows."""
+        tables, required = self._list_needed_tables(name)
+        return self.explain_missing_tables(tables, required=required)
+
+    def explain_missing_tables(self, tables: Iterable[str], *, required: Iterable[str] = ()) -> Absence:
+        """Return why a result that is computed from the given tables has no rows.
+
+        Args:
+            tables: Names of the tables from which the result is computed.
+            required: Names of the tables without which the result has no rows.
+        """
+        selected = self.plan.remove_row_filters() != self.plan or self.plan.tables is not None
+        return absence.explain_missing_rows(self.plan.source, tables, required=required, selected=selected)
+
+    def _list_needed_tables(self, name: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the tables from which a table, report, rule or recipe is computed.
+
+        The second element of the result contains the tables without which there are no rows.
+        """
+        from tracekit.core import analyze, recipes, reports
+
+        if name in schemas.table_names():
+            return [name], [name]
+        if analyze.is_known_rule(name):
+            return self._list_tables_read_by(lambda frames: analyze.apply_rule(frames, name)), []
+        if name in recipes.RECIPES and not reports.is_known_report(name):
+            return self._list_tables_read_by(lambda frames: recipes.compute_default_rank_tables(frames, name)), []
+        if name == reports.ADVISE or not reports.is_known_report(name):
+            return ["kernels", "graph_launches"], []
+        needed = reports.list_required_tables(name)
+        return self._list_tables_read_by(lambda frames: reports.compute_report(frames, name)), needed
+
+    def _list_tables_read_by(self, compute: Callable[[Callable[[str], pl.LazyFrame]], object]) -> list[str]:
+        """Return the tables that a computation reads."""
+        from tracekit.core.reads import find_read_columns
+
+        return list(find_read_columns(compute, lambda table: schemas.create_example_frame(self.schema(table))))
 
     def figure(self, name: str, **options: Any) -> Figure:
         """Return the figure that the method ``name`` of ``Trace.plot`` draws with these options.

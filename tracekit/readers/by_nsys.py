@@ -61,6 +61,14 @@ class TemporaryExport(Capture):
         """Return the number of events in the SQLite file that belong to no declared table, by source table."""
         return self._capture.count_undecoded()
 
+    def can_contain(self, name: str) -> bool:
+        """Return whether Nsight Systems can record a declared table."""
+        return self._capture.can_contain(name)
+
+    def list_undecodable_tables(self) -> Collection[str]:
+        """Return the names of the tables to which undecoded events may belong."""
+        return self._capture.list_undecodable_tables()
+
     def read_launch_metadata(self) -> LaunchMetadata:
         """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
         return self._capture.read_launch_metadata()

@@ -18,6 +18,8 @@ from tracekit.errors import UnknownFormatError, create_choices_hint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.core.reports.report import Frames
+
 __all__ = [
     "RECIPES",
     "UNNAMED_INDEX",
@@ -82,6 +84,17 @@ def find_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UnknownFormatError(f"unknown recipe {name!r}", hint=create_choices_hint("recipes", RECIPES, name))
     return cast("Recipe", getattr(import_module(f"{__name__}.{RECIPES[name]}"), name))
+
+
+def compute_default_rank_tables(frames: Frames, name: str) -> Tables:
+    """Compute the tables of a recipe for one rank, with the default values of its options.
+
+    Args:
+        frames: Function that returns the declared table with a given name.
+        name: Name of the recipe.
+    """
+    declared = find_recipe(name)
+    return declared.per_rank(RankRequest(frames, resolve_option_values(declared, {})))
 
 
 def resolve_option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Value]:

@@ -247,6 +247,12 @@ def is_known_report(name: str) -> bool:
     return _find_current_report_name(name) in {*REPORTS, *EXTRA_REPORTS}
 
 
+def list_required_tables(name: str) -> tuple[str, ...]:
+    """Return the tables without which a report has no rows, given its name or old name and options."""
+    base, *options = name.split(":")
+    return _find_report(base).list_required_tables(options)
+
+
 def is_report_of_nsys(name: str) -> bool:
     """Return whether nsys has a report with the given name or old name. Options after colons are ignored."""
     return _find_current_report_name(name) in REPORTS

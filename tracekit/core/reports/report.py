@@ -101,13 +101,13 @@ class Report:
 
     def _lacks_required_tables(self, request: Request) -> bool:
         """Return whether the capture has kernels, but no rows of a table that the report requires."""
-        *tables, kernels = self._list_required_tables(request) or ("kernels",)
+        *tables, kernels = self.list_required_tables(request.options) or ("kernels",)
         frames = request.recorded_frames or request.frames
         return any(not has_rows(frames, t) for t in tables) and has_rows(frames, kernels)
 
-    def _list_required_tables(self, request: Request) -> tuple[str, ...]:
+    def list_required_tables(self, options: Collection[str]) -> tuple[str, ...]:
         """Return the tables that the report requires, followed by ``kernels``, or () if it requires no tables."""
-        tables = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.required_tables
+        tables = LAUNCHES_IN_RANGES if "nvtx-name" in options else self.required_tables
         return (*tables, "kernels") if tables else ()
 
 

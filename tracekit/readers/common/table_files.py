@@ -92,6 +92,10 @@ class TableFiles(Capture):
         """Return the names of the tables that have a file."""
         return list(self._files)
 
+    def can_contain(self, name: str) -> bool:  # noqa: ARG002 - the signature of the base class
+        """Return True, because files of this format can contain every table."""
+        return True
+
     def count(self, name: str) -> int:
         """Return the number of rows of a table.
 

@@ -47,6 +47,7 @@ REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "read_only_cuda_calls": _CALL,
     "read_only_op_instances": ("id", "read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id"),
     "read_only_ops": ("id", "op_id_id", "op_name"),
+    "expert_systems_feedback": ("id", "aggr_id", "exp_sys_id", "problem", "recommendation"),
 }
 """Columns that are read, by source table."""
 
@@ -143,6 +144,16 @@ TABLES: Mapping[str, TableMapping] = {
             "compute_major": "compute_capability_major",
             "compute_minor": "compute_capability_minor",
             "sm_count": "sm_count",
+        },
+    ),
+    "findings": TableMapping(
+        "expert_systems_feedback",
+        {
+            "finding_id": "id",
+            "aggregation_id": "aggr_id",
+            "rule": "exp_sys_id",
+            "problem": "problem",
+            "recommendation": "recommendation",
         },
     ),
 }

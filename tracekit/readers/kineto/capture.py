@@ -19,7 +19,7 @@ from tracekit.readers.kineto import machine, metrics
 from tracekit.readers.kineto.cells import EventCells
 from tracekit.readers.kineto.document import MAX_METADATA_BYTES, MAX_METADATA_ENTRY_BYTES, Document
 from tracekit.readers.kineto.event_sandbox import EventSandbox
-from tracekit.readers.kineto.event_tables import EventCollector
+from tracekit.readers.kineto.event_tables import PROFILER_TABLES, TABLE_MEMBERS, EventCollector
 from tracekit.readers.kineto.keys import KEYS, Slot
 from tracekit.readers.kineto.rows import EventRows
 from tracekit.readers.kineto.stream import Stream
@@ -227,6 +227,11 @@ class KinetoCapture(Capture):
     def names(self) -> list[str]:
         """Return the names of the tables that may have rows."""
         return [*self.rows, *_NON_EVENT_TABLES, *([metrics.TABLE] if self.profiler_ranges else [])]
+
+    def can_contain(self, name: str) -> bool:
+        """Return whether the PyTorch profiler or tracekit can write rows of a table, even if this file has none."""
+        tables = TABLE_MEMBERS if machine.is_tracekit_export(self.metadata) else PROFILER_TABLES
+        return name in tables or self.may_have(name)
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""

@@ -133,6 +133,8 @@ _CATEGORY_TABLES = {
     **dict.fromkeys(RANGE_CATEGORIES, "nvtx_ranges"),
     **dict.fromkeys(MARK_CATEGORIES, "nvtx_marks"),
 }
+PROFILER_TABLES = frozenset(_CATEGORY_TABLES.values())
+"""Names of the tables that contain events of the PyTorch profiler."""
 LAUNCH_FLOW = "ac2g"
 """Category of flow events from API calls to activities, which are ignored, because correlation ids link these rows."""
 

@@ -13,8 +13,7 @@ from tracekit.readers.ncu_csv.headers import RESAVED_HEADER
 from tracekit.source import HEAD_BYTES
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from tracekit.readers.ncu_csv.capture import CsvCapture
     from tracekit.source import Source
 
 _LONG_HEAD_BYTES = 1 << 20
@@ -38,11 +37,11 @@ def sniff(source: Source) -> bool:
         return _is_output_of_ncu(_strip_utf16_zeros(file.read(_LONG_HEAD_BYTES)))
 
 
-def open_capture(source: Source) -> dict[str, pa.Table]:
-    """Read an Nsight Compute CSV file, and return its declared tables by name."""
-    from tracekit.readers.ncu_csv.capture import read_tables
+def open_capture(source: Source) -> CsvCapture:
+    """Read an Nsight Compute CSV file, and return its declared tables as a capture."""
+    from tracekit.readers.ncu_csv.capture import CsvCapture, read_tables
 
-    return read_tables(source)
+    return CsvCapture(read_tables(source))
 
 
 def _is_output_of_ncu(text: bytes) -> bool:

@@ -10,6 +10,7 @@ import polars as pl
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnsupportedVersionError, warn
 from tracekit.forks import check_polars_can_run
+from tracekit.interface import Capture
 from tracekit.readers.ncu import nvtx
 from tracekit.readers.ncu.labels import DURATION, find_section_name
 from tracekit.readers.ncu_csv import about, frame, launches
@@ -19,7 +20,7 @@ from tracekit.readers.ncu_csv.rows import RULES, RowCollector
 from tracekit.readers.ncu_csv.session import SessionPage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -29,6 +30,32 @@ if TYPE_CHECKING:
 
 _MAX_DURATION_NS = 1 << 62
 _PRINT_RAW_PAGE = "print the raw page with ncu --import REPORT --page raw --csv --print-units base"
+
+
+_TABLES = ("ncu_launches", "ncu_metrics", "ncu_rules", "ncu_nvtx_ranges", "capture_info", "devices", "processes")
+
+
+class CsvCapture(Capture):
+    """The tables of an Nsight Compute CSV file, which were read at once."""
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        self._tables = tables
+
+    def names(self) -> Collection[str]:
+        """Return the names of the tables that have rows."""
+        return self._tables.keys()
+
+    def can_contain(self, name: str) -> bool:
+        """Return whether ncu prints rows of a table as CSV."""
+        return name in _TABLES
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        return int(self._tables[name].num_rows)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return the requested columns of a table."""
+        return self._tables[name].select(list(columns))
 
 
 def read_tables(source: Source) -> dict[str, pa.Table]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.readers.nsys.capture import NsysCapture
+from tracekit.readers.nsys_rep.names import TABLES_OF_UNDECODED_EVENTS
 from tracekit.readers.nsys_rep.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tracekit.interface import Undecoded
     from tracekit.source import Source
@@ -24,6 +25,10 @@ class RepCapture(NsysCapture):
     def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number and size in bytes of the events that no declared table contains, by class of event."""
         return self.undecoded
+
+    def list_undecodable_tables(self) -> Collection[str]:
+        """Return the names of the tables to which undecoded events of a known class may belong."""
+        return frozenset(table for tables in TABLES_OF_UNDECODED_EVENTS.values() for table in tables)
 
     @property
     def undecoded(self) -> dict[str, Undecoded]:

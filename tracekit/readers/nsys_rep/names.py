@@ -42,6 +42,28 @@ EVENT_TYPES = {
     143: "performance metric",
     144: "OpenXR",
 }
+_GRAPHICS = ("graphics_calls", "graphics_workloads", "khr_debug_events")
+_WDDM = ("wddm_packets", "wddm_paging_packets", "wddm_queue_events", "wddm_contexts")
+TABLES_OF_UNDECODED_EVENTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("OpenGL workload", "Vulkan workload", "Direct3D 12 workload"), _GRAPHICS),
+    **dict.fromkeys(("graphics command buffer", "Direct3D 12", "Direct3D 11", "Vulkan", "DXGI", "OpenXR"), _GRAPHICS),
+    **dict.fromkeys(("OpenGL call", "Vulkan call", "Direct3D 11 call", "Direct3D 12 call"), _GRAPHICS),
+    "GPU memory event": ("dx12_memory_operations",),
+    "OpenACC": ("openacc_events",),
+    "OpenMP": ("openmp_events",),
+    "WDDM event": _WDDM,
+    "ETW graphics kernel event": _WDDM,
+    "performance counter": ("performance_counters",),
+    "uncore counter": ("performance_counters",),
+    "network metric": ("network_metrics",),
+    "network metric list": ("network_metrics", "network_metric_names"),
+    "InfiniBand switch metric": ("network_metrics",),
+    "InfiniBand switch congestion": ("network_congestion_events",),
+    **dict.fromkeys(("video encoder call", "video decoder call", "JPEG engine call"), ("graphics_calls",)),
+    **dict.fromkeys(("video encoder", "video decoder", "JPEG engine"), ("graphics_calls", "video_engine_workloads")),
+    **dict.fromkeys(("NvMedia", "NvMedia call"), ("graphics_calls",)),
+}
+"""Names of the declared tables to which undecoded events may belong, by class of event."""
 CALL_CLASSES = {
     2: "OpenGL call",
     38: "NvMedia call",
@@ -87,6 +109,17 @@ DECODED_TYPES = {
 }
 KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
 """Pairs of payload field and event type for which it is known whether the events are rows of a declared table."""
+
+
+def list_tables_of_undecoded_events(event_class: str) -> tuple[str, ...]:
+    """Return the declared tables to which undecoded events of a class may belong, according to its display name."""
+    if event_class.startswith("NVTX "):
+        return ("nvtx_ranges", "nvtx_marks")
+    if event_class.startswith("GPU activity "):
+        return ("kernels", "memcpys", "memsets", "syncs", "cuda_events", "graph_launches")
+    if event_class == WITHOUT_CLASS or event_class.startswith("call of class "):
+        return ("api_calls", "osrt_calls")
+    return TABLES_OF_UNDECODED_EVENTS.get(event_class, ())
 
 
 def format_event_kind(kind: int) -> str | None:

@@ -121,7 +121,11 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
         if name is not None:
             counts[name] += number
             totals[name] += size
-    return {name: Undecoded(number, totals[name]) for name, number in counts.most_common() if number}
+    return {
+        name: Undecoded(number, totals[name], names.list_tables_of_undecoded_events(name))
+        for name, number in counts.most_common()
+        if number
+    }
 
 
 def _iterate_sizes_of_generic_events(

@@ -1,0 +1,153 @@
+"""Why rows are missing: not recorded, not decoded, nothing found, not selected, or not applicable, in every format."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+import tracekit as tk
+from tests.cli.conftest import Run
+from tests.readers.nsys_rep_files import Parts, event, strings
+from tracekit import schemas
+from tracekit.absence import State, find_recording_command
+from tracekit.core import analyze, recipes, reports
+from tracekit.errors import TracekitWarning, UnknownFormatError
+from tracekit.readers.nsys_rep import layout, names
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+WDDM = FIXTURES.parents[1] / "shared/corpus/makers/nsys_new/robodo2020__GPU_final/Report 1.nsys-rep"
+TRAIN_REP, TRAIN = FIXTURES / "train_amp.nsys-rep", FIXTURES / "train_amp.sqlite"
+NCU, NCU_CSV = FIXTURES / "ncu/ncu_basic.ncu-rep", FIXTURES / "ncu/ncu_details.csv"
+PARQUETDIR, ARROWDIR = FIXTURES / "train_amp_parquetdir", FIXTURES / "train_amp_arrowdir"
+GRAPH = FIXTURES / "tensorflow/network.pb"
+KINETO = FIXTURES / "kineto/train.pt.trace.json.gz"
+NSYS_TRACE = "record them with nsys profile --trace="
+CASES = [
+    (TRAIN_REP, "openacc_sum", State.NOT_RECORDED, "no openacc_events were recorded", f"{NSYS_TRACE}openacc"),
+    (TRAIN, "osrt_sum", State.NOT_RECORDED, "no osrt_calls were recorded", f"{NSYS_TRACE}osrt"),
+    (TRAIN, "mpi_calls", State.NOT_RECORDED, "no mpi_calls were recorded", f"{NSYS_TRACE}mpi"),
+    (PARQUETDIR, "ucx_gpu_time_util_map", State.NOT_RECORDED, "no ucx_calls were recorded", f"{NSYS_TRACE}ucx"),
+    (ARROWDIR, "vulkan_api_sum", State.NOT_RECORDED, "no graphics_calls were recorded", f"{NSYS_TRACE}opengl"),
+    (FIXTURES / "cpu_only.sqlite", "ops", State.NOT_RECORDED, "no kernels or graph_launches", f"{NSYS_TRACE}cuda"),
+    (FIXTURES / "empty.sqlite", "cuda_gpu_kern_sum", State.NOT_RECORDED, "no kernels were", f"{NSYS_TRACE}cuda"),
+    (TRAIN, "gpu_gaps", State.NOTHING_FOUND, "(334 kernels, 20 memcpys, 20 memsets)", None),
+    (TRAIN, "nvtx_startend_sum", State.NOTHING_FOUND, "nothing of this kind was found in the recorded data", None),
+    (TRAIN, "um_sum", State.NOTHING_FOUND, "(20 memcpys)", "--cuda-um-gpu-page-faults=true"),
+    (NCU, "cuda_gpu_kern_sum", State.NOT_APPLICABLE, "captures in the format ncu-rep contain no kernels", None),
+    (NCU_CSV, "advise", State.NOT_APPLICABLE, "captures in the format ncu-csv contain no kernels", None),
+    (NCU_CSV, "ncu_nvtx_ranges", State.NOTHING_FOUND, "ncu_nvtx_ranges", None),
+    (TRAIN, "ncu_limiter", State.NOT_APPLICABLE, "captures in the format nsys-sqlite contain no ncu_launches", None),
+    (KINETO, "osrt_sum", State.NOT_APPLICABLE, "captures in the format kineto contain no osrt_calls", None),
+    (KINETO, "cuda_gpu_mem_time_sum", State.NOTHING_FOUND, "(8 memcpys)", None),
+    (GRAPH, "kernels", State.NOT_APPLICABLE, "captures in the format graphdef contain no kernels", None),
+]
+
+
+@pytest.mark.parametrize(("path", "name", "state", "reason", "hint"), CASES)
+def test_each_state_has_its_sentence(path: Path, name: str, state: State, reason: str, hint: str | None) -> None:
+    with tk.load(path) as trace:
+        absence = trace.explain_missing_rows(name)
+    assert absence.state is state, absence
+    assert reason in absence.reason
+    assert absence.hint is None if hint is None else hint in (absence.hint or "")
+    assert absence.sentence == (absence.reason if absence.hint is None else f"{absence.reason}; {absence.hint}")
+
+
+def test_tables_in_memory_and_parquet_may_come_from_any_tool(tmp_path: Path) -> None:
+    assert tk.Trace.from_tables({}).explain_missing_rows("cuda_gpu_kern_sum").state is State.NOT_RECORDED
+    with tk.load(TRAIN) as trace:
+        path = trace.export(tmp_path / "kernels.parquet", tables=["kernels"])
+        assert trace.select(time=(0, 1)).explain_missing_rows("kernels").state is State.NOT_SELECTED
+    with tk.load(path) as trace:
+        assert trace.explain_missing_rows("ncu_launches").state is State.NOT_RECORDED
+        assert trace.explain_missing_rows("memsets").reason == "the profiler was recording, but no memsets occurred"
+
+
+@pytest.mark.parametrize("path", [TRAIN, NCU_CSV, KINETO], ids=lambda p: p.name)
+def test_everything_that_has_a_name_can_be_explained(path: Path) -> None:
+    all_names = [*schemas.table_names(), *reports.REPORTS, *reports.EXTRA_REPORTS, *analyze.ALL_RULES, *recipes.RECIPES]
+    with tk.load(path) as trace:
+        for name in all_names:
+            absence = trace.explain_missing_rows(name)
+            assert absence.reason
+            assert not absence.reason.endswith(".")
+        with pytest.raises(UnknownFormatError, match="unknown report 'nothing'"):
+            trace.explain_missing_rows("nothing")
+
+
+def made_report(path: Path) -> Path:
+    """A report with two WDDM events, a Vulkan call and a CUDA call."""
+    thread = (13, 1 << 56 | 7 << 24 | 9)
+    call = ((1, 10), (2, 20), (3, 1), (7, 0), (8, 0), thread)
+    wddm = event(109, layout.API, (1, 5), (2, 6), thread)
+    block = wddm + wddm + event(48, layout.API, *call, (6, 53)) + event(48, layout.API, *call, (6, 0))
+    path.write_bytes(Parts([block], [strings("name")]).pack())
+    return path
+
+
+def test_undecoded_events_are_named_where_they_would_be(tmp_path: Path, run: Run) -> None:
+    path = made_report(tmp_path / "made.nsys-rep")
+    with tk.load(path) as trace:
+        assert trace.undecoded["WDDM event"].tables[0] == "wddm_packets"
+        with pytest.warns(TracekitWarning, match="wddm_packets has no rows, because 2 WDDM events are recorded"):
+            trace.frame("wddm_packets")
+        with pytest.warns(TracekitWarning, match="graphics_calls has no rows, because 1 Vulkan call is"):
+            trace.table("graphics_calls")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            trace.frame("wddm_packets").collect()  # warned once
+            trace.frame("openacc_events").collect()
+            trace.frame("api_calls").collect()
+        absence = trace.explain_missing_rows("wddm_queue_sum")
+        assert absence.state is State.NOT_DECODED
+        assert absence.sentence == (
+            "2 WDDM events are recorded, but tracekit does not decode them; "
+            "export the report with nsys export --type sqlite, and load the export"
+        )
+    said = run("stats", path, "-r", "wddm_queue_sum,openacc_sum").stderr
+    assert "wddm_queue_sum: no rows, because 2 WDDM events are recorded, but tracekit does not decode them" in said
+    assert "openacc_sum: no rows, because no openacc_events were recorded" in said
+    assert "khr_debug_events: 1 Vulkan call is recorded, but tracekit does not decode it" in run("tables", path).stderr
+    assert "the table wddm_packets has no rows, because 2 WDDM events" in run("rows", path, "wddm_packets").stderr
+
+
+@pytest.mark.skipif(not WDDM.is_file(), reason="no public captures beside the checkout")
+def test_wddm_events_of_a_public_report() -> None:
+    with tk.load(WDDM) as trace:
+        reason = trace.explain_missing_rows("wddm_queue_sum").reason
+        assert reason.startswith("599 WDDM events and 96 ETW graphics kernel events are recorded, but")
+        with pytest.warns(TracekitWarning, match="599 WDDM events"):
+            trace.frame("wddm_packets")
+
+
+def test_messages_of_commands(run: Run) -> None:
+    assert run("analyze", FIXTURES / "cpu_only.sqlite", "-r", "gpu_gaps").stderr == (
+        "gpu_gaps: not analyzed, because no kernels, memcpys or memsets were recorded; "
+        "record them with nsys profile --trace=cuda\n"
+    )
+    assert run("analyze", TRAIN, "-r", "gpu_gaps").stderr == "gpu_gaps: the rule found nothing\n"
+    assert run("rows", TRAIN, "mpi_calls").stderr == (
+        "mpi_calls: no rows, because no mpi_calls were recorded; record them with nsys profile --trace=mpi\n"
+    )
+    said = run("rows", TRAIN, "kernels", "--where", "grid_x < 0").stderr
+    assert said == "kernels: no row meets the condition of --where\n"
+    ranks = run("stats", FIXTURES / "ranks", "-r", "openacc_sum").stderr
+    assert ranks.count("no openacc_events were recorded") == 1
+
+
+def test_every_class_of_undecoded_events_names_declared_tables() -> None:
+    for event_class, tables in names.TABLES_OF_UNDECODED_EVENTS.items():
+        assert set(tables) <= set(schemas.table_names()), event_class
+        assert names.list_tables_of_undecoded_events(event_class) == tables
+    assert names.list_tables_of_undecoded_events("NVTX start of a push/pop range") == ("nvtx_ranges", "nvtx_marks")
+    assert "kernels" in names.list_tables_of_undecoded_events("GPU activity of type 5")
+    assert names.list_tables_of_undecoded_events("call of class 200") == ("api_calls", "osrt_calls")
+    assert names.list_tables_of_undecoded_events("memory map") == ()
+
+
+def test_commands_fit_the_format() -> None:
+    assert find_recording_command("kernels", "nsys-rep") == "nsys profile --trace=cuda"
+    assert (find_recording_command("kernels", "kineto") or "").startswith("torch.profiler.profile(activities=")
+    assert find_recording_command("stacks", "kineto") == "torch.profiler.profile(with_stack=True)"
+    assert find_recording_command("devices", "kineto") is None
