@@ -122,14 +122,18 @@ def explain_missing_rows(
     missing = unrecorded if len(empty) == len(listed) else [table for table in unrecorded if table in set(required)]
     if missing:
         return Absence(State.NOT_RECORDED, f"no {_join(missing)} {_choose_verb(missing)} recorded", hint)
-    if len(empty) == len(listed):
-        reason = f"the profiler was recording, but no {_join(empty)} occurred"
-        return Absence(State.NOTHING_FOUND, reason)
-    if selected:
+    if selected and len(empty) < len(listed):
         return Absence(State.NOT_SELECTED, "the selected part of the capture contains no such data")
-    rows = ", ".join(f"{counts[table]:,} {table}" for table in listed if counts[table])
     more = f"no {_join(unrecorded)} {_choose_verb(unrecorded)} recorded: {hint}" if unrecorded and hint else None
-    return Absence(State.NOTHING_FOUND, f"nothing of this kind was found in the recorded data ({rows})", more)
+    return Absence(State.NOTHING_FOUND, _describe_search(counts), more)
+
+
+def _describe_search(counts: Mapping[str, int]) -> str:
+    """Return a clause that states that nothing was found in tables with the given numbers of rows."""
+    if not any(counts.values()):
+        return f"the profiler was recording, but no {_join(list(counts))} occurred"
+    rows = ", ".join(f"{counts[table]:,} {table}" for table in counts if counts[table])
+    return f"nothing of this kind was found in the recorded data ({rows})"
 
 
 def _list_recorded_tables(capture: RecordedCapture, tables: Iterable[str]) -> list[str]:
