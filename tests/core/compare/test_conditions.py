@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -222,6 +223,33 @@ def test_a_metric_per_iteration_needs_events_in_iterations() -> None:
     diff = compare.compare(copies_of([("copies", None, 5)]), outside, ["copies"])
     with pytest.raises(MissingTableError, match="sides A and B have no data for copies in its iterations"):
         holds("copies[a] > 5%", diff)
+
+
+def test_a_whole_capture_is_not_compared_with_an_iteration() -> None:
+    """If no op delimits iterations, the whole capture is one iteration."""
+    rows = [("k", i, 1, 10) for i in range(20)]
+    loop, whole = summary_of(rows, (1,) * 20), summary_of([("k", 0, 20, 230)], (1,))
+    loop = dataclasses.replace(loop, facts={"key_op": "step"})
+    for sides, side in (((whole, loop), "A"), ((loop, whole), "B")):
+        diff = compare.compare(*sides, ["kernels"])
+        assert not diff.is_per_iteration
+        (note,) = diff.notes
+        assert note.startswith(f"no op delimits iterations in {side}, so its iterations are not compared; name one")
+        assert f"because no op delimits iterations in {side}; the time in kernels changed by " in diff.verdict
+        for text in ("iteration_time > 5%", "iterations[*] > 5%"):
+            both = [side_with_durations(each) for each in sides]
+            with pytest.raises(MissingTableError, match=f"but no op delimits iterations in {side}"):
+                holds(text, compare.compare(*both, ["iterations"]))
+        with pytest.raises(MissingTableError, match=f"but no op delimits iterations in {side}"):
+            holds("slower > 0", diff)
+        change = parse_condition("kernel_time > 0ns").compute_observed_value(diff)
+        assert change == (-30 if side == "A" else 30)
+
+
+def side_with_durations(side: compare.Summary) -> compare.Summary:
+    """A side whose samples are durations of iterations."""
+    rows = side.samples.with_columns(kind=pl.lit("iterations"), name=pl.lit("(duration)"))
+    return dataclasses.replace(side, samples=rows)
 
 
 def test_formatted_values() -> None:

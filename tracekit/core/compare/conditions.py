@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core.compare.diff import is_per_iteration
+from tracekit.core.compare.notes import have_comparable_iterations
 from tracekit.core.compare.summary import DURATION, KINDS
 from tracekit.core.compare.verdict import explain_missing_tests
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
@@ -75,6 +76,8 @@ ROW_COUNTS = {
     "gone": "Number of rows that exist only in A, counting only significant changes.",
 }
 """Descriptions of the metrics that count significant rows, by status of the rows."""
+_NEEDS_ITERATIONS = ("iteration_time", "iterations")
+_ITERATIONS_HINT = "compare captures with more iterations, or name the op that delimits them with --key-op"
 _DATA_HINT = "compare captures that recorded this data, or use another metric"
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
@@ -132,6 +135,9 @@ class Condition:
         if self.pattern is not None and rows_a.is_empty() and rows_b.is_empty():
             hint = f"list the names with tracekit diff A B --by {self.metric} --format csv"
             raise MissingTableError(f"no name in A or B matches the pattern in {self.text!r}", hint=hint)
+        if self.metric in _NEEDS_ITERATIONS and not have_comparable_iterations(diff.a, diff.b):
+            reason = explain_missing_tests(diff)
+            raise MissingTableError(f"{self.metric} needs comparable iterations, but {reason}", hint=_ITERATIONS_HINT)
         per_iteration = is_per_iteration(diff.a, diff.b)
         if per_iteration:
             rows_a, rows_b = rows_a.drop_nulls("unit"), rows_b.drop_nulls("unit")
@@ -223,7 +229,7 @@ def _check_that_rows_were_tested(diff: Diff, metric: str) -> None:
     reason = explain_missing_tests(diff)
     raise MissingTableError(
         f"{metric} counts significant rows, but {reason}",
-        hint="compare captures with more iterations, or name the op that delimits them with --key-op",
+        hint=_ITERATIONS_HINT,
     )
 
 

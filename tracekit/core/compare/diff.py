@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.compare import changes, permutation
-from tracekit.core.compare.notes import list_comparability_notes
+from tracekit.core.compare.notes import have_comparable_iterations, list_comparability_notes
 from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, merge_units_to_equal_sizes
 from tracekit.core.compare.verdict import format_verdict
 from tracekit.errors import TracekitError, UnknownFormatError, create_choices_hint
@@ -210,9 +210,9 @@ def check_kinds(kinds: Sequence[str]) -> None:
 def is_per_iteration(a: Summary, b: Summary) -> bool:
     """Return whether changes between two summaries are computed per iteration.
 
-    Changes are computed per iteration if both summaries have iterations, but different numbers of iterations.
+    Changes are computed per iteration if both summaries have comparable iterations, but different numbers of them.
     """
-    return min(a.iterations, b.iterations) > 0 and a.iterations != b.iterations
+    return min(a.iterations, b.iterations) > 0 and a.iterations != b.iterations and have_comparable_iterations(a, b)
 
 
 def _compute_changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) -> pl.DataFrame:
@@ -254,7 +254,10 @@ def _sum_by_name(side: Summary, kind: str) -> pl.DataFrame:
 
 def _have_enough_iterations(a: Summary, b: Summary, alpha: float) -> bool:
     """Return whether both sides have enough iterations for a two-sided test to reach the level ``alpha``."""
-    return _count_tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
+    return (
+        have_comparable_iterations(a, b)
+        and _count_tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
+    )
 
 
 def _count_tests(a: Summary, b: Summary) -> int:

@@ -33,6 +33,14 @@ def list_comparability_notes(a: Summary, b: Summary, *, has_enough_iterations: b
     return tuple(_generate_notes(a, b, has_enough_iterations=has_enough_iterations))
 
 
+def have_comparable_iterations(a: Summary, b: Summary) -> bool:
+    """Return whether an op delimits the iterations of both sides or of neither side.
+
+    Without such an op, the whole capture is one iteration, which is not comparable with an iteration of a loop.
+    """
+    return ("key_op" in a.facts) == ("key_op" in b.facts)
+
+
 def _generate_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> Iterator[str]:
     for fact, title in _TITLES.items():
         if fact in a.facts and fact in b.facts and a.facts[fact] != b.facts[fact]:
@@ -44,10 +52,14 @@ def _generate_notes(a: Summary, b: Summary, *, has_enough_iterations: bool) -> I
         if extra:
             missing = f"{name} recorded {', '.join(extra)}, but {other_name} did not"
             yield f"{missing}, so the captures may have been recorded with different options"
-    if a.iterations != b.iterations and min(a.iterations, b.iterations) > 0:
+    if not have_comparable_iterations(a, b):
+        whole = "A" if "key_op" in b.facts else "B"
+        remedy = "name one with --key-op or key_op="
+        yield f"no op delimits iterations in {whole}, so its iterations are not compared; {remedy}"
+    elif a.iterations != b.iterations and min(a.iterations, b.iterations) > 0:
         counts = f"{a.iterations:,} (A), {b.iterations:,} (B)"
         yield f"the numbers of iterations differ: {counts}; A and B are compared per iteration"
-    if not has_enough_iterations:
+    if not has_enough_iterations and have_comparable_iterations(a, b):
         counts = f"{a.iterations:,} (A) and {b.iterations:,} (B)"
         unnamed = any("key_op" not in side.facts for side in (a, b))
         remedy = "; name the op that delimits iterations with --key-op or key_op=" if unnamed else ""

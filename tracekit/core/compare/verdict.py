@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.compare.notes import have_comparable_iterations
 from tracekit.core.compare.summary import KINDS
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def format_verdict(diff: Diff) -> str:
 
 def explain_missing_tests(diff: Diff) -> str:
     """Return the reason why rows were not tested for significance, as a clause."""
+    if not have_comparable_iterations(diff.a, diff.b):
+        return f"no op delimits iterations in {'A' if 'key_op' in diff.b.facts else 'B'}"
     if not diff.has_enough_iterations:
         return f"{diff.a.iterations:,} (A) and {diff.b.iterations:,} (B) iterations are too few"
     return f"the rows of {', '.join(diff.list_untested_kinds())} are outside of all iterations"
