@@ -20,6 +20,8 @@ class Private(NamedTuple):
     values: tuple[str, ...]
 
 
+FEW_CHARACTERS = 5
+"""Strings with fewer different characters, such as 000000, occur anywhere by chance."""
 ALPHANUMERIC = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
 
@@ -58,7 +60,7 @@ def _secrets() -> st.SearchStrategy[Private]:
         name,
         word | words,
     )
-    secret = st.one_of(plain, quoted).filter(lambda t: "xxx" not in t[2].lower())
+    secret = st.one_of(plain, quoted).filter(lambda t: "xxx" not in t[2].lower() and len(set(t[2])) >= FEW_CHARACTERS)
     return secret.map(lambda t: Private(t[0].format(n=t[1], v=t[2]), (t[2],)))
 
 

@@ -122,7 +122,7 @@ IPV6 = Pattern(
         (b":", _GROUP + rb":[0-9A-Fa-f:]"),
         (b":", rb":(?<=[0-9A-Fa-f\s\[\"'=(,/@]::)" + _GROUP + rb"(?![0-9A-Za-z])"),
         (b":", rb":(?=[/%\]])"),
-        (b":", rb":(?<=[0-9A-Fa-f]{3}::)(?![0-9A-Za-z_:])"),
+        (b":", rb":(?<=[23fF][0-9A-Fa-f]{3}::)"),
         (b":", rb":" + _DOTTED),
     ),
 )  # fmt: skip
@@ -165,17 +165,17 @@ HARDWARE = Pattern(
         (b":", (_PAIR + rb":") * 3),
         (b"-", (_PAIR + rb"-") * 4),
         (b":", (_FOUR + rb":") * 2),
-        (b".", _FOUR + rb"\." + _FOUR + rb"(?![0-9A-Za-z])"),
+        (b".", _FOUR + rb"\." + _FOUR),
     ),
 )
 _NAMED_HARDWARE = (
     rb"(?:mac|ether|lladdr|(?:mac|hw)[_\- ]?addr(?:ess)?|(?:node|port)_?guid)"
     rb"[\"']?[ \t]{0,2}[=: ][ \t]{0,2}[\"']?(?:0x)?"
-    rb"([0-9a-f]{12}|[0-9a-f]{16}|(?:[0-9a-f]{1,2}[:\-]){5}[0-9a-f]{1,2})(?![0-9A-Za-z:\-])"
+    rb"([0-9a-f]{16}|[0-9a-f]{12}|(?:[0-9a-f]{1,2}[:\-]){5}[0-9a-f]{1,2})"
 )
 NAMED_HARDWARE = Pattern(
     ADDRESS,
-    re.compile(rb"(?<![A-Za-z])" + _NAMED_HARDWARE, re.IGNORECASE),
+    re.compile(rb"(?<![A-Za-z])" + _NAMED_HARDWARE + rb"(?![0-9A-Za-z:\-])", re.IGNORECASE),
     lambda match, _: match[0][: -len(match[1])] + _HEX.sub(FILL, match[1]),
     search_strings=(
         *(b"mac", b"hwaddr", b"hw_addr", b"hw-addr", b"hw addr", b"ether", b"lladdr"),
@@ -203,12 +203,12 @@ def _replace_plain_uuid(match: re.Match[bytes], pseudonyms: Pseudonyms) -> bytes
 
 _PLAIN_UUID = re.compile(
     rb"(?:uuid|guid|machine[_\- ]?id|boot[_\- ]?id|trace[_\- ]?id|session[_\- ]?id|gpu-|mig-|urn:uuid:)"
-    rb"[\"']?[ \t]{0,2}[=: ]?[ \t]{0,2}[\"'{]?(?:0x)?[0-9a-f]{32}(?![0-9a-f])",
+    rb"[\"']?[ \t]{0,2}[=: ]?[ \t]{0,2}[\"'{]?(?:0x)?[0-9a-f]{32}",
     re.IGNORECASE,
 )
 PLAIN_UUIDS = Pattern(
     IDENTIFIER,
-    _PLAIN_UUID,
+    re.compile(_PLAIN_UUID.pattern + rb"(?![0-9a-f])", re.IGNORECASE),
     _replace_plain_uuid,
     search_strings=(
         *(b"uuid", b"guid", b"gpu-", b"mig-"),

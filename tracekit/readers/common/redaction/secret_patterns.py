@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 # Tokens of a known form. Each consists of the text that it begins with, and a regular expression for the rest.
 
 _WORD, _HYPHENATED = rb"[0-9A-Za-z]", rb"[\w\-]"
+_END = rb"(?![0-9A-Za-z])"
+"""End of a token. In messages, the byte after a string may be a letter, so candidates are confirmed without it."""
 _FORMS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
     ((b"AKIA", b"ASIA", b"ABIA", b"ACCA", b"AGPA", b"AIDA", b"AIPA", b"ANPA", b"ANVA", b"APKA", b"AROA", b"ASCA"),
-     rb"[0-9A-Z]{16}(?![0-9A-Za-z])"),
+     rb"[0-9A-Z]{16}" + _END),
     ((b"AIza",), _HYPHENATED + rb"{30,255}"),
     ((b"ya29.",), _HYPHENATED + rb"{20,255}"),
     ((b"GOCSPX-",), _HYPHENATED + rb"{20,255}"),
     ((b"GOOG1E",), rb"[0-9A-Z]{18,64}"),
-    ((b"LTAI",), _WORD + rb"{12,26}(?![0-9A-Za-z])"),
-    ((b"AKID",), _WORD + rb"{30,40}(?![0-9A-Za-z])"),
+    ((b"LTAI",), _WORD + rb"{12,26}" + _END),
+    ((b"AKID",), _WORD + rb"{30,40}" + _END),
     ((b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"hf_", b"npm_", b"gsk_"), _WORD + rb"{20,255}"),
     ((b"shpat_", b"shpca_", b"shppa_", b"shpss_"), _WORD + rb"{20,255}"),
     ((b"github_pat_", b"dckr_pat_", b"dckr_oat_"), rb"\w{20,255}"),
@@ -37,7 +39,7 @@ _FORMS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
     ((b"pypi-",), _HYPHENATED + rb"{30,255}"),
     ((b"hvs.", b"hvb.", b"hvr."), _HYPHENATED + rb"{20,255}"),
     ((b"glsa_", b"glc_", b"pat_"), rb"[\w=+/]{30,255}"),
-    ((b"dapi",), rb"[0-9a-f]{32}(?:-\d)?(?![0-9A-Za-z])"),
+    ((b"dapi",), rb"[0-9a-f]{32}(?:-\d)?" + _END),
     ((b"dop_v1_", b"doo_v1_", b"dor_v1_"), rb"[0-9a-f]{64}"),
     ((b"SG.",), _HYPHENATED + rb"{16,64}\." + _HYPHENATED + rb"{16,64}"),
     ((b"AGE-SECRET-KEY-1",), rb"[0-9A-Z]{40,80}"),
@@ -55,7 +57,7 @@ TOKENS = Pattern(
     re.compile(rb"(?<![0-9A-Za-z])(?:" + _TOKEN + rb")"),
     overwrite_match,
     search_strings=tuple(start.lower() for starts, _ in _FORMS for start in starts),
-    confirm=re.compile(_TOKEN).match,
+    confirm=re.compile(_TOKEN.replace(_END, b"")).match,
 )
 AZURE_SECRETS = Pattern(
     SECRET,
