@@ -222,6 +222,8 @@ def test_a_compressed_capture_is_to_be_decompressed(file: str, what: str, tmp_pa
         (gzip.compress(b""), "this is a gzip file without content"),
         (b"\x1f\x8b\x08" + b"\1" * 100, "this is a gzip file, but it is damaged"),
         (b"\x0a\x05\x08\x01\x10\x02\x18", UNKNOWN),
+        (b"[build-system]\nrequires = []\n", UNKNOWN),
+        (b"{{ template }}", UNKNOWN),
         (b"\x0a\xff\xff\xff\xff\xff\xff", UNKNOWN),
     ],
 )

@@ -231,7 +231,9 @@ _DATABASES = (
 )
 """Names or beginnings of names of tables, and what a database with all of them is."""
 _CREATE_TABLE = re.compile(rb"(?i)CREATE TABLE (?:IF NOT EXISTS )?[\"'`\[]?([A-Za-z_]\w{0,59})")
-_JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,4096}[\[{]")
+_JSON_START = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s{0,4096}(?:\{\s{0,4096}[\"}]|\[\s{0,4096}(?:[\[{\"\]\d-]|true|false|null))"
+)
 _PACKET_FIELDS = frozenset((6, 8, 10, 11, 12, 33, 36, 41, 42, 50, 52, 53, 54, 58, 59, 60, 61, 79, 87))
 """Numbers of common fields of the packets of a Perfetto trace."""
 _PACKET_TAG, _MAX_PACKET_FIELD, _CHECKED_PACKETS = 0x0A, 1000, 8

@@ -103,12 +103,21 @@ def load_remote(
     format: str | None,  # noqa: A002
     via: str | None,
     *,
+    expected_size: int | None = None,
+    expected_digest: str | None = None,
     kept_copy: remote.KeptCopy | None = None,
 ) -> Trace:
     """Download the profile at a URL, and return its trace. See ``open_remote`` for the arguments."""
     from tracekit.plan.remote_file import open_remote
 
-    origin, capture = open_remote(url, format, via, kept_copy=kept_copy)
+    origin, capture = open_remote(
+        url,
+        format,
+        via,
+        expected_size=expected_size,
+        expected_digest=expected_digest,
+        kept_copy=kept_copy,
+    )
     return Trace(Plan(RecordedTables(origin, opened=capture)), path=origin.path, format=origin.format)
 
 

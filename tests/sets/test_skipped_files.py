@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import re
@@ -258,6 +259,20 @@ class TestReplacedMembers:
         file = next(iter(sorted(folder.iterdir())))
         file.write_bytes(file.read_bytes() + b"0")
         with pytest.raises(TracekitError, match="rank0_pqtdir: the folder has changed since the set was loaded"):
+            traces.count("kernels")
+
+    @pytest.mark.parametrize("change", ["size", "content"])
+    def test_at_a_url(self, change: str, tmp_path: Path) -> None:
+        """This machine reads the copy that ``load_many`` downloaded. Other machines download the file again."""
+        self.write(tmp_path)
+        loaded = tk.load_many(f"local://{tmp_path}")
+        traces = tk.TraceSet([dataclasses.replace(member, kept_copy=None) for member in loaded.captures])
+        assert traces.count("kernels") == 30
+        file = tmp_path / "mpi_rank0.nsys-rep"
+        content = file.read_bytes()
+        other = (FIXTURES / "ddp2.nsys-rep").read_bytes()
+        file.write_bytes(other if change == "size" else other[: len(content) // 2] + content[len(content) // 2 :])
+        with pytest.raises(TracekitError, match=r"mpi_rank0\.nsys-rep: the (size of the )?file (has )?changed"):
             traces.count("kernels")
 
     def test_that_was_removed(self, tmp_path: Path) -> None:

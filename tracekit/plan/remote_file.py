@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
     from tracekit.interface import Capture, LaunchMetadata, Undecoded
     from tracekit.targets import Input
+
+
+_HASHED_BYTES = 1 << 18
+"""Number of bytes at each end of a file by which a changed file is detected."""
 
 
 class RemoteCapture(TemporaryExport):
@@ -72,12 +77,14 @@ class RemoteFile:
         format: Name of the format, which selects the reader.
         via: Name of the program that exports the file before it is read. None if the reader opens it directly.
         size: Size of the file in bytes when it was loaded.
+        digest: Hash of the first and last bytes of the file when it was loaded, which shows most changes.
     """
 
     url: str = field(repr=False)
     format: str
     via: str | None
     size: int
+    digest: str
     inputs: ClassVar[tuple[Input, ...]] = ()
     can_reopen: ClassVar[bool] = True
 
@@ -93,7 +100,7 @@ class RemoteFile:
             TracekitError: The size of the file has changed since it was loaded, or the file cannot be read.
             FileNotFoundError: The file does not exist.
         """
-        return open_remote(self.url, self.format, self.via, expected_size=self.size)[1]
+        return open_remote(self.url, self.format, self.via, expected_size=self.size, expected_digest=self.digest)[1]
 
 
 def open_remote(
@@ -102,6 +109,7 @@ def open_remote(
     via: str | None = None,
     *,
     expected_size: int | None = None,
+    expected_digest: str | None = None,
     kept_copy: remote.KeptCopy | None = None,
 ) -> tuple[RemoteFile, RemoteCapture]:
     """Download a remote file to a temporary file, and open the copy.
@@ -111,6 +119,7 @@ def open_remote(
         format: Name of the format. If None, it is detected from the content.
         via: Name of the program that exports the file before it is read. If None, the reader opens the file directly.
         expected_size: Size that the file must have in bytes. If None, the size is not checked.
+        expected_digest: Hash that the first and last bytes of the file must have. If None, they are not checked.
         kept_copy: The copy of an earlier download, which is used instead of a new one. If there is none, the new copy
             is kept there, instead of being deleted when the capture is closed.
 
@@ -134,11 +143,22 @@ def open_remote(
         temporary.enter_context(show_path_as(copy, url))
         with _replace_path_in_errors(url, copy):
             source = Source(copy)
+            digest = _hash_ends(source)
+            if expected_digest not in (None, digest):
+                raise TracekitError("the file has changed since it was loaded", path=copy, hint="load it again")
             reader = detection.detect_reader(source) if format is None else registry.reader(format)
             opened = OpenedFile.from_source(source, reader, via)
             capture = opened.open_unchecked(opened.create_reader(source), source)
-        origin = RemoteFile(url, opened.format, via, source.size)
+        origin = RemoteFile(url, opened.format, via, source.size, digest)
         return origin, RemoteCapture(capture, temporary.pop_all(), copy, url)
+
+
+def _hash_ends(source: Source) -> str:
+    """Return a hash of the first and last bytes of a file."""
+    with source.open() as file:
+        size = min(_HASHED_BYTES, file.size)
+        ends = file.read(0, size) + file.read(file.size - size, size)
+    return hashlib.blake2b(ends, digest_size=16).hexdigest()
 
 
 def _check_format(url: str, copy: Path) -> None:

@@ -64,6 +64,8 @@ class RecordedMetadata:
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private. None if it is not recorded.
         is_read: Whether the capture was opened. If False, only its path and possibly its format and rank are known.
+        remote_size: Size of a remote file in bytes. None for a local file.
+        remote_digest: Hash of the first and last bytes of a remote file. None for a local file.
     """
 
     path: Path
@@ -75,6 +77,8 @@ class RecordedMetadata:
     local_rank: int | None = None
     host: str | None = field(default=None, repr=False)
     is_read: bool = True
+    remote_size: int | None = None
+    remote_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,8 @@ class Member:
             are unknown, and its format may be empty.
         url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
             a password and is not shown.
+        remote_size: Size of a remote file in bytes when the set was loaded. None if it is unknown.
+        remote_digest: Hash of the first and last bytes of a remote file when the set was loaded. None if unknown.
         stamp: Size and modification time of the capture when the set was loaded. None if they are unknown.
         kept_copy: The copy of the downloaded file, which all reads use. None for a local file.
     """
@@ -117,6 +123,8 @@ class Member:
     is_read: bool = True
     url: str | None = field(default=None, repr=False)
     stamp: Stamp | None = field(default=None, repr=False)
+    remote_size: int | None = field(default=None, repr=False)
+    remote_digest: str | None = field(default=None, repr=False)
     kept_copy: KeptCopy | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -164,6 +172,7 @@ def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
         },
     )
     launch = read_launch_metadata(trace)
+    origin = trace._view.plan.source.origin  # noqa: SLF001 - as for exporters
     evidence = (
         *_read_ranks_from_mpi(trace),
         *_read_ranks_from_nccl(trace),
@@ -179,6 +188,8 @@ def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
         _parse_int(info.get("duration_ns")),
         launch.variables.get("LOCAL_RANK"),
         launch.host,
+        remote_size=getattr(origin, "size", None),
+        remote_digest=getattr(origin, "digest", None),
     )
 
 

@@ -764,7 +764,14 @@ def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
         trace = load(member.path, member.format or None, via=member.via)
     else:
         kept_copy, name = member.kept_copy, member.format or None
-        trace = load_remote(member.url, name, member.via, kept_copy=kept_copy)
+        trace = load_remote(
+            member.url,
+            name,
+            member.via,
+            expected_size=member.remote_size,
+            expected_digest=member.remote_digest,
+            kept_copy=kept_copy,
+        )
     try:
         for operation in operations:
             trace = getattr(trace, operation.method)(**operation.arguments)
