@@ -340,6 +340,7 @@ class Trace:
         *,
         key_op: str | None = None,
         iterations: tuple[int | None, int | None] | None = None,
+        include_warm_up: bool | None = None,
         dialect: str | None = None,
         tensor_cores: Literal["extended", "dlprof"] = "extended",
     ) -> Trace:
@@ -348,10 +349,13 @@ class Trace:
         If the trace is already rolled up, choosing another key op or other iterations reads nothing from the file.
 
         Args:
-            key_op: Id or name of the op that delimits iterations. If None, the key op of the dialect is used or, if the
-                dialect has none, an op that repeats.
+            key_op: Id or name of the op that delimits iterations, or the name of a range, such as ``step``. If None, an
+                op is chosen that covers the GPU work. If there is none, the whole capture is one iteration.
             iterations: First and last iteration to aggregate, both inclusive. None stands for the first or the last
                 iteration of the capture.
+            include_warm_up: Whether the first iterations are aggregated even if they are much slower than the others.
+                If None, tables and reports aggregate them, and advice and pages do not. If ``iterations`` are chosen,
+                exactly these are aggregated.
             dialect: Name of the conventions by which the ranges are written, such as ``pyprof``. If None, the dialect
                 is detected.
             tensor_cores: ``extended`` detects all kernels that are known to use Tensor Cores. ``dlprof`` computes
@@ -375,7 +379,7 @@ class Trace:
             >>> nodes.select("path", "instance_count").row(0)
             ('', 136)
         """
-        return self._with_steps(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores)))
+        return self._with_steps(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores, include_warm_up)))
 
     def report(self, name: str) -> ReportTable | DlprofReport:
         """Compute a report of ``nsys stats``, DLProf or tracekit, or apply a rule of ``nsys analyze``.

@@ -423,12 +423,13 @@ def test_steps_of_different_length() -> None:
     bounds = [0, 1, 2, 3, 9]
     for number in range(5):
         program.ranges.append((f"step {number}", bounds[number] * STEP, (bounds[number] + 1) * STEP))
-    for k in range(100):
-        program.kernel(k * 1000, k * 100_000 + 110_000, k * 100_000 + 210_000)
+        for k in range(20):
+            at = bounds[number] * STEP + k * 45_000
+            program.kernel(at, at + 1000, at + 40_000)
     found = program.found()["variation"]
     assert (found["count"], found["time_ns"]) == (1, 5 * STEP)
     assert (found["start_ns"], found["end_ns"]) == (3 * STEP, 9 * STEP)
-    assert "iteration 3 took 6 ms" in str(found["evidence"])
+    assert "step 3 took 6 ms" in str(found["evidence"])
 
 
 def test_a_short_step_is_no_slow_step() -> None:
@@ -476,7 +477,6 @@ def test_the_iterations_that_were_asked_for() -> None:
         every, some = (t.report("advise").frame() for t in (trace, trace.rollup(iterations=(2, 3))))
         second = trace.rollup().frame("iterations").collect()["start_ns"][2]
     assert every["Start (ns)"].min() < second <= some["Start (ns)"].min()
-    assert "variation" in every["Rule"]
     assert "variation" not in some["Rule"]
 
 

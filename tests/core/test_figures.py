@@ -138,8 +138,9 @@ def test_overview_is_that_of_the_tables() -> None:
         assert parts["time_ns"].to_list() == [table[c].sum() for c in overview.PART_COLUMNS.values()]
         assert parts["percent"].sum() == pytest.approx(100)
         devices = overview.compute_device_utilization(rolled)
-        total = sum((table["end_ns"] - table["start_ns"]).to_list())
+        total = sum((table["window_end_ns"] - table["window_start_ns"]).to_list())
         assert devices["total_ns"].to_list() == [total, total]
+        devices = overview.compute_device_utilization(rolled.for_dlprof)
         recorded = trace._view.model("dlprof")["device_gpu_utilizations"]["gpu_utilization"]
         assert devices["percent"].to_list() == pytest.approx(recorded.to_list(), abs=1e-6)
         kinds = dict(overview.sum_activity_times_by_kind(rolled).select("kind", "time_ns").iter_rows())
@@ -162,13 +163,15 @@ def test_a_capture_without_anything_has_no_utilization() -> None:
 
 def test_many_iterations_become_bins_of_means() -> None:
     columns = {column: [1, 3, 5, 7, 9] for column in overview.PART_COLUMNS.values()}
-    times = {"start_ns": [0, 10, 20, 30, 40], "end_ns": [4, 16, 28, 40, 52]}
+    times = {"window_start_ns": [0, 10, 20, 30, 40], "window_end_ns": [4, 16, 28, 40, 52]}
     flags = {"iteration": [0, 1, 2, 3, 4], "is_aggregated": [False, True, True, True, True]}
-    table = pl.DataFrame({**flags, **times, **columns})
+    table = pl.DataFrame({**flags, **times, **columns, "name": ["a", "b", "c", "d", None]})
     rows = overview.merge_iterations_into_bins(table, 3)
     assert rows.select("first", "last", "duration_ns", "is_aggregated", "in_cpu_ns").rows() == [
         (0, 0, 4, False, 1), (1, 1, 6, True, 3), (2, 3, 9, True, 6), (4, 4, 12, True, 9),
     ]  # fmt: skip
+    longest = [(0, 4, "a"), (1, 6, "b"), (3, 10, "d"), (4, 12, None)]
+    assert rows.select("longest", "longest_ns", "longest_name").rows() == longest
     exact = overview.merge_iterations_into_bins(table, 5)
     assert exact["first"].to_list() == exact["last"].to_list() == [0, 1, 2, 3, 4]
     assert overview.merge_iterations_into_bins(table.clear(), 5).is_empty()

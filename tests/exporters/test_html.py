@@ -123,7 +123,9 @@ def test_tables_have_the_numbers_of_the_reports(amp: tk.Trace, page: Page) -> No
         titles, *rows = page.tables[caption]
         assert rows == cells(amp.stats(name) if not name.startswith("gpu") else amp.analyze(name), titles), caption
     titles, *rows = page.tables["Ops with the longest time (first 20 of 60 rows)"]
-    ops = amp.rollup().frame("ops").sort("gpu_time_ns", "op_id", descending=[True, False]).collect()
+    ops = (
+        amp.rollup(include_warm_up=False).frame("ops").sort("gpu_time_ns", "op_id", descending=[True, False]).collect()
+    )
     names = [
         "op_id",
         "op_name",
@@ -143,13 +145,21 @@ def test_tables_have_the_numbers_of_the_reports(amp: tk.Trace, page: Page) -> No
 def test_a_page_of_some_iterations_says_what_it_counts(amp: tk.Trace, tmp_path: Path) -> None:
     note = "This section shows the whole capture, not only the aggregated iterations."
     some = Page(amp.rollup(iterations=(2, 3)).export(tmp_path / "some.html").read_text("utf-8"))
-    kernels = [row[3] for row in some.tables["Iterations"][1:]]
+    kernels = [row[4] for row in some.tables["Iterations"][1:]]
     assert kernels == ["", "", "74", "74"]
     parts = [text for element, text in some.texts if element == "h2" or text == note]
     assert [title for title, following in itertools.pairwise(parts) if following == note] == WHOLE_CAPTURE
-    every = Page(amp.export(tmp_path / "all.html").read_text("utf-8"))
-    assert "" not in [row[3] for row in every.tables["Iterations"]]
+    every = Page(amp.rollup(include_warm_up=True).export(tmp_path / "all.html").read_text("utf-8"))
+    assert "" not in [row[4] for row in every.tables["Iterations"]]
     assert note not in [text for _, text in every.texts]
+
+
+def test_the_warm_up_is_left_out_and_the_page_says_so(page: Page) -> None:
+    text = page.plain()
+    steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
+    assert f"{steps}; the first step is warm-up and left out." in text
+    assert "3 of 4 (Batch 1 to Batch 3)" in text
+    assert [row[1] for row in page.tables["Iterations"][1:]] == [f"Batch {n}" for n in range(4)]
 
 
 WHOLE_CAPTURE = [
@@ -162,11 +172,14 @@ def test_advice_and_overview_are_those_of_the_tables(amp: tk.Trace, page: Page) 
     for row in amp.stats("advise").rows(named=True):
         assert {row["Problem"], row["Evidence"], row["Advice"]} <= set(text.splitlines())
         assert f"{row['Time (ns)']:,} ns" in text
-    utilization = amp._view.model("dlprof")["model_summary"]["gpu_utilization"].item()
-    assert f"{utilization:.3f}%" in text
+    iterations = amp.rollup(include_warm_up=False).frame("iterations").filter("is_aggregated").collect()
+    busy = iterations.select(pl.sum_horizontal("in_tensor_core_kernels_ns", "in_other_kernels_ns").sum()).item()
+    time = iterations.select((pl.col("window_end_ns") - pl.col("window_start_ns")).sum()).item()
+    assert f"{100 * busy / time:.3f}%" in text
     assert "502,053,778 ns (502.054 ms)" in text
     assert "580.159.04" in text
-    assert "119,465,497 ns (119.465 ms)" in text
+    mean = time // iterations.height
+    assert f"{mean:,} ns ({mean / 1e6:.3f} ms)" in text
 
 
 def test_numbers_are_aligned_and_tables_have_headers(page: Page) -> None:

@@ -93,14 +93,26 @@ def test_colors_have_contrast_to_the_dark_background() -> None:
 def test_utilization_reaches_from_0_to_100() -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as trace:
         figure = trace.plot.gpu_utilization()
-        expected = trace._view.model("dlprof")["device_gpu_utilizations"]["gpu_utilization"].to_list()
+        iterations = trace.rollup(include_warm_up=False).frame("iterations").filter("is_aggregated").collect()
+        kernels = trace.frame("kernels").select("device_id", "start_ns", "end_ns").collect()
+    time = iterations.select((pl.col("window_end_ns") - pl.col("window_start_ns")).sum()).item()
+    windows = iterations.select("window_start_ns", "window_end_ns").rows()
+    expected = [
+        100
+        * sum(min(e, stop) - max(s, start) for s, e in union for start, stop in windows if s < stop and e > start)
+        / time
+        for union in (
+            intervals.merge_intervals(kernels.filter(device_id=d).drop("device_id"), by=[]).rows() for d in (0, 1)
+        )
+    ]
     assert figure.data[0].x == pytest.approx(expected, abs=1e-6)
     assert figure.layout.xaxis.range == (0, 100)
     assert figure.data[0].y == ("GPU 0", "GPU 1")
 
 
 def test_parts_have_one_color_in_all_figures(amp: tk.Trace) -> None:
-    breakdown, iterations = amp.plot.time_breakdown(), amp.plot.iterations()
+    plot = amp.rollup(include_warm_up=True).plot
+    breakdown, iterations = plot.time_breakdown(), plot.iterations()
     colors = [t.marker.color for t in breakdown.data]
     assert colors == [t.marker.color for t in iterations.data] == list(theme.PART_COLORS.values())
     assert len(set(colors)) == 7
@@ -125,7 +137,7 @@ def test_top_lists_have_exact_numbers(amp: tk.Trace) -> None:
     assert [f"{n:,} ns" in h for n, h in zip(report["Total Time (ns)"], kernels.data[0].customdata, strict=True)]
     assert kernels.layout.yaxis.ticktext[0] == "cudnn::bn_bw_1C11_kernel_new"
     ops = amp.plot.top_ops(4)
-    table = amp.rollup().frame("ops").sort("gpu_time_ns", descending=True).head(4).collect()
+    table = amp.rollup(include_warm_up=False).frame("ops").sort("gpu_time_ns", descending=True).head(4).collect()
     assert [round(x * 1e6) for x in ops.data[0].x] == table["gpu_time_ns"].to_list()
     assert ops.layout.yaxis.ticktext[0] == f"{table['op_id'][0]} ({table['direction'][0]})"
     assert amp.plot.api(2).data[0].y == (0, 1)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from tracekit.view.server import Viewer
     from werkzeug.test import TestResponse
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*the API calls of .* kernels cannot be found")
+
 ROOT = Path(__file__).parents[2]
 EMPTY = FIXTURES / "empty.sqlite"
 GRID = {"table": "table:kernels", "at": "", "arguments": ""}

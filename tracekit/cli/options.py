@@ -372,6 +372,7 @@ def selection_options(command: Command) -> Command:
 
 
 EXTENDED = "extended"
+_ROLLUP_ARGUMENTS = ("key_op", "iterations", "include_warm_up", "dialect", "tensor_cores")
 
 
 class RollUp(NamedTuple):
@@ -401,7 +402,7 @@ class RollUp(NamedTuple):
 
 
 def rollup_options(command: Command) -> Command:
-    """Add the options ``--key-op``, ``--iterations``, ``--dialect`` and ``--tensor-cores`` to a command.
+    """Add the options of a roll-up, such as ``--key-op`` and ``--iterations``, to a command.
 
     The command receives ``roll_up``, a ``RollUp`` that rolls up a trace with these options.
     """
@@ -410,7 +411,8 @@ def rollup_options(command: Command) -> Command:
         click.option(
             "--key-op",
             metavar="OP",
-            help="Id or name of the op that delimits iterations. By default, it is chosen automatically.",
+            help="Id or name of the op that delimits iterations, or the name of a range, such as 'step'. By default, a "
+            "range is chosen that covers most GPU work.",
         ),
         click.option(
             "--iterations",
@@ -418,6 +420,13 @@ def rollup_options(command: Command) -> Command:
             type=parse_iterations,
             help="Aggregate iterations A to B in ops, groups and reports of DLProf, such as '2:9' or '2:'. Both are "
             "included, and counted from 0. Events of other iterations are kept.",
+        ),
+        click.option(
+            "--include-warm-up",
+            is_flag=True,
+            default=None,
+            help="Aggregate the first iterations even if they are much slower than the others. By default, advice and "
+            "pages leave them out.",
         ),
         click.option(
             "--dialect",
@@ -434,9 +443,9 @@ def rollup_options(command: Command) -> Command:
     )
 
     @functools.wraps(command)
-    def run_with_rollup(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
-        values = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
-        return command(roll_up=RollUp(values), **others)
+    def run_with_rollup(**arguments: Any) -> Any:
+        values = {name: arguments.pop(name) for name in _ROLLUP_ARGUMENTS}
+        return command(roll_up=RollUp(values), **arguments)
 
     return _add_options(options, run_with_rollup)
 

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.cli.options import TraceOrSet
     from tracekit.cli.times import Times
     from tracekit.interface import Progress
     from tracekit.targets import Input
+    from tracekit.trace import Trace
 
     class HasInputs(Protocol):
         """An object that is read from files, such as a trace."""
@@ -42,6 +44,9 @@ STDOUT = Path("-")
 _BINARY_STYLES = ("parquet", "arrow")
 _BATCH_ROWS = 1 << 16
 _SAMPLE_BYTES = 1 << 16
+GPU_ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
+MIN_COVERAGE_PERCENT = 90
+"""Share of the kernels or of the GPU time in steps, in percent, below which ``describe_steps`` warns."""
 
 
 class Page(NamedTuple):
@@ -299,6 +304,27 @@ def print_message(text: str, *, quiet: bool = False) -> None:
     """Print a message without the secrets of URLs to standard error, unless ``quiet`` is true."""
     if not quiet:
         click.echo(to_printable(remove_secrets(text), keep="\n"), err=True)
+
+
+def print_steps(trace: TraceOrSet, *, quiet: bool) -> None:
+    """Print which range delimits the steps of a capture, how many there are, and how much work lies in them.
+
+    Nothing is printed for a set of ranks and for a capture without GPU activities. The message is a warning if steps
+    miss more than a tenth of the work.
+    """
+    from tracekit.trace import Trace
+
+    if quiet or not isinstance(trace, Trace) or not any(trace.count(table) for table in GPU_ACTIVITIES):
+        return
+    print_message(describe_steps(trace))
+
+
+def describe_steps(trace: Trace) -> str:
+    """Describe the steps of a capture in one sentence, which begins with "Warning" if steps miss much of the work."""
+    row = trace.stats("steps").row(0, named=True)
+    shares = [row[f"{name} In Steps (%)"] for name in ("Kernels", "GPU Time")]
+    is_low = any(share is not None and share < MIN_COVERAGE_PERCENT for share in shares)
+    return ("Warning: " if is_low else "") + str(row["Summary"])
 
 
 @contextlib.contextmanager

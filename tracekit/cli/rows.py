@@ -23,7 +23,7 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import print_message
+from tracekit.cli.output import print_message, print_steps
 from tracekit.cli.reports import explain_missing_rows
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def rows_command(
         columns_of_table = selected.schema(table).names
         if frame.is_empty():
             _print_reason_for_missing_rows(selected, table, is_filtered=where is not None, quiet=quiet)
+        elif selected is not trace and (table in AGGREGATED_TABLES or table == "iterations"):
+            print_steps(selected, quiet=quiet)
     if printed.height < frame.height:
         print_message(f"{printed.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
     for message in _describe_unaffected_rows(roll_up.used_options, table, columns_of_table, where or ""):

@@ -23,7 +23,7 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import print_message, show_progress_bar
+from tracekit.cli.output import print_message, print_steps, show_progress_bar
 from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_option, print_reports
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def stats_command(
                 progress(i, len(report_names))
                 reports.append((name, selected.report(name)))
         print_reports(reports, printing, selected, limit=limit)
+        if "advise" in report_names:
+            print_steps(selected, quiet=quiet)
         _print_ignored_options(roll_up.used_options, report_names, quiet=quiet)
         for name, report in reports:
             if not report.rows:

@@ -10,7 +10,7 @@ import click
 
 from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
-from tracekit.cli.output import open_output_page, show_progress_bar
+from tracekit.cli.output import GPU_ACTIVITIES, describe_steps, open_output_page, show_progress_bar
 from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 
 MAX_FINDINGS = 5
 MAX_RANKS = 10
-ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
-"""Tables of GPU activities. Without rows in these tables, ``advise`` has nothing to examine."""
 _INDENT = "     "
 COUNTED = (
-    *ACTIVITIES,
+    *GPU_ACTIVITIES,
     *("api_calls", "nvtx_ranges", "osrt_calls", "ncu_launches", "ncu_rules", "ops", "graph_nodes", "scalars"),
 )
 """Tables whose rows are counted by name."""
@@ -94,6 +92,8 @@ def _describe_capture(trace: Trace) -> Iterator[str]:
     yield f"  rows: {', '.join(counts)}" if counts else f"  rows in {others:,} tables" if others else "  no rows"
     if undecoded:
         yield f"  recorded, but not decoded: {_describe_undecoded(trace)}"
+    if any(trace.count(name) for name in GPU_ACTIVITIES):
+        yield f"  steps: {describe_steps(trace)}"
 
 
 def _describe_undecoded(trace: Trace) -> str:
@@ -157,7 +157,7 @@ def explain_missing_findings(trace: TraceOrSet) -> str:
     """
     from tracekit.trace import Trace
 
-    counts = {name: trace.count(name) for name in ACTIVITIES}
+    counts = {name: trace.count(name) for name in GPU_ACTIVITIES}
     if any(counts.values()):
         examined = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n)
         return f"no finding: the rules of advise examined {examined} and found no problem"

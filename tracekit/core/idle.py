@@ -17,6 +17,7 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.categorical import match_categories_expr
 from tracekit.core.intervals import Axis, NestingIndex
+from tracekit.core.ops.calls import MODULE_LOAD_PATTERN
 from tracekit.core.rollup.breakdown import LOADER_NAME_PATTERN
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ CAUSES = {
 """The causes of idle time in the order of their priority, with their meaning."""
 
 ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
-MODULE_LOAD_PATTERN = r"^cu(?:da)?(?:Library|Module)Load"
 WAIT_PATTERN = r"Synchronize|cu(?:da)?(?:Event|Stream)Query"
 _MEMORY_FUNCTIONS = (
     *("Malloc", "Free", "Host(?:Alloc|Register|Unregister)"),

@@ -1,14 +1,17 @@
 """Find the iterations of a capture, which are the repetitions of the main loop.
 
-The instances of a *key op* delimit iterations. If the default key op of a dialect is the backward pass, each instance
-ends an iteration, even if the user chooses another key op. In all other dialects, the default key op is a range that
-repeats, and each instance begins an iteration. Each process is divided by the instances in this process. Activities and
-ops outside the iterations that ``find_loop_iterations`` returns are not part of any iteration.
+The instances of a *key op* delimit iterations (see ``key_ops``). If the default key op of a dialect is the backward
+pass, each instance ends an iteration, even if the user chooses another key op. Otherwise, each instance begins an
+iteration, except for the steps of an optimizer. Each process is divided by the instances in this process. Activities
+and ops outside the iterations that ``find_loop_iterations`` returns are not part of any iteration. A capture without a
+key op is one iteration.
 
 DLProf divided all processes at the same times and included the whole capture: its first iteration begins at 0, and the
 time after the last key op is one more iteration. The mode ``dlprof`` does the same.
 
-An op instance is part of the iteration in which it ends, that is, for which ``start < end_ns <= end``.
+An op instance is part of the iteration in which it ends, that is, for which ``start < end_ns <= end``. A GPU activity
+is part of the iteration that launched it, that is, in which its API call starts. In DLProf's mode, it is part of the
+iteration of its op instance.
 """
 
 from __future__ import annotations
@@ -20,12 +23,15 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.intervals.axis import replace_with_null_unless
-from tracekit.core.loop_iterations import BOUNDS, find_loop_iterations
-from tracekit.core.ops.calls import ON_GPU
+from tracekit.core.key_ops import KeyOp, LoopInstances, choose_key_op, find_backward_op_row, read_op_labels
+from tracekit.core.loop_iterations import BOUNDS
+from tracekit.core.ops.step_names import STAR, remove_number_at_end_expr
 from tracekit.core.trees import ELLIPSIS
 from tracekit.errors import TracekitError, create_choices_hint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tracekit.core.loop_iterations import KeyPosition
     from tracekit.core.ops import Ops
     from tracekit.core.tensor_cores import Mode
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     Span = tuple[int | None, int | None]
 
 _TWO = 2
+_WINDOW = {"start_ns": "window_start_ns", "end_ns": "window_end_ns"}
 _COMPARED, _DIGITS = 5000, 19
 
 
@@ -40,20 +47,28 @@ class Iterations(NamedTuple):
     """The iterations of a capture.
 
     Attributes:
-        frame: One row per iteration: ``iteration`` (from 0), ``start_ns``, ``end_ns``, ``aggregated``. An iteration
-            that several processes run extends from the first start to the last end, so iterations may overlap.
+        frame: One row per iteration: ``iteration`` (from 0), ``start_ns``, ``end_ns``, ``aggregated``, ``name`` (the
+            name of its range, or null if there is none), ``window_start_ns``, ``window_end_ns`` (see ``steps``; equal
+            to the other times in DLProf's mode), ``is_warm_up``. An iteration that several processes run extends from
+            the first start to the last end, so iterations may overlap.
         key: Name of the key op, either requested or chosen by default. It is "" if no name was requested and no op is
             suitable.
         has_key_op: Whether the capture has the key op. It is false if no op is suitable. In DLProf's mode, it is also
             false if no op has the requested name.
         by_process: The bounds of iterations in each process with key ops: ``process_id``, ``iteration``, ``start_ns``,
             ``end_ns``. In processes without key ops, the bounds of ``frame`` apply.
+        key_ops: Row numbers in ``Ops.ops`` of the ops that delimit iterations. They all have the same label.
+        label: Last part of the name of the key op, such as ``step *``, or "" if there is none.
+        mode: How the capture was divided.
     """
 
     frame: pl.DataFrame
     key: str
     has_key_op: bool
     by_process: pl.DataFrame
+    key_ops: tuple[int, ...] = ()
+    label: str = ""
+    mode: Mode = "extended"
 
     @property
     def aggregated(self) -> pl.DataFrame:
@@ -72,8 +87,13 @@ class Iterations(NamedTuple):
 
     @property
     def merged_times(self) -> pl.DataFrame:
-        """The union of the aggregated iterations as disjoint, sorted intervals: ``start_ns``, ``end_ns``."""
-        return intervals.merge_intervals(self.aggregated.select(_TIMES), by=[])
+        """The union of the windows of aggregated iterations as disjoint, sorted intervals: ``start_ns``, ``end_ns``."""
+        return intervals.merge_intervals(self.aggregated.select(**_WINDOW), by=[])
+
+    @property
+    def is_whole_capture(self) -> bool:
+        """Whether the capture has no key op, so that all of it is one iteration."""
+        return self.mode == "extended" and not self.has_key_op
 
     def find_instance_iterations(self, instances: pl.DataFrame) -> pl.Series:
         """Return the number of the aggregated iteration of each op instance, or null outside of these iterations.
@@ -81,15 +101,43 @@ class Iterations(NamedTuple):
         Args:
             instances: The columns ``process_id`` and ``end_ns``.
         """
-        ends = instances["end_ns"]
-        number = _find_iterations_at(self.frame, ends)
+        return self.select_aggregated(self._find_iterations(instances, "end_ns", _find_iterations_at_end))
+
+    def find_call_iterations(self, calls: pl.DataFrame) -> pl.Series:
+        """Return the number of the iteration in which each API call starts, or null outside of all iterations.
+
+        Args:
+            calls: The columns ``process_id`` and ``start_ns``.
+        """
+        return self._find_iterations(calls, "start_ns", _find_iterations_at_start)
+
+    def select_aggregated(self, numbers: pl.Series) -> pl.Series:
+        """Replace the numbers of iterations that are not aggregated with null."""
+        return replace_with_null_unless(numbers.is_in(self.aggregated["iteration"].implode()), numbers)
+
+    def _find_iterations(
+        self, rows: pl.DataFrame, column: str, find: Callable[[pl.DataFrame, pl.Series], pl.Series]
+    ) -> pl.Series:
+        """Return the number of the iteration of each row. ``find`` returns the iteration at each of the given times."""
+        if self.is_whole_capture:
+            return pl.zeros(rows.height, pl.Int64, eager=True)
+        times = rows[column]
+        number = find(self.frame, times)
         for (process,), bounds in self.by_process.group_by("process_id"):
-            in_process = instances["process_id"].eq_missing(pl.Series([process], dtype=pl.Int64))
-            number = _find_iterations_at(bounds, ends).zip_with(in_process, number)
-        return replace_with_null_unless(number.is_in(self.aggregated["iteration"].implode()), number)
+            in_process = rows["process_id"].eq_missing(pl.Series([process], dtype=pl.Int64))
+            number = find(bounds, times).zip_with(in_process, number)
+        return number
 
 
-def _find_iterations_at(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
+def _find_iterations_at_start(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
+    """Return the number of the iteration with ``start <= time < end`` for each of the given times, or null."""
+    ordered = bounds.sort("start_ns", maintain_order=True)
+    row = ordered["start_ns"].search_sorted(times, side="right").cast(pl.Int64) - 1
+    row = replace_with_null_unless(row >= 0, row)
+    return ordered["iteration"].gather(replace_with_null_unless(times < ordered["end_ns"].gather(row), row))
+
+
+def _find_iterations_at_end(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return the number of the iteration that contains each of the given times.
 
     If several iterations overlap at a time, only the one that started last is considered. The result is null if no
@@ -117,21 +165,96 @@ def find_iterations(
         TracekitError: No op has the requested id or name, the span begins below 0 or ends before it begins, or the
             capture does not have the first iteration of the span.
     """
-    row = _find_key_op_row(ops, key_op)
-    if row is None and key_op and mode == "extended":
-        raise TracekitError(
-            f"the capture has no op {key_op!r}, which was requested as key op", hint=_create_op_names_hint(ops, key_op)
-        )
-    by_process = pl.DataFrame(schema=BOUNDS)
-    if row is not None and mode == "extended":
-        by_process = find_loop_iterations(_select_loop_instances(ops), row, _find_key_op_position(ops))
-        frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
-    else:
-        frame = _divide_into_contiguous_iterations(ops, row, mode)
-    first, last = _choose_aggregated_iterations(span, frame.height - 1, mode)
-    frame = frame.with_columns(aggregated=pl.col("iteration").is_between(first, last))
-    key = key_op or ("" if row is None else str(ops.ops["op_name"][row]))
-    return Iterations(frame, key, row is not None, by_process)
+    its = _divide_into_loop_iterations(ops, key_op) if mode == "extended" else _divide_as_dlprof(ops, key_op)
+    first, last = _choose_aggregated_iterations(span, its.frame.height - 1, mode)
+    frame = its.frame.with_columns(
+        aggregated=pl.col("iteration").is_between(first, last),
+        window_start_ns="start_ns",
+        window_end_ns="end_ns",
+        is_warm_up=pl.lit(value=False),
+    )
+    return its._replace(frame=frame)
+
+
+def _divide_as_dlprof(ops: Ops, name: str | None) -> Iterations:
+    """Divide the whole capture into iterations without gaps, as DLProf does."""
+    row = _find_key_op_row(ops, name)
+    frame = _divide_into_contiguous_iterations(ops, row, "dlprof").with_columns(name=pl.lit(None, pl.String))
+    key = name or ("" if row is None else str(ops.ops["op_name"][row]))
+    rows = () if row is None else (row,)
+    no_bounds = pl.DataFrame(schema=BOUNDS)
+    return Iterations(frame, key, row is not None, no_bounds, key_ops=rows, label=key, mode="dlprof")
+
+
+def _divide_into_loop_iterations(ops: Ops, name: str | None) -> Iterations:
+    """Divide each process into the iterations of its loop. A capture without a key op is one iteration."""
+    instances = LoopInstances.from_ops(ops)
+    key_op = choose_key_op(ops, instances) if name is None else _find_named_key_op(ops, name)
+    if key_op is None:
+        frame = _divide_into_contiguous_iterations(ops, None, "extended").with_columns(name=pl.lit(None, pl.String))
+        return Iterations(frame, "", has_key_op=False, by_process=pl.DataFrame(schema=BOUNDS))
+    by_process = instances.find_iterations(key_op)
+    frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
+    names = _read_iteration_names(ops, instances.find_keys(key_op))
+    frame = frame.join(names, on="iteration", how="left", maintain_order="left")
+    op_name = str(ops.ops["op_name"][key_op.rows[0]])
+    labels = read_op_labels(ops).filter(pl.col("op") == key_op.rows[0])["label"]
+    label = labels[0] if len(labels) else op_name
+    key = name or op_name
+    return Iterations(frame, key, has_key_op=True, by_process=by_process, key_ops=tuple(key_op.rows), label=label)
+
+
+def _read_iteration_names(ops: Ops, keys: pl.DataFrame) -> pl.DataFrame:
+    """Return the names that the program gave to iterations: ``iteration``, ``name``.
+
+    If several iterations have the same name, their numbers are added in brackets.
+
+    Args:
+        ops: The ops of the capture.
+        keys: The instances that delimit iterations: ``process_id``, ``iteration``, ``instance``.
+    """
+    first = keys.sort("process_id", maintain_order=True).unique("iteration", keep="first").sort("iteration")
+    range_ids = first.select("iteration", range_id=ops.instances["range_id"].gather(first["instance"]))
+    ranges = ops.frames("nvtx_ranges").select("range_id", pl.col("name").cast(pl.String)).unique("range_id")
+    named = range_ids.lazy().join(ranges, on="range_id", how="left").sort("iteration").collect()
+    if named["name"].n_unique() < named.height:
+        named = named.with_columns(name=pl.format("{} [{}]", "name", "iteration"))
+    return named.select("iteration", "name")
+
+
+def _find_named_key_op(ops: Ops, name: str) -> KeyOp:
+    """Return the key op that a user named.
+
+    The name is the id or the name of an op, or a label that may belong to several ops, with or without its number or
+    the ``*`` in place of it, or the whole name of a range.
+
+    Raises:
+        TracekitError: No op has this id, name or label.
+    """
+    rows = ops.ops.select(pl.int_range(pl.len()).alias("op"), pl.col("op_id", "op_name").cast(pl.String))
+    labels = read_op_labels(ops)
+    label = pl.col("label")
+    conditions = (
+        (rows, pl.col("op_id") == name),
+        (rows, pl.col("op_name") == name),
+        (labels, (label == name) | (label.str.strip_suffix(STAR) == name)),
+        (labels, remove_number_at_end_expr(label) == name.removesuffix(STAR)),
+        (labels, pl.col("op").is_in(_find_ops_of_ranges(ops, name))),
+    )
+    for frame, condition in conditions:
+        matches = frame.filter(condition)["op"].to_list()
+        if matches:
+            return KeyOp(matches, _find_key_op_position(ops))
+    raise TracekitError(
+        f"the capture has no op {name!r}, which was requested as key op", hint=_create_op_names_hint(ops, name)
+    )
+
+
+def _find_ops_of_ranges(ops: Ops, name: str) -> list[int]:
+    """Return the row numbers of the ops to which the ranges with a given name belong."""
+    ranges = ops.frames("nvtx_ranges").filter(pl.col("name").cast(pl.String) == name).select("range_id").collect()
+    instances = ops.instances.filter(pl.col("range_id").is_in(ranges["range_id"].implode()))
+    return instances["op"].unique().sort().to_list()
 
 
 def _find_key_op_position(ops: Ops) -> KeyPosition:
@@ -146,17 +269,6 @@ def _create_op_names_hint(ops: Ops, name: str) -> str:
     near = difflib.get_close_matches(name, compared, n=1)
     listed = [*near, *(n for n in ops.ops["op_name"].cast(pl.String).unique(maintain_order=True) if n not in near)]
     return create_choices_hint("ops", listed, name)
-
-
-def _select_loop_instances(ops: Ops) -> pl.DataFrame:
-    """Return the op instances with the columns that ``find_loop_iterations`` needs.
-
-    The column ``ends_loop`` is true if the instance is a range or has GPU activities. Only such instances can end an
-    iteration early.
-    """
-    active = ops.select_calls("kind", "instance").filter(pl.col("kind").is_in(ON_GPU))["instance"].unique()
-    ends_loop = pl.col("associated") | pl.int_range(pl.len()).is_in(active.implode())
-    return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", ends_loop=ends_loop)
 
 
 def _divide_into_contiguous_iterations(ops: Ops, key_op_row: int | None, mode: Mode) -> pl.DataFrame:
@@ -217,9 +329,7 @@ def _find_key_op_row(ops: Ops, key_op: str | None) -> int | None:
         matches = [rows.filter(pl.col(c).cast(pl.String) == key_op)["row"] for c in ("op_id", "op_name")]
         return next((int(m[0]) for m in matches if len(m)), None)
     if ops.dialect.key_op == "backward":
-        ending = rows.filter(pl.col("ends_iteration") & (pl.col("op_type").cast(pl.String) == "backward"))
-        ending = ending.sort("instance_count", "op_id", descending=[True, False])
-        return int(ending["row"][0]) if ending.height else None
+        return find_backward_op_row(ops)
     return _find_longest_repeated_op_row(ops, rows)
 
 

@@ -22,14 +22,14 @@ BOUNDS = {"process_id": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "
 _SLOT = ["process_id", "slot"]
 
 
-def find_loop_iterations(instances: pl.DataFrame, key_op: int, key_position: KeyPosition) -> pl.DataFrame:
+def find_loop_iterations(instances: pl.DataFrame, is_key: pl.Series, key_position: KeyPosition) -> pl.DataFrame:
     """Return the iterations of the loop in each process.
 
     Args:
         instances: One row per op instance, in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``,
             ``op``, ``parent`` (row number in this frame), ``ends_loop`` (whether the instance ends an iteration early
             if its op is not part of the loop).
-        key_op: Number of the op that delimits iterations.
+        is_key: Whether each instance delimits iterations. These instances are *keys*.
         key_position: Whether the key op is at the start or at the end of an iteration.
 
     Returns:
@@ -37,8 +37,8 @@ def find_loop_iterations(instances: pl.DataFrame, key_op: int, key_position: Key
         process), ``start_ns`` and ``end_ns``. The iterations of one process do not overlap.
     """
     if key_position == "start":
-        return _find_iterations_starting_with_key_op(instances, key_op, ends_early=True)
-    mirrored = _find_iterations_starting_with_key_op(_reverse_time(instances), key_op, ends_early=False)
+        return _find_iterations_starting_with_key_op(instances, is_key, ends_early=True)
+    mirrored = _find_iterations_starting_with_key_op(_reverse_time(instances), is_key, ends_early=False)
     last = pl.col("iteration").max().over("process_id")
     return _reverse_time(mirrored).with_columns(last - pl.col("iteration")).sort("process_id", "iteration")
 
@@ -48,12 +48,14 @@ def _reverse_time(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(start_ns=-pl.col("end_ns"), end_ns=-pl.col("start_ns"))
 
 
-def _find_iterations_starting_with_key_op(instances: pl.DataFrame, key_op: int, *, ends_early: bool) -> pl.DataFrame:
-    """Return the iterations of a loop, each of which starts with an instance of the key op.
+def _find_iterations_starting_with_key_op(
+    instances: pl.DataFrame, is_key: pl.Series, *, ends_early: bool
+) -> pl.DataFrame:
+    """Return the iterations of a loop, each of which starts with a key.
 
     If ``ends_early`` is true, an iteration ends at the first op that is not part of the loop.
     """
-    keys = _assign_key_op_numbers(instances.filter(pl.col("op") == key_op))
+    keys = _assign_key_op_numbers(instances.filter(is_key))
     between = _find_outermost_instances_between_key_ops(instances, keys)
     looped = _find_loop_ops(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
     others = between.filter(pl.col("ends_loop") & ~pl.col("op").is_in(looped.implode()))

@@ -252,8 +252,14 @@ class FigureRows:
         return CallTree(profile.parents, profile.depths, profile.labels, own, functions)
 
     def rollup(self) -> Rollup:
-        """Return the roll-up of the trace. If the trace is not rolled up, use the default parameters of a roll-up."""
-        return get_rollup(self.view.plan)
+        """Return the roll-up of the trace. If the trace is not rolled up, use the default parameters of a roll-up.
+
+        The warm-up is not aggregated unless the user includes it. If the capture contains the roll-up of DLProf, the
+        roll-up is that of DLProf.
+        """
+        rollup = get_rollup(self.view.plan)
+        is_recorded = self.view.plan.rollup is None and self.view.count("ops") > 0
+        return rollup.for_dlprof if is_recorded else rollup.steady
 
     def get_nonempty_rollup(self) -> Rollup:
         """Return the roll-up of the trace.

@@ -73,7 +73,7 @@ class Plots:
         Examples:
             >>> import tracekit as tk
             >>> tk.load("fixtures/train_amp.sqlite").plot.utilization().select("device_id", "busy_ns").rows()
-            [(0, 6590093), (1, 0)]
+            [(0, 4894131), (1, 0)]
         """
         return self._rows.gpu_utilization()
 
@@ -112,8 +112,8 @@ class Plots:
     def iterations(self, *, dark: bool = False) -> Figure:
         """Draw the duration of each iteration, divided into the parts of ``time_breakdown``.
 
-        Iterations that are not aggregated are gray. If there are many iterations, each bar shows the mean of several
-        consecutive iterations.
+        Iterations that are not aggregated, such as the warm-up, are gray. If there are many iterations, each bar shows
+        the mean of several consecutive iterations, and a marker the longest of them.
 
         Args:
             dark: Whether to use the dark template.

@@ -53,6 +53,8 @@ class Aggregation:
             dialect has none, an op that repeats.
         iterations: First and last iteration to aggregate, both inclusive. None stands for the first or the last
             iteration of the capture.
+        include_warm_up: Whether the warm-up is aggregated if no iterations are chosen. If None, tables and reports
+            aggregate it, and advice and pages do not.
         dialect: Name of the dialect of the ranges. If None, the first dialect that matches the capture is used.
         tensor_cores: ``extended`` detects all known Tensor Core kernels. ``dlprof`` computes everything as DLProf 1.8.0
             does.
@@ -62,6 +64,7 @@ class Aggregation:
     iterations: tuple[int | None, int | None] | None = None
     dialect: str | None = None
     tensor_cores: Literal["extended", "dlprof"] = "extended"
+    include_warm_up: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,12 +337,14 @@ class SharedRollup:
 
         a = self.aggregation
         if self._same_ops is not None:
-            return self._same_ops.rollup().with_iterations(key_op=a.key_op, span=a.iterations)
+            rollup = self._same_ops.rollup()
+            return rollup.with_iterations(key_op=a.key_op, span=a.iterations, include_warm_up=a.include_warm_up)
         self._events.prefetch({name: list(columns) for name, columns in tables.READ_COLUMNS.items()})
         return Rollup.from_frames(
             lambda name: to_frame(self._events, name),
             key_op=a.key_op,
             span=a.iterations,
+            include_warm_up=a.include_warm_up,
             dialect=a.dialect,
             tensor_cores=a.tensor_cores,
         )

@@ -130,10 +130,8 @@ class TraceView:
         """
         from tracekit.core import analyze, reports
 
-        if name == reports.ADVISE:
-            from tracekit.core.reports import advise
-
-            return advise.compute_advise_report(get_rollup(self.plan))
+        if name in reports.OF_ROLLUP:
+            return reports.compute_report_of_rollup(get_rollup(self.plan), name)
         if analyze.is_known_rule(name):
             return self.analyze(name)
         if not reports.is_known_report(name):
@@ -141,7 +139,7 @@ class TraceView:
 
             if name not in REPORTS:
                 raise reports.create_unknown_report_error(name, REPORTS)
-            return compute_dlprof_report(get_rollup(self.plan), name)
+            return compute_dlprof_report(get_rollup(self.plan).for_dlprof, name)
         return reports.compute_report(
             _create_report_frames_function(self._tables),
             name,
@@ -194,7 +192,7 @@ class TraceView:
             return self._list_tables_read_by(lambda frames: analyze.apply_rule(frames, name)), []
         if name in recipes.RECIPES and not reports.is_known_report(name):
             return self._list_tables_read_by(lambda frames: recipes.compute_default_rank_tables(frames, name)), []
-        if name == reports.ADVISE or not reports.is_known_report(name):
+        if name in reports.OF_ROLLUP or not reports.is_known_report(name):
             return ["kernels", "graph_launches"], []
         needed = reports.list_required_tables(name)
         return self._list_tables_read_by(lambda frames: reports.compute_report(frames, name)), needed
@@ -250,7 +248,7 @@ class TraceView:
             return graph.build_graph_tables(get_rollup(self.plan))
         self.prefetch(dlprof.READ_COLUMNS)
         build = dlprof.build_tables_in_background if in_background else dlprof.build_tables
-        return build(get_rollup(self.plan))
+        return build(get_rollup(self.plan).for_dlprof)
 
     def compute(
         self, function: Callable[[Callable[[str], pl.LazyFrame]], Result], key: Hashable | None = None

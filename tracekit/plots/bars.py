@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -143,16 +143,17 @@ def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 def draw_iterations(bins: pl.DataFrame, columns_by_part: Mapping[str, str], *, dark: bool = False) -> Figure:
     """Draw the duration of each iteration as a bar that is divided into parts, such as Tensor Core kernels and I/O.
 
-    If there are many iterations, a bar shows the mean of several iterations. Bars of iterations that are not aggregated
-    are hatched in gray and not divided into parts.
+    If there are many iterations, a bar shows the mean of several iterations, and a marker above it the longest of them.
+    Bars of iterations that are not aggregated are hatched in gray and not divided into parts.
 
     Args:
         bins: One row per bar: ``first`` and ``last`` (first and last iteration that the bar shows), ``duration_ns``,
-            ``is_aggregated``, and a column with the time of each part in ns.
+            ``is_aggregated``, a column with the time of each part in ns, ``longest``, ``longest_ns`` and
+            ``longest_name`` (number, duration and name of the longest iteration of the bar).
         columns_by_part: Name of the column of ``bins`` with the time of each part, by name of the part.
         dark: Whether to use the dark template.
     """
-    factor, unit = choose_time_unit(bins["duration_ns"])
+    factor, unit = choose_time_unit(bins["longest_ns"])
     inside, outside = bins.filter("is_aggregated"), bins.filter(~pl.col("is_aggregated"))
     position, width = _compute_bar_centers_and_widths(inside)
     bars = [
@@ -179,9 +180,28 @@ def draw_iterations(bins: pl.DataFrame, columns_by_part: Mapping[str, str], *, d
             hovertemplate=_HOVER,
         )
         bars.append(gray)
+    if (bins["first"] < bins["last"]).any():
+        bars.append(_draw_longest_iterations(bins, factor))
     drawn = create_figure(bars, dark=dark, title="Iterations", x_title="Iteration", y_title=f"Duration ({unit})")
     drawn.update_layout(barmode="stack", legend_traceorder="normal")
     return drawn.update_xaxes(tickformat=",d")
+
+
+def _draw_longest_iterations(bins: pl.DataFrame, factor: float) -> Any:
+    """Return markers at the duration of the longest iteration of each bar."""
+    labels = [
+        f"Longest: {format_hover_name(name or f'iteration {number:,}')}<br>{format_nanoseconds(time)}"
+        for number, time, name in bins.select("longest", "longest_ns", "longest_name").iter_rows()
+    ]
+    return import_graph_objects().Scatter(
+        x=_compute_bar_centers_and_widths(bins)[0],
+        y=[ns / factor for ns in bins["longest_ns"]],
+        mode="markers",
+        name="Longest iteration of the bar",
+        marker={"symbol": "line-ew", "size": 7, "line": {"width": 2, "color": OUTSIDE_COLOR}},
+        customdata=labels,
+        hovertemplate=_HOVER,
+    )
 
 
 def _compute_bar_centers_and_widths(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
@@ -191,16 +211,18 @@ def _compute_bar_centers_and_widths(bins: pl.DataFrame) -> tuple[list[float], li
 
 
 def _format_iteration_hover_texts(bins: pl.DataFrame, column: str, part: str) -> list[str]:
-    rows = zip(bins["first"], bins["last"], bins[column], bins["duration_ns"], strict=True)
+    rows = zip(bins["first"], bins["last"], bins[column], bins["duration_ns"], bins["longest_name"], strict=True)
     return [
-        f"{_format_iteration_range(first, last)}<br>{part}: {format_nanoseconds(time)}, "
+        f"{_format_iteration_range(first, last, name)}<br>{part}: {format_nanoseconds(time)}, "
         f"{_format_percent(time, duration)}<br>whole: {format_nanoseconds(duration)}"
-        for first, last, time, duration in rows
+        for first, last, time, duration, name in rows
     ]
 
 
-def _format_iteration_range(first: int, last: int) -> str:
-    return f"Iteration {first:,}" if first == last else f"Iterations {first:,} to {last:,} (means)"
+def _format_iteration_range(first: int, last: int, name: str | None) -> str:
+    if first < last:
+        return f"Iterations {first:,} to {last:,} (means)"
+    return f"Iteration {first:,}" + (f": {format_hover_name(name)}" if name else "")
 
 
 def draw_top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:

@@ -588,6 +588,7 @@ class TraceSet:
         *,
         key_op: str | None = None,
         iterations: tuple[int | None, int | None] | None = None,
+        include_warm_up: bool | None = None,
         dialect: str | None = None,
         tensor_cores: Literal["extended", "dlprof"] = "extended",
     ) -> TraceSet:
@@ -597,6 +598,8 @@ class TraceSet:
             key_op: Id or name of the op that delimits iterations.
             iterations: First and last iteration to aggregate, both inclusive. None stands for the first or the last
                 iteration of the profile.
+            include_warm_up: Whether the first iterations are aggregated even if they are much slower than the others,
+                as for ``Trace.rollup``.
             dialect: Name of the conventions by which the ranges are written. If None, it is detected in every rank.
             tensor_cores: ``extended`` or ``dlprof``, as for ``Trace.rollup``.
 
@@ -604,7 +607,12 @@ class TraceSet:
             The rolled-up set.
         """
         return self._with_operation(
-            "rollup", key_op=key_op, iterations=iterations, dialect=dialect, tensor_cores=tensor_cores
+            "rollup",
+            key_op=key_op,
+            iterations=iterations,
+            include_warm_up=include_warm_up,
+            dialect=dialect,
+            tensor_cores=tensor_cores,
         )
 
     def select(

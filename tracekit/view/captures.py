@@ -145,7 +145,9 @@ class Capture:
             return self.trace.correlate()
         bounds = (aggregation.first, aggregation.last)
         rolled_up = self.trace.correlate().rollup(
-            key_op=aggregation.key_op, iterations=None if bounds == (None, None) else bounds
+            key_op=aggregation.key_op,
+            iterations=None if bounds == (None, None) else bounds,
+            include_warm_up=aggregation.include_warm_up,
         )
         if aggregation.last is not None:
             existing = rolled_up.frame("iterations").select(pl.col("iteration").max()).collect().item()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from tracekit.trace import Trace
+    from tracekit.view.pages import Context
 
 CONFIG = {
     "displaylogo": False,
@@ -27,6 +28,7 @@ CONFIG = {
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that change the direction of text. The file view.js escapes the same characters in tables."""
 _TEXT_PROPERTIES = ("children", "label", "title", "aria-label")
+MAX_NOTE, MIN_PERCENT = 40, 90
 HEIGHT, COMPACT_HEIGHT = 380, 290
 """Heights of figures in pixels."""
 UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
@@ -112,6 +114,27 @@ def escape_directions(content: Any) -> Any:
                 for each in content.data
             ]
     return content
+
+
+def build_step_notes(context: Context) -> list[Any]:
+    """Return a paragraph that says which range delimits steps, how many there are, and how much work lies in them.
+
+    The list is empty for a capture that contains a roll-up, whose steps are not recorded.
+    """
+    if context.capture.trace.count("ops"):
+        return []
+    try:
+        row = context.read_report("steps").row(0, named=True)
+    except TracekitError:
+        return []
+    shares = [row[f"{name} In Steps (%)"] for name in ("Kernels", "GPU Time")]
+    is_low = any(share is not None and share < MIN_PERCENT for share in shares)
+    return [html.P(row["Summary"], className="warning" if is_low else "steps", role="note")]
+
+
+def shorten(name: str) -> str:
+    """Shorten a name to at most 40 characters by replacing its beginning with an ellipsis."""
+    return name if len(name) <= MAX_NOTE else "…" + name[1 - MAX_NOTE :]
 
 
 def format_duration(nanoseconds: int) -> str:

@@ -24,12 +24,14 @@ class CaptureAggregation:
         first: First aggregated iteration. None stands for the first iteration of the capture.
         last: Last aggregated iteration. None stands for the last iteration of the capture.
         key_op: Id of the op that delimits iterations. If None, it is chosen automatically.
+        include_warm_up: Whether the warm-up is aggregated if neither a first nor a last iteration is chosen.
     """
 
     capture: int = 0
     first: int | None = None
     last: int | None = None
     key_op: str | None = None
+    include_warm_up: bool = False
 
     def to_url_parameters(self) -> dict[str, str]:
         """Return the URL parameters of this capture and aggregation. Parameters with default values are omitted."""
@@ -38,11 +40,13 @@ class CaptureAggregation:
             values["iterations"] = ":".join("" if bound is None else str(bound) for bound in (self.first, self.last))
         if self.key_op is not None:
             values["key_op"] = self.key_op
+        if self.include_warm_up:
+            values["warm_up"] = "yes"
         return values
 
     @property
     def is_default(self) -> bool:
-        """Whether all iterations are aggregated and the key op is chosen automatically."""
+        """Whether all iterations except the warm-up are aggregated and the key op is chosen automatically."""
         return self == CaptureAggregation(self.capture)
 
 
@@ -115,7 +119,10 @@ def parse_aggregation(values: Mapping[str, str], capture_count: int) -> CaptureA
             f"the URL selects capture {capture}, but the number of captures is {capture_count}",
             hint="captures are numbered from 0",
         )
-    at = CaptureAggregation(capture, key_op=values.get("key_op") or None)
+    warm_up = values.get("warm_up") or "no"
+    if warm_up not in ("yes", "no"):
+        raise TracekitError(f"the URL parameter 'warm_up' contains {warm_up[:100]!r} instead of yes or no")
+    at = CaptureAggregation(capture, key_op=values.get("key_op") or None, include_warm_up=warm_up == "yes")
     if values.get("iterations"):
         first, _, last = values["iterations"].partition(":")
         bounds = [None if bound == "" else _parse_integer(bound, "iterations") for bound in (first, last)]
@@ -123,7 +130,7 @@ def parse_aggregation(values: Mapping[str, str], capture_count: int) -> CaptureA
     return at
 
 
-_OWN = ("capture", "iterations", "key_op", "token")
+_OWN = ("capture", "iterations", "key_op", "warm_up", "token")
 
 
 def _parse_integer(text: str, name: str) -> int:

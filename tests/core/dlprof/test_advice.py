@@ -203,7 +203,8 @@ def test_ops_are_not_to_move_to_a_gpu_that_waits_for_launches() -> None:
 
 
 def test_what_advise_finds_is_in_the_database() -> None:
-    with tk.load(FIXTURES / "ddp2.nsys-rep") as trace:
+    with tk.load(FIXTURES / "ddp2.nsys-rep") as loaded:
+        trace = loaded.rollup(include_warm_up=True)
         rules = trace.report("advise").data.select("rule", "problem").rows()
         found = trace._view.model("dlprof")["expert_systems_feedback"].select("exp_sys_id", "problem").rows()
         as_dlprof = trace.rollup(tensor_cores="dlprof")._view.model("dlprof")["expert_systems_feedback"]

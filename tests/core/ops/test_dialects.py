@@ -58,7 +58,9 @@ def test_fixtures_are_recognized_and_no_kernel_is_lost(capture: str, name: str) 
 def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
     parent = pl.Series([None, 0, 1, None, None, None, 5], dtype=pl.Int64)
     names = ["Batch 0", "step=3", "layer 1", "layer1", "x 1 y", "Batch 1", "step=4"]
-    _, made = build_op_tree_and_paths(parent, pl.Series(names, dtype=pl.Categorical))
+    _, made = build_op_tree_and_paths(
+        parent, pl.Series(names, dtype=pl.Categorical), pl.DataFrame({"thread_id": [1] * len(names)})
+    )
     assert made["label"].to_list() == ["Batch *", "step *", "layer 1", "layer1", "x 1 y", "Batch *", "step *"]
     assert made["path"].cast(pl.String).to_list()[2] == "Batch */step */layer 1"
 
@@ -66,7 +68,7 @@ def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
 def test_a_number_that_is_there_once_counts_no_steps() -> None:
     parent = pl.Series([None, 0, 0, None, None], dtype=pl.Int64)
     texts = pl.Series(["epoch 0", "step 1", "step 2", "GPU 0", "GPU 0"], dtype=pl.Categorical)
-    _, made = build_op_tree_and_paths(parent, texts)
+    _, made = build_op_tree_and_paths(parent, texts, pl.DataFrame({"thread_id": [1] * len(texts)}))
     assert made["path"].cast(pl.String).to_list() == ["epoch 0", "epoch 0/step *", "epoch 0/step *", "GPU 0", "GPU 0"]
 
 

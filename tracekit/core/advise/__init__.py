@@ -53,13 +53,15 @@ SCHEMA = {
 def advise(rollup: Rollup) -> pl.DataFrame:
     """Return the performance problems of the aggregated iterations, the most expensive ones first.
 
+    The warm-up is not examined unless the roll-up explicitly includes it.
+
     Returns:
         One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (upper bound of the time that
         could be saved), ``share`` (``time_ns`` as a percentage of the duration of the iterations), ``count`` (number of
         occurrences), ``start_ns`` and ``end_ns`` of the longest occurrence, and ``figures`` (the numbers in the
         evidence, as a JSON object).
     """
-    activity = IterationActivity(rollup)
+    activity = IterationActivity(rollup.for_advice)
     findings = (
         [f for rule in RULES for f in rule(activity)]
         if activity.duration_ns > 0 and activity.gpu_activities.height

@@ -12,6 +12,7 @@ from tracekit.core.advise.iteration_activity import (
     Finding,
     find_longest_interval,
     format_duration,
+    shorten_name,
     sum_durations,
 )
 
@@ -102,7 +103,10 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
 
 def variation(activity: IterationActivity) -> Iterator[Finding]:
     """Report iterations that take much longer than the median iteration."""
-    rows = activity.rollup.iterations.aggregated.with_columns(length=DURATION)
+    rows = activity.rollup.iterations.aggregated.with_columns(
+        name=pl.col("name").fill_null(pl.format("iteration {}", "iteration")),
+        length=pl.col("window_end_ns") - pl.col("window_start_ns"),
+    )
     mean, deviation = rows.select(mean=pl.col("length").mean(), deviation=pl.col("length").std(ddof=0)).row(0)
     if rows.height < MIN_ITERATIONS or not mean or deviation / mean <= MIN_VARIATION:
         return
@@ -111,19 +115,18 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
     if not slow.height:
         return
     time = int((slow["length"] - typical).sum())
-    number, first = slow["iteration"].head(5).to_list(), slow.row(0, named=True)
+    names, first = [shorten_name(name) for name in slow["name"].head(5)], slow.row(0, named=True)
     problem = "Some iterations take much longer than the others"
     longest = format_duration(first["length"])
     evidence = (
-        f"the median duration of {rows.height} iterations is {format_duration(typical)}, "
-        f"but iteration {number[0]} took {longest}"
+        f"the median duration of {rows.height} iterations is {format_duration(typical)}, but {names[0]} took {longest}"
     )
-    more = f"; slow iterations: {', '.join(map(str, number))}" if len(number) > 1 else ""
+    more = f"; slow iterations: {', '.join(names)}" if len(names) > 1 else ""
     advice = (
         "Exclude warm-up iterations (--iterations A:B); look for data loading, logging and checkpoints in the slow "
         "iterations."
     )
-    where = first["start_ns"], first["end_ns"]
+    where = first["window_start_ns"], first["window_end_ns"]
     figures = {"iterations": rows.height, "slow_iterations": slow.height, "median_ns": int(typical)}
     figures |= {"slowest_ns": first["length"], "length_ns": activity.duration_ns}
     yield Finding(

@@ -15,7 +15,8 @@ from tracekit.core.advise.iteration_activity import (
     shorten_name,
     sum_durations,
 )
-from tracekit.core.idle import MODULE_LOAD_PATTERN, WAIT_PATTERN
+from tracekit.core.idle import WAIT_PATTERN
+from tracekit.core.ops.calls import MODULE_LOAD_PATTERN
 from tracekit.core.rollup import breakdown
 
 if TYPE_CHECKING:
@@ -54,9 +55,8 @@ def format_launch_advice(activity: IterationActivity) -> str:
 def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     """Report the time in which data is loaded while no GPU is busy."""
     measures = activity.rollup.measures
-    loads = activity.clip_to_windows(
-        measures.instances.filter(breakdown.compute_loader_op_mask(measures).gather(measures.instances["op"]))
-    )
+    is_loader = breakdown.compute_loader_op_mask(measures).gather(measures.instances["op"])
+    loads = measures.instances.filter(is_loader & activity.rollup.iteration.is_not_null())
     merged = intervals.merge_intervals(loads, by=[])
     if not merged.height:
         return
@@ -192,9 +192,9 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
 
 def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     """Report the API calls in which the CPU waits for the GPU during the aggregated iterations."""
-    calls = activity.rollup.measures.select_calls("call", "op", "name", "start_ns", "end_ns")
-    calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
-    waits = activity.clip_to_windows(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
+    calls = activity.rollup.select_calls("call", "op", "name", "start_ns", "end_ns").drop_nulls("iteration")
+    calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN), DURATION > 0)
+    waits = calls.unique("call", maintain_order=True).sort("start_ns")
     time = sum_durations(intervals.merge_intervals(waits, by=[]))
     if not waits.height or activity.compute_percentage(time) < MIN_WAITING:
         return
@@ -229,8 +229,10 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
 
     CUDA loads code when a kernel is first used.
     """
-    calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
-    loads = activity.clip_to_windows(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
+    calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN), DURATION > 0).collect()
+    iterations = activity.rollup.iterations
+    loads = calls.filter(iterations.select_aggregated(iterations.find_call_iterations(calls)).is_not_null())
+    loads = loads.sort("start_ns")
     time = sum_durations(intervals.merge_intervals(loads, by=[]))
     if not loads.height or (percent := activity.compute_percentage(time)) < MIN_MODULE_LOADING:
         return

@@ -56,9 +56,9 @@ class IterationActivity:
 
     @functools.cached_property
     def windows(self) -> pl.DataFrame:
-        """The time windows of the aggregated iterations: ``start_ns`` and ``end_ns``.
+        """The windows of the aggregated iterations: ``start_ns`` and ``end_ns``.
 
-        Overlapping iterations share one window. No window starts before the first op of the capture.
+        Overlapping windows are merged. In DLProf's mode, no window starts before the first op of the capture.
         """
         first = self.rollup.select_instances("start_ns")["start_ns"].min()
         start = pl.max_horizontal("start_ns", pl.lit(first if isinstance(first, int) else 0))
@@ -76,7 +76,7 @@ class IterationActivity:
 
     @functools.cached_property
     def gpu_activities(self) -> pl.DataFrame:
-        """The GPU activities in order of start, clipped to the time windows of the aggregated iterations.
+        """The GPU activities that the aggregated iterations launched, in order of start.
 
         The columns are:
 
@@ -89,9 +89,10 @@ class IterationActivity:
         measures = self.rollup.measures
         on_gpu = measures.select_calls("kind").to_series().is_in(ON_GPU).arg_true()
         columns = ("device_id", *_TIMES_ON_GPU, "kind", "name", "uses_tc", "tc_unknown", "activity", "op", "instance")
-        rows = measures.select_calls(*columns, "call", *_TIMES_OF_CALL, rows=on_gpu)
+        rows = measures.select_calls(*columns, "call", "process_id", *_TIMES_OF_CALL, rows=on_gpu)
+        rows = rows.filter(self.rollup.find_call_iterations(rows).is_not_null()).drop("process_id")
         rows = rows.rename(_TIMES_OF_CALL | _TIMES_ON_GPU)
-        gpu_rows = self.clip_to_windows(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
+        gpu_rows = rows.drop_nulls("start_ns").filter(DURATION > 0).sort("start_ns", "end_ns")
         is_kernel = gpu_rows["kind"] == "kernel"
         nodes = measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
         kernel_row = replace_with_null_unless(is_kernel, gpu_rows["activity"])
@@ -117,18 +118,23 @@ class IterationActivity:
 
     @functools.cached_property
     def api_calls(self) -> pl.LazyFrame:
-        """All API calls of the capture: ``start_ns``, ``end_ns``, ``name`` (String)."""
-        return self.rollup.measures.ops.frames("api_calls").select("start_ns", "end_ns", pl.col("name").cast(pl.String))
+        """All API calls of the capture: ``process_id``, ``start_ns``, ``end_ns``, ``name`` (String)."""
+        columns = ("process_id", "start_ns", "end_ns", pl.col("name").cast(pl.String))
+        return self.rollup.measures.ops.frames("api_calls").select(columns)
 
     @functools.cached_property
     def busy_times_by_device(self) -> pl.DataFrame:
-        """The disjoint intervals in which each device is busy: ``device_id``, ``start_ns``, ``end_ns``."""
-        return intervals.merge_intervals(self.gpu_activities, by=["device_id"])
+        """The disjoint intervals within the windows in which each device is busy: ``device_id`` and times.
+
+        Activities of other iterations, and activities outside of all iterations, also keep a device busy.
+        """
+        busy = intervals.merge_intervals(self.rollup.measures.gpu_activities, by=["device_id"])
+        return self.clip_to_windows(busy.select("device_id", "start_ns", "end_ns")).sort("device_id", "start_ns")
 
     @functools.cached_property
     def times_with_any_device_busy(self) -> pl.DataFrame:
         """The disjoint intervals in which at least one device is busy: ``start_ns``, ``end_ns``."""
-        return intervals.merge_intervals(self.gpu_activities, by=[])
+        return intervals.merge_intervals(self.busy_times_by_device, by=[])
 
     @functools.cached_property
     def times_with_all_devices_idle(self) -> pl.DataFrame:
@@ -142,10 +148,11 @@ class IterationActivity:
         The columns are ``device_id`` and, in ns, one column for each part in ``breakdown.PARTS``.
         """
         rollup, aggregated = self.rollup, self.rollup.iterations.aggregated
-        if self.duration_ns == sum_durations(aggregated):
+        if self.duration_ns == sum_durations(aggregated.select(start_ns="window_start_ns", end_ns="window_end_ns")):
             parts = rollup.breakdown.join(aggregated.select("iteration"), on="iteration", how="semi")
             return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
-        windows = self.windows.with_columns(iteration=pl.int_range(pl.len(), dtype=pl.Int64))
+        number = pl.int_range(pl.len(), dtype=pl.Int64)
+        windows = self.windows.select(window_start_ns="start_ns", window_end_ns="end_ns", iteration=number)
         iterations = rollup.iterations._replace(frame=windows)
         parts = breakdown.divide_iteration_times(rollup.measures, iterations, rollup.used_devices)
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")

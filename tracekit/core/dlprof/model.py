@@ -89,7 +89,9 @@ class ModelSummary:
     def iteration_durations(self) -> list[int]:
         """Duration of each aggregated iteration, in ns."""
         durations: list[int] = (
-            self.rollup.iterations.aggregated.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
+            self.rollup.iterations.aggregated.select(pl.col("window_end_ns") - pl.col("window_start_ns"))
+            .to_series()
+            .to_list()
         )
         return durations
 

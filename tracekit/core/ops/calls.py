@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 KINDS = pl.Enum(["kernel", "memset", "memcpy", "sync", "graph", "call"])
 ON_GPU = ("kernel", "memset", "memcpy", "graph")
+MODULE_LOAD_PATTERN = r"^cu(?:da)?(?:Library|Module)Load"
+"""Regular expression that matches the names of the API functions that load code onto a GPU."""
 TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync": "syncs", "graph": "graph_launches"}
 COLUMNS = (
     *("call", "kind", "activity", "call_id", "start_ns", "end_ns", "process_id", "thread_id", "name"),

@@ -24,7 +24,8 @@ import polars as pl
 
 from tracekit.core import trees
 from tracekit.core.correlate import THREAD, Ranges
-from tracekit.core.forests import compute_depths, mark_flagged_rows_and_descendants
+from tracekit.core.forests import compute_depths
+from tracekit.core.ops.step_names import label_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -187,37 +188,29 @@ def add_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame
     return ranges.join(parsed, on="text", how="left", maintain_order="left")
 
 
-_NUMBERED = r"^(.*[^\s:=#\[(])[\s:=#\[(]+\d+[\])]?$"
-_STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
+PYTHON_FUNCTIONS = "python_function"
+"""Domain of the ranges that are frames of Python's call stack."""
 
 
-def build_op_tree_and_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
+def build_op_tree_and_paths(
+    parent: pl.Series, names: pl.Series, threads: pl.DataFrame
+) -> tuple[trees.Tree, pl.DataFrame]:
     """Build the tree of op names of nested ranges. All steps of a loop have the same op name.
-
-    An outermost range whose name ends in a number, such as ``Batch 7``, is a step. A range inside a step is also a step
-    if its name ends in a number after the word step, iter, iteration, batch or epoch. If steps differ only in their
-    numbers, the numbers are replaced with ``*``. Other numbers distinguish layers and are not changed.
 
     Args:
         parent: Row number of the parent of each range, null for an outermost range.
         names: Name of each range.
+        threads: Columns that identify the thread of each range.
 
     Returns:
         The tree of labels, and a frame with one row per range:
 
-        - ``label`` (String): name of the range, in which ``*`` may replace the number of a step
+        - ``label`` (String): name of the range, in which ``*`` may replace the numbers of a step, as in
+          ``step_names.label_ranges``
         - ``path`` (Categorical): labels from the outermost range down to the range
         - ``node``: node of the range in the tree
     """
-    distinct = names.unique().to_frame("text").drop_nulls()
-    step = pl.col("text").cast(pl.String).str.extract(_NUMBERED)
-    labels = names.to_frame("text").join(distinct.with_columns(step=step), on="text", how="left", maintain_order="left")
-    inner = parent.is_not_null() & ~labels["step"].str.contains(_STEP).fill_null(False)  # noqa: FBT003
-    is_layer = mark_flagged_rows_and_descendants(parent, labels["step"].is_null() | inner)
-    counts = labels.filter(~is_layer).group_by("step").agg(several=pl.col("text").n_unique() > 1)
-    labels = labels.join(counts, on="step", how="left", maintain_order="left")
-    is_step = pl.col("several").fill_null(value=False) & ~is_layer
-    label = pl.when(is_step).then(pl.col("step") + " *").otherwise(pl.col("text").cast(pl.String).fill_null(""))
-    paths = labels.select(label=label)
-    tree, nodes = trees.build_range_tree(parent, compute_depths(parent), paths["label"].cast(pl.Categorical))
-    return tree, paths.with_columns(path=tree.build_paths().cast(pl.Categorical).gather(nodes), node=nodes)
+    label = label_ranges(parent, names, threads)
+    tree, nodes = trees.build_range_tree(parent, compute_depths(parent), label)
+    path = tree.build_paths().cast(pl.Categorical).gather(nodes)
+    return tree, pl.DataFrame({"label": label.cast(pl.String), "path": path, "node": nodes})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.correlate import THREAD
 from tracekit.core.forests import find_nearest_matching_rows
 from tracekit.core.ops.dialect import Capture, Timeline, build_op_tree_and_paths, build_timeline_instances
 
@@ -38,7 +39,7 @@ def build_domain_timeline(
     parent, is_op = capture.nested_ranges.parent, ranges["label"].is_not_null()
     outer = find_nearest_matching_rows(parent, ~is_op).gather(parent)
     scope_names = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
-    tree, scopes = build_op_tree_and_paths(outer, scope_names)
+    tree, scopes = build_op_tree_and_paths(outer, scope_names, capture.ranges.select(THREAD))
     root = scopes["path"].cast(pl.String).gather(outer).alias("root")
     path = pl.concat_str(root, "label", separator="/", ignore_nulls=True) if prepend_scopes else pl.col("label")
     named = ranges.select(

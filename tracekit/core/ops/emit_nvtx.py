@@ -14,6 +14,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.categorical import map_categories_expr
+from tracekit.core.correlate import THREAD
 from tracekit.core.forests import find_roots
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.ops.dialect import (
@@ -50,7 +51,7 @@ def _build_timeline(capture: Capture) -> Timeline:
     flags = ranges.select(pl.col("has_op_name", "may_have_op_name").fill_null(value=False))
     ranges = ranges.with_columns(is_framework_op=_compute_framework_op_mask(parent, *flags))
     op = _find_outermost_framework_ops(parent, ranges["is_framework_op"])
-    tree, named = build_op_tree_and_paths(parent, ranges["label"])
+    tree, named = build_op_tree_and_paths(parent, ranges["label"], ranges.select(THREAD))
     ranges = ranges.with_columns(
         op_name=named["path"],
         label=named["label"],

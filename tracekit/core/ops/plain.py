@@ -3,16 +3,26 @@
 The type of an op is the name of its range, so the same call at several places in the program gives several ops of one
 type. Steps that differ only in their number are one op. A ``/`` in the name of a range, such as in a file path, does
 not start a new level, because only nested ranges form levels.
+
+The frames of Python's call stack that the PyTorch profiler records (``with_stack=True``) are scopes. They are part of
+the paths of the ops inside them, but are not ops themselves.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import polars as pl
 
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, build_op_tree_and_paths, build_timeline_instances
-
-if TYPE_CHECKING:
-    import polars as pl
+from tracekit.core.correlate import THREAD
+from tracekit.core.forests import find_nearest_matching_rows
+from tracekit.core.ops.dialect import (
+    PYTHON_FUNCTIONS,
+    Capture,
+    Dialect,
+    Timeline,
+    build_op_tree_and_paths,
+    build_timeline_instances,
+)
+from tracekit.core.ops.step_names import STAR
 
 
 def _matches_every_capture(_texts: pl.DataFrame) -> bool:
@@ -20,16 +30,26 @@ def _matches_every_capture(_texts: pl.DataFrame) -> bool:
 
 
 def _build_timeline(capture: Capture) -> Timeline:
-    parent = capture.nested_ranges.parent
-    tree, paths = build_op_tree_and_paths(parent, capture.ranges["text"])
-    rows = capture.ranges.select(
+    parent, ranges = capture.nested_ranges.parent, capture.ranges
+    tree, paths = build_op_tree_and_paths(parent, ranges["text"], ranges.select(THREAD))
+    rows = ranges.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id"],
         parent=parent,
         op_name=paths["path"],
-        op_type=paths["label"].str.strip_suffix(" *"),
+        op_type=paths["label"].str.strip_suffix(STAR),
         node=paths["node"],
     )
+    is_op = ranges.select((pl.col("domain") != PYTHON_FUNCTIONS).fill_null(value=True)).to_series()
+    if not is_op.all():
+        rows = _select_ops(rows, is_op)
     return Timeline(build_timeline_instances(rows), tree=tree)
+
+
+def _select_ops(rows: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
+    """Return the ranges that are ops. The parent of each is its nearest ancestor that is an op."""
+    nearest = find_nearest_matching_rows(rows["parent"], is_op).gather(rows["parent"])
+    number = pl.Series(is_op.cum_sum().cast(pl.Int64) - 1)
+    return rows.with_columns(parent=number.gather(nearest)).filter(is_op)
 
 
 DIALECT = Dialect(

@@ -25,20 +25,25 @@ from tracekit.errors import UnknownFormatError, create_choices_hint
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from tracekit.core.rollup import Rollup
+
 __all__ = [
-    "ADVISE",
     "ALIASES",
     "EXTRA_REPORTS",
+    "OF_ROLLUP",
     "REPORTS",
     "Frames",
     "Report",
     "ReportTable",
     "compute_report",
+    "compute_report_of_rollup",
     "is_known_report",
     "is_report_of_nsys",
 ]
 
-ADVISE = "advise"
+OF_ROLLUP = ("advise", "steps")
+"""The reports that are computed from a roll-up."""
+
 _GPU, _API, _NVTX, _PARALLEL, _MEMORY, _GRAPHICS = "gpu", "api", "nvtx", "parallel", "memory", "graphics"
 _MAX_DIGITS = 9
 
@@ -113,7 +118,8 @@ EXTRA_REPORTS: Mapping[str, Report] = _LazyReports(
     {
         "ncu_roofline": "ncu",
         "ncu_limiter": "ncu",
-        ADVISE: "advise",
+        "advise": "advise",
+        "steps": "steps",
         "graph_summary": "graph",
         "gpu_memory_peak": _MEMORY,
         "gpu_memory_alive": _MEMORY,
@@ -223,6 +229,13 @@ def compute_report(
     if prefetch is not None:
         prefetch(lambda tables: report(request.with_frames(tables)))
     return replace(report(request), standard_quotes=not is_report_of_nsys(name))
+
+
+def compute_report_of_rollup(rollup: Rollup, name: str) -> ReportTable:
+    """Compute a report over the aggregated iterations of a roll-up. ``name`` is one of ``OF_ROLLUP``."""
+    report = _find_report(name)
+    rows = import_module(f"{__name__}.{name}").build_rows(rollup)
+    return ReportTable(report.name, report.columns, rows, standard_quotes=True)
 
 
 def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:

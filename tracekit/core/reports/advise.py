@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tracekit.core.reports.report import Request, report
 from tracekit.core.reports.table import (
-    ReportTable,
     integer_column,
     json_column,
     nanoseconds_column,
@@ -36,15 +35,11 @@ def advise(request: Request) -> pl.LazyFrame:
     """Performance problems of the program, with evidence and advice."""
     from tracekit.core.rollup import Rollup
 
-    return _build_advice_rows(Rollup.from_frames(request.frames)).lazy()
+    return build_rows(Rollup.from_frames(request.frames)).lazy()
 
 
-def compute_advise_report(rollup: Rollup) -> ReportTable:
-    """Compute the report ``advise`` over the aggregated iterations of a roll-up."""
-    return ReportTable(advise.name, advise.columns, _build_advice_rows(rollup), standard_quotes=True)
-
-
-def _build_advice_rows(rollup: Rollup) -> pl.DataFrame:
+def build_rows(rollup: Rollup) -> pl.DataFrame:
+    """Return the rows of the report ``advise`` over the aggregated iterations of a roll-up."""
     from tracekit.core.advise import advise
 
     return advise(rollup)

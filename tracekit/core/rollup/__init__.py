@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from tracekit.core import steps
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
 from tracekit.core.rollup import breakdown, groups, statistics
@@ -42,11 +43,18 @@ class Rollup:
         measures: The times and properties of the ops of the capture.
         key_op: Id or name of the op that delimits iterations, or None for the default of the dialect.
         span: First and last iteration to aggregate, both included, or None for all iterations.
+        include_warm_up: Whether the warm-up is aggregated if ``span`` is None. If None, tables and reports aggregate
+            it, and advice and pages do not.
+        has_windows: Whether iterations have the time of their work on the CPU and the GPU, and the activities that they
+            launched. If false, as in DLProf, they have the time between their bounds, and the activities of the op
+            instances that end in them.
     """
 
     measures: Measures
     key_op: str | None = None
     span: Span | None = None
+    include_warm_up: bool | None = None
+    has_windows: bool = True
 
     @classmethod
     def from_frames(
@@ -55,6 +63,7 @@ class Rollup:
         *,
         key_op: str | None = None,
         span: Span | None = None,
+        include_warm_up: bool | None = None,
         dialect: str | None = None,
         tensor_cores: Literal["extended", "dlprof"] = "extended",
     ) -> Rollup:
@@ -64,21 +73,60 @@ class Rollup:
             frames: Function that returns the declared table with a given name.
             key_op: Id or name of the op that delimits iterations, or None for the default of the dialect.
             span: First and last iteration to aggregate, both included, or None for all iterations.
+            include_warm_up: Whether the warm-up is aggregated if ``span`` is None. If None, tables and reports
+                aggregate it, and advice and pages do not.
             dialect: Name of the dialect of the ranges, or None for the first dialect that matches them.
             tensor_cores: Rules that determine which kernels use Tensor Cores. With ``dlprof``, all statistics are
                 computed as in DLProf.
         """
-        return cls(Measures(Ops(frames, dialect), tensor_cores), key_op, span)
+        return cls(Measures(Ops(frames, dialect), tensor_cores), key_op, span, include_warm_up)
 
-    def with_iterations(self, *, key_op: str | None = None, span: Span | None = None) -> Rollup:
+    def with_iterations(
+        self, *, key_op: str | None = None, span: Span | None = None, include_warm_up: bool | None = None
+    ) -> Rollup:
         """Return the roll-up of the same ops over different iterations, without reading or measuring the ops again."""
-        return replace(self, key_op=key_op, span=span)
+        return replace(self, key_op=key_op, span=span, include_warm_up=include_warm_up)
+
+    @functools.cached_property
+    def complete(self) -> Rollup:
+        """The roll-up in which the warm-up is aggregated, unless iterations were chosen."""
+        return replace(self, include_warm_up=True) if self.include_warm_up is False else self
+
+    @functools.cached_property
+    def for_dlprof(self) -> Rollup:
+        """The roll-up in which iterations have the times and activities that DLProf gives them."""
+        return replace(self, has_windows=False)
+
+    @property
+    def for_advice(self) -> Rollup:
+        """The roll-up that advice examines: with windows, and without the warm-up unless the user includes it."""
+        return (self if self.has_windows else replace(self, has_windows=True)).steady
+
+    @functools.cached_property
+    def steady(self) -> Rollup:
+        """The roll-up in which the warm-up is not aggregated, unless the user decided otherwise."""
+        return replace(self, include_warm_up=False) if self.include_warm_up is None else self
 
     @functools.cached_property
     def iterations(self) -> Iterations:
         """The iterations of the capture."""
         measures = self.measures
-        return find_iterations(measures.ops, key_op=self.key_op, span=self.span, mode=measures.mode)
+        its = find_iterations(measures.ops, key_op=self.key_op, span=self.span, mode=measures.mode)
+        if not self._uses_windows:
+            return its
+        its = steps.mark_warm_up(steps.add_windows(its, measures.ops), measures.ops.frames)
+        if self.span is not None or self.include_warm_up is not False:
+            return its
+        return its._replace(frame=its.frame.with_columns(pl.col("aggregated") & ~pl.col("is_warm_up")))
+
+    @property
+    def _uses_windows(self) -> bool:
+        return self.has_windows and self.measures.mode == "extended"
+
+    @functools.cached_property
+    def step_summary(self) -> steps.StepSummary:
+        """What delimits the iterations, how many there are, and how much of the GPU work lies in them."""
+        return steps.summarize_steps(self)
 
     @functools.cached_property
     def devices(self) -> pl.DataFrame:
@@ -107,7 +155,7 @@ class Rollup:
     @functools.cached_property
     def iteration(self) -> pl.Series:
         """Number of the aggregated iteration of each op instance, or null outside of the aggregated iterations."""
-        return self.iterations.find_instance_iterations(self.measures.ops.instances)
+        return self.iterations.select_aggregated(self.iterations.find_instance_iterations(self.measures.ops.instances))
 
     @property
     def calls(self) -> pl.DataFrame:
@@ -169,8 +217,19 @@ class Rollup:
 
     def _gather_calls(self, rows: pl.Series, columns: Iterable[str]) -> pl.DataFrame:
         """Return the given rows and columns of ``Measures.calls``, and ``iteration``."""
-        calls = self.measures.select_calls(*dict.fromkeys((*columns, "instance")), rows=rows)
-        return calls.with_columns(iteration=self.iteration.gather(calls["instance"])).select(*columns, "iteration")
+        calls = self.measures.select_calls(*dict.fromkeys((*columns, *_PLACE)), rows=rows)
+        return calls.with_columns(iteration=self.find_call_iterations(calls)).select(*columns, "iteration")
+
+    def find_call_iterations(self, calls: pl.DataFrame) -> pl.Series:
+        """Return the number of the aggregated iteration that made each API call, or null outside of these iterations.
+
+        Args:
+            calls: Rows of ``Measures.calls`` with the columns ``instance``, ``process_id`` and ``start_ns``. In
+                DLProf's mode, the iteration is that of the op instance.
+        """
+        if not self._uses_windows:
+            return self.iteration.gather(calls["instance"])
+        return self.iterations.select_aggregated(self.iterations.find_call_iterations(calls))
 
     def _find_row_numbers_of_kinds(self, *kinds: str) -> pl.Series:
         """Return the row numbers in ``Measures.calls`` of the activities of the given kinds in aggregated iterations.
@@ -315,6 +374,7 @@ class Rollup:
 
 
 _TIMES = ("start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns")
+_PLACE = ("instance", "process_id", "start_ns")
 _DEVICE_0 = pl.Series("device_id", [0], dtype=pl.Int32)
 _GPU_TIME = pl.col("kernel_gpu")
 _KERNEL_COUNTS = [

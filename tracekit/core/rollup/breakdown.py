@@ -1,6 +1,7 @@
 """Divide the time of each iteration on each device into parts.
 
-Each point in time counts for the first part of ``PARTS`` whose condition holds:
+The time of an iteration is its window, in which its GPU activities run (see ``steps``). Each point in time counts for
+the first part of ``PARTS`` whose condition holds:
 
 1. ``tensor_core``: a kernel that uses Tensor Cores runs on the device.
 2. ``other_kernel``: another kernel, or a CUDA graph that was recorded as one activity, runs on the device.
@@ -105,7 +106,7 @@ def _compute_time_by_part(parts: pl.DataFrame, iterations: Iterations, device: i
         iterations: The iterations whose time is divided.
         device: Id of the device, which is added to the result.
     """
-    bounds = pl.concat([iterations.frame["start_ns"], iterations.frame["end_ns"]]).unique()
+    bounds = pl.concat([iterations.frame[c] for c in _WINDOW]).unique()
     edges = [
         parts.select("part", t="start_ns", step=pl.lit(1)),
         parts.select("part", t="end_ns", step=pl.lit(-1)),
@@ -120,9 +121,9 @@ def _compute_time_by_part(parts: pl.DataFrame, iterations: Iterations, device: i
     steps = steps.with_columns(opened).select("t", part=part.shift(1), elapsed=elapsed.fill_null(0))
     totals = [pl.when(pl.col("part") == p).then("elapsed").otherwise(0).cum_sum().alias(p) for p in PARTS]
     until = steps.select("t", *totals).unique("t", keep="last", maintain_order=True)
-    ends = [iterations.frame.select(t=c).join(until, on="t", how="left", maintain_order="left") for c in _TIMES]
+    ends = [iterations.frame.select(t=c).join(until, on="t", how="left", maintain_order="left") for c in _WINDOW]
     durations = {p: ends[1][p] - ends[0][p] for p in PARTS}
     return iterations.frame.select("iteration", pl.lit(device, pl.Int32).alias("device_id"), **durations)
 
 
-_TIMES = ("start_ns", "end_ns")
+_WINDOW = ("window_start_ns", "window_end_ns")

@@ -60,7 +60,7 @@ def aggregate_groups(
         ``path``, ``level``, ``direction``, ``parent`` (row number in this frame), ``op_count``, ``instance_count``,
         ``eligible_count``, ``uses_tc_count``, and the statistics of ``METRICS``.
     """
-    tree, group = group_ops(measures.ops, style, iterations.key)
+    tree, group = group_ops(measures.ops, style, iterations)
     iteration = iterations.find_instance_iterations(measures.ops.instances)
     counts = ops.select(
         op_count=pl.lit(1, pl.Int64),
@@ -97,7 +97,7 @@ def compute_group_times(
         One row per group and iteration in which it has instances: ``path``, ``direction`` (null if the group has
         none), ``iteration``, ``instance_count``, ``gpu``.
     """
-    tree, group = group_ops(measures.ops, style, iterations.key)
+    tree, group = group_ops(measures.ops, style, iterations)
     iteration = iterations.find_instance_iterations(measures.ops.instances)
     instance_group = group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
     summing = _create_sum_function(_METRIC_KEY, ("instance_count",))
@@ -111,14 +111,14 @@ def compute_group_times(
     return paths.hstack(times).select("path", direction, "iteration", "instance_count", "gpu")
 
 
-def group_ops(ops: Ops, style: Style, key_op_name: str) -> tuple[Tree, pl.DataFrame]:
+def group_ops(ops: Ops, style: Style, iterations: Iterations) -> tuple[Tree, pl.DataFrame]:
     """Return the tree of groups of ops, and the group of each op.
 
     Args:
         ops: The ops of the capture.
         style: Levels of the tree: the scopes in which the ops ran (``extended``), or the parts of op names
             (``dlprof``).
-        key_op_name: Name of the op that delimits iterations.
+        iterations: The iterations of the capture.
 
     Returns:
         The tree of groups, and one row per op: ``node`` (of its group) and ``direction`` (a number, 0 for no
@@ -134,7 +134,7 @@ def group_ops(ops: Ops, style: Style, key_op_name: str) -> tuple[Tree, pl.DataFr
         names = name.filter(has_no_node)
         tree, nodes = (ops.timeline.tree or tree).add_names(pl.zeros(len(names), pl.Int64, eager=True), names)
         tree, node = other_threads.move_ops_below_steps(
-            ops, key_op_name, tree, rows["node"].scatter(has_no_node.arg_true(), nodes)
+            ops, iterations.key_ops, tree, rows["node"].scatter(has_no_node.arg_true(), nodes)
         )
         direction = rows["direction"].cast(pl.String).replace_strict(_DIRECTIONS, default=0, return_dtype=pl.Int64)
     group = tree.nodes["up"].gather(node).fill_null(0)

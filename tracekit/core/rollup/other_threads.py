@@ -10,38 +10,39 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.forests import find_roots
-from tracekit.core.intervals.axis import replace_with_null_unless
+from tracekit.core.forests import mark_flagged_rows_and_descendants
 from tracekit.core.ops.attach import find_last_containing_intervals
+from tracekit.core.ops.step_names import STAR
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracekit.core.ops import Ops
     from tracekit.core.trees import Tree
 
-STEP = " *"
 _THREAD = ["process_id", "thread_id"]
 
 
-def move_ops_below_steps(ops: Ops, key_op_name: str, tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
+def move_ops_below_steps(ops: Ops, key_ops: Sequence[int], tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
     """Move ops that other threads ran during a step of the loop below this step in a tree.
 
     Args:
         ops: The ops of the capture.
-        key_op_name: Name of the op that delimits iterations. It is regarded as a step if it is an outermost range with
-            a numbered name. If it is not a step, no op is moved.
+        key_ops: Row numbers of the ops that delimit iterations. Ops are moved below the first of them if its name is
+            numbered.
         tree: The tree of op names.
         nodes: Node of each op.
 
     Returns:
         The tree with added nodes, and the node of each op in it.
     """
-    rows = ops.ops.select(pl.col("op_name").cast(pl.String)).with_row_index("op")
-    step = rows.filter((pl.col("op_name") == key_op_name) & pl.col("op_name").str.ends_with(STEP))["op"].to_list()
-    if not step or tree.nodes["level"][nodes[step[0]]] != 1:
+    if not key_ops or not str(ops.ops["op_name"][key_ops[0]]).endswith(STAR):
         return tree, nodes
-    moved = _find_ops_on_other_threads(ops, step[0])
-    moved = moved.filter(_find_outermost_ancestors(tree, nodes.gather(moved)) != nodes[step[0]])
-    tree, copies = _copy_nodes_below(tree, nodes.gather(moved), nodes[step[0]])
+    step = int(nodes[key_ops[0]])
+    is_below = mark_flagged_rows_and_descendants(tree.nodes["up"], pl.int_range(tree.nodes.height, eager=True) == step)
+    moved = _find_ops_on_other_threads(ops, key_ops[0])
+    moved = moved.filter(~is_below.gather(nodes.gather(moved)))
+    tree, copies = _copy_nodes_below(tree, nodes.gather(moved), step)
     return tree, nodes.scatter(moved, copies)
 
 
@@ -64,11 +65,6 @@ def _find_ops_on_other_threads(ops: Ops, step_op: int) -> pl.Series:
         .filter(pl.col("inside") > 1 / 2)["op"]
         .sort()
     )
-
-
-def _find_outermost_ancestors(tree: Tree, nodes: pl.Series) -> pl.Series:
-    """Return the ancestor of each node at the first level below the root."""
-    return find_roots(replace_with_null_unless(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
 
 
 def _copy_nodes_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:

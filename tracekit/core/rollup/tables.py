@@ -70,7 +70,7 @@ def build_op_instances(rollup: Rollup) -> pl.DataFrame:
         *[*_TIMES, *THREAD, "op_name", "range_id", "sequence_number", "input_names", "input_shapes", "parameters"],
         op_instance_id=number,
         op_id=rollup.ops["op_id"].gather(instances["op"]),
-        iteration=rollup.iteration,
+        iteration=rollup.complete.iteration,
         parent_id="parent",
         forward_id="forward",
         output_shapes=rollup.measures.formats_and_output_shapes["output_shapes"],
@@ -88,10 +88,11 @@ def build_iterations(rollup: Rollup) -> pl.DataFrame:
         "tensor_core_kernel_time_ns": "tc_time",
     }
     parts = rollup.breakdown.group_by("iteration").agg(pl.col(PARTS).sum() // pl.len().cast(pl.Int64))
-    rows = rollup.iterations.frame.join(rollup.kernels_by_iteration, on="iteration", how="left", maintain_order="left")
+    kernels = rollup.complete.kernels_by_iteration
+    rows = rollup.iterations.frame.join(kernels, on="iteration", how="left", maintain_order="left")
     rows = rows.join(parts, on="iteration", how="left", maintain_order="left")
     return rows.select(
-        *["iteration", *_TIMES],
+        *["iteration", *_TIMES, "name", "window_start_ns", "window_end_ns", "is_warm_up"],
         key_op=pl.lit(rollup.iterations.key if rollup.iterations.has_key_op else None, pl.String),
         is_aggregated="aggregated",
         **{n: pl.col(c).fill_null(0) for n, c in counts.items()},
@@ -122,7 +123,7 @@ def build_op_groups(rollup: Rollup) -> pl.DataFrame:
         One row per op, in the order of ``ops``: ``op_id``, and ``group_path`` ("" for the root) and
         ``group_direction``, as ``path`` and ``direction`` in ``group_nodes``.
     """
-    tree, group = groups.group_ops(rollup.measures.ops, rollup.measures.mode, rollup.iterations.key)
+    tree, group = groups.group_ops(rollup.measures.ops, rollup.measures.mode, rollup.iterations)
     path, at_root = tree.build_paths(nodes=group["node"]).gather(group["node"]), group["node"] == 0
     keys = pl.DataFrame({"path": path, "at_root": at_root, "direction": group["direction"]})
     return keys.select(
@@ -135,12 +136,16 @@ def build_op_groups(rollup: Rollup) -> pl.DataFrame:
 def find_activity_ops(rollup: Rollup, table: str) -> pl.DataFrame:
     """Return the op, op instance and iteration of each activity in a table such as ``kernels``, in the same order."""
     ops = rollup.measures.ops
-    activities = ops.select_calls("kind", "activity", "instance").filter(pl.col("kind") == _KINDS[table])
+    activities = ops.select_calls("kind", "activity", "instance", "process_id", "start_ns")
+    activities = activities.filter(pl.col("kind") == _KINDS[table])
     rows = ops.frames(table).select(pl.len()).collect().item()
-    instance = pl.repeat(None, rows, dtype=pl.Int64, eager=True).scatter(activities["activity"], activities["instance"])
+    columns = (activities["instance"], rollup.complete.find_call_iterations(activities))
+    instance, iteration = (
+        pl.repeat(None, rows, dtype=pl.Int64, eager=True).scatter(activities["activity"], values) for values in columns
+    )
     op = ops.instances["op"].gather(instance)
     rows = ops.ops.select(pl.col("op_id", "op_name", "direction").gather(op))
-    return rows.with_columns(op_instance_id=instance, iteration=rollup.iteration.gather(instance))
+    return rows.with_columns(op_instance_id=instance, iteration=iteration)
 
 
 TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {

@@ -109,6 +109,10 @@ class _ContentsBuilder:
         del content["layout"]["template"]
         return {name: content}
 
+    def describe_steps(self) -> str:
+        """Describe which range delimits steps, how many there are, and how much of the GPU work lies in them."""
+        return str(self.view.report("steps").frame()["Summary"][0])
+
     @property
     def omits_iterations(self) -> bool:
         """Whether at least one iteration is not aggregated."""
@@ -204,14 +208,15 @@ def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
         yield "GPUs with kernels", f"{len(used):,} of {devices.height:,}"
     if iterations is not None:
         aggregated = iterations.filter("is_aggregated")
-        durations = (aggregated["end_ns"] - aggregated["start_ns"]).to_list()
-        yield "Iterations", f"{iterations.height:,}"
+        durations = (aggregated["window_end_ns"] - aggregated["window_start_ns"]).to_list()
+        yield "Steps", builder.describe_steps()
         if key := iterations["key_op"][0]:
-            yield "Iterations begin or end with", key
-        numbers = aggregated["iteration"].to_list()
-        yield "Aggregated iterations", f"{aggregated.height:,} ({min(numbers):,} to {max(numbers):,})"
-        yield "Mean duration of an iteration", format_nanoseconds(sum(durations) // len(durations))
-        yield "Kernels in these iterations", f"{aggregated['kernel_count'].sum():,}"
+            yield "Steps begin or end with", key
+        if iterations.height > 1:
+            names = [name or f"{number:,}" for name, number in aggregated.select("name", "iteration").iter_rows()]
+            yield "Aggregated steps", f"{aggregated.height:,} of {iterations.height:,} ({names[0]} to {names[-1]})"
+        yield "Mean duration of a step", format_nanoseconds(sum(durations) // len(durations))
+        yield "Kernels in these steps", f"{aggregated['kernel_count'].sum():,}"
     if kinds is not None:
         time = dict(kinds.select("kind", "time_ns").iter_rows())
         kernels = time["tensor_core"] + time["other_kernel"]
@@ -264,13 +269,14 @@ def _build_iterations_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     if rows is not None:
         columns = {
             "iteration": "Iteration",
-            "start_ns": "Start (ns)",
+            "name": "Name",
+            "window_start_ns": "Start (ns)",
             "duration": "Duration (ns)",
             "kernel_count": "Kernels",
             "kernel_time_ns": "Kernel time (ns)",
             "tensor_core_kernel_time_ns": "Kernel time on Tensor Cores (ns)",
         }
-        timed = rows.with_columns(duration=rows["end_ns"] - rows["start_ns"])
+        timed = rows.with_columns(duration=rows["window_end_ns"] - rows["window_start_ns"])
         notes = []
         if builder.omits_iterations:
             counted = ("kernel_count", "kernel_time_ns", "tensor_core_kernel_time_ns")

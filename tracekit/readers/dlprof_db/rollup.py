@@ -223,6 +223,10 @@ def _read_iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     return joined.with_columns(
         pl.col("is_aggregated").fill_null(value=False),
         pl.col(*stats.values(), *_PART_COLUMNS).fill_null(0),
+        name=pl.lit(None, pl.String),
+        window_start_ns="start_ns",
+        window_end_ns="end_ns",
+        is_warm_up=pl.lit(value=False),
         key_node_id=pl.lit(key_node_id, pl.Int64),
     )
 

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 from dash import html
 
 from tracekit.view import components
+from tracekit.view.state import make_url
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tracekit.view.pages import Context
 
 
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Iterations"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
-    iterations = trace.frame("iterations").select("iteration", "is_aggregated", "key_op").collect()
-    used = iterations.filter("is_aggregated")["iteration"]
-    first, last = iterations["iteration"].min(), iterations["iteration"].max()
+    iterations = trace.frame("iterations").select("iteration", "name", "is_aggregated", "is_warm_up").collect()
+    used = iterations.filter("is_aggregated")
     numbers = html.Dl(
         [
             components.build_number_card("Iterations", f"{iterations.height:,}"),
-            components.build_number_card("Aggregated", f"{used.len():,}"),
-            components.build_number_card("First", str(used.min()) if used.len() else "none"),
-            components.build_number_card("Last", str(used.max()) if used.len() else "none"),
+            components.build_number_card("Aggregated", f"{used.height:,}"),
+            components.build_number_card("First", *_describe_iteration(used.head(1))),
+            components.build_number_card("Last", *_describe_iteration(used.tail(1))),
         ],
         className="numbers",
     )
-    form = _build_iteration_range_form(context, first, last)
+    form = _build_iteration_range_form(context, iterations)
     note = html.P(
         "An iteration ends where the key op starts again. Pages show the aggregated iterations or, where they say so, "
         "the whole capture.",
@@ -36,16 +39,44 @@ def build_page(context: Context) -> list[Any]:
     )
     return [
         numbers,
-        components.build_panel("Aggregation", [note, form, html.Div(id="aggregation-problem", role="alert")]),
+        components.build_panel(
+            "Aggregation",
+            [
+                *components.build_step_notes(context),
+                note,
+                form,
+                _build_warm_up_link(context, iterations),
+                html.Div(id="aggregation-problem", role="alert"),
+            ],
+        ),
         context.build_figure("iterations", "Duration of each iteration by part"),
         context.build_table("iterations"),
     ]
 
 
-def _build_iteration_range_form(context: Context, first: Any, last: Any) -> Any:
-    """Return the form that selects which of the iterations ``first`` to ``last`` are aggregated."""
+def _describe_iteration(rows: pl.DataFrame) -> tuple[str, str]:
+    """Return the number of the only iteration of ``rows``, or "none" if it has no rows, and the name of the range."""
+    if not rows.height:
+        return "none", ""
+    return str(rows["iteration"][0]), components.shorten(rows["name"][0] or "")
+
+
+def _build_warm_up_link(context: Context, iterations: pl.DataFrame) -> Any:
+    """Return a link that includes or leaves out the warm-up, or an empty paragraph if there is none."""
     at = context.state.at
-    bounds = {"first": (at.first, first), "last": (at.last, last)}
+    if not iterations["is_warm_up"].any() or at.first is not None or at.last is not None:
+        return html.P()
+    label = "Leave out the warm-up" if at.include_warm_up else "Include the warm-up"
+    other = replace(at, include_warm_up=not at.include_warm_up)
+    return html.P(components.build_link(label, make_url("iterations", other)))
+
+
+def _build_iteration_range_form(context: Context, iterations: pl.DataFrame) -> Any:
+    """Return the form that selects which of the iterations are aggregated."""
+    at = context.state.at
+    used = iterations.filter("is_aggregated")["iteration"]
+    first, last = iterations["iteration"].min(), iterations["iteration"].max()
+    bounds = {"first": (at.first, used.min()), "last": (at.last, used.max())}
     fields = [
         dmc.NumberInput(
             id=f"{name}-iteration",

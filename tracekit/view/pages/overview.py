@@ -38,6 +38,7 @@ def build_page(context: Context) -> list[Any]:
         context.build_figure("utilization_over_time", "GPU utilization over time"),
     ]
     parts = [
+        *components.build_step_notes(context),
         _build_number_cards(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
         _build_advice_panel(context),
@@ -56,31 +57,54 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
     cards = []
     span = trace.span()
     if span:
-        cards.append(components.build_number_card("Time span", components.format_duration(span[1] - span[0])))
+        duration = components.format_duration(span[1] - span[0])
+        cards.append(components.build_number_card("Time span", duration, _WHOLE_CAPTURE))
     if context.capture.has_rows_in_any("kernels", "graph_launches"):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
-        note = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
+        note = f"mean of {busy.len()} used GPUs, {_AGGREGATED}" if busy.len() > 1 else _AGGREGATED
         cards.append(components.build_number_card("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
     if context.capture.has_rows_in_any("kernels"):
-        kernels = trace.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum(), n=pl.len()).collect()
-        cards.append(
-            components.build_number_card(
-                "Kernel time", components.format_duration(int(kernels.item(0, 0))), "sum of all kernels"
-            )
-        )
-        cards.append(components.build_number_card("Kernels", f"{kernels.item(0, 1):,}"))
+        cards += _build_kernel_cards(trace)
     if context.capture.has_rows_in_any("kernels", "graph_launches", "ops"):
         iterations = trace.frame("iterations").collect()
         used = iterations.filter("is_aggregated")
-        mean = (used["end_ns"] - used["start_ns"]).mean() if used.height else None
+        mean = (used["window_end_ns"] - used["window_start_ns"]).mean() if used.height else None
         cards.append(
             components.build_number_card("Iterations", f"{iterations.height:,}", f"{used.height:,} aggregated")
         )
         if isinstance(mean, int | float):
-            cards.append(components.build_number_card("Average iteration", components.format_duration(round(mean))))
+            cards.append(
+                components.build_number_card("Average iteration", components.format_duration(round(mean)), _AGGREGATED)
+            )
     if context.capture.has_rows_in_any("ncu_launches"):
         cards.append(components.build_number_card("Measured launches", f"{trace.count('ncu_launches'):,}"))
     return html.Dl(cards, className="numbers") if cards else html.P("This capture has no events.", className="dimmed")
+
+
+def _build_kernel_cards(trace: Trace) -> list[Any]:
+    """Return cards with the number and the time of the kernels, in the whole capture and by where they were launched.
+
+    Kernels that neither an aggregated iteration nor another iteration launched are outside of iterations. The numbers
+    of the three cards add up to the number of all kernels.
+    """
+    kernels = trace.frame("kernels").select("iteration", duration=pl.col("end_ns") - pl.col("start_ns"))
+    used = trace.frame("iterations").filter("is_aggregated").select("iteration").collect()["iteration"]
+    outside = pl.col("iteration").is_null()
+    place = pl.when(outside).then(2).when(pl.col("iteration").is_in(used.implode())).then(0).otherwise(1)
+    rows = kernels.group_by(place.alias("place")).agg(pl.len(), pl.col("duration").sum()).sort("place").collect()
+    total = components.format_duration(int(rows["duration"].sum()))
+    cards = [
+        components.build_number_card("Kernel time", total, f"sum of all kernels, {_WHOLE_CAPTURE}"),
+        components.build_number_card("Kernels", f"{rows['len'].sum():,}", _WHOLE_CAPTURE),
+    ]
+    for number, count, duration in rows.iter_rows() if rows.height > 1 else ():
+        note = f"{components.format_duration(duration)}, {_PLACES[number]}"
+        cards.append(components.build_number_card("Of these kernels", f"{count:,}", note))
+    return cards
+
+
+_WHOLE_CAPTURE, _AGGREGATED = "whole capture", "aggregated iterations"
+_PLACES = (_AGGREGATED, "other iterations", "outside of iterations")
 
 
 def _build_top_ops_table(context: Context, trace: Trace) -> Any:

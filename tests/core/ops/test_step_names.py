@@ -1,0 +1,80 @@
+"""Which numbers in names of ranges are those of steps."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from tracekit.core.ops import step_names
+
+
+def labels(*names: str, parents: list[int | None] | None = None, threads: list[int] | None = None) -> list[str]:
+    parent = pl.Series(parents or [None] * len(names), dtype=pl.Int64)
+    thread = pl.DataFrame({"thread_id": threads or [1] * len(names)})
+    made = step_names.label_ranges(parent, pl.Series(names, dtype=pl.Categorical), thread)
+    return made.cast(pl.String).to_list()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "label"),
+    [
+        ("step 3", "step 4", "step *"),
+        ("ProfilerStep#10", "ProfilerStep#11", "ProfilerStep *"),
+        ("## train_step 3 ##", "## train_step 4 ##", "## train_step * ##"),
+        ("step_3", "step_12", "step_*"),
+        ("iter-3", "iter-4", "iter-*"),
+        ("TrainStep 1", "TrainStep 2", "TrainStep *"),
+        ("epoch 1 step 12", "epoch 2 step 3", "epoch * step *"),
+        ("step 3/100", "step 4/100", "step */*"),
+        ("Step 190 to 200", "Step 200 to 210", "Step * to *"),
+        ("step 3 loss 0.25", "step 4 loss 1", "step * loss *"),
+        ("Batch[7]", "Batch[8]", "Batch *"),
+        ("micro_batch 1", "micro_batch 2", "micro_batch *"),
+    ],
+)
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_steps_at_any_depth(first: str, second: str, label: str, depth: int) -> None:
+    """Two ranges with one name each, below none, one or two other ranges, and once more below the same ranges."""
+    outer = [f"outer {d}" for d in range(depth)]
+    parents = [d - 1 if d else None for d in range(depth)] + [depth - 1 if depth else None] * 4
+    assert labels(*outer, first, second, first, second, parents=parents)[depth:] == [label] * 4
+
+
+@pytest.mark.parametrize("name", ["batch_norm 1", "stepper 2", "BatchNorm2d 1", "layer1", "batch2d", "x 1 y"])
+def test_other_numbers_in_names_that_recur(name: str) -> None:
+    other = name.translate(str.maketrans("12", "34"))
+    assert labels("run", name, other, name, other, parents=[None, 0, 0, 0, 0])[1:] == [name, other] * 2
+
+
+def test_layers_stay_apart_and_single_siblings_are_steps() -> None:
+    assert labels("forward", "layer 0", "layer 1", parents=[None, 0, 0]) == ["forward", "layer 0", "layer 1"]
+    assert labels("layer 0", "layer 1") == ["layer 0", "layer 1"]
+    assert labels("generate", "decode 0", "decode 1", parents=[None, 0, 0]) == ["generate", "decode *", "decode *"]
+    recurring = labels("forward", "part 0", "part 1", "forward", "part 0", "part 1", parents=[None, 0, 0, None, 3, 3])
+    assert recurring == ["forward", "part 0", "part 1"] * 2
+
+
+def test_a_name_of_several_threads_recurs_only_on_one_thread() -> None:
+    parents = [None, 0, 0, None, 3, 3]
+    made = labels("run", "pass 0", "pass 1", "run", "pass 0", "pass 1", parents=parents, threads=[1, 1, 1, 2, 2, 2])
+    assert made == ["run", "pass *", "pass *"] * 2
+
+
+def test_one_number_is_no_step() -> None:
+    assert labels("step 3", "step 3") == ["step 3", "step 3"]
+
+
+def test_words() -> None:
+    rows = pl.DataFrame({"label": ["step *", "epoch *", "train_step", "optimizer step", "step 3", "layer", "Layer *"]})
+    expressions = {
+        "step": step_names.names_step_expr,
+        "epoch": step_names.names_epoch_expr,
+        "numbered": step_names.names_numbered_step_expr,
+        "part": step_names.names_model_part_expr,
+    }
+    made = rows.select(**{name: make(pl.col("label")) for name, make in expressions.items()}).to_dict(as_series=False)
+    assert made == {
+        "step": [True, False, True, False, True, False, False],
+        "epoch": [False, True, False, False, False, False, False],
+        "numbered": [False, False, False, False, True, False, False],
+        "part": [False, False, False, False, False, True, True],
+    }

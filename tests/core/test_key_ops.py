@@ -1,0 +1,191 @@
+"""Which op delimits steps, and which does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.conftest import FIXTURES
+from tests.core.scenes import declared, nvtx
+from tracekit.core.rollup import Rollup
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.core.iterations import Iterations
+
+Scene = list[tuple[str, int, int]]
+STEP = 1000
+
+
+def kernels(*starts: int, thread: int = 1, process: int = 1, delay: int = 5) -> dict[str, pl.DataFrame]:
+    """Launches at these times, each with a kernel of 10 ns."""
+    times = ["start_ns", "end_ns", "process_id"]
+    api = [(i, s, s + 2, process, thread, i + 1, "cudaLaunchKernel") for i, s in enumerate(starts)]
+    ran = [(s + delay, s + delay + 10, process, 0, i + 1, "k", "k") for i, s in enumerate(starts)]
+    return {
+        "api_calls": pl.DataFrame(api, ["api_call_id", *times, "thread_id", "correlation_id", "name"], orient="row"),
+        "kernels": pl.DataFrame(ran, [*times, "device_id", "correlation_id", "short_name", "name"], orient="row"),
+    }
+
+
+def find(ranges: Scene, starts: Sequence[int], domain: Sequence[str] = (), **chosen: object) -> Iterations:
+    rows = nvtx(*[(text, 1, start, end) for text, start, end in ranges])
+    if domain:
+        rows = rows.with_columns(domain=pl.Series(domain))
+    return Rollup.from_frames(declared(nvtx_ranges=rows, **kernels(*starts)), **chosen).iterations  # type: ignore[arg-type]
+
+
+def loop(name: str, count: int, start: int = 0, length: int = STEP - 50) -> Scene:
+    """Ranges of a loop, whose names are formatted with their numbers."""
+    return [(name.format(n), start + n * STEP, start + n * STEP + length) for n in range(count)]
+
+
+def launches(count: int, per_step: int = 5, start: int = 0) -> list[int]:
+    return [start + n * STEP + 100 + 20 * k for n in range(count) for k in range(per_step)]
+
+
+def inner(name: str, count: int, start: int = 100, length: int = 100) -> Scene:
+    return [(name, n * STEP + start, n * STEP + start + length) for n in range(count)]
+
+
+def test_steps_inside_of_an_epoch() -> None:
+    its = find([("epoch", 0, 8 * STEP), *loop("step {}", 8)], launches(8))
+    assert (its.label, its.key, its.frame.height) == ("step *", "epoch/step *", 8)
+    assert its.frame["name"].to_list() == [f"step {n}" for n in range(8)]
+
+
+def test_steps_of_two_epochs_are_preferred_to_the_epochs() -> None:
+    epochs = [("epoch 0", 0, 4 * STEP - 10), ("epoch 1", 4 * STEP - 5, 8 * STEP)]
+    its = find([*epochs, *loop("step {}", 4), *loop("step {}", 4, start=4 * STEP)], launches(8))
+    assert (its.key, its.frame.height) == ("epoch */step *", 8)
+    assert its.frame["name"].to_list()[3:5] == ["step 3 [3]", "step 0 [4]"]
+
+
+def test_epochs_without_steps() -> None:
+    its = find(loop("epoch {}", 3), launches(3))
+    assert (its.key, its.frame.height) == ("epoch *", 3)
+
+
+@pytest.mark.parametrize("name", ["ProfilerStep#{}", "## step {} ##", "Batch {}", "iter_{}", "decode {}", "request {}"])
+def test_numbered_ranges_that_contain_the_launches(name: str) -> None:
+    its = find([*loop(name, 4), *inner("layer", 4)], launches(4))
+    assert its.frame["name"].to_list() == [name.format(n) for n in range(4)]
+
+
+def test_a_range_that_launches_nothing_is_no_step() -> None:
+    """As in two public reports: three ranges of the compiler, and kernels elsewhere."""
+    its = find(inner("lower", 3, start=0, length=40), [5 * STEP + n for n in range(0, 190, 10)])
+    assert (its.has_key_op, its.frame.height) == (False, 1)
+
+
+def test_most_launches_have_to_be_inside() -> None:
+    few = find(loop("step {}", 4), [*launches(4, per_step=1), *launches(1, per_step=20, start=9 * STEP)])
+    assert few.is_whole_capture
+    most = find(loop("step {}", 4), [*launches(4, per_step=6), *launches(1, per_step=20, start=9 * STEP)])
+    assert most.frame.height == 4
+
+
+def test_the_outermost_range_that_qualifies() -> None:
+    its = find([*loop("train_step", 4), *inner("micro_batch", 4, length=700)], launches(4))
+    assert its.key == "train_step"
+    assert its.frame["name"].to_list() == [f"train_step [{n}]" for n in range(4)]
+
+
+def test_layers_are_no_steps() -> None:
+    layers = [("layer", 100 * n, 100 * n + 90) for n in range(8)]
+    starts = [100 * n + k for n in range(8) for k in range(10, 60, 10)]
+    assert find([("forward", 0, 900), *layers], starts).is_whole_capture
+
+
+def test_a_range_that_begins_each_pass() -> None:
+    its = find([*inner("forward", 4), *inner("backward", 4, start=300)], launches(4, per_step=15))
+    assert (its.key, its.frame.height) == ("forward", 4)
+    assert its.frame["start_ns"].to_list() == [n * STEP + 100 for n in range(4)]
+
+
+def test_optimizer_steps_end_a_pass() -> None:
+    ops = inner("aten::mm", 4, start=90, length=150)
+    optimizer = inner("Optimizer.step#SGD.step", 4, start=400)
+    its = find([*ops, *optimizer], launches(4), ["cpu_op"] * 4 + ["user_annotation"] * 4)
+    assert (its.label, its.frame["end_ns"].to_list()) == ("Optimizer.step#SGD.step", [n * STEP + 500 for n in range(4)])
+
+
+@pytest.mark.parametrize(
+    ("name", "domain"),
+    [("aten::linear", "default"), ("attention", "cpu_op"), ("MmBackward0", "default"), ("cublasSgemmEx", "cuBLAS")],
+)
+def test_ops_of_frameworks_and_libraries_are_no_steps(name: str, domain: str) -> None:
+    assert find(inner(name, 6), launches(6), [domain] * 6).is_whole_capture
+
+
+def test_python_frames_are_scopes() -> None:
+    frames = [("train.py(3): main", 0, 9 * STEP), *inner("nn.Module: Net_0", 4, start=80, length=400)]
+    ranges = [*frames, *inner("aten::mm", 4, length=150)]
+    domain = ["python_function"] * 5 + ["cpu_op"] * 4
+    rows = nvtx(*[(text, 1, start, end) for text, start, end in ranges]).with_columns(domain=pl.Series(domain))
+    rollup = Rollup.from_frames(declared(nvtx_ranges=rows, **kernels(*launches(4))))
+    assert rollup.iterations.is_whole_capture
+    assert rollup.ops["op_name"].cast(str).to_list() == ["train.py(3): main/nn.Module: Net_0/aten::mm"]
+    assert rollup.measures.instances["parent"].null_count() == 4
+
+
+def test_a_single_numbered_step() -> None:
+    its = find([("ProfilerStep#7", 0, STEP), *inner("aten::bmm", 1)], launches(1))
+    assert (its.key, its.frame["name"].to_list()) == ("ProfilerStep#7", ["ProfilerStep#7"])
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("layer 1", 2), ("LAYER 1_1", 2), ("step */layer 1", 2), ("layer", 4), ("layer *", 4), ("step 0", 2), ("step", 2)],
+)
+def test_a_user_names_any_range(name: str, steps: int) -> None:
+    layers = [(f"layer {n}", STEP * i + 100 + 300 * n, STEP * i + 300 + 300 * n) for i in range(2) for n in range(2)]
+    its = find([*loop("step {}", 2), *layers], launches(2), key_op=name)
+    assert (its.key, its.frame.height) == (name, steps)
+
+
+def test_a_name_that_several_ops_have() -> None:
+    train, test = ("train", 0, 2 * STEP), ("test", 2 * STEP, 4 * STEP)
+    ranges = [train, *loop("step {}", 2), test, *loop("step {}", 2, start=2 * STEP)]
+    its = find(ranges, launches(4), key_op="step")
+    assert (its.frame.height, its.label, len(its.key_ops)) == (4, "step *", 2)
+
+
+def test_a_name_that_no_range_has() -> None:
+    with pytest.raises(TracekitError, match="the capture has no op 'stp', which was requested as key op"):
+        find(loop("step {}", 4), launches(4), key_op="stp")
+
+
+def test_without_gpu_work_the_longest_range_that_repeats() -> None:
+    its = find([*inner("short", 4), *inner("long", 4, start=300, length=400)], [])
+    assert its.key == "long"
+
+
+def test_processes_without_an_id() -> None:
+    ranges = nvtx(*[(text, 1, start, end) for text, start, end in loop("step {}", 4)])
+    tables = {"nvtx_ranges": ranges, **kernels(*launches(4))}
+    none = {name: table.with_columns(process_id=pl.lit(None, pl.Int64)) for name, table in tables.items()}
+    its = Rollup.from_frames(declared(**none)).iterations
+    assert its.frame.height == 4
+
+
+@pytest.mark.parametrize(
+    ("capture", "key", "steps", "inside"),
+    [
+        ("gpt.pt.trace.json.gz", "", 1, 587),
+        ("stacks.pt.trace.json.gz", "Optimizer.step#AdamW.step", 6, 474),
+        ("annotated.pt.trace.json.gz", "## train_step * ##", 6, 474),
+        ("nested.sqlite", "step *", 16, 1144),
+    ],
+)
+def test_captures(capture: str, key: str, steps: int, inside: int) -> None:
+    """The kernels in steps are those of the capture, but those of two validations."""
+    with tk.load(FIXTURES / "steps" / capture) as trace:
+        row = trace.stats("steps").row(0, named=True)
+        kernels = trace.rollup().frame("kernels").select("iteration").collect()["iteration"]
+    assert (row["Range"] or "", row["Steps"], row["Kernels In Steps"]) == (key, steps, inside)
+    assert kernels.drop_nulls().len() == inside

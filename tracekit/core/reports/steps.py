@@ -1,0 +1,54 @@
+"""Declare the report ``steps``, which states what delimits the steps of a program and how much work lies in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.reports.report import Request, report
+from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column, text_column
+
+if TYPE_CHECKING:
+    from tracekit.core.rollup import Rollup
+
+
+@report(
+    text_column("Range", "key_op"),
+    integer_column("Steps", "steps"),
+    integer_column("Aggregated", "aggregated"),
+    text_column("First", "first"),
+    text_column("Last", "last"),
+    integer_column("Warm-Up Steps", "warm_up"),
+    nanoseconds_column("Warm-Up Time", "warm_up_ns"),
+    integer_column("Kernels", "kernels"),
+    integer_column("Kernels In Steps", "kernels_in_steps"),
+    percent_column("Kernels In Steps", "kernel_percent"),
+    nanoseconds_column("GPU Time", "gpu_time_ns"),
+    nanoseconds_column("GPU Time In Steps", "gpu_time_in_steps_ns"),
+    percent_column("GPU Time In Steps", "gpu_time_percent"),
+    text_column("Summary", "summary"),
+)
+def steps(request: Request) -> pl.LazyFrame:
+    """Range that delimits the steps of the program, number of steps, and share of the GPU work in them."""
+    from tracekit.core.rollup import Rollup
+
+    return build_rows(Rollup.from_frames(request.frames)).lazy()
+
+
+def build_rows(rollup: Rollup) -> pl.DataFrame:
+    """Return the row of the report ``steps`` for a roll-up."""
+    summary = rollup.steady.step_summary
+    values = {
+        name: getattr(summary, name)
+        for name in (
+            *("key_op", "steps", "aggregated", "first", "last", "warm_up", "warm_up_ns"),
+            *("kernels", "kernels_in_steps", "gpu_time_ns", "gpu_time_in_steps_ns"),
+        )
+    }
+    shares = {"kernel_percent": summary.kernel_share, "gpu_time_percent": summary.gpu_time_share}
+    percentages = {name: None if share is None else 100 * share for name, share in shares.items()}
+    texts = dict.fromkeys(("key_op", "first", "last", "summary"), pl.String)
+    row = {**values, **percentages, "summary": summary.describe()}
+    types = {n: texts.get(n, pl.Float64 if n in percentages else pl.Int64) for n in row}
+    return pl.DataFrame([row], schema=types)
