@@ -392,7 +392,8 @@ def test_flows_lead_from_calls_to_their_activities(
     frame = pl.DataFrame(activities, schema={"api_call_id": pl.Int64, "start_ns": pl.Int64}, orient="row")
     with small_blocks(4):
         order, (ordered,) = sorting.sort_rows(ids)
-        ends = flows.Calls(order, ordered, starts).find_call_and_activity_rows(TableRows(frame.to_arrow()))
+        found = flows.Calls(order, ordered, starts).find_call_and_activity_rows(TableRows(frame.to_arrow()))
+    *ends, backward_count = found
     row_of = {call: row for row, (call, _) in enumerate(calls)}
     expected = [
         (row_of[call], row)
@@ -400,6 +401,7 @@ def test_flows_lead_from_calls_to_their_activities(
         if call is not None and call in row_of and calls[row_of[call]][1] <= start
     ]
     assert list(zip(*(rows.tolist() for rows in ends), strict=True)) == expected
+    assert backward_count == sum(call in row_of for call, _ in activities) - len(expected)
 
 
 COLUMNS = st.fixed_dictionaries(
@@ -489,7 +491,24 @@ def test_fields_are_those_of_perfetto() -> None:
     assert clocks == (theirs.BUILTIN_CLOCK_REALTIME, theirs.BUILTIN_CLOCK_BOOTTIME)
 
 
+@pytest.mark.parametrize("suffix", ["json", "pftrace"])
+def test_arrows_that_cannot_be_drawn_are_counted(suffix: str, tmp_path: Path) -> None:
+    starts = {1: 0, 2: 50, 3: 51}
+    calls = [call(at, at + 1, correlation_id=n) for n, at in starts.items()]
+    made = trace(api_calls=calls, kernels=[kernel(20 + n, 40, correlation_id=n) for n in starts]).correlate()
+    with pytest.warns(tk.TracekitWarning, match="^the timeline lacks 2 arrows between events"):
+        path = made.export(tmp_path / f"x.{suffix}")
+    if suffix == "json":
+        events = json.loads(path.read_bytes())["traceEvents"]
+        assert [sum(e["ph"] == phase for e in events) for phase in "Xsf"] == [6, 1, 1]
+    else:
+        events, arrows = drawn(path.read_bytes())
+        assert (events.total(), arrows.total()) == (6, 1)
+
+
 def test_many_traces(tmp_path: Path) -> None:
-    check(tk.load_many(FIXTURES / "ranks"), tmp_path)
+    with pytest.warns(tk.TracekitWarning, match="the timeline lacks 4 arrows") as issued:
+        check(tk.load_many(FIXTURES / "ranks"), tmp_path)
+    assert len(issued) == 2  # one per format
     with pytest.raises(ExportError, match="nothing to draw: the traces have no events"):
         tk.load_many(FIXTURES / "ranks").export(tmp_path / "y.pftrace", tables=["devices"])

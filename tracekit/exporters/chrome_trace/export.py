@@ -41,10 +41,12 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     done = 0
     with BatchFile(path) as file:
         file.write(format_file_header(_collect_trace_metadata(view, layout.clock.shift_ns)))
-        for _, rows in write_and_yield_events(file, view, layout, FlowFormatter(layout)):
+        formatter = FlowFormatter(layout)
+        for _, rows in write_and_yield_events(file, view, layout, formatter):
             done += rows.height
             progress(done, total)
         file.write(format_file_footer(format_metadata_events(layout.lanes)))
+    flows.warn_about_backward_flows(formatter.backward_count)
 
 
 def write_and_yield_events(
@@ -76,10 +78,12 @@ class FlowFormatter:
 
     Attributes:
         count: Number of flows in the file so far.
+        backward_count: Number of flows of the trace that were omitted because they end before they start.
     """
 
     def __init__(self, layout: Layout, count: int = 0) -> None:
         self._layout = layout
+        self.backward_count = 0
         self._calls: pl.DataFrame | None = None
         self.count = count
 
@@ -99,6 +103,8 @@ class FlowFormatter:
 
     def _create_batch_jobs(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
         lane_texts, clock = format_pid_tid_members(self._layout.lanes), self._layout.clock
+        links, backward_count = flows.drop_backward_flows(links)
+        self.backward_count += backward_count
         for batch in links.iter_slices(BATCH_ROWS):
             yield functools.partial(events.format_flows, batch, lane_texts, clock, self.count + 1, name)
             self.count += batch.height

@@ -22,6 +22,7 @@ from tracekit.exporters.chrome_trace.export import (
 from tracekit.exporters.chrome_trace.metadata import format_metadata_events, format_pid_tid_members
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import Clock
+from tracekit.exporters.timeline.flows import drop_backward_flows, warn_about_backward_flows
 from tracekit.exporters.timeline.parts import collect_origin_metadata, compute_part_layout, retry_with_shift
 from tracekit.exporters.timeline.tracks import Numbering
 
@@ -50,6 +51,7 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
     """Write several traces to one Chrome trace file, with all times on a shared clock and increased by ``shift_ns``."""
     numbering, flow_count = Numbering(), 0
+    links, backward_count = drop_backward_flows(traces.links)
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]
     with BatchFile(path) as file:
@@ -60,14 +62,16 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
                 layout.lanes.continue_numbering(f"{part.name} · ", numbering)
                 formatter = FlowFormatter(layout, flow_count)
                 for kind, rows in write_and_yield_events(file, view, layout, formatter):
-                    positions += _find_flow_positions(traces.links, number, kind, rows, layout)
+                    positions += _find_flow_positions(links, number, kind, rows, layout)
             metadata += format_metadata_events(layout.lanes)
             flow_count = formatter.count
+            backward_count += formatter.backward_count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("there is nothing to draw: the traces have no events with timestamps")
-        file.write_job_results(_create_flow_jobs(traces.links, pl.concat(positions), Clock(shift_ns), flow_count))
+        file.write_job_results(_create_flow_jobs(links, pl.concat(positions), Clock(shift_ns), flow_count))
         file.write(format_file_footer(metadata))
+    warn_about_backward_flows(backward_count)
 
 
 def _find_flow_positions(
@@ -89,14 +93,14 @@ def _create_flow_jobs(
 ) -> Iterator[Callable[[], memoryview]]:
     """Yield jobs (functions) that each format a batch of the flows between traces.
 
-    A flow is omitted unless both of its events are drawn and it ends at or after its start.
+    A flow is omitted unless both of its events are drawn.
     """
     lanes = positions["lane"].unique(maintain_order=True).to_frame("lane").with_row_index("lane_id")
     placed = positions.join(lanes, on="lane").drop("lane")
     for end in _ENDS:
         named = placed.rename({c: f"{end}_{c}" for c in placed.columns})
         links = links.join(named, on=[f"{end}_{c}" for c in ("part", "table", "id")], maintain_order="left")
-    for (name,), group in links.filter(pl.col("from_ns") <= pl.col("to_ns")).group_by("name", maintain_order=True):
+    for (name,), group in links.group_by("name", maintain_order=True):
         for batch in group.iter_slices(BATCH_ROWS):
             yield functools.partial(events.format_flows, batch, lanes["lane"], clock, flow_count + 1, str(name))
             flow_count += batch.height

@@ -35,6 +35,7 @@ from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.blocks import RowsWithColumn, evaluate_expression, iterate_frames
 from tracekit.exporters.timeline.columns import duration_expr, list_column_names, start_expr
+from tracekit.exporters.timeline.flows import warn_about_backward_flows
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
 from tracekit.sorting import iterate_row_blocks, sort_rows
 
@@ -73,6 +74,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
         for rows in writer.write_and_count_events(view, layout, flows):
             done += rows
             progress(done, total)
+    warn_about_backward_flows(flows.backward_count)
 
 
 class TraceWriter:

@@ -90,15 +90,18 @@ class FlowTable:
 
     Attributes:
         count: Number of flow ids used in the file so far. It is also the last used id.
+        backward_count: Number of flows within the trace that were omitted because they end before they start.
     """
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
+        self.backward_count = 0
         self._ends: defaultdict[EventKind, list[_FlowEnds]] = defaultdict(list)
 
     def add_flows_within_trace(self, view: View, layout: Layout) -> None:
         """Add the flows from API calls to the activities that they launched, and the flows between MPI calls."""
-        for start, end, (from_rows, to_rows) in _find_flows_within_trace(view, layout):
+        for start, end, (from_rows, to_rows, backward_count) in _find_flows_within_trace(view, layout):
+            self.backward_count += backward_count
             first = self.count + 1
             ids = map_blocks(lambda block, n=first: np.arange(n + block.start, n + block.stop), len(to_rows), np.uint64)  # type: ignore[misc]
             self._ends[start].append(_FlowEnds(from_rows, ids))
@@ -166,8 +169,13 @@ def _concatenate(arrays: Sequence[Array]) -> Array:
     return result
 
 
-def _find_flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, tuple[Array, Array]]]:
-    """Yield, for each group of flows, the kinds of the first and second events, and the row numbers of these events."""
+def _find_flows_within_trace(
+    view: View, layout: Layout
+) -> Iterator[tuple[EventKind, EventKind, tuple[Array, Array, int]]]:
+    """Yield, for each group of flows, the kinds of the first and second events, and the row numbers of these events.
+
+    The row numbers are followed by the number of flows that were omitted because they end before they start.
+    """
     if kinds.API_CALLS in layout.lane_ids:
         calls = Calls.read(view)
         for kind in layout.lane_ids:
@@ -175,8 +183,9 @@ def _find_flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[Event
                 yield kinds.API_CALLS, kind, calls.find_call_and_activity_rows(activities)
     if kinds.MPI_CALLS in layout.lane_ids:
         rows = add_lane_ids(read_events(view, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
-        for _, links in timeline_flows.find_mpi_flows(kinds.MPI_CALLS, rows):
-            ends = links["from_row"].to_numpy(), links["to_row"].to_numpy()
+        for _, recorded in timeline_flows.find_mpi_flows(kinds.MPI_CALLS, rows):
+            links, backward_count = timeline_flows.drop_backward_flows(recorded)
+            ends = links["from_row"].to_numpy(), links["to_row"].to_numpy(), backward_count
             yield kinds.MPI_CALLS, kinds.MPI_CALLS, ends
 
 
@@ -201,11 +210,13 @@ class Calls(NamedTuple):
         order, (ids,) = sort_rows(ids)
         return cls(order, ids, starts)
 
-    def find_call_and_activity_rows(self, activities: TableRows) -> tuple[Array, Array]:
+    def find_call_and_activity_rows(self, activities: TableRows) -> tuple[Array, Array, int]:
         """Return the row numbers of launching calls and of the activities that they launched, in activity order.
 
-        Activities that start before their call are omitted, because viewers cannot draw flows back in time.
+        Activities that start before their call are omitted, because viewers cannot draw flows back in time. Their
+        number is returned as well.
         """
+        backward_count = 0
         numbers = choose_row_number_type(max(len(self.ids), activities.height))
         ends, count = [memory.allocate_zeros(activities.height, numbers) for _ in range(2)], 0
         for block, frame in iterate_frames(activities, ["api_call_id", "start_ns"]):
@@ -214,11 +225,13 @@ class Calls(NamedTuple):
             called, start = (column.filter(is_launched).to_numpy() for column in frame)
             at = self._find_positions(called)
             rows = at if self.rows is None else self.rows[at]
-            drawn = (self.ids[at] == called) & (self.starts[rows] <= start)
+            known = self.ids[at] == called
+            drawn = known & (self.starts[rows] <= start)
+            backward_count += int(known.sum() - drawn.sum())
             here = slice(count, count + int(drawn.sum()))
             ends[0][here], ends[1][here] = rows[drawn], to_row[drawn] + block.start
             count = here.stop
-        return ends[0][:count], ends[1][:count]
+        return ends[0][:count], ends[1][:count], backward_count
 
     def _find_positions(self, ids: Array) -> Array:
         """Return the position of each id in ``self.ids``. The position of an unknown id is arbitrary but valid."""

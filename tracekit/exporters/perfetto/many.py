@@ -13,6 +13,7 @@ from tracekit.exporters.perfetto.export import TraceWriter
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import PacketCompression
 from tracekit.exporters.timeline.batches import BatchFile
+from tracekit.exporters.timeline.flows import drop_backward_flows, warn_about_backward_flows
 from tracekit.exporters.timeline.parts import compute_part_layout, retry_with_shift
 from tracekit.exporters.timeline.tracks import Numbering
 
@@ -35,6 +36,7 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift_ns: int) -> None:
     """Write several traces to one Perfetto file, with all times on a shared clock and increased by ``shift_ns``."""
     numbering, flow_count = Numbering(), traces.links.height
+    _, backward_count = drop_backward_flows(traces.links)
     with BatchFile(path, PacketCompression()) as file:
         writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift_ns)
         for number, part in enumerate(traces.parts):
@@ -48,6 +50,8 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
                 for _ in writer.write_and_count_events(view, layout, flows):
                     pass
                 flow_count = flows.count
+                backward_count += flows.backward_count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("there is nothing to draw: the traces have no events with timestamps")
+    warn_about_backward_flows(backward_count)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.errors import warn
 from tracekit.exporters.timeline import kinds
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def find_mpi_flows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, p
         rows: The events, with their lane ids.
     """
     if kind is kinds.MPI_CALLS and set(kind.links) <= set(rows.columns):
-        yield MESSAGE, _drop_backward_flows(_find_message_flows(rows))
-        yield COLLECTIVE, _drop_backward_flows(_find_collective_flows(rows))
+        yield MESSAGE, _find_message_flows(rows)
+        yield COLLECTIVE, _find_collective_flows(rows)
 
 
 def find_launch_flows(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -43,7 +44,7 @@ def find_launch_flows(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         rows: The activities, with their lane ids.
     """
     activities = rows.select("api_call_id", to_ns="start_ns", to_lane_id="lane_id", to_row=_ROW)
-    return _drop_backward_flows(activities.join(calls, "api_call_id", maintain_order="left"))
+    return activities.join(calls, "api_call_id", maintain_order="left")
 
 
 def select_call_flow_starts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -51,9 +52,22 @@ def select_call_flow_starts(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("api_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row=_ROW)
 
 
-def _drop_backward_flows(links: pl.DataFrame) -> pl.DataFrame:
-    """Drop the flows that end before they start, because viewers cannot draw flows back in time."""
-    return links.filter(pl.col("from_ns") <= pl.col("to_ns"))
+def drop_backward_flows(links: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return the flows that do not end before they start, and the number of all other flows.
+
+    Viewers cannot draw flows back in time.
+    """
+    forward = links.filter(pl.col("from_ns") <= pl.col("to_ns"))
+    return forward, links.height - forward.height
+
+
+def warn_about_backward_flows(count: int) -> None:
+    """Warn that a timeline lacks the given number of flows, because they end before they start."""
+    if count:
+        warn(
+            f"the timeline lacks {count:,} arrows between events, because the second event starts before the first, "
+            "which viewers cannot draw; the events themselves are drawn"
+        )
 
 
 def _find_message_flows(rows: pl.DataFrame) -> pl.DataFrame:

@@ -607,7 +607,7 @@ NOT_DRAWN = frozenset(
     {
         *("mpi_communicators", "network_metrics"),
         *("wddm_packets", "wddm_paging_packets", "wddm_queue_events"),
-        *("video_engine_workloads", "network_congestion_events"),
+        *("video_engine_workloads", "network_congestion_events", "profiler_metrics"),
     }
 )
 """Tables of events that have times and are not drawn."""
