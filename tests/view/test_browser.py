@@ -95,6 +95,7 @@ def test_a_lost_server_and_a_replaced_file_are_reported(tmp_path: Path, open_tab
     tab.page.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*kernels cannot be found:tracekit.TracekitWarning")
 def test_marks_of_direction_are_shown_as_escapes(tmp_path: Path, open_tab: Callable[..., Tab]) -> None:
     name = "cod\u202egnp.exe"
     kernels = [{"kernel_id": 1, "start_ns": 5, "end_ns": 9, "name": name, "short_name": name, "process_id": 1}]
@@ -192,6 +193,7 @@ def test_the_state_of_a_table_is_in_the_url(amp: Viewer, open_tab: Callable[...,
         assert "kernels.filter" not in parse_qs(tab.query())
 
 
+@pytest.mark.filterwarnings("ignore:.*kernels cannot be found:tracekit.TracekitWarning")
 def test_names_are_text(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
     with open_tab(amp) as tab:
         tab.page.on("dialog", lambda dialog: tab.problems.append(f"dialog: {dialog.message}"))

@@ -395,6 +395,7 @@ def test_values_that_are_not_valid(amp: Viewer) -> None:
     assert call(amp, "details", [[{}], {"table": "ops"}, "?capture=9"], GRID).status_code == 200
 
 
+@pytest.mark.filterwarnings("ignore:.*kernels cannot be found:tracekit.TracekitWarning")
 def test_rows_and_details_as_the_page_asks_for_them(amp: Viewer) -> None:
     at = {"table": "table:nvtx_ranges", "at": "capture=2", "arguments": ""}
     answer = call(amp, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **at}], at)
@@ -697,6 +698,7 @@ def test_the_status_needs_the_token_and_frees_no_data() -> None:
 DIRECTIONS = [chr(c) for c in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))]
 
 
+@pytest.mark.filterwarnings("ignore:.*kernels cannot be found:tracekit.TracekitWarning")
 def test_marks_of_direction_are_escaped(tmp_path: Path) -> None:
     """Names of files, ranges and ops could otherwise show a text in another order than it has."""
     name = "a".join(["", *DIRECTIONS, ""])

@@ -241,8 +241,12 @@ class RecordedTables(Tables):
         memory.release_pages()
 
     def _warn_about_kernels_without_calls(self) -> None:
-        """Warn about kernels whose API calls were not recorded, once per file. Tables in memory are not checked."""
-        if _LAUNCHES in self._checked or isinstance(self.origin, InMemory) or not self.capture.may_have("kernels"):
+        """Warn about kernels whose API calls cannot be found, once per file.
+
+        Tables in memory and files without the table ``api_calls``, such as those of selected tables, are not checked.
+        """
+        may_have_both = all(map(self.capture.may_have, ("kernels", "api_calls")))
+        if _LAUNCHES in self._checked or isinstance(self.origin, InMemory) or not may_have_both:
             return
         import polars as pl
 

@@ -225,8 +225,8 @@ class KinetoCapture(Capture):
         return self.undecoded
 
     def names(self) -> list[str]:
-        """Return the names of the tables that may have rows."""
-        return [*self.rows, *_NON_EVENT_TABLES, *([metrics.TABLE] if self.profiler_ranges else [])]
+        """Return the names of the tables that may have rows, and of ``api_calls`` even if there are no calls."""
+        return list(dict.fromkeys([*self.rows, *_NON_EVENT_TABLES, *([metrics.TABLE] if self.profiler_ranges else [])]))
 
     def can_contain(self, name: str) -> bool:
         """Return whether the PyTorch profiler or tracekit can write rows of a table, even if this file has none."""
@@ -278,6 +278,7 @@ def _build_device_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
 
 
 _NON_EVENT_TABLES: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {
+    "api_calls": lambda _: [],
     "capture_info": _build_capture_info_rows,
     "devices": _build_device_rows,
     "processes": lambda c: machine.build_process_rows(c.tracks),
