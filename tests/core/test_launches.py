@@ -18,9 +18,10 @@ Key = tuple[int | None, int | None]
 
 def counted_by_a_loop(kernels: list[Key], calls: list[Key]) -> KernelsWithoutCalls:
     counts = {"without_id": 0, "without_process": 0, "earlier": 0, "other": 0}
+    has_zero = any(p is not None and n == 0 and (p, n) in calls for p, n in kernels)
     for process, number in kernels:
         known = [n for p, n in calls if p == process and n is not None]
-        if number is None or number == 0:
+        if number is None or (number == 0 and not has_zero):
             counts["without_id"] += 1
         elif process is None:
             counts["without_process"] += 1
@@ -48,6 +49,12 @@ def test_kernels_without_calls(kernels: list[Key], calls: list[Key]) -> None:
 def test_kernels_without_calls_whose_ids_are_far_apart() -> None:
     calls: list[Key] = [(1, 5), (1, 10**12)]
     assert counted([(1, 5), (1, 7), (1, 2), (1, 10**12)], calls) == KernelsWithoutCalls(4, 0, 0, 1, 1)
+
+
+def test_ids_of_zero_that_calls_have_too() -> None:
+    kernels: list[Key] = [(1, 0), (1, 3), (2, 0), (None, 0)]
+    for calls in ([(1, 0)], [(3, 0)], []):
+        assert counted(kernels, [*calls, (1, 2)]) == counted_by_a_loop(kernels, [*calls, (1, 2)])
 
 
 def test_kernels_without_calls_of_many_processes() -> None:
