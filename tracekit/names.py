@@ -22,6 +22,7 @@ TableName: TypeAlias = Literal[
     "devices",
     "diagnostics",
     "dx12_memory_operations",
+    "findings",
     "gpu_context_switches",
     "gpu_metrics",
     "gpu_page_faults",
