@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
+from tracekit import memory
+from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.threads import EarlierJobError, RunningTotals, map_in_order
 
 
@@ -18,6 +21,18 @@ def test_totals_are_those_of_the_jobs_before() -> None:
         6,
         10,
     ]
+
+
+def test_the_threads_have_the_memory_limit_of_the_caller() -> None:
+    with memory.limit_memory(123):
+        assert set(map_in_order(lambda _: memory.get_memory_limit(), range(8))) == {123}
+    assert set(map_in_order(lambda _: memory.get_memory_limit(), range(8))) == {None}
+
+
+def test_the_batches_of_a_file_have_the_memory_limit_of_the_caller(tmp_path: Path) -> None:
+    with memory.limit_memory(123), BatchFile(tmp_path / "limits") as file:
+        file.write_job_results([lambda: memoryview(str(memory.get_memory_limit()).encode())] * 3)
+    assert (tmp_path / "limits").read_text("ascii") == "123123123"
 
 
 def test_the_jobs_before_one_that_fails_go_on() -> None:

@@ -33,6 +33,11 @@ DEFAULT_TOTAL_BYTES = 8 << 30
 """Memory size that is assumed if the system does not report it."""
 LARGE_BLOCK = 1 << 20
 """Size in bytes from which blocks of memory are large."""
+ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Environment variables that polars and Arrow read when they are imported, by name.
+
+They return freed memory sooner to the system: polars after 0.5 s instead of 10 s, and Arrow at once.
+"""
 _ALIGNMENT = 64
 """Alignment in bytes of arrays in a temporary file."""
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import threading
 from collections import Counter, deque
@@ -24,7 +25,8 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Call a function for each job in several threads, and yield the results in the order of the jobs.
 
-    At most two results per thread are computed ahead of the caller. A single job runs in the thread of the caller.
+    The threads have the context of the caller, such as its memory limit. At most two results per thread are computed
+    ahead of the caller. A single job runs in the thread of the caller.
 
     Args:
         function: Function that is called with each job.
@@ -41,7 +43,7 @@ def map_in_order(
     with ThreadPoolExecutor(threads, "tracekit") as pool:
         try:
             for job in job_list:
-                waiting.append(pool.submit(function, job))
+                waiting.append(pool.submit(contextvars.copy_context().run, function, job))
                 if len(waiting) > 2 * threads:
                     yield waiting.popleft().result()
             while waiting:

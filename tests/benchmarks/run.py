@@ -1,8 +1,8 @@
 """``make bench``: tracekit against a peer or a plain baseline, with the same files in the same run.
 
 ``make bench JOB=text`` runs the jobs whose names contain the text. ``SIZES=1,20`` are the sizes of the job `growth`, in
-millions of kernels. ``JOB=diff`` compares ``PAIRS=100`` pairs of runs. It takes minutes, and therefore runs only if it
-is named.
+millions of kernels. ``JOB=memory`` runs each command, with ``--memory`` of ``LIMIT_MB=500``. ``JOB=diff`` compares
+``PAIRS=100`` pairs of runs. It takes minutes, and therefore runs only if it is named.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
@@ -31,6 +31,8 @@ import startup
 import tfevents
 from measuring import BUDGET_S, RUNS, Measure, install, installation_s, median_of_runs
 
+import memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -46,6 +48,7 @@ EVENTS_OF_OMP, EVENTS_OF_UM = 846, 1663
 SAMPLES = float(os.environ.get("SAMPLES", "2000000"))
 EVENTS_OF_1_MB = 25_000
 PAIRS = int(os.environ.get("PAIRS", "100"))
+LIMIT_MB = int(os.environ.get("LIMIT_MB", "500"))
 SIZES = [int(float(n) * 1e6) for n in os.environ.get("SIZES", "0.2,0.5,1,2").split(",")]
 
 
@@ -111,6 +114,7 @@ JOBS = [
 VIEWER = "viewer: overview, pages, sorting, filters"
 GROWTH = "growth: time and memory by number of kernels"
 PLANTED = "diff: kernels that became slower"
+MEMORY = "memory: peak of each command"
 HEADER = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
 NOTES = """
 Medians of up to {runs} runs; a job is not repeated once its runs took {budget:.0f} s.
@@ -124,7 +128,7 @@ the imports of pyarrow and polars. importtime.txt lists all imports.
 def main(part: str = "") -> int:
     """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
     jobs = [job for job in JOBS if part.casefold() in job.name.casefold()]
-    listed = (GROWTH, VIEWER, *([PLANTED] if part else []))
+    listed = (GROWTH, VIEWER, MEMORY, *([PLANTED] if part else []))
     others = [name for name in listed if part.casefold() in name]
     if not jobs and not others:
         names = [*(job.name for job in JOBS), *listed]
@@ -159,6 +163,11 @@ def measured_lines(jobs: list[Job], others: list[str]) -> Iterator[str]:
         yield f"The viewer on {KERNELS / 1e6:.1f} M kernels of one process, seconds of one run:"
         yield ""
         yield from viewer(one())
+    if MEMORY in others:
+        yield f"The commands on {KERNELS / 1e6:.1f} M kernels, as many calls and half as many ranges:"
+        yield ""
+        yield from memory.measured(two(), LIMIT_MB)
+        yield ""
     if PLANTED in others:
         yield "Pairs of runs of one program, 40 iterations each, compared with `tracekit.diff`:"
         yield ""

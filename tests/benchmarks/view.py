@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tracekit.cli.view import ALLOCATORS
+from tracekit.memory import ALLOCATORS
 
 os.environ.update(ALLOCATORS | os.environ)  # as the command sets them
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
 from decimal import Decimal, InvalidOperation
@@ -159,6 +160,8 @@ def _limit_memory(context: click.Context, _: click.Parameter, size: int | None) 
     if size is not None:
         from tracekit import memory
 
+        os.environ.update(memory.ALLOCATORS | {"_RJEM_MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0"} | os.environ)
+        memory.make_malloc_return_large_blocks()
         context.with_resource(memory.limit_memory(size))
 
 
@@ -170,8 +173,8 @@ def memory_option(command: Command) -> Command:
         type=parse_size,
         callback=_limit_memory,
         expose_value=False,
-        help="Maximum memory for columns, such as 2GB. Larger tables are stored in temporary files. The default is "
-        "half of the free memory.",
+        help="Memory for the columns of tables, such as 2GB. Larger tables are stored in temporary files. The process "
+        "needs more memory than that, for libraries and computations. The default is half of the free memory.",
     )(command)
 
 

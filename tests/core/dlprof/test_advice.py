@@ -7,9 +7,11 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.core.scenes import declared, launches, nvtx
+from tracekit import memory
 from tracekit.core.advise import advise
-from tracekit.core.dlprof import build_tables
+from tracekit.core.dlprof import build_tables, build_tables_in_background
 from tracekit.core.rollup import Rollup
+from tracekit.plan import get_rollup
 
 BACKWARD = "{'mod': 'torch', 'op': 'backward', 'args': []}"
 LINEAR = "{'mod': 'torch', 'op': 'linear', 'args': []}"
@@ -216,6 +218,17 @@ def test_what_advise_finds_is_in_the_database() -> None:
         "amp_detector",
         "imbalanced_gpu_detector",
     }
+
+
+def test_tables_and_findings_are_equal_with_little_memory() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        rollup = get_rollup(trace._plan)
+        expected = build_tables_in_background(rollup)
+        expected = {name: expected[name] for name in expected}
+    with memory.limit_memory(0), tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        tables = build_tables_in_background(get_rollup(trace._plan))
+        assert {name: tables[name].equals(table) for name, table in expected.items()} == dict.fromkeys(expected, True)
+    assert expected["expert_systems_feedback"].height
 
 
 def test_a_finding_that_a_detector_made_is_not_made_again() -> None:

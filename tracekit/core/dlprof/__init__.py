@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit import memory
 from tracekit.core.dlprof.aggregated import AggregatedTables
 from tracekit.core.rollup import tables as rollup_tables
+from tracekit.core.series import spill_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tracekit.core.rollup import Rollup
 
@@ -86,19 +88,22 @@ def build_tables_in_background(rollup: Rollup) -> Mapping[str, pl.DataFrame]:
 class _TablesInBackground(Mapping[str, pl.DataFrame]):
     """The tables of a DLProf database, keyed by name.
 
-    A separate thread computes the findings, because they take longer than all other tables.
+    A separate thread computes the findings, because they take longer than all other tables. If the memory is limited,
+    the findings are computed when they are accessed, because both computations together need more memory.
     """
 
     def __init__(self, database: DlprofDatabase) -> None:
         database.cache_shared_frames()
-        pool = ThreadPoolExecutor(1, "tracekit")
-        self._findings = pool.submit(lambda: database.expert_systems_feedback)
-        pool.shutdown(wait=False)
+        self._compute_findings: Callable[[], pl.DataFrame] = lambda: database.expert_systems_feedback
+        if memory.get_memory_limit() is None:
+            pool = ThreadPoolExecutor(1, "tracekit")
+            self._compute_findings = pool.submit(self._compute_findings).result
+            pool.shutdown(wait=False)
         self._names = database.list_table_names()
-        self._tables = {n: getattr(database, n) for n in self._names if n != _FINDINGS}
+        self._tables = {n: spill_frame(getattr(database, n)) for n in self._names if n != _FINDINGS}
 
     def __getitem__(self, name: str) -> pl.DataFrame:
-        return self._findings.result() if name == _FINDINGS else self._tables[name]
+        return self._compute_findings() if name == _FINDINGS else self._tables[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

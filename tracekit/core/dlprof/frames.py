@@ -12,6 +12,7 @@ from tracekit.core.dlprof.metrics import MetricTable
 from tracekit.core.dlprof.model import ModelSummary
 from tracekit.core.dlprof.strings import StringDictionary, find_first_use_positions
 from tracekit.core.rollup import KERNEL_METRICS, METRICS
+from tracekit.core.series import spill_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,14 +97,14 @@ class DatabaseFrames:
         )
         names = pl.when(pl.col("output_shapes").is_not_null()).then(pl.lit('[""]', pl.Categorical))
         rows = rows.with_columns(output_names=names).sort("op", "index")
-        return rows.with_columns(_append_line_breaks(rows[c]).alias(c) for c in INSTANCE_STRINGS)
+        return spill_frame(rows.with_columns(_append_line_breaks(rows[c]).alias(c) for c in INSTANCE_STRINGS))
 
     @functools.cached_property
     def _calls(self) -> pl.DataFrame:
         """The API calls of ops in the order in which DLProf writes them, with ``name_id`` (string id of the name)."""
         rows = self.rollup.calls.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
         ids = self.strings.look_up_string_ids(rows["name"]) if rows.height else pl.lit(0)
-        return rows.with_columns(name_id=ids)
+        return spill_frame(rows.with_columns(name_id=ids))
 
     @functools.cached_property
     def _kernels(self) -> pl.DataFrame:
@@ -114,9 +115,8 @@ class DatabaseFrames:
         rows, sizes = self._select_calls_and_activities(
             "kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES]
         )
-        return rows.hstack(sizes.fill_null(0)).with_columns(
-            long_name_id=self.strings.look_up_string_ids(_replace_nulls_with_empty_strings(rows["long_name"]))
-        )
+        long_name_id = self.strings.look_up_string_ids(_replace_nulls_with_empty_strings(rows["long_name"]))
+        return spill_frame(rows.hstack(sizes.fill_null(0)).with_columns(long_name_id=long_name_id))
 
     def _select_calls_and_activities(
         self, kind: str, table: str, columns: list[str]

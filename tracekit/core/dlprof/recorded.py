@@ -181,12 +181,13 @@ class RecordedTables(DatabaseFrames):
 
         The distinct sizes of grids and blocks (``x``, ``y``, ``z``), in the order of their first use.
         """
-        row = pl.int_range(pl.len())
-        stacked = [
-            self._kernels.select(*(pl.col(f"{w}_{c}").alias(c) for c in AXES), position=row * 2 + i)
+        first_uses = [
+            self._kernels.select(*(pl.col(f"{w}_{c}").alias(c) for c in AXES), position=pl.int_range(pl.len()) * 2 + i)
+            .group_by(AXES)
+            .agg(pl.col("position").min())
             for i, w in enumerate(("grid", "block"))
         ]
-        return pl.concat(stacked).sort("position").unique(AXES, keep="first", maintain_order=True).drop("position")
+        return pl.concat(first_uses).sort("position").unique(AXES, keep="first", maintain_order=True).drop("position")
 
     @functools.cached_property
     def read_only_kernels(self) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorfl
 from tracekit.core.ops.attach import find_instances_of_calls
 from tracekit.core.ops.calls import COLUMNS, AttributedCalls, pair_calls_with_activities
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
+from tracekit.core.series import spill_frame
 from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ class Ops:
         instances, calls = _attribute_calls_to_instances(pair_calls_with_activities(self.frames), timeline.instances)
         instances, ops = _assign_instances_to_ops(instances, timeline.folding)
         stored = AttributedCalls.from_rows(self.frames, calls)
-        return _Tables(dialect, replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
+        timeline = replace(timeline, instances=timeline.instances.clear())
+        return _Tables(dialect, timeline, spill_frame(instances), ops, stored)
 
     def _find_dialect_and_build_timeline(self) -> tuple[Dialect, Timeline]:
         """Return the dialect of the capture, and the timeline with the op instances."""

@@ -17,6 +17,7 @@ import polars as pl
 from tracekit.core import intervals, tensor_cores
 from tracekit.core.ops.calls import COLUMNS, ON_GPU
 from tracekit.core.ops.shapes import infer_formats_and_output_shapes
+from tracekit.core.series import spill_frame
 
 if TYPE_CHECKING:
     from tracekit.core.ops import Ops
@@ -61,7 +62,7 @@ class Measures:
             api=pl.col("api").fill_null(0),
             idle=pl.col("idle").fill_null(0),
         )
-        return instances.hstack(times.with_columns(overhead=pl.col("cpu") - pl.col("api")))
+        return instances.hstack(spill_frame(times.with_columns(overhead=pl.col("cpu") - pl.col("api"))))
 
     @property
     def calls(self) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import zlib
 from collections import deque
@@ -112,7 +113,7 @@ class BatchFile:
         results in memory exceeds the number of threads by at most one.
         """
         for job in jobs:
-            self._waiting.append(self._pool.submit(self._run_job, job))
+            self._waiting.append(self._pool.submit(contextvars.copy_context().run, self._run_job, job))
             if len(self._waiting) > self._threads:
                 self._write_batch(*self._waiting.popleft().result())
 
