@@ -205,6 +205,47 @@ def test_damaged_gzip_is_an_error(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["trace.json.gz"]
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "made"),
+    [
+        ("ENV", "PATH=/bin\nUSER=a\n", ""),
+        ("os.environ", {"A": "bcdefghij"}, {}),
+        ("environment_variables", ["A=bcdefghij"], []),
+        ("cmdLine", "python /x/y", ""),
+        ("command_line_args", ["a", "--password=zz zz"], []),
+        ("command line", "a", ""),
+        ("sys_argv", ["a"], []),
+        ("program_arguments", ["a"], []),
+        ("workingDirectory", "/data/p", ""),
+        ("userName", "a", ""),
+        ("SLURM_JOB_USER", "a", ""),
+        ("stdout", "text", ""),
+        ("ip", "8.8.8.8", "x.x.x.x"),
+        ("mac", "001a2b3c4d5e", "xxxxxxxxxxxx"),
+        ("secretAccessKey", "wJalrXUtnFEMI/K7MDENG", "x" * 21),
+        ("HF_TOKEN", 'two "words"', 'xxxx"xxxxx"'),
+        ("WANDB_API_KEY", "0123456789abcdef", "x" * 16),
+        ("note", {"args": ["--host", "h", "--api-key", "k3y"]}, {"args": ["--host", "h", "--api-key", "xxx"]}),
+    ],
+)  # fmt: skip
+def test_private_members_are_recognized_by_their_keys(key: str, value: Any, made: Any, tmp_path: Path) -> None:
+    text = json.dumps(
+        {"schemaVersion": 1, "traceEvents": [event("a", **{key: value})], "more": {key: value}, key: value}
+    )
+    found = json.loads(redacted(written(tmp_path, text)))
+    assert found[key] == found["more"][key] == found["traceEvents"][0]["args"][key] == made
+
+
+@pytest.mark.parametrize(
+    "key", ["host", "Hostname", "hostName", "Host Name", "node_name", "SLURM_JOB_NODELIST", "fqdn"]
+)
+def test_hosts_become_pseudonyms_whatever_their_key_is(key: str, tmp_path: Path) -> None:
+    text = json.dumps({"schemaVersion": 1, "traceEvents": [event("on deepthought42")], key: "deepthought42"})
+    found = json.loads(redacted(written(tmp_path, text)))
+    assert re.fullmatch("redacted-[0-9a-f]{12}", found[key])
+    assert found["traceEvents"][0]["name"] == "on xxxxxxxxxxxxx"
+
+
 def test_local_names_and_public_keys_stay(tmp_path: Path) -> None:
     facts = {"host": "localhost", "addr": "127.0.0.1", "user": 7, "environment": {}, "command": "", "device": "cuda",
              "tw_job": "job-7", "hosts": [{"gpus": 8}], "mast_job_environment": "prod", "PATHS": ["a"]}  # fmt: skip

@@ -46,7 +46,8 @@ _GZIP_FORMAT = zlib.MAX_WBITS | 16
 _COMPRESSION_LEVEL = 6
 _KEYS = (
     (ENVIRONMENT, rb"(?:os[._])?env(?:iron)?|environment(?:[_\- ]?var(?:iable)?s)?|env[_\- ]?var(?:iable)?s?"),
-    (COMMAND, rb"(?:launch[_\- ]?)?(?:cmd|command)(?:[_\- ]?line)?|(?:sys[._])?argv|process[_\- ]?args"),
+    (COMMAND, rb"(?:launch[_\- ]?)?(?:cmd|command)(?:[_\- ]?line)?(?:[_\- ]?arg(?:ument)?s)?|(?:\w{0,40}[._])?argv"),
+    (COMMAND, rb"(?:process|program|script)[_\- ]?arg(?:ument)?s"),
     (COMMAND, rb"cwd|pwd|exe(?:cutable)?|work(?:ing)?[_\- ]?dir(?:ectory)?"),
     (USER, rb"(?:\w{0,40}_)?user(?:[_\- ]?name)?|login|log[_\- ]?name|owner|author|submitter|created[_\- ]by"),
     (HOST, rb"(?:\w{0,40}_)?hosts?(?:[_\- ]?names?)?|(?:\w{0,40}_)?node[_\- ]?(?:name|list)s?"),
@@ -63,11 +64,18 @@ _ENDS_OF_KEYS = (
     b"username user_name user-name logname log_name log-name hostname hostnames host_name host_names host-name "
     b"nodename node_name nodenames node_names node-name nodelist node_list nodelists node_lists node-list "
     b"computername computer_name computer-name machinename machine_name machine-name created_by created-by "
-    b"process_args process-args processargs"
+    b"process_args process-args processargs program_args script_args cmd_args command_args line_args cmdargs arguments"
 ).split()
+_ENDS_WITH_SPACES = (b"host name", b"user name", b"node name", b"computer name", b"machine name")
 _VARIABLE_NAMES = USUAL_NAMES.replace(rb"\w+", b"").lower().split(b"|")
 _SEARCH_STRINGS = SearchStrings(
-    dict.fromkeys((*(end + b'"' for end in _ENDS_OF_KEYS), *(b'"' + name for name in _VARIABLE_NAMES)), 0)
+    dict.fromkeys(
+        (
+            *(end + b'"' for end in (*_ENDS_OF_KEYS, *_ENDS_WITH_SPACES)),
+            *(b'"' + name for name in _VARIABLE_NAMES),
+        ),
+        0,
+    )
 )
 """Strings to search for: the ends of private keys, and the beginnings of variables in environments."""
 _PROCESS_NAME = re.compile(rb'"process_name"')
