@@ -130,7 +130,7 @@ def _names() -> st.SearchStrategy[Private]:
 
 
 def _environments() -> st.SearchStrategy[Private]:
-    value = text_of(ALPHANUMERIC, 8, 16).filter(lambda t: t.strip("xX"))
+    value = text_of(ALPHANUMERIC, 8, 16).filter(lambda t: len(set(t)) >= FEW_CHARACTERS)
     form = st.sampled_from(
         ["PATH=/bin\nHOME=/root\nJOB={}\n", "{{'PATH': '/bin', 'HOME': '/', 'JOB': '{}'}}", "HOME=/root USER=a JOB={}"]
     )
