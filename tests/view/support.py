@@ -61,7 +61,7 @@ def hostile_tables() -> dict[str, pa.Table]:
     """Return tables with hostile names, and with integers that a browser and Excel would round."""
     kernels = [
         {"kernel_id": i + 1, "start_ns": 1000 * i, "end_ns": 1000 * i + 500 + i, "name": name, "short_name": name}
-        | {"grid_id": BIG + 2 * i, "correlation_id": i, "process_id": 1, "grid_x": 1, "block_x": 32}
+        | {"grid_id": BIG + 2 * i, "correlation_id": i + 1, "process_id": 1, "grid_x": 1, "block_x": 32}
         for i, name in enumerate(NAMES)
     ]
     ranges = [
@@ -69,7 +69,16 @@ def hostile_tables() -> dict[str, pa.Table]:
         | {"process_id": 1, "domain": name}
         for i, name in enumerate(NAMES)
     ]
-    return {"kernels": table("kernels", kernels), "nvtx_ranges": table("nvtx_ranges", ranges)}
+    calls = [
+        {"api_call_id": i + 1, "start_ns": 1000 * i, "end_ns": 1000 * i + 1, "name": "launch", "thread_id": 2}
+        | {"process_id": 1, "correlation_id": i + 1}
+        for i in range(len(NAMES))
+    ]
+    return {
+        "kernels": table("kernels", kernels),
+        "api_calls": table("api_calls", calls),
+        "nvtx_ranges": table("nvtx_ranges", ranges),
+    }
 
 
 def captures_of(*traces: tk.Trace) -> Captures:

@@ -98,8 +98,12 @@ def test_a_lost_server_and_a_replaced_file_are_reported(tmp_path: Path, open_tab
 @pytest.mark.filterwarnings("ignore:.*kernels cannot be found:tracekit.TracekitWarning")
 def test_marks_of_direction_are_shown_as_escapes(tmp_path: Path, open_tab: Callable[..., Tab]) -> None:
     name = "cod\u202egnp.exe"
-    kernels = [{"kernel_id": 1, "start_ns": 5, "end_ns": 9, "name": name, "short_name": name, "process_id": 1}]
-    tk.Trace.from_tables({"kernels": table("kernels", kernels)}).export(tmp_path / "marks", format="parquet")
+    times = {"start_ns": 5, "end_ns": 9, "process_id": 1, "correlation_id": 3, "name": name}
+    tables = {
+        "kernels": table("kernels", [{"kernel_id": 1, "short_name": name, **times}]),
+        "api_calls": table("api_calls", [{"api_call_id": 1, "thread_id": 1, **times}]),
+    }
+    tk.Trace.from_tables(tables).export(tmp_path / "marks", format="parquet")
     with running(tmp_path / "marks") as viewer, open_tab(viewer) as tab:
         tab.open("/kernels")
         (row,) = tab.table("kernels").rows()

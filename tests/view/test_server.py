@@ -703,8 +703,13 @@ def test_marks_of_direction_are_escaped(tmp_path: Path) -> None:
     """Names of files, ranges and ops could otherwise show a text in another order than it has."""
     name = "a".join(["", *DIRECTIONS, ""])
     ranges = [{"range_id": 1, "start_ns": 0, "end_ns": 900, "name": name, "thread_id": 1, "process_id": 1}]
-    kernels = [{"kernel_id": 1, "start_ns": 5, "end_ns": 9, "name": name, "short_name": name, "process_id": 1}]
-    trace = tk.Trace.from_tables({"kernels": table("kernels", kernels), "nvtx_ranges": table("nvtx_ranges", ranges)})
+    times = {"start_ns": 5, "end_ns": 9, "process_id": 1, "correlation_id": 3, "name": name}
+    tables = {
+        "kernels": table("kernels", [{"kernel_id": 1, "short_name": name, **times}]),
+        "api_calls": table("api_calls", [{"api_call_id": 1, "thread_id": 1, **times}]),
+        "nvtx_ranges": table("nvtx_ranges", ranges),
+    }
+    trace = tk.Trace.from_tables(tables)
     path = tmp_path / f"x{DIRECTIONS[3]}y"
     trace.export(path, format="parquet")
     with running(path, FIXTURES / "empty.sqlite") as viewer:
