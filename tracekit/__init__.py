@@ -6,13 +6,26 @@ from tracekit.lazy import create_lazy_getattr_and_dir
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit import errors
+    from tracekit.analysis import analyze, stats
     from tracekit.comparison import diff, save_baseline
     from tracekit.errors import TracekitError, TracekitWarning
     from tracekit.interface import Capture, Exporter, Reader, Undecoded
     from tracekit.redacting import redact, unredacted
     from tracekit.registry import formats
     from tracekit.sets import TraceSet, load_many
-    from tracekit.trace import Trace, analyze, convert, load, stats
+    from tracekit.trace import Trace, convert, load
+else:  # hidden from type checkers, so that they report unknown attributes
+    __getattr__, __dir__ = create_lazy_getattr_and_dir(
+        globals(),
+        analysis=("analyze", "stats"),
+        comparison=("diff", "save_baseline"),
+        errors=("TracekitError", "TracekitWarning"),
+        redacting=("redact", "unredacted"),
+        interface=("Capture", "Exporter", "Reader", "Undecoded"),
+        registry=("formats",),
+        sets=("TraceSet", "load_many"),
+        trace=("Trace", "convert", "load"),
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,13 +49,3 @@ __all__ = [
     "stats",
     "unredacted",
 ]
-__getattr__, __dir__ = create_lazy_getattr_and_dir(
-    globals(),
-    comparison=("diff", "save_baseline"),
-    errors=("TracekitError", "TracekitWarning"),
-    redacting=("redact", "unredacted"),
-    interface=("Capture", "Exporter", "Reader", "Undecoded"),
-    registry=("formats",),
-    sets=("TraceSet", "load_many"),
-    trace=("Trace", "analyze", "convert", "load", "stats"),
-)

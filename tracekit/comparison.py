@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from tracekit import targets
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.plan import summaries
-from tracekit.sets import TraceSet, load_many, paths
-from tracekit.trace import Trace, load
+from tracekit.sets import TraceSet, paths
+from tracekit.sets.trace_set import open_captures
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -218,10 +219,8 @@ class Summarizer:
             return side if isinstance(side, compare.Summary) else self._summarize_traces(side)
         if is_baseline(side):
             return read_baseline(side)
-        if paths.is_single_capture(side):
-            with load(side) as trace:
-                return self(trace)
-        return self._summarize_traces(load_many(side, strict=self.strict))
+        with open_captures(side, strict=self.strict) as traces:
+            return self._summarize_traces(traces)
 
     def _summarize_traces(self, side: Trace | TraceSet) -> Summary:
         """Return the summary of a trace, or the combined summary of all traces of a set."""

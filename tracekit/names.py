@@ -156,6 +156,7 @@ ReportName: TypeAlias = Literal[
     "ncu_limiter:launch",
     "ncu_limiter:range",
     "advise",
+    "steps",
     "graph_summary",
     "gpu_memory_peak",
     "gpu_memory_alive",

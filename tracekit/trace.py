@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 
 from tracekit import detection, exporting, presence, registry, remote, schemas
 from tracekit.describe import Description
@@ -26,6 +26,8 @@ from tracekit.plan import (
     SelectTables,
     Step,
     TraceView,
+    add_report_options,
+    convert_names,
 )
 from tracekit.source import Source
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.interface import LaunchMetadata, Progress, Undecoded
+    from tracekit.names import ExporterName, ReaderName, ReportName, RuleName, TableName
     from tracekit.plan.figures import Plots
     from tracekit.targets import Input
 
@@ -53,7 +56,7 @@ _MOVED_TO_VIEW = {"pieces": "chunked_table", "prefetch": "prefetch", "model": "m
 
 def load(
     path: str | os.PathLike[str],
-    format: str | None = None,  # noqa: A002 - the public name of the argument
+    format: ReaderName | str | None = None,  # noqa: A002 - the public name of the argument
     *,
     via: str | None = None,
     cache: bool | None = None,
@@ -178,9 +181,9 @@ class Trace:
         return cls(Plan(RecordedTables(origin, opened=origin.open())))
 
     @property
-    def tables(self) -> list[str]:
+    def tables(self) -> list[TableName]:
         """Names of the tables."""
-        return list(schemas.table_names())
+        return cast("list[TableName]", list(schemas.table_names()))
 
     @property
     def info(self) -> dict[str, str]:
@@ -215,10 +218,10 @@ class Trace:
         """The GPUs of the machine, one row each."""
         return self.frame("devices").collect()
 
-    def __getitem__(self, name: str) -> pa.Table:
+    def __getitem__(self, name: TableName) -> pa.Table:
         return self.table(name)
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    def table(self, name: TableName, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a table as an Arrow table with the declared schema. Rows are in the order of the file.
 
         Args:
@@ -232,18 +235,20 @@ class Trace:
         self._warn_about_undecoded_events(name)
         return self._view.table(name, columns)
 
-    def frame(self, name: str) -> pl.LazyFrame:
+    def frame(self, name: TableName, *, names: Literal["categorical", "string"] = "categorical") -> pl.LazyFrame:
         """Return a table as a polars LazyFrame. Collecting the frame reads only the columns that the query uses.
 
-        String columns are ``Categorical``, which takes 4 bytes per row. Cast them to ``String`` to use the ``str``
-        namespace.
+        Args:
+            name: Name of the table.
+            names: Type of the columns that contain names and other repeated strings. ``categorical`` takes 4 bytes per
+                row. ``string`` returns them as ``String``, whose namespace ``str`` has more methods.
 
         Raises:
             SchemaError: The table does not exist.
             CorruptTraceError: The file is damaged in this table. The error is raised when the frame is collected.
         """
         self._warn_about_undecoded_events(name)
-        return self._view.frame(name)
+        return convert_names(self._view.frame(name), names)
 
     def _warn_about_undecoded_events(self, name: str) -> None:
         """Warn if a table has no rows because its events are recorded, but not decoded."""
@@ -273,7 +278,7 @@ class Trace:
         """
         return self._view.explain_missing_rows(name)
 
-    def schema(self, name: str) -> schemas.TableSchema:
+    def schema(self, name: TableName) -> schemas.TableSchema:
         """Return the schema of a table, with its declared columns and the columns that this trace adds.
 
         Raises:
@@ -281,7 +286,7 @@ class Trace:
         """
         return self._view.schema(name)
 
-    def count(self, name: str) -> int:
+    def count(self, name: TableName) -> int:
         """Return the number of rows of a table.
 
         Raises:
@@ -381,12 +386,15 @@ class Trace:
         """
         return self._with_steps(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores, include_warm_up)))
 
-    def report(self, name: str) -> ReportTable | DlprofReport:
+    def report(
+        self, name: ReportName | RuleName, *, options: Mapping[str, bool | int] | None = None
+    ) -> ReportTable | DlprofReport:
         """Compute a report of ``nsys stats``, DLProf or tracekit, or apply a rule of ``nsys analyze``.
 
         Args:
-            name: Name of the report, with its options after colons, as for ``tracekit.stats``, or of a rule, as for
-                ``tracekit.analyze``.
+            name: Name of the report, as for ``tracekit.stats``, or of a rule, as for ``tracekit.analyze``.
+            options: Values of options of the report or rule, by option name. An option without a value is True. Options
+                can also follow the name after colons, as in ``um_sum:rows=5``.
 
         Returns:
             The report. ``frame()`` returns its rows as a polars DataFrame. ``csv(file)`` writes the same bytes as the
@@ -400,23 +408,31 @@ class Trace:
             >>> tk.load("fixtures/train_amp.sqlite").report("op-type").frame().columns[:3]
             ['Op Type', '# Ops', '# Calls']
         """
-        return self._view.report(name)
+        return self._view.report(add_report_options(name, options))
 
-    def stats(self, report: str) -> pl.DataFrame:
+    def stats(self, report: ReportName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
         """Return the rows of a report, as ``tracekit.stats`` does.
+
+        Args:
+            report: Name of the report.
+            options: Values of options of the report, by option name.
 
         Raises:
             UnknownFormatError: The report or one of its options does not exist.
         """
-        return self.report(report).frame()
+        return self.report(report, options=options).frame()
 
-    def analyze(self, rule: str) -> pl.DataFrame:
+    def analyze(self, rule: RuleName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
         """Return the rows that a rule finds, as ``tracekit.analyze`` does.
+
+        Args:
+            rule: Name of the rule.
+            options: Values of options of the rule, by option name.
 
         Raises:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
         """
-        return self._view.analyze(rule).frame()
+        return self._view.analyze(add_report_options(rule, options)).frame()
 
     @property
     def plot(self) -> Plots:
@@ -480,7 +496,11 @@ class Trace:
             >>> joined.frame("kernels").select("kernel_id", "ncu_match", "dram__bytes.sum").head(2).collect().rows()
             [(1, 'range', 5376.0), (2, 'range', 12032.0)]
         """
-        for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "Nsight Compute results")):
+        needed: list[tuple[Trace, TableName, str]] = [
+            (self, "kernels", "kernels"),
+            (ncu, "ncu_launches", "Nsight Compute results"),
+        ]
+        for trace, table, what in needed:
             if not trace.count(table):
                 raise _create_missing_rows_error(what, trace.path, self.schema(table).recorded_by)
         return self._with_steps(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
@@ -540,7 +560,11 @@ class Trace:
             ('Batch/Copy_to_device/aten_to', 'TO_1', 'spelling', 264478)
         """
         joined = self._with_steps(JoinGraph(graph._plan))
-        for trace, table, what in ((self, "ops", "ops"), (graph, "graph_nodes", "nodes of a graph")):
+        needed: list[tuple[Trace, TableName, str]] = [
+            (self, "ops", "ops"),
+            (graph, "graph_nodes", "nodes of a graph"),
+        ]
+        for trace, table, what in needed:
             if not joined.count(table):
                 raise _create_missing_rows_error(what, trace.path, self.schema(table).recorded_by)
         return joined
@@ -556,7 +580,7 @@ class Trace:
         from tracekit.core.graph import join
 
         ops, nodes = (
-            self.frame(table).select(columns).collect()
+            self._view.frame(table).select(columns).collect()
             for table, columns in (("ops", join.OP_COLUMNS), ("graph_nodes", join.NODE_COLUMNS))
         )
         return (
@@ -570,7 +594,7 @@ class Trace:
         devices: Sequence[int] | None = None,
         domains: Sequence[str] | None = None,
         min_duration_ns: int | None = None,
-        tables: Sequence[str] | None = None,
+        tables: Sequence[TableName] | None = None,
         nvtx: str | None = None,
     ) -> Trace:
         """Return a trace with only the rows that match all conditions.
@@ -649,8 +673,8 @@ class Trace:
         self,
         path: str | os.PathLike[str],
         *,
-        format: str | None = None,  # noqa: A002
-        tables: Sequence[str] | None = None,
+        format: ExporterName | str | None = None,  # noqa: A002
+        tables: Sequence[TableName] | None = None,
         overwrite: bool = False,
         options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
@@ -712,19 +736,25 @@ class Trace:
         """Return whether a table with this name is declared. The table may be empty."""
         return name in schemas.table_names()
 
-    def __getattr__(self, name: str) -> Any:
+    if not TYPE_CHECKING:  # so that type checkers report unknown attributes
+
+        def __getattr__(self, name: str) -> object:
+            return self._get_deprecated_attribute(name)
+
+    def _get_deprecated_attribute(self, name: str) -> object:
+        """Return an attribute under its former name, with a warning."""
         if name == "counts":
-            warnings.warn("Trace.counts is deprecated: use Trace.count_all instead", DeprecationWarning, stacklevel=2)
+            warnings.warn("Trace.counts is deprecated: use Trace.count_all instead", DeprecationWarning, stacklevel=3)
             return self.count_all
         if name not in _MOVED_TO_VIEW:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         new = _MOVED_TO_VIEW[name]
         warnings.warn(
-            f"Trace.{name} is deprecated: use TraceView.{new} in exporters instead", DeprecationWarning, stacklevel=2
+            f"Trace.{name} is deprecated: use TraceView.{new} in exporters instead", DeprecationWarning, stacklevel=3
         )
         return getattr(self._view, new)
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[TableName]:
         """Iterate over the names of the tables."""
         return iter(self.tables)
 
@@ -738,7 +768,7 @@ class Trace:
     def _repr_html_(self) -> str:
         return self._build_description().to_html()
 
-    def _ipython_key_completions_(self) -> list[str]:
+    def _ipython_key_completions_(self) -> list[TableName]:
         return self.tables
 
     def _build_description(self) -> Description:
@@ -772,58 +802,12 @@ class Trace:
         return Trace(self._plan.add_steps(*steps), path=self.path, format=self.format)
 
 
-def stats(trace: Trace, report: str) -> pl.DataFrame:
-    """Return the rows of a report, with the columns, order and numbers of the tool that defined it.
-
-    Args:
-        trace: The trace. For DLProf reports it may be rolled up with a key op or iterations.
-        report: Name of a report of nsys (``cuda_gpu_kern_sum``), of DLProf (``detailed``) or of tracekit (``advise``).
-            Options follow after colons, as in ``cuda_gpu_kern_sum:base``. Former names of nsys reports, such as
-            ``gpukernsum``, are accepted.
-
-    Returns:
-        One row per line of the report. The frame has no rows if the capture has no data for the report.
-
-    Raises:
-        UnknownFormatError: The report or one of its options does not exist.
-
-    Examples:
-        >>> import tracekit as tk
-        >>> report = tk.stats(tk.load("fixtures/graph_node.sqlite"), "cuda_gpu_kern_sum")
-        >>> report.columns[:3], report.height
-        (['Time (%)', 'Total Time (ns)', 'Instances'], 5)
-    """
-    return trace.stats(report)
-
-
-def analyze(trace: Trace, rule: str) -> pl.DataFrame:
-    """Return the rows that a rule finds, with the columns, order and numbers of ``nsys analyze``.
-
-    Args:
-        trace: The trace.
-        rule: Name of the rule, with its options after colons, as in ``gpu_gaps:gap=10:rows=5``.
-
-    Returns:
-        One row per finding, the most important ones first. The frame has no rows if the rule finds nothing.
-
-    Raises:
-        UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
-
-    Examples:
-        >>> import tracekit as tk
-        >>> gaps = tk.analyze(tk.load("fixtures/train_amp.sqlite"), "gpu_gaps:gap=40")
-        >>> gaps.columns[:3], gaps.height
-        (['Row#', 'Duration (ns)', 'Start (ns)'], 2)
-    """
-    return trace.analyze(rule)
-
-
 def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    to: str | None = None,
-    source_format: str | None = None,
+    to: ExporterName | str | None = None,
+    source_format: ReaderName | str | None = None,
     overwrite: bool = False,
     format: str | None = None,  # noqa: A002
 ) -> Path:
@@ -859,7 +843,7 @@ def convert(
 
 def write_table(
     trace: Trace,
-    name: str,
+    name: TableName,
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002

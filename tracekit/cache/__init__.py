@@ -13,4 +13,5 @@ if TYPE_CHECKING:
     from tracekit.cache.folder import CacheFolder, Entry
 
 __all__ = ["CacheFolder", "CachedCapture", "Entry", "is_enabled", "open_cached_capture"]
-__getattr__, __dir__ = create_lazy_getattr_and_dir(globals(), folder=("CacheFolder", "Entry"))
+if not TYPE_CHECKING:  # so that type checkers report unknown attributes
+    __getattr__, __dir__ = create_lazy_getattr_and_dir(globals(), folder=("CacheFolder", "Entry"))

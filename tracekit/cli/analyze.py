@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - click needs it
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tracekit.cli.options import Printing, Select, TraceOrSet
+    from tracekit.names import RuleName
 
 
 def list_rule_names() -> Iterable[str]:
@@ -69,7 +70,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 def analyze_command(
     *,
     paths: tuple[Path, ...],
-    rule_names: list[str] | None,
+    rule_names: list[RuleName] | None,
     from_: str | None,
     limit: int | None,
     select: Select,
@@ -89,7 +90,7 @@ def analyze_command(
     """
     from tracekit.core import analyze
 
-    rule_names = rule_names or list(analyze.RULES)
+    rule_names = rule_names or cast("list[RuleName]", list(analyze.RULES))
     for name in rule_names:
         analyze.find_rule(name.partition(":")[0])
     with load_inputs(paths, from_) as trace:

@@ -27,8 +27,9 @@ from tracekit.errors import convert_to_printable_path
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select, TraceOrSet
     from tracekit.interface import Exporter
+    from tracekit.names import TableName
 
-MINIMAL_TABLES = ("capture_info", "devices")
+MINIMAL_TABLES: tuple[TableName, ...] = ("capture_info", "devices")
 
 
 @click.command("convert")
@@ -77,7 +78,7 @@ def convert_command(
     out: Path | None,
     to: str | None,
     from_: str | None,
-    tables: tuple[str, ...],
+    tables: tuple[TableName, ...],
     select: Select,
     roll_up: RollUp,
     options: tuple[tuple[str, str], ...],
@@ -136,7 +137,7 @@ def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> t
     return tuple(inputs), last
 
 
-def _choose_tables_to_export(trace: TraceOrSet) -> tuple[str, ...]:
+def _choose_tables_to_export(trace: TraceOrSet) -> tuple[TableName, ...]:
     """Return the names of the tables to export: all tables that have rows and are not declared as optional.
 
     If there are fewer than two such tables, ``MINIMAL_TABLES`` are added, because a single table would be written to a

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tracekit.cli.output import HasInputs, Page
     from tracekit.cli.times import Times
+    from tracekit.names import TableName
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
@@ -392,7 +393,7 @@ class RollUp(NamedTuple):
         """The names of the options that the user set to values other than the defaults, such as ``--iterations``."""
         return [f"--{name.replace('_', '-')}" for name, v in self.values.items() if v not in (None, EXTENDED)]
 
-    def __call__(self, trace: TraceOrSet, *tables: str, required: bool = False) -> TraceOrSet:
+    def __call__(self, trace: TraceOrSet, *tables: TableName, required: bool = False) -> TraceOrSet:
         """Return the rolled-up trace, or the trace itself if no roll-up is needed.
 
         A roll-up is needed if an option is used, if ``required`` is true, or if one of the tables is computed by a

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tracekit.cli.options import TraceOrSet
     from tracekit.cli.times import Times
     from tracekit.interface import Progress
+    from tracekit.names import TableName
     from tracekit.targets import Input
     from tracekit.trace import Trace
 
@@ -44,7 +45,7 @@ STDOUT = Path("-")
 _BINARY_STYLES = ("parquet", "arrow")
 _BATCH_ROWS = 1 << 16
 _SAMPLE_BYTES = 1 << 16
-GPU_ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
+GPU_ACTIVITIES: tuple[TableName, ...] = ("kernels", "memcpys", "memsets", "graph_launches")
 MIN_COVERAGE_PERCENT = 90
 """Share of the kernels or of the GPU time in steps, in percent, below which ``describe_steps`` warns."""
 

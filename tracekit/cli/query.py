@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.cli.options import TraceOrSet
+    from tracekit.names import TableName
 
 DURATION = "duration_ns"
 _TIMES = ("start_ns", "end_ns")
@@ -22,7 +23,7 @@ _ENCODED_SUFFIX = " (dictionary-encoded)"
 
 def select_rows(
     trace: TraceOrSet,
-    table: str,
+    table: TableName,
     *,
     columns: Sequence[str] | None = None,
     where: str | None = None,

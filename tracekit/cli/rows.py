@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tracekit.cli.options import Printing, RollUp, Select, TraceOrSet
+    from tracekit.names import TableName
 
 ROWS_ON_A_TERMINAL = 20
 AGGREGATED_TABLES = ("ops", "group_nodes")
@@ -81,7 +82,7 @@ def complete_input_or_table(context: click.Context, _: click.Parameter, typed: s
 def rows_command(
     *,
     paths: tuple[Path, ...],
-    table: str,
+    table: TableName,
     from_: str | None,
     limit: int | None,
     columns: list[str] | None,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tracekit.cli.options import Printing, RollUp, Select
+    from tracekit.names import ReportName
     from tracekit.trace import Trace
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
@@ -83,7 +84,7 @@ def collect_report_descriptions() -> dict[str, str]:
 def stats_command(
     *,
     paths: tuple[Path, ...],
-    report_names: list[str],
+    report_names: list[ReportName],
     from_: str | None,
     limit: int | None,
     select: Select,

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.cli.options import TraceOrSet
+    from tracekit.names import TableName
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
 MAX_FINDINGS = 5
 MAX_RANKS = 10
 _INDENT = "     "
-COUNTED = (
+COUNTED: tuple[TableName, ...] = (
     *GPU_ACTIVITIES,
     *("api_calls", "nvtx_ranges", "osrt_calls", "ncu_launches", "ncu_rules", "ops", "graph_nodes", "scalars"),
 )

@@ -4,7 +4,7 @@ A plan states where the tables of a trace come from, and how they are selected, 
 ``get_tables`` returns the tables of a plan. A column is computed when it is first read.
 """
 
-from tracekit.plan.base import Tables, to_frame
+from tracekit.plan.base import Tables, convert_names, to_frame
 from tracekit.plan.plan import (
     Aggregation,
     Correlate,
@@ -21,7 +21,7 @@ from tracekit.plan.recorded import RecordedTables
 from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
 from tracekit.plan.stages import ROLLED_UP
 from tracekit.plan.tables import get_rollup, get_tables
-from tracekit.plan.view import TraceView
+from tracekit.plan.view import TraceView, add_report_options
 
 __all__ = [
     "ROLLED_UP",
@@ -41,6 +41,8 @@ __all__ = [
     "Step",
     "Tables",
     "TraceView",
+    "add_report_options",
+    "convert_names",
     "get_rollup",
     "get_tables",
     "to_frame",

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, cast
 
 from tracekit import memory, schemas
+from tracekit.errors import TracekitError
 from tracekit.forks import check_polars_can_run
 
 if TYPE_CHECKING:
@@ -81,6 +82,23 @@ def _allocate_zero_buffer(size: int) -> pa.Buffer:
     import pyarrow as pa
 
     return pa.py_buffer(np.zeros(size, np.uint8))
+
+
+def convert_names(frame: pl.LazyFrame, names: str) -> pl.LazyFrame:
+    """Return a table whose columns of repeated strings have the type that ``names`` states.
+
+    Args:
+        frame: The table.
+        names: ``categorical`` for Categorical, which the columns of the table have, or ``string`` for String.
+
+    Raises:
+        TracekitError: ``names`` has another value.
+    """
+    import polars as pl
+
+    if names not in ("categorical", "string"):
+        raise TracekitError(f"names={names!r} is unknown", hint="choose categorical or string")
+    return frame.with_columns(pl.col(pl.Categorical).cast(pl.String)) if names == "string" else frame
 
 
 def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) -> pl.LazyFrame:

@@ -281,6 +281,17 @@ class TraceView:
         return schema.names if columns is None else [schema[c].name for c in columns]
 
 
+def add_report_options(name: str, options: Mapping[str, bool | int] | None) -> str:
+    """Return the name of a report or rule, followed by its options after colons, as in ``gpu_gaps:gap=100``.
+
+    Args:
+        name: Name of the report or rule, which may already be followed by options.
+        options: Values of further options, by option name. An option without a value is True. False omits an option.
+    """
+    used = {option: value for option, value in (options or {}).items() if value is not False}
+    return ":".join([name, *(option if value is True else f"{option}={value}" for option, value in used.items())])
+
+
 def _create_report_frames_function(tables: Tables) -> Callable[[str], pl.LazyFrame]:
     """Return a function that returns the tables of a trace as LazyFrames, with the types that reports expect."""
     from tracekit.core.reports.report import STRING_COLUMNS

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "LocalEngine", "Member", "TraceSet", "load_many"]
 
-__getattr__, __dir__ = create_lazy_getattr_and_dir(
-    globals(),
-    engines=("Engine", "LocalEngine"),
-    member=("Member",),
-    trace_set=("TraceSet", "load_many"),
-)
+if not TYPE_CHECKING:  # so that type checkers report unknown attributes
+    __getattr__, __dir__ = create_lazy_getattr_and_dir(
+        globals(),
+        engines=("Engine", "LocalEngine"),
+        member=("Member",),
+        trace_set=("TraceSet", "load_many"),
+    )

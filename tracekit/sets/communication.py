@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitWarning
-from tracekit.trace import Trace, call_with_tables
+from tracekit.trace import Trace, call_with_tables, get_trace_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -62,7 +62,7 @@ def collect_rank_tables(traces: TraceSet, compute: Compute) -> Tables:
 
 def _compute_tables_of_empty_trace(compute: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
     """Return the tables that a function computes for a trace without rows, as pairs of a table name and a table."""
-    return compute(Trace.from_tables({}).frame).items()
+    return compute(get_trace_view(Trace.from_tables({})).frame).items()
 
 
 def _compute_tables(compute: Compute, trace: Trace) -> Tables:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tracekit import exporting, registry, targets
 from tracekit.errors import ExportError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.interface import Exporter, Progress
+    from tracekit.names import TableName
     from tracekit.plan import TraceView
     from tracekit.schemas import TableSchema
     from tracekit.sets.trace_set import TraceSet
@@ -131,13 +132,13 @@ class SetView:
 
     def table(self, name: str) -> pa.Table:
         """Return a table of all ranks, in which each string column has a single dictionary."""
-        return self._traces.table(name)
+        return self._traces.table(cast("TableName", name))
 
     chunked_table = table
 
     def frame(self, name: str) -> pl.LazyFrame:
         """Return a table of all ranks as a LazyFrame."""
-        return self._traces.frame(name)
+        return self._traces.frame(cast("TableName", name))
 
 
 def _iterate_open_views_with_index(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
@@ -187,7 +188,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
         for view, _ in _iterate_open_views_with_index(traces, _ignore_progress)
         for name in names
     )
-    ranked_schemas = {name: traces.schema(name) for name in names}
+    ranked_schemas = {name: traces.schema(cast("TableName", name)) for name in names}
     write_database(
         path, ranked_schemas, intersect_keys(keys).add_leading_column(frames.RANK), tables, progress, total_rows=rows
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tracekit.names import TableName
     from tracekit.schemas import TableSchema
     from tracekit.sets.member import Member
     from tracekit.trace import Trace
@@ -46,7 +47,7 @@ def convert_to_trace_column_name(column: str) -> str:
 
 
 def scan_table(
-    members: Sequence[Member], open_member: Callable[[Member], Trace], name: str, schema: TableSchema
+    members: Sequence[Member], open_member: Callable[[Member], Trace], name: TableName, schema: TableSchema
 ) -> pl.LazyFrame:
     """Return a table of all members as a LazyFrame. Collecting the frame opens the members one at a time.
 
@@ -90,7 +91,7 @@ def _select_members(members: Sequence[Member], predicate: pl.Expr | None) -> lis
     return [m for m in members if m.rank in chosen]
 
 
-def _read_columns(trace: Trace, name: str, columns: Sequence[str], rank: int) -> pl.DataFrame:
+def _read_columns(trace: Trace, name: TableName, columns: Sequence[str], rank: int) -> pl.DataFrame:
     """Read columns of a table of one member, including ``rank`` if it is requested."""
     import polars as pl
 

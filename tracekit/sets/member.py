@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.interface import Reader
+    from tracekit.names import TableName
     from tracekit.remote import KeptCopy
     from tracekit.source import Source
     from tracekit.trace import Trace
@@ -31,7 +32,7 @@ _INIT = r"^ncclCommInitRank"
 _RANK = r'(?i)"rank"'
 _RANK_KEYS, _SIZE_KEYS = ("rank",), ("no. of ranks", "nranks", "number of ranks")
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_DEVICE_TABLES = ("kernels", "memcpys")
+_DEVICE_TABLES: tuple[TableName, ...] = ("kernels", "memcpys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ def _list_device_ids(trace: Trace) -> tuple[int, ...]:
     return tuple(sorted(used))
 
 
-def _read_non_null_values(trace: Trace, table: str, column: str) -> pl.Series:
+def _read_non_null_values(trace: Trace, table: TableName, column: str) -> pl.Series:
     """Return the non-null values of a column of a table."""
     import polars as pl
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
     from plotly.graph_objects import Figure
 
+    from tracekit.names import RecipeName
     from tracekit.sets.trace_set import TraceSet
 
 Align = Literal["yes", "no"]
@@ -156,7 +157,7 @@ class SetPlots:
 
         return recipes.draw_recipe_figures(tables, dark=dark)
 
-    def _draw_single_figure(self, recipe: str, figure_name: str, missing_data: str, *, dark: bool) -> Figure:
+    def _draw_single_figure(self, recipe: RecipeName, figure_name: str, missing_data: str, *, dark: bool) -> Figure:
         """Run a recipe, and return the figure ``figure_name`` of its tables.
 
         Raises:

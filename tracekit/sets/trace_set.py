@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from tracekit import detection, registry, schemas
 from tracekit.errors import TracekitError
+from tracekit.plan import add_report_options, convert_names
 from tracekit.plan.sources import Stamp
 from tracekit.remote import KeptCopy
 from tracekit.sets import frames
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.interface import Progress
+    from tracekit.names import RecipeName, ReportName, RuleName, TableName
     from tracekit.sets.engines import Engine
     from tracekit.sets.plots import SetPlots
     from tracekit.sets.reports import RankedReport
@@ -261,9 +263,9 @@ class TraceSet:
         return [member.rank for member in self.captures]
 
     @property
-    def tables(self) -> list[str]:
+    def tables(self) -> list[TableName]:
         """Names of the tables."""
-        return list(schemas.table_names())
+        return cast("list[TableName]", list(schemas.table_names()))
 
     @property
     def devices(self) -> pl.DataFrame:
@@ -342,7 +344,7 @@ class TraceSet:
         """Return a function that opens a member's trace, applies the set's operations, and calls ``function``."""
         return functools.partial(call_with_trace, function, self._operations)
 
-    def schema(self, name: str) -> schemas.TableSchema:
+    def schema(self, name: TableName) -> schemas.TableSchema:
         """Return the schema of a table, which begins with the column ``rank``.
 
         Raises:
@@ -350,21 +352,24 @@ class TraceSet:
         """
         return frames.add_rank_to_schema(_compute_schema_after_operations(name, self._operations))
 
-    def frame(self, name: str) -> pl.LazyFrame:
+    def frame(self, name: TableName, *, names: Literal["categorical", "string"] = "categorical") -> pl.LazyFrame:
         """Return a table of all ranks as a polars LazyFrame, whose first column is ``rank``.
 
         Collecting the frame opens one profile at a time and reads only the columns that the query uses. If a filter
         uses only the column ``rank``, profiles of ranks that it excludes are not opened.
 
+        Args:
+            name: Name of the table.
+            names: Type of the columns that contain repeated strings, as for ``Trace.frame``.
+
         Raises:
             SchemaError: The table does not exist.
             CorruptTraceError: A file is damaged. The error is raised when the frame is collected.
         """
-        return frames.scan_table(
-            self.captures, functools.partial(open_member, operations=self._operations), name, self.schema(name)
-        )
+        open_capture = functools.partial(open_member, operations=self._operations)
+        return convert_names(frames.scan_table(self.captures, open_capture, name, self.schema(name)), names)
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    def table(self, name: TableName, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a table of all ranks as an Arrow table, whose first column is ``rank``.
 
         Args:
@@ -382,10 +387,10 @@ class TraceSet:
         table = frames.concat_tables(schema, [RANK, *columns_to_read], self._iterate_readable_results(read))
         return table.select(list(range(1 + len(names))))
 
-    def __getitem__(self, name: str) -> pa.Table:
+    def __getitem__(self, name: TableName) -> pa.Table:
         return self.table(name)
 
-    def count(self, name: str) -> int:
+    def count(self, name: TableName) -> int:
         """Return the total number of rows of a table in all ranks.
 
         Raises:
@@ -403,11 +408,12 @@ class TraceSet:
         counts = self.map(Trace.count_all)
         return {name: sum(c[name] for c in counts) for name in self.tables}
 
-    def report(self, name: str) -> RankedReport:
+    def report(self, name: ReportName | RuleName, *, options: Mapping[str, bool | int] | None = None) -> RankedReport:
         """Compute a report of every rank, or apply a rule to every rank.
 
         Args:
-            name: Name of the report, with its options after colons, or of a rule, as for ``Trace.report``.
+            name: Name of the report or rule, as for ``Trace.report``.
+            options: Values of options of the report or rule, as for ``Trace.report``.
 
         Returns:
             The report. ``frame()`` returns its rows, and ``csv(file)`` writes them, with the column ``rank`` first.
@@ -417,15 +423,20 @@ class TraceSet:
         """
         from tracekit.sets.reports import RankedReport
 
+        compute = functools.partial(_compute_report, name, options)
         return RankedReport.from_results(
-            name, list(self._iterate_readable_results(functools.partial(_compute_report, name)))
+            add_report_options(name, options), list(self._iterate_readable_results(compute))
         )
 
-    def stats(self, report: str) -> pl.DataFrame:
+    def stats(self, report: ReportName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
         """Return the rows of a report of every rank, with ``rank`` as the first column.
 
         Each rank has the rows that ``tracekit.stats`` returns for its profile. Percentages are therefore relative to
         the totals of the rank, not of all ranks.
+
+        Args:
+            report: Name of the report.
+            options: Values of options of the report, by option name.
 
         Raises:
             UnknownFormatError: The report or one of its options does not exist.
@@ -436,19 +447,23 @@ class TraceSet:
             >>> ranks.stats("cuda_gpu_kern_sum").columns[:3]
             ['rank', 'Time (%)', 'Total Time (ns)']
         """
-        return self.report(report).frame()
+        return self.report(report, options=options).frame()
 
-    def analyze(self, rule: str) -> pl.DataFrame:
+    def analyze(self, rule: RuleName, *, options: Mapping[str, bool | int] | None = None) -> pl.DataFrame:
         """Return the rows that a rule finds in each rank, with ``rank`` as the first column.
+
+        Args:
+            rule: Name of the rule.
+            options: Values of options of the rule, by option name.
 
         Raises:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
         """
-        return self.frames(functools.partial(_apply_rule, rule))
+        return self.frames(functools.partial(_apply_rule, rule, options))
 
     def recipe(
         self,
-        recipe: str,
+        recipe: RecipeName,
         *,
         name: str | None = None,
         bins: int | None = None,
@@ -623,7 +638,7 @@ class TraceSet:
         devices: Sequence[int] | None = None,
         domains: Sequence[str] | None = None,
         min_duration_ns: int | None = None,
-        tables: Sequence[str] | None = None,
+        tables: Sequence[TableName] | None = None,
         nvtx: str | None = None,
     ) -> TraceSet:
         """Return a set with only the selected ranks, and only the rows of each rank that match all conditions.
@@ -665,7 +680,7 @@ class TraceSet:
         path: PathLike,
         *,
         format: str | None = None,  # noqa: A002
-        tables: Sequence[str] | None = None,
+        tables: Sequence[TableName] | None = None,
         overwrite: bool = False,
         options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
@@ -802,7 +817,7 @@ def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Op
         return function(trace)
 
 
-def _compute_schema_after_operations(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
+def _compute_schema_after_operations(name: TableName, operations: Sequence[Operation]) -> schemas.TableSchema:
     """Return the schema that a table has after the operations of a set, without opening a capture."""
     trace = Trace.from_tables({})
     for operation in operations:
@@ -811,21 +826,36 @@ def _compute_schema_after_operations(name: str, operations: Sequence[Operation])
     return trace.schema(name)
 
 
-def _read_table(name: str, columns: Sequence[str], trace: Trace) -> pa.Table:
+def _read_table(name: TableName, columns: Sequence[str], trace: Trace) -> pa.Table:
     """Return the requested columns of a table of a trace."""
     return trace.table(name, columns)
 
 
-def _count_rows(name: str, trace: Trace) -> int:
+def _count_rows(name: TableName, trace: Trace) -> int:
     return trace.count(name)
 
 
-def _compute_report(name: str, trace: Trace) -> ReportTable | DlprofReport:
-    return trace.report(name)
+def _compute_report(
+    name: ReportName | RuleName, options: Mapping[str, bool | int] | None, trace: Trace
+) -> ReportTable | DlprofReport:
+    return trace.report(name, options=options)
 
 
-def _apply_rule(rule: str, trace: Trace) -> pl.DataFrame:
-    return trace.analyze(rule)
+def _apply_rule(rule: RuleName, options: Mapping[str, bool | int] | None, trace: Trace) -> pl.DataFrame:
+    return trace.analyze(rule, options=options)
+
+
+def open_captures(path: PathLike, *, strict: bool = False) -> Trace | TraceSet:
+    """Open the capture at a path as a trace, or the captures of a folder or pattern as a set.
+
+    Args:
+        path: Path of a capture, of a folder of captures, or a pattern.
+        strict: Whether a capture of a set that cannot be read is an error.
+
+    Raises:
+        TracekitError: A file cannot be read.
+    """
+    return load(path) if path_lists.is_single_capture(path) else load_many(path, strict=strict)
 
 
 def _get_result_or_raise(result: Result | Exception) -> Result:

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import polars as pl
 
@@ -25,6 +25,7 @@ from tracekit.view.state import CaptureAggregation
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
+    from tracekit.names import TableName
     from tracekit.trace import Trace
 
 MAX_TRACES = 8
@@ -165,7 +166,8 @@ class Capture:
         """Return the number of rows of a table, or 0 if the table cannot be computed."""
         if name not in self._counts:
             try:
-                self._counts[name] = self.get_aggregated_trace(CaptureAggregation(self.index)).count(name)
+                trace = self.get_aggregated_trace(CaptureAggregation(self.index))
+                self._counts[name] = trace.count(cast("TableName", name))
             except TracekitError:
                 self._counts[name] = 0
         return self._counts[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
@@ -19,6 +19,7 @@ from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tracekit.names import ReportName, RuleName, TableName
     from tracekit.trace import Trace
     from tracekit.view.captures import Capture, Captures
 
@@ -70,8 +71,8 @@ def read_table_rows(
             row. The first column of the declaration and the columns of an empty table are always returned.
         where: Expression that is true for the rows to return. If None, all rows are returned.
     """
-    schema = trace.schema(name)
-    frame = trace.frame(name)
+    schema = trace.schema(cast("TableName", name))
+    frame = trace.frame(cast("TableName", name))
     if where is not None:
         frame = frame.filter(where)
     present = frame.collect_schema().names()
@@ -119,12 +120,12 @@ def add_share_column(rows: Rows, column: str, total: int | None = None, title: s
 
 def create_report_reader(name: str) -> Callable[[TableInputs], Rows]:
     """Return a function that computes the rows of a report of ``tracekit stats``."""
-    return lambda inputs: convert_report_rows(inputs.trace.stats(name))
+    return lambda inputs: convert_report_rows(inputs.trace.stats(cast("ReportName", name)))
 
 
 def create_rule_reader(name: str) -> Callable[[TableInputs], Rows]:
     """Return a function that computes the rows of a rule of ``tracekit analyze``."""
-    return lambda inputs: convert_report_rows(inputs.trace.analyze(name))
+    return lambda inputs: convert_report_rows(inputs.trace.analyze(cast("RuleName", name)))
 
 
 def create_table_reader(name: str, share_column: str | None = None) -> Callable[[TableInputs], Rows]:
@@ -547,7 +548,7 @@ def create_declared_table_reader(name: str) -> Callable[[TableInputs], Rows]:
 
     def read_rows(inputs: TableInputs) -> Rows:
         """Return the rows of the declared table with all its columns."""
-        table = read_table_rows(inputs.trace, name, inputs.trace.schema(name).names)
+        table = read_table_rows(inputs.trace, name, inputs.trace.schema(cast("TableName", name)).names)
         return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
 
     return read_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ from tracekit.view.windows import parse_time
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.names import TableName
     from tracekit.trace import Trace
 
 EVENTS = {
@@ -58,7 +59,7 @@ class Selection:
     def read_events(self) -> pl.LazyFrame:
         """Return the events of the selected kind that have a call stack, in all processes and threads."""
         name = self.events
-        frame = self.trace.frame("python_samples" if name in _PYTHON_KINDS else name)
+        frame = self.trace.frame(cast("TableName", "python_samples" if name in _PYTHON_KINDS else name))
         if name in _PYTHON_KINDS:
             frame = frame.filter(pl.col("kind").cast(pl.String) == _PYTHON_KINDS[name])
         return frame.filter(pl.col("stack_id").is_not_null())

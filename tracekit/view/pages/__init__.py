@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.names import ReportName
     from tracekit.trace import Trace
     from tracekit.view.captures import Capture, Captures
     from tracekit.view.state import State
@@ -114,7 +115,7 @@ class Context:
         drawn = plots.draw_recipe_figures(tables, dark=self.dark)
         return {name: components.build_figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
-    def read_report(self, name: str) -> pl.DataFrame:
+    def read_report(self, name: ReportName) -> pl.DataFrame:
         """Return the rows of a report, with the titles of the report as column names.
 
         Raises:
