@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import strategies as st
 from tracekit import schemas
+from tracekit.plan.recorded import MAX_TIME_NS, TIME_COLUMNS
 from tracekit.schemas import Column, TableSchema
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -18,10 +19,14 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
     "dictionary": TEXT | st.sampled_from(["a", "b", "c"]),
 }
 
+TIMES = st.integers(-MAX_TIME_NS, MAX_TIME_NS) | st.integers(0, 9)
+"""Times that a trace accepts."""
+
 
 def values(column: Column) -> st.SearchStrategy[object]:
     """Values that a declared column may hold."""
-    plain = st.sampled_from(column.values) if column.values else VALUES[column.type]
+    of_type = TIMES if column.name in TIME_COLUMNS else VALUES[column.type]
+    plain = st.sampled_from(column.values) if column.values else of_type
     return st.none() | plain if column.nullable else plain
 
 

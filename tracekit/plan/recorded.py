@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import memory, schemas
 from tracekit.absence import describe_undecoded
-from tracekit.errors import SchemaError, TracekitError, warn
+from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, warn
 from tracekit.forks import check_polars_can_run
 from tracekit.interface import Undecoded
 from tracekit.plan.base import Tables, compact_if_all_null
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 _CALL = ("process_id", "correlation_id")
 _LAUNCHES = "launches"
 """Entry of ``RecordedTables._checked`` that states that the calls of kernels were looked up."""
+
+
+TIME_COLUMNS = ("start_ns", "end_ns", "timestamp_ns")
+MAX_TIME_NS = 1 << 61
+"""The largest distance of a time from the trace origin, in ns. The difference of two such times fits into 64 bits."""
 
 
 class RecordedTables(Tables):
@@ -236,6 +241,7 @@ class RecordedTables(Tables):
         if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):
             message = f"table {name!r} had {rows} rows when it was first read, but now it has {checked.num_rows}"
             raise SchemaError(message, path=self.path)
+        self._check_times(name, checked)
         cached.update(zip(columns, map(compact_if_all_null, checked.columns), strict=True))
         self._warn_about_negative_durations(name, cached)
         memory.release_pages()
@@ -258,6 +264,23 @@ class RecordedTables(Tables):
         counts = count_kernels_without_calls(kernels, calls)
         if counts.count:
             warn(counts.describe(calls.height), path=self.path)
+
+    def _check_times(self, name: str, data: pa.Table) -> None:
+        """Check that the times of a table are so small that no difference of two times overflows.
+
+        Raises:
+            CorruptTraceError: A time is outside the range of 62 bits, more than 73 years before or after the origin.
+        """
+        import pyarrow.compute as pc
+
+        for column in (c for c in TIME_COLUMNS if c in data.column_names):
+            outside = pc.or_(pc.less(data[column], -MAX_TIME_NS), pc.greater(data[column], MAX_TIME_NS))
+            if count := pc.sum(outside).as_py():
+                row = pc.index(outside, True).as_py()
+                value = data[column][row].as_py()
+                what = f"{count:,} values of {column} are outside ±2^61 ns, such as {value}"
+                hint = "record the program again, or remove these rows from the capture"
+                raise CorruptTraceError(what, path=self.path, table=name, row=row, hint=hint)
 
     def _warn_about_negative_durations(self, name: str, cached_columns: dict[str, pa.ChunkedArray]) -> None:
         """Warn about rows that end before they start, once both time columns of a table are cached."""

@@ -193,6 +193,10 @@ class TraceView:
         if name in recipes.RECIPES and not reports.is_known_report(name):
             return self._list_tables_read_by(lambda frames: recipes.compute_default_rank_tables(frames, name)), []
         if name in reports.OF_ROLLUP or not reports.is_known_report(name):
+            from tracekit.core.dlprof.reports import REPORTS
+
+            if name not in reports.OF_ROLLUP and name.partition(":")[0] not in REPORTS:
+                raise reports.create_unknown_report_error(name, REPORTS)
             return ["kernels", "graph_launches"], []
         needed = reports.list_required_tables(name)
         return self._list_tables_read_by(lambda frames: reports.compute_report(frames, name)), needed
