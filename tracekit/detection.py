@@ -144,13 +144,14 @@ def _describe_unrecognized_file(source: Source) -> DescriptionAndHint:
     if description := _describe_export(source) or _describe_nsys_export(source):
         return description
     stream = _STREAM.match(source.head)
-    foreign = None if stream else foreign_files.describe_foreign_file(source)
+    page = _PROFILER_PAGE.search(source.path.name) if _BINARY.search(source.head) else None
+    is_xspace = page is not None and page[1] == "xplane"
+    foreign = None if stream or (page and not is_xspace) else foreign_files.describe_foreign_file(source)
     if foreign is not None:
         return f"this is {foreign.what}", foreign.hint
     if stream or source.path.suffix.lower() == ".qdstrm":
         return _describe_qdstrm_stream(source, stream)
-    page = _PROFILER_PAGE.search(source.path.name)
-    if page and _BINARY.search(source.head):
+    if page:
         return f"this is a page of TensorFlow's profiler ({page[1]}), which is not supported", _XPROF_HINT
     if source.path.suffix.lower() in (".pb", ".pbtxt"):
         return "this is neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT

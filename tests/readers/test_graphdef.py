@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -161,8 +162,9 @@ def test_public_graphs(number: int) -> None:
 @pytest.mark.skipif(not PUBLIC, reason="no corpus beside the checkout")
 @pytest.mark.parametrize("name", REFUSED)
 def test_public_files_that_are_no_graphs(name: str) -> None:
-    (path,) = CORPUS.rglob(name)
-    for of in (None, "graphdef"):
+    paths = list(CORPUS.rglob(name))
+    assert paths
+    for path, of in itertools.product(paths, (None, "graphdef")):
         with pytest.raises(UnknownFormatError, match=REFUSED[name]):
             tk.load(path, of)
 
