@@ -52,7 +52,8 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     **rollup_tables.READ_COLUMNS,
     "kernels": (
         *rollup_tables.READ_COLUMNS["kernels"],
-        *("graph_node_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+        *("context_id", "stream_id", "graph_node_id"),
+        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
     ),
     "memcpys": (*rollup_tables.READ_COLUMNS["memcpys"], "bytes", "copy_kind", "src_memory_kind", "dst_memory_kind"),
     "memsets": (*rollup_tables.READ_COLUMNS["memsets"], "bytes"),
