@@ -201,7 +201,7 @@ class View(Protocol):
 
         Args:
             name: Name of the data: ``gpu_utilization``, ``time_breakdown``, ``kernel_time``, ``iterations``, ``ops``,
-                ``kernels``, ``api_calls``, ``copies`` or ``idle_causes``.
+                ``kernels``, ``api_calls``, ``copies``, ``idle_causes`` or ``recorded_messages``.
         """
         ...
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from typing import TYPE_CHECKING
 
 import click
+
+from tracekit.cli.output import print_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,6 +56,18 @@ def explain_missing_rows(trace: TraceOrSet, name: str) -> list[Absence]:
 
 def _explain_missing_rows_of_rank(name: str, trace: Trace) -> Absence:
     return trace.explain_missing_rows(name)
+
+
+def print_recorded_warnings(trace: TraceOrSet, *, quiet: bool) -> None:
+    """Print the warnings and errors that the profiler recorded, if standard error is a terminal."""
+    from tracekit.trace import Trace, get_trace_view
+
+    if quiet or sys.stderr is None or not sys.stderr.isatty() or not isinstance(trace, Trace):
+        return
+    rows = get_trace_view(trace).figure_rows("recorded_messages")
+    for row in rows.iter_rows(named=True):
+        if row["kind"] in ("Error", "Warning") and row["rule"] is None:
+            print_message(f"{row['kind'].lower()} recorded by {row['tool']}: {row['message']}")
 
 
 def list_option(

@@ -24,7 +24,13 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, print_steps, show_progress_bar
-from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_option, print_reports
+from tracekit.cli.reports import (
+    explain_missing_rows,
+    format_limit_help,
+    list_option,
+    print_recorded_warnings,
+    print_reports,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -119,6 +125,7 @@ def stats_command(
                 )
             selected = selected.join_graph(stack.enter_context(load_trace(graph)))
             print_message(_describe_graph_matches(selected), quiet=quiet)
+        print_recorded_warnings(trace, quiet=quiet)
         with show_progress_bar("computing", quiet=quiet) as progress:
             reports = []
             for i, name in enumerate(report_names):

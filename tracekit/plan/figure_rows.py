@@ -72,6 +72,12 @@ class FigureRows:
         self._require_gpu_activities()
         return overview.sum_activity_times_by_kind(self.rollup())
 
+    def recorded_messages(self) -> pl.DataFrame:
+        """Return the warnings and errors of the profiler, and the findings that it recorded. There may be no rows."""
+        from tracekit.core.figures import messages
+
+        return self.view.compute(messages.collect_recorded_messages, "recorded_messages")
+
     def iterations(self) -> pl.DataFrame:
         """Return the rows of the table ``iterations`` of the roll-up."""
         from tracekit.core.rollup import tables

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from dash import html
 
+from tracekit.absence import State
 from tracekit.errors import TracekitError
+from tracekit.trace import get_trace_view
 from tracekit.view import components, grid, sources
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 TOP = 10
+MAX_MESSAGES = 50
 EVIDENCE = {
     "idle_by_cause": "idle",
     "late_launches": "idle",
@@ -41,6 +44,7 @@ def build_page(context: Context) -> list[Any]:
         *components.build_step_notes(context),
         _build_number_cards(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
+        _build_recorded_messages_panel(context),
         _build_advice_panel(context),
         *wide,
         html.Div(
@@ -162,7 +166,7 @@ def _build_advice_panel(context: Context) -> Any:
     except TracekitError:
         return None
     if not findings.height:
-        return components.build_panel("Advice", [html.P("No recommendations.")])
+        return components.build_panel("Advice", [html.P(_explain_missing_advice(context))])
     items = []
     for row in findings.iter_rows(named=True):
         parts = [html.Strong(row["Problem"]), html.P(row["Evidence"]), html.P(row["Advice"], className="dimmed")]
@@ -173,6 +177,33 @@ def _build_advice_panel(context: Context) -> Any:
             links.append(components.build_link("Show in timeline", context.state.make_url("timeline", **times)))
         items.append(html.Li([*parts, html.P([x for each in links for x in (each, " ")])]))
     return components.build_panel("Advice", [html.Ol(items, className="advice")])
+
+
+def _explain_missing_advice(context: Context) -> str:
+    """Return a sentence that states whether the rules of tracekit found nothing, or why they were not applied."""
+    absence = context.capture.trace.explain_missing_rows("advise")
+    if absence.state is State.NOTHING_FOUND:
+        return f"No findings of tracekit: {absence.reason}."
+    return f"Not analyzed by tracekit, because {absence.sentence}."
+
+
+def _build_recorded_messages_panel(context: Context) -> Any:
+    """Return a panel with the warnings and findings that the profiler recorded, or None if there are none."""
+    rows = get_trace_view(context.capture.trace).figure_rows("recorded_messages")
+    if rows.is_empty():
+        return None
+    titles = {
+        "kind": "Kind",
+        "message": "Message",
+        "recommendation": "Recommendation",
+        "rule": "Rule",
+        "count": "Count",
+        "speedup_percent": "Estimated speedup (%)",
+    }
+    used = {name: title for name, title in titles.items() if rows[name].null_count() < rows.height}
+    tools = ", ".join(dict.fromkeys(rows["tool"]))
+    shown = grid.build_plain_table(rows.head(MAX_MESSAGES), used, f"Messages and findings of {tools}")
+    return components.build_panel("Recorded by the profiler", [shown])
 
 
 def _build_system_panel(trace: Trace) -> Any:
