@@ -10,26 +10,24 @@ WORKERS ?= 2
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dask,view]' --group dev
-	touch $@
+	@echo "Installing tracekit in .venv ..."
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dask,view]' --group dev
+	@touch $@
 
+DEMO := fixtures/train_amp.nsys-rep
 demo: setup
-	$(BIN)/tracekit info fixtures/train_amp.nsys-rep
-	$(BIN)/tracekit stats fixtures/train_amp.nsys-rep --report cuda_gpu_kern_sum --min-dur 5us
-	mkdir -p out
-	$(BIN)/tracekit correlate fixtures/train_amp.nsys-rep -o out/train_amp.parquet --force
-	$(BIN)/tracekit rows fixtures/train_amp.nsys-rep kernels --correlated --columns kernel_id,short_name,range_path -n 5
-	$(BIN)/tracekit convert fixtures/train_amp.nsys-rep out/train_amp.json.gz --to chrome-trace --force
-	$(BIN)/tracekit convert fixtures/train_amp.nsys-rep out/train_amp.html --force
-	@echo "Open out/train_amp.json.gz in https://ui.perfetto.dev or chrome://tracing."
-	@if [ -t 1 ]; then \
-		echo "Open this address in a browser. Ctrl-C ends the viewer."; \
-		$(BIN)/tracekit view fixtures/train_amp.nsys-rep; \
-	else \
-		echo "Open out/train_amp.html in a browser, or run: .venv/bin/tracekit view fixtures/train_amp.nsys-rep"; \
-	fi
+	@$(BIN)/tracekit $(DEMO) --quiet
+	@echo
+	@echo "GPU time by layer, in the forward pass (fprop) and the backward pass (bprop):"
+	@$(BIN)/tracekit rows $(DEMO) group_nodes --columns path,direction,instance_count,gpu_time_ns \
+		--where "level = 3 and gpu_time_ns > 0" --sort=-gpu_time_ns -n 8 --timeunit ms --quiet
+	@mkdir -p out
+	@$(BIN)/tracekit convert $(DEMO) out/train_amp.html --force --quiet
+	@echo
+	@echo "The same as a page: open out/train_amp.html in a browser."
+	@echo "In the viewer:      $(BIN)/tracekit view $(DEMO)"
 
 # Chromium for the tests that open pages: the package of Debian if this user may install it, else the one of playwright.
 browser: setup

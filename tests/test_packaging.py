@@ -196,8 +196,8 @@ def test_what_ci_installs_is_declared() -> None:
         assert Version(pinned[name]) >= Version(floor), name
 
 
-def test_the_versions_of_the_readme_are_those_declared() -> None:
-    table = (ROOT / "README.md").read_text("utf-8").partition("| package |")[2].partition("\n\n")[0]
+def test_the_versions_of_the_page_are_those_declared() -> None:
+    table = (ROOT / "docs" / "dependencies.md").read_text("utf-8").partition("| package |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     pinned = dict(p.split("==") for p in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in p)
     assert {row[0]: row[1] for row in rows} == lowest.floors()
