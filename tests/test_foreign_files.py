@@ -218,8 +218,8 @@ def test_a_compressed_capture_is_to_be_decompressed(file: str, what: str, tmp_pa
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(b"a few words"), "this is a gzip file whose content is unknown"),
-        (gzip.compress(b""), "this is a gzip file without content"),
+        (gzip.compress(b"a few words", mtime=0), "this is a gzip file whose content is unknown"),
+        (gzip.compress(b"", mtime=0), "this is a gzip file without content"),
         (b"\x1f\x8b\x08" + b"\1" * 100, "this is a gzip file, but it is damaged"),
         (b"\x0a\x05\x08\x01\x10\x02\x18", UNKNOWN),
         (b"[build-system]\nrequires = []\n", UNKNOWN),
