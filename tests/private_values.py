@@ -61,7 +61,7 @@ def _secrets() -> st.SearchStrategy[Private]:
         word | words,
     )
     secret = st.one_of(plain, quoted).filter(lambda t: "xxx" not in t[2].lower() and len(set(t[2])) >= FEW_CHARACTERS)
-    return secret.map(lambda t: Private(t[0].format(n=t[1], v=t[2]), (t[2],)))
+    return secret.map(lambda t: Private(t[0].format(n=t[1], v=f"{t[2]}q7"), (f"{t[2]}q7",)))
 
 
 def _tokens() -> st.SearchStrategy[str]:
@@ -119,6 +119,7 @@ def _paths() -> st.SearchStrategy[Private]:
 
 def _emails() -> st.SearchStrategy[Private]:
     local = text_of(string.ascii_lowercase + "äé.", 6, 12).filter(lambda t: ".." not in t and t.strip(".") == t)
+    local = local.map(lambda t: f"{t}q7")  # which no word of a capture ends with
     domain = st.sampled_from(["example.org", "mail.example.co.uk", "bücher.example", "xn--bcher-kva.example"])
     return st.builds(lambda a, d: Private(f"{a}@{d}", (a, d)), local, domain)
 
@@ -134,7 +135,7 @@ def _environments() -> st.SearchStrategy[Private]:
     form = st.sampled_from(
         ["PATH=/bin\nHOME=/root\nJOB={}\n", "{{'PATH': '/bin', 'HOME': '/', 'JOB': '{}'}}", "HOME=/root USER=a JOB={}"]
     )
-    return st.builds(lambda f, v: Private(f.format(v), (v,)), form, value)
+    return st.builds(lambda f, v: Private(f.format(f"{v}q7"), (f"{v}q7",)), form, value)
 
 
 _STRATEGIES: dict[str, st.SearchStrategy[Private]] = {
