@@ -81,7 +81,7 @@ KINDS: Mapping[str, Kind] = {
             gpu_memory_peak="peak oom peakmemory",
             group__op="groups group layers layer modules",
             op__type="ops optypes",
-            iteration="iterations step steps",
+            iteration="iterations step",
             tensor__core="tensorcores",
         ),
     ),

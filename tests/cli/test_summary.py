@@ -75,7 +75,7 @@ class TestFile:
     def test_every_line_fits_a_terminal(self, show: Show) -> None:
         shown = show(TRAIN, "-q", columns=60)
         assert max(map(len, shown.splitlines())) <= 60 + len(str(TRAIN))
-        assert "  1. GPU 0 is idle for 99 %" in shown
+        assert "  1. GPU 0 is idle for " in shown
 
     def test_options(self, run: Run) -> None:
         assert "nsys-sqlite" in run(TRAIN, "--from", "nsys-sqlite").text
