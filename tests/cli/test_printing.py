@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TRAIN = "fixtures/train_amp.sqlite"
 PRINTED = sorted((ROOT / "fixtures" / "stats").glob("*.csv"))
+NOT_RECORDED = "This capture contains no GPU work, because no kernels, memcpys, memsets or graph_launches were recorded"
 CAPTURES = sorted((ROOT / "fixtures").glob("*.sqlite"))
 
 
 class TestInfo:
     def test_shows_what_a_capture_holds(self, run: Run) -> None:
         text = run("info", TRAIN).text
-        assert text.startswith("fixtures/train_amp.sqlite\n  format        nsys-sqlite\n")
+        assert text.startswith("fixtures/train_amp.sqlite\n  Warning recorded by Nsight Systems: Not all NVTX events ")
         for line in (
+            "  format        nsys-sqlite",
             "  written by    NVIDIA Nsight Systems 2025.3.2.0",
             "  schema        3.20.3",
             "  origin        2026-11-21 02:18:42.658142212 UTC",
@@ -49,6 +51,15 @@ class TestInfo:
         assert facts[0]["span_ns"] == [19012356, 497327788] or facts[0]["span_ns"][0] < facts[0]["span_ns"][1]
         assert [d["device_id"] for d in facts[0]["devices"]] == [0, 1]
         assert facts[1]["span_ns"] is None
+        message = "Not all CUDA events might have been collected."
+        expected = {"severity": "Warning", "tool": "Nsight Systems", "message": message, "count": 1}
+        assert facts[0]["recorded_warnings"][1] == expected
+        assert facts[0]["missing_gpu_work"] is None
+        assert facts[1]["missing_gpu_work"] == {
+            "state": "not recorded",
+            "reason": "no kernels, memcpys, memsets or graph_launches were recorded",
+            "hint": "record them with nsys profile --trace=cuda",
+        }
 
     def test_every_capture(self, run: Run, capture: Path) -> None:
         assert "nsys-sqlite" in run("info", capture).text
@@ -77,7 +88,11 @@ class TestInfo:
         assert "nvtx_ranges" in result.text or "only cpu" in result.text
 
     def test_little_is_known_of_tables_in_memory(self) -> None:
-        assert list(format_metadata(collect_metadata(tk.Trace.from_tables({})))) == ["None", "  format  memory"]
+        assert list(format_metadata(collect_metadata(tk.Trace.from_tables({})))) == [
+            "None",
+            f"  {NOT_RECORDED}; record them with nsys profile --trace=cuda.",
+            "  format  memory",
+        ]
 
     def test_ranges_that_never_end_and_devices_without_facts(self) -> None:
         ranges = pa.Table.from_pylist(

@@ -10,6 +10,8 @@ import pytest
 import tracekit as tk
 from tests.cli.test_terminal import FIXTURES, TRAIN
 from tracekit.cli.summary import MAX_FINDINGS
+from tracekit.notices import list_notices
+from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Show
@@ -30,8 +32,9 @@ class TestFile:
     @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.name)
     def test_findings(self, run: Run, path: Path) -> None:
         text = run(path).text
-        assert text.startswith(f"{path}\n  format ")
         with tk.load(path) as trace:
+            notices = "".join(f"  {notice}\n" for notice in list_notices(get_trace_view(trace)))
+            assert text.startswith(f"{path}\n{notices}  format ")
             findings = trace.stats("advise")
             assert f"  rows: {trace.count('kernels'):,} kernels, " in text
         assert findings.height
@@ -52,6 +55,33 @@ class TestFile:
         text = run(FIXTURES / path).text
         assert "no finding" not in text
         assert "the capture contains no GPU activities" in text
+
+    @pytest.mark.parametrize("command", [(), ("info",)], ids=str)
+    def test_warnings_of_the_profiler_come_first(self, run: Run, command: tuple[str, ...]) -> None:
+        lines = run(*command, FIXTURES / "train_amp.nsys-rep").text.splitlines()
+        assert lines[1:3] == [
+            "  Warning recorded by Nsight Systems: Not all NVTX events might have been collected.",
+            "  Warning recorded by Nsight Systems: Not all CUDA events might have been collected.",
+        ]
+        assert lines[3].startswith("  format ")
+
+    @pytest.mark.parametrize("command", [(), ("info",)], ids=str)
+    @pytest.mark.parametrize("name", ["cpu_only.nsys-rep", "cpu_only.sqlite", "empty.nsys-rep", "empty.sqlite"])
+    def test_missing_gpu_work_is_explained_first(self, run: Run, name: str, command: tuple[str, ...]) -> None:
+        notices, _, _ = run(*command, FIXTURES / name).text.partition("  format ")
+        *warnings, explanation = notices.splitlines()[1:]
+        assert all(line.startswith("  Warning recorded by Nsight Systems: ") for line in warnings)
+        assert len(warnings) == (3 if name.startswith("empty") else 0)
+        assert explanation.startswith("  This capture contains no GPU work, because no kernels, memcpys, memsets or ")
+        assert explanation.endswith("record them with nsys profile --trace=cuda.")
+        assert ("the warnings of the profiler about CUDA may state why" in explanation) is name.startswith("empty")
+
+    def test_warnings_of_ranks(self, run: Run, tmp_path: Path) -> None:
+        for i, name in enumerate(("train_amp", "graph_node", "cpu_only")):
+            shutil.copy(FIXTURES / f"{name}.sqlite", tmp_path / f"rank{i}.sqlite")
+        text = run(tmp_path).text
+        assert "  2 of 3 ranks: Warning recorded by Nsight Systems: Not all CUDA events might have" in text
+        assert "  1 of 3 ranks: This capture contains no GPU work, because" in text
 
     def test_nothing_wrong(self, run: Run, tmp_path: Path) -> None:
         with tk.load(TRAIN) as trace:

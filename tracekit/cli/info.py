@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.absence import Absence, State
 from tracekit.cli.options import input_options, is_folder_or_pattern, is_strict, load_input
 from tracekit.cli.output import open_output_page, print_error
 from tracekit.errors import TracekitError
+from tracekit.notices import RecordedWarning, explain_missing_gpu_work, format_notices, list_recorded_warnings
 from tracekit.sets.paths import expand_paths, warn_about_unreadable
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per input.")
 def info_command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
     """Show the format, version, devices, time span and row counts of each IN, and count undecoded events.
+
+    Warnings and errors that the profiler recorded come first, followed by the reason if IN contains no GPU work.
 
     If IN is a folder of captures or a pattern, every capture in it is shown.
 
@@ -66,11 +71,17 @@ def _expand_folders_and_patterns(paths: Iterable[Path], from_: str | None) -> It
 
 def collect_metadata(trace: Trace) -> dict[str, Any]:
     """Return the JSON object that ``tracekit info`` prints about a trace, with its format, devices and row counts."""
+    from tracekit.trace import get_trace_view
+
+    view = get_trace_view(trace)
+    missing = explain_missing_gpu_work(view)
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
     span = trace.span()
     counts = {name: n for name, n in trace.count_all().items() if n}
     return {
         "path": str(trace.path),
+        "recorded_warnings": [asdict(warning) for warning in list_recorded_warnings(view)],
+        "missing_gpu_work": missing and {**missing._asdict(), "state": missing.state.value},
         "format": trace.format,
         **trace.info,
         "ranks": _collect_rank_metadata(trace),
@@ -115,6 +126,10 @@ def _collect_ncu_metadata(trace: Trace) -> dict[str, Any]:
 def format_metadata(metadata: dict[str, Any]) -> Iterator[str]:
     """Yield the lines that ``tracekit info`` prints about a trace, given the result of ``collect_metadata``."""
     yield metadata["path"]
+    warnings = [RecordedWarning(**warning) for warning in metadata.get("recorded_warnings", ())]
+    missing = metadata.get("missing_gpu_work")
+    for sentence in format_notices(warnings, missing and Absence(**{**missing, "state": State(missing["state"])})):
+        yield f"  {sentence}"
     version = f"{metadata.get('tool', '')} {metadata.get('tool_version', '')}".strip()
     named = {"format": metadata["format"], "written by": version, "schema": metadata.get("schema_version")}
     if metadata.get("ranks"):

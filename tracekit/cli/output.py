@@ -18,6 +18,7 @@ import click
 
 from tracekit import interrupts
 from tracekit.errors import TracekitError, convert_to_printable_path
+from tracekit.notices import GPU_ACTIVITIES
 from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
 from tracekit.urls import remove_secrets
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tracekit.cli.options import TraceOrSet
     from tracekit.cli.times import Times
     from tracekit.interface import Progress
-    from tracekit.names import TableName
     from tracekit.targets import Input
     from tracekit.trace import Trace
 
@@ -45,7 +45,6 @@ STDOUT = Path("-")
 _BINARY_STYLES = ("parquet", "arrow")
 _BATCH_ROWS = 1 << 16
 _SAMPLE_BYTES = 1 << 16
-GPU_ACTIVITIES: tuple[TableName, ...] = ("kernels", "memcpys", "memsets", "graph_launches")
 MIN_COVERAGE_PERCENT = 90
 """Share of the kernels or of the GPU time in steps, in percent, below which ``describe_steps`` warns."""
 

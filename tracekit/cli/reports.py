@@ -60,14 +60,13 @@ def _explain_missing_rows_of_rank(name: str, trace: Trace) -> Absence:
 
 def print_recorded_warnings(trace: TraceOrSet, *, quiet: bool) -> None:
     """Print the warnings and errors that the profiler recorded, if standard error is a terminal."""
+    from tracekit.notices import list_recorded_warnings
     from tracekit.trace import Trace, get_trace_view
 
     if quiet or sys.stderr is None or not sys.stderr.isatty() or not isinstance(trace, Trace):
         return
-    rows = get_trace_view(trace).figure_rows("recorded_messages")
-    for row in rows.iter_rows(named=True):
-        if row["kind"] in ("Error", "Warning") and row["rule"] is None:
-            print_message(f"{row['kind'].lower()} recorded by {row['tool']}: {row['message']}")
+    for warning in list_recorded_warnings(get_trace_view(trace)):
+        print_message(f"{warning.sentence[:1].lower()}{warning.sentence[1:]}")
 
 
 def list_option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from pathlib import Path  # noqa: TC003 - click needs it
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,8 +11,9 @@ import click
 
 from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
-from tracekit.cli.output import GPU_ACTIVITIES, describe_steps, open_output_page, show_progress_bar
+from tracekit.cli.output import describe_steps, open_output_page, show_progress_bar
 from tracekit.errors import convert_to_printable_path
+from tracekit.notices import GPU_ACTIVITIES, list_notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,10 +108,24 @@ def _describe_undecoded(trace: Trace) -> str:
 def _describe_ranks(traces: TraceSet, names: str) -> Iterator[str]:
     """Yield lines about the captures of several ranks."""
     yield names
+    yield from _describe_notices_of_ranks(traces)
     ranks, rows = traces.ranks, traces.count_all()
     listed = ", ".join(map(str, ranks[:MAX_RANKS])) + ", …" * (len(ranks) > MAX_RANKS)
     yield f"  {len(ranks):,} ranks: {listed}" if len(ranks) > 1 else f"  rank {listed}"
     yield f"  rows: {', '.join(f'{rows[name]:,} {name}' for name in COUNTED if rows[name]) or 'none'}"
+
+
+def _describe_notices_of_ranks(traces: TraceSet) -> Iterator[str]:
+    """Yield a line per warning of the profiler or missing GPU work, with the number of ranks to which it applies."""
+    ranks = Counter(notice for notices in traces.map(_list_notices_of_rank) for notice in dict.fromkeys(notices))
+    for notice, count in ranks.items():
+        yield f"  {notice}" if len(traces.ranks) == 1 else f"  {count:,} of {len(traces.ranks):,} ranks: {notice}"
+
+
+def _list_notices_of_rank(trace: Trace) -> list[str]:
+    from tracekit.trace import get_trace_view
+
+    return list_notices(get_trace_view(trace))
 
 
 def collect_findings(trace: TraceOrSet) -> Findings:
