@@ -64,6 +64,11 @@ def string_ranks_expr(column: pl.Expr) -> pl.Expr:
     return column.map_batches(rank_distinct_strings, return_dtype=pl.UInt32)
 
 
+def decode_categories_expr(column: pl.Expr) -> pl.Expr:
+    """Return an expression for Categorical columns as String. Equal strings of a column share memory."""
+    return column.map_batches(decode_categories, return_dtype=pl.String)
+
+
 def decode_categories(values: pl.Series) -> pl.Series:
     """Return a Categorical column as String.
 

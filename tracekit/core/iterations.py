@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
+from tracekit.core.categorical import decode_categories_expr, map_categories_expr, match_categories_expr
 from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.key_ops import KeyOp, LoopInstances, choose_key_op, find_backward_op_row, read_op_labels
 from tracekit.core.loop_iterations import BOUNDS
-from tracekit.core.ops.step_names import STAR, remove_number_at_end_expr
+from tracekit.core.ops.step_names import STAR, remove_number_at_end_expr, remove_star_expr
 from tracekit.core.trees import ELLIPSIS
 from tracekit.errors import TracekitError, create_choices_hint
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _TWO = 2
 _WINDOW = {"start_ns": "window_start_ns", "end_ns": "window_end_ns"}
 _COMPARED, _DIGITS = 5000, 19
+_MAX_NAME_CHARS = 1 << 10
 
 
 class Iterations(NamedTuple):
@@ -207,7 +209,7 @@ def _divide_into_loop_iterations(ops: Ops, name: str | None) -> Iterations:
 def _read_iteration_names(ops: Ops, keys: pl.DataFrame) -> pl.DataFrame:
     """Return the names that the program gave to iterations: ``iteration``, ``name``.
 
-    If several iterations have the same name, their numbers are added in brackets.
+    If several iterations have the same name, their numbers are added in brackets, and long names are cut.
 
     Args:
         ops: The ops of the capture.
@@ -215,11 +217,12 @@ def _read_iteration_names(ops: Ops, keys: pl.DataFrame) -> pl.DataFrame:
     """
     first = keys.sort("process_id", maintain_order=True).unique("iteration", keep="first").sort("iteration")
     range_ids = first.select("iteration", range_id=ops.instances["range_id"].gather(first["instance"]))
-    ranges = ops.frames("nvtx_ranges").select("range_id", pl.col("name").cast(pl.String)).unique("range_id")
+    ranges = ops.frames("nvtx_ranges").select("range_id", "name").unique("range_id")
     named = range_ids.lazy().join(ranges, on="range_id", how="left").sort("iteration").collect()
     if named["name"].n_unique() < named.height:
-        named = named.with_columns(name=pl.format("{} [{}]", "name", "iteration"))
-    return named.select("iteration", "name")
+        short = map_categories_expr(pl.col("name"), lambda text: text.str.head(_MAX_NAME_CHARS))
+        named = named.with_columns(name=pl.format("{} [{}]", decode_categories_expr(short), "iteration"))
+    return named.select("iteration", pl.col("name").cast(pl.String))
 
 
 def _find_named_key_op(ops: Ops, name: str) -> KeyOp:
@@ -231,14 +234,14 @@ def _find_named_key_op(ops: Ops, name: str) -> KeyOp:
     Raises:
         TracekitError: No op has this id, name or label.
     """
-    rows = ops.ops.select(pl.int_range(pl.len()).alias("op"), pl.col("op_id", "op_name").cast(pl.String))
+    rows = ops.ops.select(pl.int_range(pl.len()).alias("op"), "op_id", "op_name")
     labels = read_op_labels(ops)
     label = pl.col("label")
     conditions = (
         (rows, pl.col("op_id") == name),
         (rows, pl.col("op_name") == name),
-        (labels, (label == name) | (label.str.strip_suffix(STAR) == name)),
-        (labels, remove_number_at_end_expr(label) == name.removesuffix(STAR)),
+        (labels, (label == name) | (remove_star_expr(label) == name)),
+        (labels, match_categories_expr(label, lambda s: remove_number_at_end_expr(s) == name.removesuffix(STAR))),
         (labels, pl.col("op").is_in(_find_ops_of_ranges(ops, name))),
     )
     for frame, condition in conditions:
@@ -252,7 +255,7 @@ def _find_named_key_op(ops: Ops, name: str) -> KeyOp:
 
 def _find_ops_of_ranges(ops: Ops, name: str) -> list[int]:
     """Return the row numbers of the ops to which the ranges with a given name belong."""
-    ranges = ops.frames("nvtx_ranges").filter(pl.col("name").cast(pl.String) == name).select("range_id").collect()
+    ranges = ops.frames("nvtx_ranges").filter(pl.col("name") == name).select("range_id").collect()
     instances = ops.instances.filter(pl.col("range_id").is_in(ranges["range_id"].implode()))
     return instances["op"].unique().sort().to_list()
 
@@ -264,10 +267,11 @@ def _find_key_op_position(ops: Ops) -> KeyPosition:
 
 def _create_op_names_hint(ops: Ops, name: str) -> str:
     """Return a hint that lists the names of ops, beginning with the name that is most similar to the given one."""
-    names = ops.ops.select(pl.concat_list(pl.col("op_name").cast(pl.String), "op_id")).to_series().explode()
+    rows = ops.ops.select(decode_categories_expr(pl.col("op_name")), "op_id")
+    names = rows.select(pl.concat_list("op_name", "op_id")).to_series().explode()
     compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
     near = difflib.get_close_matches(name, compared, n=1)
-    listed = [*near, *(n for n in ops.ops["op_name"].cast(pl.String).unique(maintain_order=True) if n not in near)]
+    listed = [*near, *(n for n in ops.ops["op_name"].unique(maintain_order=True) if n not in near)]
     return create_choices_hint("ops", listed, name)
 
 
@@ -326,7 +330,7 @@ def _find_key_op_row(ops: Ops, key_op: str | None) -> int | None:
     """Return the row number of the key op in ``Ops.ops``, or None if there is no key op."""
     rows = ops.ops.with_row_index("row")
     if key_op:
-        matches = [rows.filter(pl.col(c).cast(pl.String) == key_op)["row"] for c in ("op_id", "op_name")]
+        matches = [rows.filter(pl.col(c) == key_op)["row"] for c in ("op_id", "op_name")]
         return next((int(m[0]) for m in matches if len(m)), None)
     if ops.dialect.key_op == "backward":
         return find_backward_op_row(ops)
@@ -344,15 +348,15 @@ def _find_longest_repeated_op_row(ops: Ops, rows: pl.DataFrame) -> int | None:
     totals = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
     candidates = rows.filter(
         pl.col("associated")
-        & (pl.col("direction").cast(pl.String) == "bprop").fill_null(value=False).not_()
-        & ~pl.col("op_name").cast(pl.String).str.ends_with(f"/{ELLIPSIS}")
+        & (pl.col("direction") == "bprop").fill_null(value=False).not_()
+        & ~pl.col("op_name").cat.ends_with(f"/{ELLIPSIS}")
     )
     by_process = ops.instances.group_by("op", "process_id").agg(pl.len(), threads=pl.col("thread_id").n_unique())
     by_op = by_process.group_by("op").agg(pl.col("len", "threads").max())
     repeated = by_op.filter(pl.col("len") > 1, pl.col("threads") == 1)["op"]
     candidates = candidates.with_columns(pl.col("row").cast(pl.Int64))
     candidates = candidates.filter(pl.col("row").is_in(repeated.implode())).join(totals, left_on="row", right_on="op")
-    depth = pl.col("op_name").cast(pl.String).str.count_matches("/", literal=True)
+    depth = decode_categories_expr(pl.col("op_name")).str.count_matches("/", literal=True)
     candidates = candidates.sort(pl.col("total") * -1, depth, "op_id")
     return int(candidates["row"][0]) if candidates.height else None
 

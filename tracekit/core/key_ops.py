@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit.core.categorical import map_categories_expr, match_categories_expr
 from tracekit.core.forests import compute_depths, mark_flagged_rows_and_descendants
 from tracekit.core.intervals.axis import Axis
 from tracekit.core.loop_iterations import find_loop_iterations
@@ -144,7 +145,7 @@ def choose_key_op(ops: Ops, instances: LoopInstances) -> KeyOp | None:
 def find_backward_op_row(ops: Ops) -> int | None:
     """Return the row number in ``Ops.ops`` of the op of the backward pass with the most instances."""
     rows = ops.ops.with_row_index("row")
-    ending = rows.filter(pl.col("ends_iteration") & (pl.col("op_type").cast(pl.String) == "backward"))
+    ending = rows.filter(pl.col("ends_iteration") & (pl.col("op_type") == "backward"))
     ending = ending.sort("instance_count", "op_id", descending=[True, False])
     return int(ending["row"][0]) if ending.height else None
 
@@ -204,16 +205,18 @@ def _list_sort_exprs(instances: LoopInstances) -> list[pl.Expr]:
 def _list_kinds_expr() -> pl.Expr:
     """Return an expression for the list of kinds of key op that an op may be."""
     label, repeats = pl.col("label"), pl.col("count") > 1
-    named = names_step_expr(label)
-    free = ~pl.col("is_library") & ~names_model_part_expr(label)
+    named, epoch = (match_categories_expr(label, f) for f in (names_step_expr, names_epoch_expr))
+    numbered = match_categories_expr(label, names_numbered_step_expr)
+    free = ~pl.col("is_library") & ~match_categories_expr(label, names_model_part_expr)
     passes = pl.col("count") >= _MIN_PASSES
     conditions = (
-        named & ((repeats & label.str.contains("*", literal=True)) | names_numbered_step_expr(label)),
-        (free & repeats & label.str.ends_with(STAR) & ~names_epoch_expr(label)) | (named & repeats),
-        free & repeats & ((pl.col("similar") > _MAJORITY) | (pl.col("inside") == 0)) & ~names_epoch_expr(label),
+        named
+        & ((repeats & match_categories_expr(label, lambda text: text.str.contains("*", literal=True))) | numbered),
+        (free & repeats & label.cat.ends_with(STAR) & ~epoch) | (named & repeats),
+        free & repeats & ((pl.col("similar") > _MAJORITY) | (pl.col("inside") == 0)) & ~epoch,
         free & passes,
-        label.str.contains(_OPTIMIZER_STEP) & passes,
-        free & repeats & names_epoch_expr(label),
+        match_categories_expr(label, lambda text: text.str.contains(_OPTIMIZER_STEP)) & passes,
+        free & repeats & epoch,
     )
     kinds = [pl.when(condition).then(kind) for kind, condition in enumerate(conditions)]
     return pl.concat_list(kinds)
@@ -223,25 +226,23 @@ def read_op_labels(ops: Ops) -> pl.DataFrame:
     """Return the ops that are not in the backward or forward pass of a framework.
 
     Returns:
-        One row per op: ``op`` (row number in ``Ops.ops``), ``label`` (last part of its name), ``is_library`` (whether a
-        framework or library created its ranges).
+        One row per op: ``op`` (row number in ``Ops.ops``), ``label`` (last part of its name, Categorical), and
+        ``is_library`` (whether a framework or library created its ranges).
     """
     rows = ops.ops.select(pl.int_range(pl.len()).alias("op"), "op_name", "direction", "associated", "node")
-    rows = rows.filter(pl.col("associated") & pl.col("direction").is_null()).with_columns(
-        pl.col("op_name").cast(pl.String)
-    )
+    rows = rows.filter(pl.col("associated") & pl.col("direction").is_null())
     tree = ops.timeline.tree
     part = (
         tree.nodes["part"].gather(rows["node"])
         if tree is not None
-        else pl.Series([None] * rows.height, dtype=pl.String)
+        else pl.Series([None] * rows.height, dtype=pl.Categorical)
     )
-    label = pl.coalesce(part.alias("part"), pl.col("op_name").str.extract(r"([^/]+)$"))
+    last = map_categories_expr(pl.col("op_name"), lambda text: text.str.extract(r"([^/]+)$"))
+    label = pl.coalesce(part.alias("part"), last)
     first = ops.instances.select("op", "range_id").drop_nulls().unique("op", keep="first", maintain_order=True)
-    ranges = ops.frames("nvtx_ranges").select("range_id", pl.col("domain").cast(pl.String))
+    ranges = ops.frames("nvtx_ranges").select("range_id", "domain")
     domains = first.lazy().join(ranges, on="range_id", how="left").unique("op").select("op", "domain").collect()
     rows = rows.with_columns(label=label).join(domains, on="op", how="left", maintain_order="left")
-    is_library = pl.col("domain").is_in(_LIBRARY_DOMAINS).fill_null(value=False) | pl.col("label").str.contains(
-        _FRAMEWORK
-    )
+    is_library = match_categories_expr(pl.col("domain"), lambda text: text.is_in(_LIBRARY_DOMAINS))
+    is_library |= match_categories_expr(pl.col("label"), lambda text: text.str.contains(_FRAMEWORK))
     return rows.filter(pl.col("label") != ELLIPSIS).select("op", "label", is_library=is_library)

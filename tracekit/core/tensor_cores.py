@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from tracekit import schemas
+from tracekit.core.categorical import decode_categories_expr, map_categories_expr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,9 +64,12 @@ def support_status_expr(op_type: pl.Expr, *, framework: Framework = "pytorch", m
         *([_load_op_types_by_support("extended")] if mode == "extended" else []),
     ]
     eligible, maybe = ([t for types in lists for t in types[status]] for status in ("eligible", "maybe"))
-    plain = op_type.cast(pl.String).str.to_lowercase()
-    if mode == "extended":
-        plain = plain.str.replace_all(_DECORATION, "")
+
+    def undecorated_expr(text: pl.Expr) -> pl.Expr:
+        text = text.str.to_lowercase()
+        return text.str.replace_all(_DECORATION, "") if mode == "extended" else text
+
+    plain = decode_categories_expr(map_categories_expr(op_type.cast(pl.Categorical), undecorated_expr))
     is_eligible, is_maybe = (plain.is_in(list(types)).cast(pl.Int8) for types in (eligible, set(maybe) - set(eligible)))
     return is_eligible * (ELIGIBLE - NOT_ELIGIBLE) + is_maybe * (MAYBE - NOT_ELIGIBLE) + NOT_ELIGIBLE
 

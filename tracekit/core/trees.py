@@ -64,14 +64,17 @@ class Tree(NamedTuple):
 
         Args:
             base: Node below which each name is added.
-            names: Names (String). If a name has more than 256 parts, the remaining parts are ignored.
+            names: Names (String or Categorical). If a name has more than 256 parts, the remaining parts are ignored.
 
         Returns:
             The tree with the added nodes, and the node of each name.
         """
-        distinct = pl.DataFrame({"base": base, "name": names}).unique(maintain_order=True)
-        parts = distinct["name"].fill_null("").str.split("/").list.head(MAX_LEVELS)
-        rows = pl.DataFrame({"node": distinct["base"].cast(pl.Int64), "parts": parts, "size": parts.list.len()})
+        keys = pl.DataFrame({"base": base, "name": names.cast(pl.Categorical)})
+        distinct = keys.unique(maintain_order=True)
+        parts = pl.col("name").cast(pl.String).fill_null("").str.split("/").list.head(MAX_LEVELS)
+        split = distinct.select(pl.col("name").unique()).with_columns(parts=parts)
+        rows = distinct.join(split, on="name", how="left", maintain_order="left", nulls_equal=True)
+        rows = rows.select(pl.col("base").cast(pl.Int64).alias("node"), "parts", size=pl.col("parts").list.len())
         tree, pending = self, rows.with_row_index("row")
         nodes = rows["node"]
         for level in range(_find_largest_number(rows["size"])):
@@ -79,7 +82,6 @@ class Tree(NamedTuple):
             tree, children = tree.add_children(pending.select(up="node", part=pl.col("parts").list.get(level)))
             pending = pending.with_columns(node=children)
             nodes = nodes.scatter(pending["row"], children)
-        keys = pl.DataFrame({"base": base, "name": names})
         node_of_key = distinct.with_columns(node=nodes)
         joined = keys.join(node_of_key, on=["base", "name"], how="left", maintain_order="left", nulls_equal=True)
         return tree, joined["node"]

@@ -109,7 +109,7 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
     bad = int(ops["bad_type"].sum())
     if not _is_pytorch(model) or _read_program_settings(model).get("amp_enabled") or not bad or eligible["half"].any():
         return
-    types = eligible["data_type"].cast(pl.String).fill_null("")
+    types = eligible["data_type"].unique().cast(pl.String).fill_null("")
     unknown = bool((types == "").all())
     if not _is_dlprof_mode(model) and (_has_amp_ops(ops) or (unknown and eligible["uses_tc"].any())):
         return
@@ -126,7 +126,8 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 def _has_amp_ops(ops: pl.DataFrame) -> bool:
     """Return whether the program ran an op that only automatic mixed precision (AMP) uses, such as gradient scaling."""
-    return bool(ops.filter(pl.col("count") > 0)["op_name"].cast(pl.String).str.contains("_amp_", literal=True).any())
+    names = ops.filter(pl.col("count") > 0)["op_name"].unique().cast(pl.String)
+    return bool(names.str.contains("_amp_", literal=True).any())
 
 
 def _detect_imbalanced_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
@@ -172,7 +173,7 @@ def _format_cpu_time_advice(model: ModelSummary) -> str:
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
     instances = model.rollup.select_instances("start_ns", "end_ns", "op")
     loads = breakdown.compute_loader_op_mask(model.rollup.measures).gather(instances["op"])
-    has_dali = bool((model.rollup.ops["op_type"].cast(pl.String) == "DALI").any())
+    has_dali = bool((model.rollup.ops["op_type"] == "DALI").any())
     loading = instances.filter(loads).select("start_ns", "end_ns")
     share = (
         model.compute_percentage_of_iteration_time(_compute_exposed_loading_time(loading, model))

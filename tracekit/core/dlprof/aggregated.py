@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.core.categorical import decode_categories
 from tracekit.core.dlprof import advice
 from tracekit.core.dlprof.metrics import round_to_six_decimals
 from tracekit.core.dlprof.model import GPU_PARTS
@@ -172,7 +173,10 @@ class AggregatedTables(RecordedTables):
 
         The ops are the leaves of the group tree.
         """
-        path, name = self.strings.look_up_string_ids(self._groups["path"]), self._ops_by_id["op_name"].cast(pl.String)
+        path, name = (
+            self.strings.look_up_string_ids(self._groups["path"]),
+            decode_categories(self._ops_by_id["op_name"]),
+        )
         nodes = self._groups.select(
             _AGGREGATION_IDS,
             row_type=1,

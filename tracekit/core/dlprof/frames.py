@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
 from tracekit.core.dlprof.metrics import MetricTable
 from tracekit.core.dlprof.model import ModelSummary
 from tracekit.core.dlprof.strings import StringDictionary, find_first_use_positions
@@ -47,7 +48,7 @@ class DatabaseFrames:
     def strings(self) -> StringDictionary:
         """The dictionary of the DLProf database: the distinct strings of all tables, with ids."""
         key, ops = pl.Series([self.rollup.iterations.key]), self._ops_by_id
-        names = ops.select(pl.concat_list(pl.col("op_id"), pl.col("op_name").cast(pl.String)).alias("string"))
+        names = ops.select(pl.concat_list(pl.col("op_id"), decode_categories_expr(pl.col("op_name"))).alias("string"))
         last = [key, self._groups["path"], names.explode("string")["string"]]
         return StringDictionary.build(DOMAIN, self._iterate_first_string_uses(), last)
 
@@ -62,7 +63,7 @@ class DatabaseFrames:
     def _ops(self) -> pl.DataFrame:
         """The ops in order of name and id. Missing strings are "", as in DLProf's databases."""
         blank = ("data_type", "data_format", "output_format", "parameters_format", "direction")
-        strings = {c: pl.col(c).cast(pl.String).fill_null("") for c in (*blank, "op_type")}
+        strings = {c: pl.col(c).cast(pl.Categorical).fill_null(pl.lit("", pl.Categorical)) for c in (*blank, "op_type")}
         return self.rollup.ops.with_columns(**strings, device=pl.lit(""))
 
     @functools.cached_property
@@ -87,7 +88,7 @@ class DatabaseFrames:
         DLProf identifies the kernels of an op by their short names.
         """
         rank = self._ops_by_id.select("op", rank=pl.int_range(pl.len()))
-        return self.rollup.kernel_summaries.join(rank, on="op").sort("rank", "name")
+        return self.rollup.kernel_summaries.join(rank, on="op").sort("rank", string_ranks_expr(pl.col("name")))
 
     @functools.cached_property
     def _instances(self) -> pl.DataFrame:
@@ -102,7 +103,8 @@ class DatabaseFrames:
     @functools.cached_property
     def _calls(self) -> pl.DataFrame:
         """The API calls of ops in the order in which DLProf writes them, with ``name_id`` (string id of the name)."""
-        rows = self.rollup.calls.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
+        calls = self.rollup.calls
+        rows = calls.with_columns(_replace_nulls_with_empty_strings(calls["name"]))
         ids = self.strings.look_up_string_ids(rows["name"]) if rows.height else pl.lit(0)
         return spill_frame(rows.with_columns(name_id=ids))
 

@@ -9,6 +9,7 @@ import functools
 
 import polars as pl
 
+from tracekit.core.categorical import decode_categories_expr
 from tracekit.core.dlprof import advice
 from tracekit.core.dlprof.frames import AXES, DOMAIN, INSTANCE_STRINGS, OP_STRINGS, DatabaseFrames
 
@@ -147,13 +148,13 @@ class RecordedTables(DatabaseFrames):
             pl.lit(1).alias("domain_id"),
             op_id_id=ids["op_id_id"],
             op_id="op_id",
-            op_name=pl.col("op_name").cast(pl.String),
+            op_name=decode_categories_expr(pl.col("op_name")),
             op_type_id=ids["op_type_id"],
             device_id=ids["device_id"],
             tc_support_status="support",
             **{c: ids[c] for c in ("data_type_id", "data_format_id", "output_format_id", "parameters_format_id")},
             direction_id=ids["direction_id"],
-            stack_trace=pl.col("stack_trace").cast(pl.String).fill_null(""),
+            stack_trace=decode_categories_expr(pl.col("stack_trace")).fill_null(""),
         )
 
     @functools.cached_property

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit.core.categorical import map_categories_expr, string_ranks_expr
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
 from tracekit.core.ops.attach import find_instances_of_calls
 from tracekit.core.ops.calls import COLUMNS, AttributedCalls, pair_calls_with_activities
@@ -192,7 +193,7 @@ def _assign_instances_to_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.
         pl.col("op_id", *texts, "ends_iteration", "associated").first(),
         pl.len().cast(pl.Int64).alias("instance_count"),
     )
-    ops = ops.sort(pl.col("op_name").cast(pl.String), "op_id")
+    ops = ops.sort(string_ranks_expr(pl.col("op_name")), "op_id")
     op_row = pl.repeat(0, ops.height, dtype=pl.Int64, eager=True)
     op_row = op_row.scatter(ops["op"], pl.int_range(ops.height, eager=True))
     indexed = by_start.with_columns(index=pl.int_range(pl.len()).over("op")).sort("row")
@@ -203,9 +204,9 @@ def _assign_instances_to_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.
 
 def _build_unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:
     """Return one op instance, with the columns ``INSTANCE``, for each root call (an API call outside of all ops)."""
-    name = pl.col("name").cast(pl.String).fill_null("")
+    name = pl.col("name").fill_null(pl.lit("", pl.Categorical))
     values = {
-        "op_name": UNASSOCIATED + name,
+        "op_name": map_categories_expr(name, lambda text: UNASSOCIATED + text),
         "op_type": name,
         "stack_trace": pl.lit(""),
         "data_type": pl.lit(""),

@@ -205,7 +205,7 @@ def build_op_tree_and_paths(
     Returns:
         The tree of labels, and a frame with one row per range:
 
-        - ``label`` (String): name of the range, in which ``*`` may replace the numbers of a step, as in
+        - ``label`` (Categorical): name of the range, in which ``*`` may replace the numbers of a step, as in
           ``step_names.label_ranges``
         - ``path`` (Categorical): labels from the outermost range down to the range
         - ``node``: node of the range in the tree
@@ -213,4 +213,4 @@ def build_op_tree_and_paths(
     label = label_ranges(parent, names, threads)
     tree, nodes = trees.build_range_tree(parent, compute_depths(parent), label)
     path = tree.build_paths().cast(pl.Categorical).gather(nodes)
-    return tree, pl.DataFrame({"label": label.cast(pl.String), "path": path, "node": nodes})
+    return tree, pl.DataFrame({"label": label, "path": path, "node": nodes})

@@ -12,6 +12,7 @@ import polars as pl
 from tracekit.core.correlate import THREAD
 from tracekit.core.forests import find_nearest_matching_rows
 from tracekit.core.ops.dialect import Capture, Timeline, build_op_tree_and_paths, build_timeline_instances
+from tracekit.core.ops.step_names import remove_star_expr
 
 KEY = ["domain", "text"]
 
@@ -40,15 +41,15 @@ def build_domain_timeline(
     outer = find_nearest_matching_rows(parent, ~is_op).gather(parent)
     scope_names = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
     tree, scopes = build_op_tree_and_paths(outer, scope_names, capture.ranges.select(THREAD))
-    root = scopes["path"].cast(pl.String).gather(outer).alias("root")
-    path = pl.concat_str(root, "label", separator="/", ignore_nulls=True) if prepend_scopes else pl.col("label")
-    named = ranges.select(
-        op_name=pl.when(is_op).then(path).otherwise(scopes["path"].cast(pl.String)),
-        op_type=pl.when(is_op).then(pl.col("type")).otherwise(scopes["label"].str.strip_suffix(" *")),
-    )
     base = (scopes["node"] if prepend_scopes else pl.zeros(len(is_op), pl.Int64, eager=True)).gather(outer).fill_null(0)
     tree, nodes = tree.add_names(base.filter(is_op), ranges["label"].filter(is_op))
-    named = named.with_columns(node=scopes["node"].scatter(is_op.arg_true(), nodes))
+    node = scopes["node"].scatter(is_op.arg_true(), nodes)
+    scope_type = scopes.select(remove_star_expr(pl.col("label"))).to_series()
+    named = ranges.select(
+        op_name=tree.build_paths().cast(pl.Categorical).gather(node),
+        op_type=pl.when(is_op).then(pl.col("type").cast(pl.Categorical)).otherwise(scope_type),
+        node=node,
+    )
     optional = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]
     times = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
     rows = ranges.select(*times, *optional).with_columns(parent=parent).hstack(named)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories_expr
+from tracekit.core.categorical import map_categories_expr, match_categories_expr
 from tracekit.core.correlate import THREAD
 from tracekit.core.forests import find_roots
 from tracekit.core.intervals.axis import replace_with_null_unless
@@ -25,6 +25,7 @@ from tracekit.core.ops.dialect import (
     build_op_tree_and_paths,
     build_timeline_instances,
 )
+from tracekit.core.ops.step_names import remove_star_expr
 
 _OP_NAME = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
 _EVALUATES = "autograd::engine::evaluate_function: "
@@ -80,7 +81,7 @@ def _parse_names(texts: pl.Series) -> pl.DataFrame:
         - ``text``: the name
         - ``has_op_name``: whether the name is certainly the name of an op
         - ``may_have_op_name``: whether the name may be the name of an op, depending on the enclosing ranges
-        - ``label`` (Categorical), ``type``: name without arguments, and op type
+        - ``label``, ``type`` (Categorical): name without arguments, and op type
         - ``sequence_number``, ``input_shapes`` (Categorical): arguments of the op
         - ``backward``: whether the op belongs to the backward pass
     """
@@ -123,7 +124,7 @@ def _parse_names_without_arguments(names: pl.DataFrame) -> pl.DataFrame:
     return frame.select(
         *["name", "looks_like_op", "has_op_name", "may_have_op_name"],
         label.cast(pl.Categorical),
-        type=pl.when("has_op_name").then(label.str.extract(r"([^:]+)$")),
+        type=pl.when("has_op_name").then(label.str.extract(r"([^:]+)$")).cast(pl.Categorical),
         backward=pl.col("has_op_name") & (is_backward | label.str.starts_with("torch::autograd::")),
     )
 
@@ -189,17 +190,17 @@ def _find_forward_op_rows(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
 
 def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
     """Return the ops with their directions. Each backward op has the name and type of its forward op."""
-    own = ops.select(pl.col("op_name", "type").cast(pl.String))
+    own = ops.select("op_name", "type")
     forward = own.select(pl.all().gather(ops["forward"]))
     node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("forward_node"), "node")
-    updates = pl.col("op_name").cast(pl.String).str.contains(_UPDATES)
+    updates = match_categories_expr(pl.col("op_name"), lambda name: name.str.contains(_UPDATES))
     direction = (
         pl.when("backward").then(pl.lit("bprop")).when(pl.col("is_framework_op") & ~updates).then(pl.lit("fprop"))
     )
     return ops.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id", "parent", "sequence_number", "forward"],
         op_name=pl.coalesce(forward["op_name"], own["op_name"]),
-        op_type=pl.coalesce(forward["type"], own["type"], pl.col("label").str.strip_suffix(" *")),
+        op_type=pl.coalesce(forward["type"], own["type"], remove_star_expr(pl.col("label"))),
         direction=direction,
         input_shapes="input_shapes",
         node=node,

@@ -5,15 +5,19 @@ op consists of all instances with the same name. With ``occurrence``, each occur
 iteration is a separate op, so that an op of a training loop has one instance per iteration.
 
 The id of an op is its type in capitals and a number that counts the ops of this type in order of first appearance:
-``CONV2D_1``. The id of a backward pass is the id of its forward op followed by ``_BPROP``. The op that computes all
-gradients has the same suffix.
+``CONV2D_1``. The type is cut after ``MAX_ID_TYPE_CHARS`` characters. The id of a backward pass is the id of its forward
+op followed by ``_BPROP``. The op that computes all gradients has the same suffix.
 """
 
 from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.categorical import decode_categories_expr, map_categories_expr
+
 BACKWARD_SUFFIX = "_BPROP"
+MAX_ID_TYPE_CHARS = 1 << 10
+"""Maximum number of characters of a type in the id of an op. Types with the same beginning are numbered together."""
 
 
 def assign_op_numbers(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
@@ -28,10 +32,15 @@ def assign_op_numbers(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
         One row per instance: ``op`` (a number from 0 in order of first appearance, with backward passes after all other
         ops), and ``op_id`` (String).
     """
-    rows = instances.with_row_index("row").with_columns(pl.col("op_type").cast(pl.String).str.to_uppercase())
+    rows = instances.with_row_index("row").with_columns(_id_type_expr(pl.col("op_type")))
     forward = _assign_forward_op_numbers(rows.filter(pl.col("forward").is_null()), folding)
     backward = _assign_backward_op_numbers(rows.filter(pl.col("forward").is_not_null()), forward)
     return pl.concat([forward, backward]).sort("row").select("op", "op_id")
+
+
+def _id_type_expr(op_type: pl.Expr) -> pl.Expr:
+    """Return an expression for the type of an op (Categorical) as in ids: in capitals, and not too long."""
+    return map_categories_expr(op_type, lambda text: text.str.to_uppercase().str.head(MAX_ID_TYPE_CHARS))
 
 
 def _assign_forward_op_numbers(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
@@ -48,7 +57,11 @@ def _assign_forward_op_numbers(rows: pl.DataFrame, folding: str) -> pl.DataFrame
     first = by_start.unique(identity, keep="first", maintain_order=True)
     number = pl.col("op_type").cum_count().over("op_type")
     suffix = pl.when("ends_iteration").then(pl.lit(BACKWARD_SUFFIX)).otherwise(pl.lit(""))
-    ops = first.select(*identity, op_id=pl.format("{}_{}{}", "op_type", number, suffix), op=pl.int_range(pl.len()))
+    ops = first.select(
+        *identity,
+        op_id=pl.format("{}_{}{}", decode_categories_expr(pl.col("op_type")), number, suffix),
+        op=pl.int_range(pl.len()),
+    )
     folded = by_start.join(ops, on=identity, how="left", maintain_order="left", nulls_equal=True)
     return folded.select("row", "op", "op_id")
 

@@ -22,7 +22,7 @@ from tracekit.core.ops.dialect import (
     build_op_tree_and_paths,
     build_timeline_instances,
 )
-from tracekit.core.ops.step_names import STAR
+from tracekit.core.ops.step_names import remove_star_expr
 
 
 def _matches_every_capture(_texts: pl.DataFrame) -> bool:
@@ -32,12 +32,12 @@ def _matches_every_capture(_texts: pl.DataFrame) -> bool:
 def _build_timeline(capture: Capture) -> Timeline:
     parent, ranges = capture.nested_ranges.parent, capture.ranges
     tree, paths = build_op_tree_and_paths(parent, ranges["text"], ranges.select(THREAD))
-    rows = ranges.select(
+    rows = ranges.hstack(paths).select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id"],
         parent=parent,
-        op_name=paths["path"],
-        op_type=paths["label"].str.strip_suffix(STAR),
-        node=paths["node"],
+        op_name="path",
+        op_type=remove_star_expr(pl.col("label")),
+        node="node",
     )
     is_op = ranges.select((pl.col("domain") != PYTHON_FUNCTIONS).fill_null(value=True)).to_series()
     if not is_op.all():

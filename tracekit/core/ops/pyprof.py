@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.categorical import string_ranks_expr
 from tracekit.core.intervals import latest_end_before_expr
 from tracekit.core.ops import markers
 from tracekit.core.ops.attach import find_last_containing_intervals
@@ -62,7 +63,7 @@ def _add_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.
     """
     locations = markers.parse_trace_markers(texts.filter(texts.str.contains("traceMarker", literal=True)))
     ranges = add_parsed_names(capture.select_ranges_by_name(locations["text"]), locations)
-    ranges = ranges.sort("start_ns", "end_ns", pl.col("text").cast(pl.String))
+    ranges = ranges.sort("start_ns", "end_ns", string_ranks_expr(pl.col("text")))
     row = find_last_containing_intervals(ops, ranges, by=["process_id"])
     return ops.with_columns(ranges[c].gather(row).alias(c) for c in ("path", "stack_trace"))
 

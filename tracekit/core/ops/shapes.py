@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.core.categorical import decode_categories_expr
 from tracekit.core.ops.markers import to_json
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ def infer_formats_and_output_shapes(instances: pl.DataFrame) -> pl.DataFrame:
     """
     arguments = instances.select(_ARGUMENTS)
     distinct = arguments.unique(maintain_order=True)
-    results = [_infer_formats_and_json_shapes(*row) for row in distinct.cast(pl.String).iter_rows()]
+    results = [
+        _infer_formats_and_json_shapes(*row) for row in distinct.select(decode_categories_expr(pl.all())).iter_rows()
+    ]
     schema = {c: pl.Categorical() for c in ("data_format", "output_format", "parameters_format", "output_shapes")}
     lookup = distinct.hstack(pl.DataFrame(results, schema=schema, orient="row"))
     return arguments.join(lookup, on=_ARGUMENTS, how="left", maintain_order="left", nulls_equal=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.categorical import map_categories_expr
+
 _WORD = r"(?i:steps?|iters?|iterations?|(?:(?:mini|micro)_?)?batch(?:es)?|epochs?)"
 _WORD_AND_NUMBER = rf"((?:^|[^A-Za-z]|[a-z]){_WORD}[\s:=#\[(_\-]*)\d+\b"
 _NUMBER_AT_END = r"^(.*[^\s:=#\[(])[\s:=#\[(]+\d+[\])]?$"
@@ -57,8 +59,8 @@ def label_ranges(parent: pl.Series, names: pl.Series, threads: pl.DataFrame) -> 
     ranges = ranges.join(kinds, on="stem", how="left", maintain_order="left")
     counts = ~pl.col("is_nested") | ~pl.col("recurs")
     is_step = pl.col("several") & (pl.col("has_word") | (counts & ~pl.col("is_model_part")))
-    label = pl.when(is_step).then("stem").otherwise(pl.col("text").cast(pl.String).fill_null(""))
-    return ranges.select(label.cast(pl.Categorical)).to_series()
+    label = pl.when(is_step).then("stem").otherwise(pl.col("text").fill_null(pl.lit("", pl.Categorical)))
+    return ranges.select(label).to_series()
 
 
 def _parse_names(distinct: pl.DataFrame) -> pl.DataFrame:
@@ -82,6 +84,11 @@ def _parse_names(distinct: pl.DataFrame) -> pl.DataFrame:
     rows = rows.with_columns(stem=stem.cast(pl.Categorical), number_after_word=inside)
     is_model_part = pl.col("stem").cast(pl.String).str.contains(_MODEL_PART)
     return rows.select("text", "stem", "has_word", is_model_part=is_model_part)
+
+
+def remove_star_expr(label: pl.Expr) -> pl.Expr:
+    """Return an expression for a label (Categorical) without the ``*`` in place of the number at its end."""
+    return map_categories_expr(label, lambda text: text.str.strip_suffix(STAR))
 
 
 def names_step_expr(label: pl.Expr) -> pl.Expr:

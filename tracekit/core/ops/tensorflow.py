@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ops import domains
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, build_timeline_instances
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline, add_parsed_names, build_timeline_instances
 
 DOMAIN = "tensorflow-core"
 CUSTOM = "CustomNVTX"
@@ -55,11 +55,11 @@ def _read_start_end_ops(capture: Capture) -> pl.DataFrame:
         "process_id",
         "thread_id",
         "range_id",
-        pl.col("name").cast(pl.String).alias("text"),
+        pl.col("name").alias("text"),
     ]
-    ranges = capture.frames("nvtx_ranges").filter(is_op).select(columns).collect()
-    parsed = _parse_names(ranges.select("text").drop_nulls().unique(maintain_order=True))
-    named = ranges.join(parsed, on="text", maintain_order="left")
+    ranges = capture.frames("nvtx_ranges").filter(is_op).select(columns).drop_nulls("text").collect()
+    parsed = _parse_names(ranges.select(pl.col("text").unique(maintain_order=True).cast(pl.String)))
+    named = add_parsed_names(ranges, parsed)
     times = ["start_ns", "process_id", "thread_id", "range_id"]
     ends = pl.col("end_ns").fill_null(capture.last_ns)
     return named.select(*times, ends, op_name="label", op_type="type")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from tracekit.core import steps
+from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
 from tracekit.core.rollup import breakdown, groups, statistics
@@ -302,12 +303,12 @@ class Rollup:
     @functools.cached_property
     def op_types(self) -> pl.DataFrame:
         """One row per op type, in order of name: ``op_type``, ``op_count``, ``count``, statistics of ``METRICS``."""
-        op_type = pl.col("op_type").cast(pl.String)
-        counts = self.ops.group_by(op_type).agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
-        instances = self.select_instances("op_type", *METRICS).with_columns(op_type)
+        counts = self.ops.group_by("op_type").agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
+        instances = self.select_instances("op_type", *METRICS)
         metrics = statistics.summarize_metrics(instances, ["op_type"], METRICS)
         types = counts.join(metrics, on="op_type", how="left")
-        return types.with_columns(statistics.fill_missing_with_zero_exprs(METRICS)).sort("op_type")
+        types = types.with_columns(pl.col("op_type").cast(pl.String), *statistics.fill_missing_with_zero_exprs(METRICS))
+        return types.sort("op_type")
 
     @functools.cached_property
     def groups(self) -> pl.DataFrame:
@@ -338,10 +339,11 @@ class Rollup:
         The columns are ``op``, ``name``, ``uses_tc`` and statistics of the durations of the kernels and their calls.
         """
         kernels = self.select_kernels("op", "name", "uses_tc")
-        summaries = kernels.group_by("op", pl.col("name").cast(pl.String), maintain_order=True).agg(
+        summaries = kernels.group_by("op", "name", maintain_order=True).agg(
             pl.col("uses_tc").any(), *statistics.metric_summary_exprs(KERNEL_METRICS)
         )
-        return summaries.sort("op", "name")
+        ordered = summaries.sort("op", string_ranks_expr(pl.col("name")))
+        return ordered.with_columns(decode_categories_expr(pl.col("name")))
 
     @functools.cached_property
     def kernels_by_iteration(self) -> pl.DataFrame:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
+from tracekit.core.categorical import match_categories_expr
 
 if TYPE_CHECKING:
     from tracekit.core.iterations import Iterations
@@ -77,9 +78,11 @@ def _compute_gpu_times_by_part(measures: Measures) -> pl.DataFrame:
 def compute_loader_op_mask(measures: Measures) -> pl.Series:
     """Return whether each op loads data, according to its type or, except in DLProf's mode, its name."""
     ops = measures.ops.ops
-    by_type = ops["op_type"].cast(pl.String).str.to_lowercase().is_in(LOADER_OP_TYPES)
-    by_name = ops["op_name"].cast(pl.String).str.extract(r"([^/]*)$").str.contains(LOADER_NAME_PATTERN)
-    return by_type | by_name if measures.mode == "extended" else by_type
+    by_type = match_categories_expr(pl.col("op_type"), lambda text: text.str.to_lowercase().is_in(LOADER_OP_TYPES))
+    by_name = match_categories_expr(
+        pl.col("op_name"), lambda text: text.str.extract(r"([^/]*)$").str.contains(LOADER_NAME_PATTERN)
+    )
+    return ops.select(by_type | by_name if measures.mode == "extended" else by_type).to_series()
 
 
 def _compute_cpu_times_by_part(measures: Measures) -> pl.DataFrame:
@@ -89,7 +92,7 @@ def _compute_cpu_times_by_part(measures: Measures) -> pl.DataFrame:
     """
     loads = compute_loader_op_mask(measures).gather(measures.instances["op"])
     ops = measures.instances.select("start_ns", "end_ns", "op_type", loads=loads)
-    conditions = (pl.col("loads"), pl.col("op_type").cast(pl.String) == "IO", pl.lit(value=True))
+    conditions = (pl.col("loads"), pl.col("op_type") == "IO", pl.lit(value=True))
     parts = [
         ops.filter(condition).select("start_ns", "end_ns", part=pl.lit(_GPU_PARTS + i))
         for i, condition in enumerate(conditions)

@@ -125,7 +125,7 @@ def group_ops(ops: Ops, style: Style, iterations: Iterations) -> tuple[Tree, pl.
         direction).
     """
     rows, tree = ops.ops, Tree.create_with_root()
-    name = rows["op_name"].cast(pl.String)
+    name = rows["op_name"]
     if style == "dlprof":
         tree, node = tree.add_names(pl.zeros(rows.height, pl.Int64, eager=True), name)
         direction = pl.zeros(rows.height, pl.Int64, eager=True)

@@ -134,7 +134,7 @@ class Measures:
         (whether its data type has half precision), and the formats of its first instance.
         """
         ops = self.ops.ops
-        status = tensor_cores.support_status_expr(pl.col("op_type").cast(pl.String), mode=self.mode)
+        status = tensor_cores.support_status_expr(pl.col("op_type"), mode=self.mode)
         used = self.select_calls("op", rows=self._kernel_properties["uses_tc"].arg_true()).to_series().unique()
         uses = pl.int_range(pl.len()).is_in(used.implode())
         formats = self.formats_and_output_shapes.select(

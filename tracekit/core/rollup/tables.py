@@ -158,4 +158,4 @@ TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
 
 def _empty_to_null_exprs(*columns: str) -> list[pl.Expr]:
     """Return expressions that replace empty strings in the given columns with null."""
-    return [pl.when(pl.col(c).cast(pl.String) != "").then(pl.col(c)).alias(c) for c in columns]
+    return [pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in columns]
