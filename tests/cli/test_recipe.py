@@ -116,8 +116,8 @@ def test_the_inputs_are_not_replaced(run: Run, tmp_path: Path) -> None:
 def test_recipes_without_data_say_so(run: Run) -> None:
     done = run("recipe", "ucx_gpu_time_util_map", FIXTURES / "cpu_only.nsys-rep")
     assert done.stderr == (
-        "ucx_gpu_time_util_map: no rows, because no ucx_calls were recorded; "
-        "record them with nsys profile --trace=ucx\n"
+        "ucx_gpu_time_util_map: no rows, because no kernels or ucx_calls were recorded; "
+        "record them with nsys profile --trace=cuda or nsys profile --trace=ucx\n"
     )
 
 

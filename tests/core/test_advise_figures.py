@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from tracekit.core import tensor_cores
 from tracekit.core.advise import RULES
 from tracekit.core.advise.kernels import GENERATED_PATTERN, PRODUCT_PATTERN
 from tracekit.core.idle import CAUSES
+from tracekit.core.overruns import STREAM
 from tracekit.core.rollup.breakdown import LOADER_NAME_PATTERN
 
 if TYPE_CHECKING:
@@ -220,6 +222,22 @@ def communication(t: Tables, figures: Row) -> Row:
     }
 
 
+def overrunning_kernels(t: Tables, figures: Row) -> Row:
+    """What ``find_overrunning_kernels`` returns, one stream after another."""
+    streams: dict[tuple[Any, ...], list[Row]] = {}
+    for r in t.rows["kernels"]:
+        if not r["graph_node_id"]:
+            streams.setdefault(tuple(r[c] for c in STREAM), []).append(r)
+    overlaps = []
+    for rows in streams.values():
+        ordered = sorted(rows, key=lambda r: (r["start_ns"], r["end_ns"]))
+        for r, following in itertools.pairwise(ordered):
+            overlap = r["end_ns"] - following["start_ns"]
+            if overlap > 100_000 or (overlap > 1_000 and r["end_ns"] > following["end_ns"]):
+                overlaps.append(overlap)
+    return {"kernels": len(overlaps), "overrun_ns": sum(overlaps)}
+
+
 def variation(t: Tables, figures: Row) -> Row:
     chosen = [i for i in t.rows["iterations"] if i["is_aggregated"]]
     lengths = sorted(i["window_end_ns"] - i["window_start_ns"] for i in chosen)
@@ -237,7 +255,7 @@ QUERIES = {
     q.__name__: q
     for q in (
         *(data_loading, idle_by_cause, late_launches, synchronizations, module_loading, copies, small_kernels),
-        *(jit_compilation, precision, imbalance, communication, variation),
+        *(jit_compilation, precision, imbalance, communication, variation, overrunning_kernels),
     )
 }
 
@@ -263,5 +281,5 @@ def test_every_rule_has_a_query() -> None:
 @pytest.mark.thorough
 def test_most_rules_are_heard_in_real_captures() -> None:
     found = {f["rule"] for path in CAPTURES for f in tables_of(path).findings}
-    unheard = {"data_loading", "imbalance", "synchronizations", "jit_compilation", "variation"}
+    unheard = {"data_loading", "imbalance", "synchronizations", "jit_compilation", "variation", "overrunning_kernels"}
     assert found >= set(QUERIES) - unheard

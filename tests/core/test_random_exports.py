@@ -37,6 +37,9 @@ DIFFERENT_WITH_FILTER = {
 }
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*the API calls of . of .* kernels cannot be found")
+
+
 def printed_by_nsys(path: Path) -> dict[str, str]:
     printed: dict[str, str] = json.loads(gzip.decompress(path.read_bytes()))
     return printed

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from tests.core.test_reports import Row, call, frames, kernel, nvtx
 from tracekit.core import idle
 from tracekit.core.processes import fill_process_ids
-from tracekit.core.recipes import RECIPES, Clock, RankRequest, find_recipe, resolve_option_values
+from tracekit.core.recipes import (
+    RECIPES,
+    Clock,
+    RankRequest,
+    compute_default_rank_tables,
+    find_recipe,
+    resolve_option_values,
+)
 from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.statistics import STATISTICS, compute_statistics_from_counts, count_values, sum_counts
 from tracekit.errors import UnknownFormatError
@@ -479,7 +486,7 @@ def test_green_contexts_are_listed_if_there_are_any() -> None:
         (
             "cuda_sum",
             {},
-            "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? choose one of these recipes: comm_skew, ",
+            "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? choose one of these recipes: comm_sum, ",
         ),
         ("mpi_sum", {"bins": 3}, "recipe 'mpi_sum' has no option 'bins'\nHint: the recipe has no options"),
         (
@@ -510,3 +517,11 @@ def test_invalid_options(recipe: str, options: dict[str, Any], message: str) -> 
     with pytest.raises(UnknownFormatError) as raised:
         resolve_option_values(find_recipe(recipe), options)
     assert str(raised.value).startswith(message)
+
+
+def test_tables_of_a_rank_with_default_options() -> None:
+    tables = frames(kernels=[kernel(0, 5)], api_calls=[call(0, 1)])
+    expected = find_recipe("cuda_api_sum").per_rank(RankRequest(tables, {}))
+    assert {n: t.rows() for n, t in compute_default_rank_tables(tables, "cuda_api_sum").items()} == {
+        n: t.rows() for n, t in expected.items()
+    }

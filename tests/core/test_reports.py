@@ -106,7 +106,7 @@ def test_old_names(old: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nonsense", "unknown report 'nonsense'\nHint: choose one of these reports: cuda_gpu_kern_sum, "),
+        ("nonsense", "unknown report 'nonsense'\nHint: choose one of these reports: nvtx_startend_sum, "),
         (
             "um_sum:rows=0",
             (
@@ -639,3 +639,12 @@ def test_calls_of_graphics_and_video() -> None:
         "75.0,3,1,3.0,3.0,3,3,0.0,Encoder,encode",
         "25.0,1,1,1.0,1.0,1,1,0.0,JPEG,decode",
     ]
+
+
+def test_reports_name_the_columns_that_are_their_point() -> None:
+    with tracekit.load(FIXTURES / "train_amp.sqlite") as trace:
+        kernels, advice, types = (trace.report(name) for name in ("cuda_gpu_kern_sum", "advise", "op-type"))
+    assert set(kernels.key_titles) <= set(kernels.frame().columns)
+    assert "Name" in kernels.key_titles
+    assert (kernels.machine_titles, advice.machine_titles, types.machine_titles) == ([], ["Figures"], [])
+    assert types.key_titles

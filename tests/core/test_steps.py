@@ -13,6 +13,7 @@ from tests.conftest import FIXTURES
 from tests.core.scenes import declared, nvtx
 from tracekit.core import steps
 from tracekit.core.advise import advise
+from tracekit.core.reports import compute_report
 from tracekit.core.rollup import Rollup
 from tracekit.core.rollup.breakdown import PARTS
 
@@ -163,6 +164,14 @@ def test_what_lies_in_steps() -> None:
         "the first step is warm-up and left out."
     )
     assert not capture(COLD, COLD_KERNELS).step_summary.misses_work
+
+
+def test_the_report() -> None:
+    rollup = capture(COLD, COLD_KERNELS)
+    frames = rollup.measures.ops.frames
+    (row,) = compute_report(frames, "steps").frame().rows(named=True)
+    assert (row["Range"], row["Steps"], row["Aggregated"], row["Warm-Up Steps"]) == ("step *", 5, 4, 1)
+    assert row["Summary"] == rollup.steady.step_summary.describe()
 
 
 def test_chosen_steps_are_named() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.readers.ncu_files import FOLDER
 from tracekit import schemas
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.plan import InMemory, RecordedTables
+from tracekit.plan import LiveCapture, RecordedTables
 from tracekit.readers.ncu_csv import frame, open_capture, sniff
 from tracekit.source import Source
 
@@ -81,7 +81,7 @@ def read(path: Path) -> None:
     """Read everything, and hold it against the declarations."""
     source = Source(path)
     sniff(source)
-    trace = RecordedTables(InMemory(open_capture(source)), path=path)
+    trace = RecordedTables(LiveCapture(open_capture(source)), path=path)
     for name, schema in schemas.tables().items():
         table = trace.read(name, schema.names)
         table.validate(full=True)

@@ -15,7 +15,7 @@ import tracekit as tk
 from tests.fuzz.sqlite_pages import Pages, changed, number
 from tests.fuzz.sqlite_pages import edited as edited_bytes
 from tests.readers.databases import FIXTURES, edited
-from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite import catalogue, connections, database, pages, tables, trees
@@ -441,7 +441,7 @@ def test_pages_that_the_header_does_not_count(tmp_path: Path) -> None:
     path = edited(tmp_path)
     data = path.read_bytes()
     path.write_bytes(data + bytes(5000))
-    with tk.load(path) as trace:
+    with pytest.warns(TracekitWarning, match="5,000 bytes after its end are ignored"), tk.load(path) as trace:
         assert trace.count("kernels") == 52
     assert PageFile(path).count == len(data) // 4096
     path.write_bytes(changed(data, (28, number(0))))

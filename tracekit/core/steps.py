@@ -99,7 +99,7 @@ def mark_warm_up(iterations: Iterations, frames: Frames) -> Iterations:
     excess = pl.col("duration") - median
     loads = pl.col("loading").fill_null(0) * 2 >= excess
     is_slow = pl.col("duration") > pl.when(loads).then(_SLOWDOWN_WITH_LOADING).otherwise(_SLOWDOWN) * median
-    is_first = (pl.col("duration") > 0) & is_slow & (pl.int_range(pl.len()) < pl.len() // 2)
+    is_first = (median > 0) & is_slow & (pl.int_range(pl.len()) < pl.len() // 2)
     is_warm_up = rows.select(is_first.cast(pl.Int8).cum_min().cast(pl.Boolean)).to_series()
     return iterations._replace(frame=frame.with_columns(is_warm_up=is_warm_up))
 

@@ -103,14 +103,15 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def overrunning_kernels(activity: IterationActivity) -> Iterator[Finding]:
-    """Report kernels that run over the start of the next kernel of their stream, because their times must be wrong."""
+    """Report kernels that run over the start of the next kernel of their stream, because their times must be wrong.
+
+    Kernels of the whole capture are examined, because a wrong end also makes the window of an iteration wrong.
+    """
     table = activity.rollup.measures.ops.frames("kernels")
     rows = overruns.find_overrunning_kernels(table.select(overruns.READ).collect())
-    overlaps = activity.clip_to_windows(rows.select(start_ns="next_ns", end_ns="end_ns").sort("start_ns"))
-    first, last = activity.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    rows = rows.filter((pl.col("next_ns") < last) & (pl.col("end_ns") > first))
-    if not overlaps.height:
+    if not rows.height:
         return
+    overlaps = rows.select(start_ns="next_ns", end_ns="end_ns")
     overrun = rows["end_ns"] - rows["next_ns"]
     worst = int(overrun.arg_max() or 0)
     names = table.select(pl.coalesce("short_name", "name").cast(pl.String).fill_null("kernel")).collect().to_series()
@@ -133,7 +134,7 @@ def overrunning_kernels(activity: IterationActivity) -> Iterator[Finding]:
         evidence,
         advice,
         time,
-        activity.compute_percentage(time),
+        min(activity.compute_percentage(time), 100.0),
         rows.height,
         *where,
         figures,
