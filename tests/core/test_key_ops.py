@@ -70,7 +70,7 @@ def test_epochs_without_steps() -> None:
     assert (its.key, its.frame.height) == ("epoch *", 3)
 
 
-@pytest.mark.parametrize("name", ["ProfilerStep#{}", "## step {} ##", "Batch {}", "iter_{}", "decode {}", "request {}"])
+@pytest.mark.parametrize("name", ["ProfilerStep#{}", "## step {} ##", "iter_{}", "decode {}", "frame_{}", "步骤{}"])
 def test_numbered_ranges_that_contain_the_launches(name: str) -> None:
     its = find([*loop(name, 4), *inner("layer", 4)], launches(4))
     assert its.frame["name"].to_list() == [name.format(n) for n in range(4)]
@@ -93,6 +93,34 @@ def test_the_outermost_range_that_qualifies() -> None:
     its = find([*loop("train_step", 4), *inner("micro_batch", 4, length=700)], launches(4))
     assert its.key == "train_step"
     assert its.frame["name"].to_list() == [f"train_step [{n}]" for n in range(4)]
+
+
+def test_a_word_for_a_pass_that_only_ends_one() -> None:
+    """DeepSpeed calls an update of the parameters a step. The iterations from one update to the next lack the first."""
+    names = ["DeepSpeedEngine.forward", "DeepSpeedEngine.backward", "DeepSpeedEngine.step"]
+    ranges = [r for n, name in enumerate(names) for r in inner(name, 4, start=100 + 300 * n, length=250)]
+    its = find(ranges, launches(4, per_step=40))
+    assert (its.label, its.frame.height) == ("DeepSpeedEngine.forward", 4)
+
+
+def test_steps_in_ranges_with_different_names() -> None:
+    outer = [(name, STEP * 2 * n, STEP * 2 * (n + 1) - 10) for n, name in enumerate(["cat", "dog", "fox"])]
+    steps = [r for n in range(3) for r in loop("step {}", 2, start=2 * n * STEP + 5)]
+    its = find([*outer, *steps], launches(6))
+    assert (its.label, its.frame.height, len(its.key_ops)) == ("step *", 6, 3)
+    assert its.frame["name"].to_list()[:2] == ["step 0 [0]", "step 1 [1]"]
+    parts = [(name.replace("step", "attend"), start, end) for name, start, end in steps]
+    assert find([*outer, *parts], launches(6)).is_whole_capture
+
+
+def test_launches_in_nested_steps_count_once() -> None:
+    """Each of 4 launches lies in two ranges. The other 6 launches lie in none."""
+    outer = [("cat", 0, 2 * STEP - 10), ("dog", 2 * STEP, 4 * STEP)]
+    steps = loop("step {}", 4, start=5, length=400)
+    nested = [(name, start + 1, end - 1) for name, start, end in steps]
+    starts = launches(4, per_step=1)
+    assert find([*outer, *steps, *nested], starts).frame.height == 4
+    assert find([*outer, *steps, *nested], [*starts, *launches(1, per_step=6, start=9 * STEP)]).is_whole_capture
 
 
 def test_layers_are_no_steps() -> None:

@@ -6,13 +6,14 @@ chosen.
 
 1. Ranges whose name contains a word for a pass and a number, such as ``ProfilerStep#3`` or ``batch 7``.
 2. Sibling ranges that differ only in the number at the end of their name, such as ``decode 0`` and ``decode 1``, and
-   ranges whose name contains a word for a pass, such as ``train_step``.
+   ranges whose name contains a word for a pass, such as ``train_step``, if most GPU activities are launched inside.
 3. Ranges that repeat, inside of which most GPU activities are launched.
 4. Ranges that repeat and begin a pass, such as ``forward``, if nearly all GPU activities are launched after them.
 5. The ranges that PyTorch writes around each step of an optimizer. They end a pass.
 6. Epochs.
 
-If a capture has no GPU activities, the time inside of ranges decides between the ranges that repeat. By default, the
+If no op qualifies, ops of the first two kinds that have the same label but different paths are tried together. If a
+capture has no GPU activities, the time inside of ranges decides between the ranges that repeat. By default, the
 following ops are never key ops: ops of frameworks and libraries, such as ``aten::linear``; parts of a model, such as
 ``layer``; the op "…", which represents all ranges that are nested too deeply; and ops that several threads of a process
 run, because a loop runs on a single thread.
@@ -30,7 +31,6 @@ from tracekit.core.intervals.axis import Axis
 from tracekit.core.loop_iterations import find_loop_iterations
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.ops.step_names import (
-    STAR,
     names_epoch_expr,
     names_model_part_expr,
     names_numbered_step_expr,
@@ -39,7 +39,7 @@ from tracekit.core.ops.step_names import (
 from tracekit.core.trees import ELLIPSIS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from tracekit.core.loop_iterations import KeyPosition
@@ -121,6 +121,10 @@ class LoopInstances(NamedTuple):
         number = pl.int_range(pl.len(), dtype=pl.Int64).over("process_id")
         return ordered.select("process_id", "instance", iteration=number)
 
+    def count_launches_in_keys(self, key_op: KeyOp) -> int:
+        """Return the number of launches in the instances that delimit iterations."""
+        return int(self.count_launches(self.frame.filter(self._compute_key_mask(key_op))).sum())
+
     def _compute_key_mask(self, key_op: KeyOp) -> pl.Series:
         """Return whether each instance delimits iterations. An instance inside of another one does not."""
         is_key, parent = self.frame["op"].is_in(key_op.rows), self.frame["parent"]
@@ -133,10 +137,19 @@ def choose_key_op(ops: Ops, instances: LoopInstances) -> KeyOp | None:
     if ops.dialect.key_op == "backward":
         backward = find_backward_op_row(ops)
         return None if backward is None else KeyOp([backward], "end")
-    candidates = _list_candidates(ops, instances)
-    for kind in range(_EPOCHS + 1):
+    labels = read_op_labels(ops)
+    by_op = _list_candidates(ops, instances, labels.with_columns(candidate="op"))
+    by_label = labels.with_columns(candidate=pl.col("op").min().over("label"))
+    return _choose_candidate(instances, by_op, range(_EPOCHS + 1)) or _choose_candidate(
+        instances, _list_candidates(ops, instances, by_label), (_NAMED, _COUNTED)
+    )
+
+
+def _choose_candidate(instances: LoopInstances, candidates: pl.DataFrame, kinds: Sequence[int]) -> KeyOp | None:
+    """Return the first of the candidates that qualifies, or None if none of them does."""
+    for kind in kinds:
         for row in candidates.filter(pl.col("kind") == kind).head(_TRIED).iter_rows(named=True):
-            key_op = KeyOp([row["op"]], "end" if kind == _ENDING else "start")
+            key_op = KeyOp(row["ops"], "end" if kind == _ENDING else "start")
             if _qualifies(instances, key_op, row):
                 return key_op
     return None
@@ -152,12 +165,14 @@ def find_backward_op_row(ops: Ops) -> int | None:
 
 def _qualifies(instances: LoopInstances, key_op: KeyOp, candidate: Mapping[str, Any]) -> bool:
     """Return whether enough GPU activities are launched in the iterations that a candidate delimits."""
-    kind, total = candidate["kind"], instances.launches.height
+    kind, total, inside = candidate["kind"], instances.launches.height, candidate["inside"]
     if not total:
         return kind not in (_BEGINNING, _ENDING)
-    if kind in (_NAMED, _COUNTED, _REPEATED, _EPOCHS) and candidate["inside"] > _MAJORITY * total:
+    if len(key_op.rows) > 1:
+        inside = instances.count_launches_in_keys(key_op)
+    if kind in (_NAMED, _COUNTED, _REPEATED, _EPOCHS) and inside > _MAJORITY * total:
         return True
-    if kind == _REPEATED or candidate["count"] == 1:
+    if kind == _REPEATED or candidate["count"] == 1 or (kind == _COUNTED and not candidate["is_numbered"]):
         return False
     counts = instances.count_launches(instances.find_iterations(key_op))
     required = _NEARLY_ALL if kind == _BEGINNING else _MAJORITY
@@ -170,28 +185,37 @@ def _compute_similar_share(counts: pl.Series) -> float:
     return float(((counts >= median / 2) & (counts <= median * 2) & (counts > 0)).mean() or 0)  # type: ignore[arg-type]
 
 
-def _list_candidates(ops: Ops, instances: LoopInstances) -> pl.DataFrame:
+def _list_candidates(ops: Ops, instances: LoopInstances, labels: pl.DataFrame) -> pl.DataFrame:
     """Return the ops that may delimit iterations, the preferred ones first.
 
+    Args:
+        ops: The ops of the capture.
+        instances: Their instances.
+        labels: The result of ``read_op_labels`` and the column ``candidate``. Ops with the same number in this column
+            are one candidate.
+
     Returns:
-        One row per op and kind: ``op`` (row number in ``Ops.ops``), ``kind``, ``count`` (largest number of instances in
-        a process), ``inside`` (number of GPU activities that are launched inside the instances).
+        One row per candidate and kind: ``ops`` (row numbers in ``Ops.ops``), ``kind``, ``count`` (largest number of
+        instances in a process), ``inside`` (number of GPU activities that are launched inside the instances),
+        ``is_numbered`` (whether ``*`` replaces numbers in the label).
     """
     frame, columns = instances.frame, ["process_id", "start_ns", "end_ns"]
     inside = instances.count_launches(frame.select(columns))
     measured = frame.with_columns(inside=inside, depth=compute_depths(frame["parent"]))
     measured = measured.filter(ops.instances["associated"])
-    by_process = measured.group_by("op", "process_id").agg(pl.len(), threads=pl.col("thread_id").n_unique())
+    measured = measured.join(labels.select("op", "candidate"), on="op", maintain_order="left")
+    by_process = measured.group_by("candidate", "process_id").agg(pl.len(), threads=pl.col("thread_id").n_unique())
     median = pl.col("inside").median()
     similar = (pl.col("inside") >= median / 2) & (pl.col("inside") <= median * 2) & (pl.col("inside") > 0)
-    totals = measured.group_by("op").agg(
+    totals = measured.group_by("candidate").agg(
         *[pl.col("inside").sum(), pl.col("depth").min(), pl.col("start_ns").min(), similar.mean().alias("similar")],
         total=(pl.col("end_ns") - pl.col("start_ns")).sum(),
     )
-    counted = by_process.group_by("op").agg(count=pl.col("len").max(), threads=pl.col("threads").max())
-    rows = read_op_labels(ops).join(counted.join(totals, on="op"), on="op", maintain_order="left")
-    rows = rows.filter(pl.col("threads") == 1).with_columns(kind=_list_kinds_expr()).explode("kind").drop_nulls("kind")
-    return rows.sort(*_list_sort_exprs(instances), "op")
+    counted = by_process.group_by("candidate").agg(count=pl.col("len").max(), threads=pl.col("threads").max())
+    named = labels.group_by("candidate").agg(pl.col("op").sort().alias("ops"), pl.col("label", "is_library").first())
+    rows = named.join(counted.join(totals, on="candidate"), on="candidate").filter(pl.col("threads") == 1)
+    rows = rows.with_columns(kind=_list_kinds_expr(), is_numbered=_contains_star_expr())
+    return rows.explode("kind").drop_nulls("kind").sort(*_list_sort_exprs(instances), "candidate")
 
 
 def _list_sort_exprs(instances: LoopInstances) -> list[pl.Expr]:
@@ -210,9 +234,8 @@ def _list_kinds_expr() -> pl.Expr:
     free = ~pl.col("is_library") & ~match_categories_expr(label, names_model_part_expr)
     passes = pl.col("count") >= _MIN_PASSES
     conditions = (
-        named
-        & ((repeats & match_categories_expr(label, lambda text: text.str.contains("*", literal=True))) | numbered),
-        (free & repeats & label.cat.ends_with(STAR) & ~epoch) | (named & repeats),
+        named & ((repeats & _contains_star_expr()) | numbered),
+        (free & repeats & label.cat.ends_with("*") & ~epoch) | (named & repeats),
         free & repeats & ((pl.col("similar") > _MAJORITY) | (pl.col("inside") == 0)) & ~epoch,
         free & passes,
         match_categories_expr(label, lambda text: text.str.contains(_OPTIMIZER_STEP)) & passes,
@@ -220,6 +243,11 @@ def _list_kinds_expr() -> pl.Expr:
     )
     kinds = [pl.when(condition).then(kind) for kind, condition in enumerate(conditions)]
     return pl.concat_list(kinds)
+
+
+def _contains_star_expr() -> pl.Expr:
+    """Return an expression for whether ``*`` replaces numbers in the label of an op."""
+    return match_categories_expr(pl.col("label"), lambda text: text.str.contains("*", literal=True))
 
 
 def read_op_labels(ops: Ops) -> pl.DataFrame:

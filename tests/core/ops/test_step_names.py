@@ -29,6 +29,12 @@ def labels(*names: str, parents: list[int | None] | None = None, threads: list[i
         ("step 3 loss 0.25", "step 4 loss 1", "step * loss *"),
         ("Batch[7]", "Batch[8]", "Batch *"),
         ("micro_batch 1", "micro_batch 2", "micro_batch *"),
+        ("step 3 lr=1.5e-05", "step 4 lr=9e-06", "step * lr=*"),
+        ("step 3 buffer 0x7f1a", "step 4 buffer 0x55", "step * buffer *"),
+        ("step 3 (12ms)", "step 4 (9.5ms)", "step * (*ms)"),
+        ("train#step_num=3,_r=1#", "train#step_num=4,_r=1#", "train#step_num=*,_r=*#"),
+        ("batch_idx=3 of 9", "batch_idx=4 of 9", "batch_idx=* of *"),
+        ("Batch No. 3: x", "Batch No. 4: x", "Batch No. *: x"),
     ],
 )
 @pytest.mark.parametrize("depth", [0, 1, 2])
@@ -57,6 +63,24 @@ def test_a_name_of_several_threads_recurs_only_on_one_thread() -> None:
     parents = [None, 0, 0, None, 3, 3]
     made = labels("run", "pass 0", "pass 1", "run", "pass 0", "pass 1", parents=parents, threads=[1, 1, 1, 2, 2, 2])
     assert made == ["run", "pass *", "pass *"] * 2
+
+
+@pytest.mark.parametrize(
+    "name", ["frame_{}", "Frame{}", "token{}", "request-{}", "train/{}", "Run[{}]", "步骤{}", "ループ{}"]
+)
+def test_numbers_joined_to_words_of_passes(name: str) -> None:
+    """A number that is joined to another word may be that of a part of a model or of a function."""
+    star = name.removesuffix("]").replace("{}", "*").replace("[*", " *")
+    for outer in [[], ["run"]]:
+        parents = [None, 0, 0] if outer else [None, None]
+        assert labels(*outer, name.format(0), name.format(1), parents=parents) == [*outer, star, star]
+    recurring = ["run", name.format(0), name.format(1), name.format(0)]
+    assert labels(*recurring, parents=[None, 0, 0, 0]) == recurring
+
+
+@pytest.mark.parametrize("name", ["conv{}", "h.{}", "relu_{}", "encode{}", "gemm_{}", "brain{}", "fc/{}", "层{}"])
+def test_numbers_joined_to_other_words(name: str) -> None:
+    assert labels(name.format(0), name.format(1)) == [name.format(0), name.format(1)]
 
 
 def test_one_number_is_no_step() -> None:

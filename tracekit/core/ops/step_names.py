@@ -2,8 +2,9 @@
 
 A program names its steps in one of two ways. Either the name contains a word such as "step" and a number
 (``ProfilerStep#3``, ``## train_step 3 ##``, ``epoch 1 step 12``), or sibling ranges differ only in the number at the
-end of their name (``decode 0``, ``decode 1``). Parts of a model are numbered in the same way (``layer 0``), but their
-names recur in each step.
+end of their name (``decode 0``, ``decode 1``). A number that is joined to a word (``frame_3``) counts only after words
+such as "frame" or "decode" and after letters that are not Latin, because parts of a model and functions are often named
+so (``conv1``). Parts of a model are numbered in the same way (``layer 0``), but their names recur in each step.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ import polars as pl
 from tracekit.core.categorical import map_categories_expr
 
 _WORD = r"(?i:steps?|iters?|iterations?|(?:(?:mini|micro)_?)?batch(?:es)?|epochs?)"
-_WORD_AND_NUMBER = rf"((?:^|[^A-Za-z]|[a-z]){_WORD}[\s:=#\[(_\-]*)\d+\b"
+_COUNTER = r"(?:[\s_]?(?i:num|number|no|idx|index|id)\.?)?"
+_WORD_AND_NUMBER = rf"((?:^|[^A-Za-z]|[a-z]){_WORD}{_COUNTER}[\s:=#\[(_\-]*)\d+\b"
 _NUMBER_AT_END = r"^(.*[^\s:=#\[(])[\s:=#\[(]+\d+[\])]?$"
+_REPEATED_WORD = (
+    r"(?i:frames?|decode|tokens?|requests?|req|generations?|infer(?:ence)?|train(?:ing)?|eval|rounds?|cycles?|runs?"
+    r"|replays?|trials?|episodes?|rollouts?|quer(?:y|ies)|prompts?|ticks?|schritt)"
+)
+_JOINED_NUMBER_AT_END = rf"^((?:.*[^A-Za-z])?{_REPEATED_WORD}[_\-./]*|.*[\p{{L}}--\p{{Latin}}])\d+[\])]?$"
 _AFTER_NUMBER = r"^([^*]*\*)(.*)$"
-_OTHER_NUMBER = r"\b\d+(?:\.\d+)?\b"
+_OTHER_NUMBER = r"\b(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _MODEL_PART = (
     r"(?i)(?:^|[^a-z])(?:layers?|blocks?|stages?|heads?|modules?|levels?|experts?|conv|bn|norm|fc|linear|mlp|attn"
-    r"|attention|encoders?|decoders?|buckets?|chunks?|shards?|towers?|branch|cells?|units?|groups?|res)[\W_]*$"
+    r"|attention|encoders?|decoders?|buckets?|chunks?|shards?|towers?|branch|cells?|units?|groups?|res|层|層|块)[\W_]*$"
 )
 _NAMES_STEP = rf"(?:^|[^A-Za-z]|[a-z]){_WORD}[\W_\d]*(?:\bto\b[\W_\d]*)?$"
 _NAMES_EPOCH = r"(?i)epochs?[\W_\d]*$"
@@ -76,11 +83,11 @@ def _parse_names(distinct: pl.DataFrame) -> pl.DataFrame:
     text = pl.col("text").cast(pl.String)
     with_star = text.str.replace_all(_WORD_AND_NUMBER, "${1}*")
     rows = distinct.select("text", has_word=text.str.contains(_WORD_AND_NUMBER), starred=with_star, string=text)
-    at_end = pl.col("string").str.extract(_NUMBER_AT_END)
+    at_end, joined = (pl.col("string").str.extract(pattern) for pattern in (_NUMBER_AT_END, _JOINED_NUMBER_AT_END))
     before, after = (pl.col("starred").str.extract(_AFTER_NUMBER, group) for group in (1, 2))
     inside = before + after.str.replace_all(_OTHER_NUMBER, "*")
     with_word = pl.coalesce(at_end.str.replace_all(_WORD_AND_NUMBER, "${1}*") + STAR, inside)
-    stem = pl.when("has_word").then(with_word).otherwise(at_end + STAR)
+    stem = pl.when("has_word").then(with_word).otherwise(pl.coalesce(at_end + STAR, joined + "*"))
     rows = rows.with_columns(stem=stem.cast(pl.Categorical), number_after_word=inside)
     is_model_part = pl.col("stem").cast(pl.String).str.contains(_MODEL_PART)
     return rows.select("text", "stem", "has_word", is_model_part=is_model_part)
