@@ -118,7 +118,7 @@ def explain_missing_rows(
         reason = f"captures in the format {capture.format} contain no {_join(listed)}"
         return Absence(State.NOT_APPLICABLE, reason)
     unrecorded = [table for table in empty if not _was_recording(capture, table)]
-    hint = _create_recording_hint(unrecorded, capture.format)
+    hint = create_recording_hint(unrecorded, capture.format)
     missing = unrecorded if len(empty) == len(listed) else [table for table in unrecorded if table in set(required)]
     if missing:
         return Absence(State.NOT_RECORDED, f"no {_join(missing)} {_choose_verb(missing)} recorded", hint)
@@ -162,7 +162,7 @@ def find_recording_command(table: str, format_name: str) -> str | None:
     return recorded_by
 
 
-def _create_recording_hint(tables: Sequence[str], format_name: str) -> str | None:
+def create_recording_hint(tables: Sequence[str], format_name: str) -> str | None:
     """Return a hint with the commands that record some tables. Extended forms of the same command are omitted."""
     commands = list(dict.fromkeys(c for t in tables if (c := find_recording_command(t, format_name)) is not None))
     shortest = [c for c in commands if not any(c != other and c.startswith(f"{other} ") for other in commands)]

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 GPU_ACTIVITIES: tuple[TableName, ...] = ("kernels", "memcpys", "memsets", "graph_launches")
 """Tables with the work of GPUs."""
+_OTHER_GPU_TABLES: tuple[TableName, ...] = (
+    *("graphics_calls", "graphics_workloads", "openacc_events", "video_engine_workloads"),
+    *("wddm_packets", "wddm_paging_packets", "wddm_queue_events"),
+)
+"""Tables with data about the work of GPUs in other programming interfaces than CUDA."""
 MAX_WARNINGS = 10
 """Maximum number of warnings that are listed as sentences."""
 MAX_LENGTH = 500
@@ -67,11 +72,26 @@ def explain_missing_gpu_work(view: View) -> Absence | None:
     """
     if any(map(view.count, GPU_ACTIVITIES)) or view.count("ncu_launches"):
         return None
+    other = view.explain_missing_tables((*GPU_ACTIVITIES, *_OTHER_GPU_TABLES))
+    if other.state is State.NOT_DECODED:
+        return other
     for tables in (GPU_ACTIVITIES, ("ncu_launches",)):
         absence = view.explain_missing_tables(tables)
         if absence.state is not State.NOT_APPLICABLE:
             return absence
     return None
+
+
+def explain_missing_advice(view: View) -> str:
+    """Return a sentence that states why the report ``advise`` has no rows.
+
+    The rules of tracekit found nothing, or GPU work was recorded but not decoded, or there was nothing to examine.
+    """
+    absence = explain_missing_gpu_work(view) or view.explain_missing_rows("advise")
+    if absence.state is State.NOTHING_FOUND:
+        return f"No finding of tracekit: {absence.reason}."
+    prefix = "Not decoded" if absence.state is State.NOT_DECODED else "Not analyzed by tracekit"
+    return f"{prefix}: {absence.sentence}."
 
 
 def list_notices(view: View) -> list[str]:
@@ -89,4 +109,6 @@ def format_notices(warnings: Sequence[RecordedWarning], missing_gpu_work: Absenc
     reason, hint = missing_gpu_work.reason, missing_gpu_work.hint
     if hint and any("CUDA" in warning.message for warning in warnings):
         hint = f"the warnings of the profiler about CUDA may state why; otherwise, {hint}"
-    yield f"This capture contains no GPU work, because {reason}{f'; {hint}' if hint else ''}."
+    is_undecoded = missing_gpu_work.state is State.NOT_DECODED
+    start = "tracekit reads no GPU work from this capture" if is_undecoded else "This capture contains no GPU work"
+    yield f"{start}, because {reason}{f'; {hint}' if hint else ''}."

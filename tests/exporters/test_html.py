@@ -9,16 +9,23 @@ import json
 import re
 import sys
 import time
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests import chromium
+from tests.cli.test_absence import made_report
 from tests.core.scenes import declared, launches, nvtx
+from tracekit import schemas
+from tracekit.exporters.html.sections import build_contents
+from tracekit.notices import explain_missing_advice
 from tracekit.plots import theme
+from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -249,10 +256,85 @@ def test_an_empty_capture_says_what_is_missing(tmp_path: Path) -> None:
         page = exported(trace, tmp_path)
     text = page.plain()
     assert "This capture contains nothing to draw" in text
+    lines = text.splitlines()
+    no_gpu_work = next(
+        line for line in lines if line.startswith("This capture contains no GPU work, because no kernels,")
+    )
+    assert no_gpu_work.endswith("record them with nsys profile --trace=cuda.")
+    cuda = lines.index("Warning recorded by Nsight Systems: No CUDA events collected. Does the process use CUDA?")
+    assert cuda < lines.index(no_gpu_work) < lines.index("Overview", lines.index(no_gpu_work))
+    assert "Not analyzed by tracekit: no kernels" in text
+    assert "The capture has no API calls: no api_calls were recorded." in text
     assert "Record them with nsys profile --gpu-metrics-devices=all." in text
-    assert [data for tag, data in page.texts if tag == "h2"] == ["Overview"]
+    assert [data for tag, data in page.texts if tag == "h2"] == ["Overview", "Advice"]
     assert ("details", "open", "") in page.attributes
     assert page.tables == {}
+
+
+def test_warnings_of_the_profiler_come_first(page: Page) -> None:
+    texts = [text for _, text in page.texts]
+    warning = texts.index("Warning recorded by Nsight Systems: Not all CUDA events might have been collected.")
+    assert warning < texts.index("Recorded with")
+    assert "This capture contains no GPU work" not in page.plain()
+
+
+def test_messages_are_text(tmp_path: Path) -> None:
+    rows = [{"diagnostic_id": 0, "severity": "Error", "text": EVIL}]
+    found = [{"finding_id": 0, "rule": EVIL, "problem": EVIL, "recommendation": FORMULA}]
+    tables = {"diagnostics": rows, "findings": found}
+    made = {n: pa.Table.from_pylist(r, schemas.arrow_schema(schemas.table(n))) for n, r in tables.items()}
+    page = exported(tk.Trace.from_tables(made), tmp_path)
+    assert f"Error recorded by Nsight Systems: {EVIL}" in page.plain()
+    assert len(page.scripts) == 3
+    assert "img" not in {tag for tag, _, _ in page.attributes}
+    assert page.tables["Findings of DLProf"][1] == [EVIL, "Finding", EVIL, FORMULA, "1"]
+
+
+def test_findings_of_the_source_tool_are_shown(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "ncu" / "ncu_basic.ncu-rep") as trace:
+        page = exported(trace, tmp_path)
+        rules = trace.frame("ncu_rules").filter(pl.col("type").cast(pl.String) != "INF").collect()
+    titles, *rows = next(
+        rows for caption, rows in page.tables.items() if caption.startswith("Findings of Nsight Compute")
+    )
+    assert titles == ["Rule", "Kind", "Message", "Count", "Estimated speedup (%)"]
+    assert sum(int(row[3]) for row in rows) == rules.height
+    assert {row[0] for row in rows} == set(rules["rule_id"].cast(pl.String))
+
+
+ADVICE = [
+    ("ncu/ncu_basic.ncu-rep", "Not analyzed by tracekit: captures in the format ncu-rep contain no kernels"),
+    ("cpu_only.sqlite", "Not analyzed by tracekit: no kernels"),
+    ("tensorflow", "Not analyzed by tracekit: captures in the format"),
+]
+
+
+@pytest.mark.parametrize(("name", "sentence"), ADVICE)
+def test_missing_advice_is_explained(name: str, sentence: str) -> None:
+    with tk.load(FIXTURES / name) as trace:
+        assert explain_missing_advice(get_trace_view(trace)).startswith(sentence)
+        (section,) = [
+            s for s in build_contents(get_trace_view(trace), lambda _d, _t: None).sections if s.anchor == "advice"
+        ]
+    assert section.notes[0].startswith(sentence)
+
+
+def test_events_that_are_not_decoded_are_no_missing_gpu_work(tmp_path: Path) -> None:
+    path = made_report(tmp_path / "made.nsys-rep")
+    with tk.load(path) as trace, warnings.catch_warnings():
+        warnings.simplefilter("ignore", tk.errors.TracekitWarning)
+        text = exported(trace, tmp_path).plain()
+    reason = (
+        "1 Vulkan call and 2 WDDM events are recorded, but tracekit does not decode them; export the report with nsys"
+    )
+    assert f"tracekit reads no GPU work from this capture, because {reason}" in text
+    assert f"Not decoded: {reason}" in text
+
+
+def test_advice_that_finds_nothing_is_no_missing_data(amp: tk.Trace) -> None:
+    memsets = amp.frame("memsets").collect().to_arrow()
+    sentence = explain_missing_advice(get_trace_view(tk.Trace.from_tables({"memsets": memsets})))
+    assert sentence.startswith("No finding of tracekit: the profiler was recording, but no kernels")
 
 
 @pytest.mark.thorough
@@ -277,12 +359,12 @@ def test_communication_is_that_of_the_reports(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "titles"),
     [
-        ("cpu_only.sqlite", "Overview, Iterations, Groups and ops, NVTX ranges"),
-        ("ncu/ncu_roofline_raw.csv", "Overview, Kernels, Roofline"),
-        ("ncu/ncu_nvtx.ncu-rep", "Overview, Kernels"),
+        ("cpu_only.sqlite", "Overview, Advice, Iterations, Groups and ops, NVTX ranges"),
+        ("ncu/ncu_roofline_raw.csv", "Overview, Advice, Kernels, Roofline"),
+        ("ncu/ncu_nvtx.ncu-rep", "Overview, Advice, Recorded by the profiler, Kernels"),
         ("memory/memory_pools.sqlite", "Memory in use"),
         ("gpu_metrics.sqlite", "GPU metrics"),
-        ("tensorflow", "Overview"),
+        ("tensorflow", "Overview, Advice"),
     ],
 )
 def test_sections_without_data_are_left_out(name: str, titles: str, tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracekit.absence import State, create_recording_hint
 from tracekit.errors import MissingTableError
+from tracekit.notices import GPU_ACTIVITIES
 from tracekit.plan.base import to_frame
 from tracekit.plan.plan import Correlate
 from tracekit.plan.tables import get_rollup, get_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from tracekit.core.figures.stacks import CallTree
@@ -19,17 +23,15 @@ if TYPE_CHECKING:
     from tracekit.exporters.stacks.options import Options
     from tracekit.plan.view import TraceView
 
-_CUDA = "nsys profile --trace=cuda"
-_CUDA_AND_NVTX = "nsys profile --trace=cuda,nvtx"
-_GPU_TABLES = ("kernels", "graph_launches", "memcpys", "memsets")
+_OPS = ("nvtx_ranges", "kernels", "graph_launches")
 
 
 @dataclass(frozen=True, slots=True)
 class FigureRows:
     """The data that the figures of a trace show, as one data frame per figure.
 
-    If the capture lacks the data of a figure, the method of this figure raises ``MissingTableError``. The hint of the
-    error states what to record.
+    If the capture lacks the data of a figure, the method of this figure raises ``MissingTableError``. The error states
+    why the data is missing, and its hint what to record.
 
     Attributes:
         view: The view through which the tables and reports of the trace are read.
@@ -93,7 +95,7 @@ class FigureRows:
 
         ops = tables.build_ops(self.rollup())
         if ops.is_empty():
-            raise self.create_missing_data_error("ops", _CUDA_AND_NVTX)
+            raise self.create_missing_data_error("ops", _OPS)
         metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
         return ops.sort(metric, "op_id", descending=[True, False])
 
@@ -109,7 +111,7 @@ class FigureRows:
 
         rows = totals.summarize_kernels(self.view.frame)
         if rows.is_empty():
-            raise self.create_missing_data_error("kernels", _CUDA)
+            raise self.create_missing_data_error("kernels", ("kernels",))
         return _add_percent_column(rows)
 
     def api_calls(self) -> pl.DataFrame:
@@ -120,7 +122,7 @@ class FigureRows:
         """
         report = self.view.report("cuda_api_sum").frame()
         if report.is_empty():
-            raise self.create_missing_data_error("API calls", _CUDA)
+            raise self.create_missing_data_error("API calls", ("api_calls",))
         return _add_percent_column(report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
 
     def copies(self) -> pl.DataFrame:
@@ -133,14 +135,14 @@ class FigureRows:
 
         rows = totals.summarize_memory_operations(self.view.frame)
         if rows.is_empty():
-            raise self.create_missing_data_error("memory copies or memory sets", _CUDA)
+            raise self.create_missing_data_error("memory copies or memory sets", ("memcpys", "memsets"))
         return rows
 
     def idle_causes(self) -> pl.DataFrame:
         """Return the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it."""
         rows = self.view.analyze("gpu_idle_causes").frame()
         if rows.is_empty():
-            raise self.create_missing_data_error("GPU activities with idle time between them", _CUDA)
+            raise self.create_missing_data_error("GPU activities with idle time between them", GPU_ACTIVITIES)
         return rows
 
     def group_tree(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
@@ -158,7 +160,7 @@ class FigureRows:
 
         nodes = trees.build_group_tree(self.rollup(), metric, direction, limit)
         if nodes.is_empty():
-            raise self.create_missing_data_error(f"ops with {METRIC_NAMES[metric]}", _CUDA_AND_NVTX)
+            raise self.create_missing_data_error(f"ops with {METRIC_NAMES[metric]}", _OPS)
         return nodes
 
     def op_groups(self) -> pl.DataFrame:
@@ -181,9 +183,8 @@ class FigureRows:
         devices = max(activities["device_id"].n_unique(), 1)
         rows = timeline.compute_busy_times(activities, max(1, min(bins, limit // devices)))
         if rows.is_empty():
-            raise self.create_missing_data_error(
-                "GPU activities" if device is None else f"activities on GPU {device}", _CUDA
-            )
+            noun = "GPU activities" if device is None else f"activities on GPU {device}"
+            raise self.create_missing_data_error(noun, GPU_ACTIVITIES)
         return rows
 
     def memory_changes(self, limit: int) -> pl.DataFrame:
@@ -198,7 +199,7 @@ class FigureRows:
         frames = functools.partial(to_frame, get_tables(plan.remove_time_window()))
         rows = timeline.read_memory_changes(frames, limit, plan.window)
         if rows.is_empty():
-            raise self.create_missing_data_error("allocations", self.view.schema("memory_events").recorded_by)
+            raise self.create_missing_data_error("allocations", ("memory_events",))
         return rows
 
     def metric_names(self) -> list[str]:
@@ -207,13 +208,13 @@ class FigureRows:
 
         names = timeline.list_metric_names(self.view.frame)
         if not names:
-            raise self.create_missing_data_error("GPU metrics", self.view.schema("gpu_metrics").recorded_by)
+            raise self.create_missing_data_error("GPU metrics", ("gpu_metrics",))
         return names
 
     def roofline(self) -> pl.DataFrame:
         """Return the rows of the report ``ncu_roofline``."""
         if not self.view.count("ncu_launches"):
-            raise self.create_missing_data_error("Nsight Compute results", self.view.schema("ncu_launches").recorded_by)
+            raise self.create_missing_data_error("Nsight Compute results", ("ncu_launches",))
         return self.view.report("ncu_roofline").frame()
 
     def metric_and_range_tree(self, limit: int) -> tuple[str, pl.DataFrame]:
@@ -231,7 +232,7 @@ class FigureRows:
         correlated = get_tables(self.view.plan.add_steps(Correlate()))
         metric, nodes = trees.build_tree_of_largest_ranges(to_frame(correlated, "nvtx_ranges"), limit)
         if nodes.is_empty():
-            raise self.create_missing_data_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
+            raise self.create_missing_data_error("push/pop ranges", ("nvtx_ranges",))
         return metric, nodes
 
     def list_events_with_stacks(self) -> list[str]:
@@ -250,7 +251,7 @@ class FigureRows:
         from tracekit.exporters.stacks.profile import read_profile
 
         if options.events is None and not self.list_events_with_stacks():
-            raise self.create_missing_data_error("call stacks", self.view.schema("stacks").recorded_by)
+            raise self.create_missing_data_error("call stacks", ("stacks",))
         profile = read_profile(self.view, options)
         own = np.zeros(len(profile.parents), np.int64)
         own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
@@ -277,18 +278,21 @@ class FigureRows:
 
         rollup = self.rollup()
         if not overview.has_ops_or_gpu_activities(rollup):
-            raise self.create_missing_data_error("ops or GPU activities", _CUDA_AND_NVTX)
+            raise self.create_missing_data_error("ops or GPU activities", (*_OPS, "memcpys", "memsets"))
         return rollup
 
-    def create_missing_data_error(self, plural_noun: str, recorded_by: str | None) -> MissingTableError:
+    def create_missing_data_error(self, plural_noun: str, tables: Sequence[str]) -> MissingTableError:
         """Return the error to raise for a capture that lacks the data of a figure.
 
         Args:
             plural_noun: The missing data in the plural, such as ``kernels``.
-            recorded_by: Command that records the data, for the hint. If None, the error has no hint.
+            tables: Names of the tables from which the data is computed. They determine the reason and the hint.
         """
-        hint = None if recorded_by is None else f"record them with {recorded_by}"
-        return MissingTableError(f"the capture has no {plural_noun}", path=self.view.path, hint=hint)
+        absence = self.view.explain_missing_tables(tables)
+        is_of_another_format = absence.state is State.NOT_APPLICABLE
+        hint = create_recording_hint(tables, self.view.plan.source.format) if is_of_another_format else absence.hint
+        message = f"the capture has no {plural_noun}: {absence.reason}"
+        return MissingTableError(message, path=self.view.path, hint=hint)
 
     def _require_gpu_activities(self) -> None:
         """Check that the capture has GPU activities.
@@ -296,8 +300,8 @@ class FigureRows:
         Raises:
             MissingTableError: The capture has no GPU activities.
         """
-        if not any(self.view.count(table) for table in _GPU_TABLES):
-            raise self.create_missing_data_error("GPU activities", _CUDA)
+        if not any(map(self.view.count, GPU_ACTIVITIES)):
+            raise self.create_missing_data_error("GPU activities", GPU_ACTIVITIES)
 
 
 def _add_percent_column(rows: pl.DataFrame) -> pl.DataFrame:

@@ -344,7 +344,7 @@ class Plots:
         options = _create_stack_options(events, weight, process, thread)
         nodes = stacks.select_heaviest_calls(self._rows.call_tree(options), MAX_NODES)
         if nodes.is_empty():
-            raise self._rows.create_missing_data_error("call stacks of the selected events", None)
+            raise self._rows.create_missing_data_error("call stacks of the selected events", ("stacks",))
         return icicles.draw_call_stacks(nodes, weight, dark=dark)
 
     def functions(

@@ -10,6 +10,7 @@ import polars as pl
 
 from tracekit.callstacks import iterate_frame_batches
 from tracekit.errors import TracekitError
+from tracekit.trace import get_trace_view
 from tracekit.view.captures import Rows
 from tracekit.view.windows import parse_time
 
@@ -85,9 +86,8 @@ def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     """
     known = trace.plot.stack_events()
     if not known:
-        raise TracekitError(
-            "this capture has no call stacks", hint="record call stacks with nsys profile --sample=process-tree"
-        )
+        absence = get_trace_view(trace).explain_missing_tables(("stacks",))
+        raise TracekitError(f"this capture has no call stacks: {absence.reason}", hint=absence.hint)
     window = [parse_time(text) if text else None for text in (arguments.get("start", ""), arguments.get("end", ""))]
     if window != [None, None]:
         trace = trace.select(time=(window[0], window[1]))

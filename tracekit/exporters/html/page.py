@@ -99,7 +99,7 @@ def render_page(contents: Contents) -> str:
         "img-src data: blob:",
     )
     sections = "".join(section.to_html() for section in contents.sections)
-    body = f"{_build_nothing_to_draw_notice(contents)}{sections}{_build_missing_data_section(contents)}"
+    body = f"{_build_notices(contents)}{sections}{_build_missing_data_section(contents)}"
     note = (
         "Written by tracekit. Times are in ns since the start of the capture. Percentages, and times and sizes in\n"
         "brackets, are rounded.</p><noscript><p>The charts need JavaScript. The tables do not.</p></noscript>"
@@ -175,15 +175,18 @@ def _build_navigation(sections: Sequence[Section]) -> str:
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n'
 
 
-def _build_nothing_to_draw_notice(contents: Contents) -> str:
-    """Return an HTML notice that the capture has nothing to draw, or an empty string if the page has figures."""
-    if any(section.figures for section in contents.sections):
-        return ""
-    content = (
-        "<p><strong>This capture contains nothing to draw: no GPU activities, no ops, no API calls and no NVTX ranges."
-        "</strong> The list below says how to record them.</p>"
-    )
-    return f'<section aria-label="Notice">{content}</section>\n'
+def _build_notices(contents: Contents) -> str:
+    """Return an HTML section with the notices of a page, or an empty string if there are none.
+
+    If the page has no figures, the last notice states this.
+    """
+    content = "".join(f"<p>{escape_text(notice)}</p>" for notice in contents.notices)
+    if not any(section.figures for section in contents.sections):
+        content += (
+            "<p><strong>This capture contains nothing to draw: no GPU activities, no ops, no API calls and no NVTX "
+            "ranges.</strong> The list below states why, and how to record them.</p>"
+        )
+    return f'<section aria-label="Notices">{content}</section>\n' if content else ""
 
 
 def _build_missing_data_section(contents: Contents) -> str:
@@ -196,7 +199,7 @@ def _build_missing_data_section(contents: Contents) -> str:
     )
     summary = "<summary>What this capture does not contain</summary>"
     content = f"<details{is_open}>{summary}<ul>{items}</ul></details>"
-    return f'<section aria-label="Not recorded">{content}</section>\n'
+    return f'<section aria-label="Missing data">{content}</section>\n'
 
 
 def _format_sentence(words: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import MissingTableError
 from tracekit.exporters.html.markup import Section, Table
+from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.plots import bars
 from tracekit.plots.labels import format_bytes, format_nanoseconds
 
@@ -50,11 +51,13 @@ class Contents:
         title: Title of the page.
         sections: Sections with data.
         missing: Pairs of a message and a hint about data missing from the capture. The hint may be empty.
+        notices: Sentences that come before all sections, such as warnings of the profiler.
     """
 
     title: str
     sections: Sequence[Section]
     missing: Sequence[tuple[str, str]]
+    notices: Sequence[str] = ()
 
 
 def build_contents(view: View, progress: Progress) -> Contents:
@@ -68,7 +71,7 @@ def build_contents(view: View, progress: Progress) -> Contents:
         sections.extend(built)
         progress(number, len(_BUILDERS))
     missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
-    return Contents(_choose_page_title(view), sections, missing)
+    return Contents(_choose_page_title(view), sections, missing, list_notices(view))
 
 
 def _choose_page_title(view: View) -> str:
@@ -241,7 +244,7 @@ def _build_overview_tables(builder: _ContentsBuilder) -> list[Table]:
 
 
 def _build_advice_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    """Yield a section with the findings of the report ``advise``. Yield nothing if there are no findings."""
+    """Yield a section with the findings of the report ``advise``, or with the reason why there are none."""
     findings = builder.view.report("advise").frame()
     articles = [
         (
@@ -257,8 +260,31 @@ def _build_advice_sections(builder: _ContentsBuilder) -> Iterator[Section]:
         )
         for row in findings.rows(named=True)
     ]
-    if articles:
-        yield Section("Advice", "advice", articles=articles)
+    notes = [] if articles else [explain_missing_advice(builder.view)]
+    yield Section("Advice", "advice", notes, articles=articles)
+
+
+def _build_recorded_findings_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+    """Yield a section with the findings that DLProf or rules of Nsight Compute recorded, or nothing without them."""
+    import polars as pl
+
+    view = builder.view
+    if not view.count("findings") and not view.count("ncu_rules"):
+        return
+    rows = view.figure_rows("recorded_messages").filter(pl.col("rule").is_not_null())
+    columns = {
+        "rule": "Rule",
+        "kind": "Kind",
+        "message": "Message",
+        "recommendation": "Recommendation",
+        "count": "Count",
+        "speedup_percent": "Estimated speedup (%)",
+    }
+    used = {name: title for name, title in columns.items() if rows[name].null_count() < rows.height}
+    if used:
+        tools = " and ".join(dict.fromkeys(rows["tool"]))
+        table = Table.from_frame(f"Findings of {tools}", rows, used, ROWS, "rule")
+        yield Section("Recorded by the profiler", "recorded", tables=[table])
 
 
 def _build_iterations_sections(builder: _ContentsBuilder) -> Iterator[Section]:
@@ -422,6 +448,7 @@ def _build_metrics_sections(builder: _ContentsBuilder) -> Iterator[Section]:
 _BUILDERS = (
     _build_overview_sections,
     _build_advice_sections,
+    _build_recorded_findings_sections,
     _build_iterations_sections,
     _build_utilization_over_time_sections,
     _build_groups_sections,

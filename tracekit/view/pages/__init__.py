@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from dash import html
 
+from tracekit.absence import State as Reason
 from tracekit.errors import TracekitError
 from tracekit.plots import recipes as plots
+from tracekit.trace import get_trace_view
 from tracekit.view import components, grid
 from tracekit.view import ranks as sets_of_ranks
 from tracekit.view.captures import Rows
@@ -337,7 +339,7 @@ def build_page(context: Context) -> list[Any]:
             f"the requested page {context.state.page!r} does not exist", hint="choose a page in the navigation"
         )
     if page.needs and not context.capture.has_rows_in_any(*page.needs):
-        reason = TracekitError("this capture has no data for this page", hint=_create_missing_data_hint(page))
+        reason = _create_missing_data_error(context.capture.trace, page)
         return [html.H1(page.title), grid.build_error_message(reason)]
     if page.needs_ranks and sets_of_ranks.get_rank_set(context.captures) is None:
         reason = TracekitError(
@@ -348,10 +350,12 @@ def build_page(context: Context) -> list[Any]:
     return page.build_content(context)
 
 
-def _create_missing_data_hint(page: Page) -> str:
-    """Return a hint that states how to record the data that a page needs."""
-    hint = _RECORD.get(page.name)
-    return hint or f"open a capture with rows in the tables {', '.join(page.needs)}"
+def _create_missing_data_error(trace: Trace, page: Page) -> TracekitError:
+    """Return an error that states why a capture has no data for a page, and what to do."""
+    absence = get_trace_view(trace).explain_missing_tables(page.needs)
+    hint = None if absence.state is Reason.NOT_DECODED else _RECORD.get(page.name)
+    hint = hint or absence.hint or f"open a capture with rows in the tables {', '.join(page.needs)}"
+    return TracekitError(f"this capture has no data for this page: {absence.reason}", hint=hint)
 
 
 _RECORD = {

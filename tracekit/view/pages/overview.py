@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from dash import html
 
-from tracekit.absence import State
 from tracekit.errors import TracekitError
+from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid, sources
 
@@ -40,7 +40,9 @@ def build_page(context: Context) -> list[Any]:
         context.build_figure("iterations", "Iterations"),
         context.build_figure("utilization_over_time", "GPU utilization over time"),
     ]
+    notices = list_notices(get_trace_view(context.capture.trace))
     parts = [
+        *(html.P(notice, className="warning") for notice in notices),
         *components.build_step_notes(context),
         _build_number_cards(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
@@ -166,7 +168,8 @@ def _build_advice_panel(context: Context) -> Any:
     except TracekitError:
         return None
     if not findings.height:
-        return components.build_panel("Advice", [html.P(_explain_missing_advice(context))])
+        view = get_trace_view(context.capture.trace)
+        return components.build_panel("Advice", [html.P(explain_missing_advice(view))])
     items = []
     for row in findings.iter_rows(named=True):
         parts = [html.Strong(row["Problem"]), html.P(row["Evidence"]), html.P(row["Advice"], className="dimmed")]
@@ -177,14 +180,6 @@ def _build_advice_panel(context: Context) -> Any:
             links.append(components.build_link("Show in timeline", context.state.make_url("timeline", **times)))
         items.append(html.Li([*parts, html.P([x for each in links for x in (each, " ")])]))
     return components.build_panel("Advice", [html.Ol(items, className="advice")])
-
-
-def _explain_missing_advice(context: Context) -> str:
-    """Return a sentence that states whether the rules of tracekit found nothing, or why they were not applied."""
-    absence = context.capture.trace.explain_missing_rows("advise")
-    if absence.state is State.NOTHING_FOUND:
-        return f"No findings of tracekit: {absence.reason}."
-    return f"Not analyzed by tracekit, because {absence.sentence}."
 
 
 def _build_recorded_messages_panel(context: Context) -> Any:

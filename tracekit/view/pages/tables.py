@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Tables"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
-    names = [name for name in trace.tables if context.capture.has_rows_in_any(name)]
+    requested = context.state.get("table")
+    names = [name for name in trace.tables if name == requested or context.capture.has_rows_in_any(name)]
     if not names:
         return [html.P("No table of this capture has rows.", className="dimmed")]
-    chosen = context.state.get("table")
-    chosen = chosen if chosen in names else names[0]
+    chosen = requested if requested in names else names[0]
     choices = [(name, context.state.make_url(table=name)) for name in names]
     select = components.build_navigation_select(
         "table", choices, context.state.make_url(table=chosen), label="Table", w=320
