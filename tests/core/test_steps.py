@@ -14,6 +14,7 @@ from tests.core.scenes import declared, nvtx
 from tracekit.core import steps
 from tracekit.core.advise import advise
 from tracekit.core.reports import compute_report
+from tracekit.core.reports.steps import misses_work
 from tracekit.core.rollup import Rollup
 from tracekit.core.rollup.breakdown import PARTS
 
@@ -172,6 +173,9 @@ def test_the_report() -> None:
     (row,) = compute_report(frames, "steps").frame().rows(named=True)
     assert (row["Range"], row["Steps"], row["Aggregated"], row["Warm-Up Steps"]) == ("step *", 5, 4, 1)
     assert row["Summary"] == rollup.steady.step_summary.describe()
+    assert not misses_work(row)
+    assert misses_work({**row, "GPU Time In Steps (%)": 89.9})
+    assert not misses_work({**row, "Kernels In Steps (%)": None})
 
 
 def test_chosen_steps_are_named() -> None:

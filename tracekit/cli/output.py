@@ -45,8 +45,6 @@ STDOUT = Path("-")
 _BINARY_STYLES = ("parquet", "arrow")
 _BATCH_ROWS = 1 << 16
 _SAMPLE_BYTES = 1 << 16
-MIN_COVERAGE_PERCENT = 90
-"""Share of the kernels or of the GPU time in steps, in percent, below which ``describe_steps`` warns."""
 
 
 class Page(NamedTuple):
@@ -321,10 +319,10 @@ def print_steps(trace: TraceOrSet, *, quiet: bool) -> None:
 
 def describe_steps(trace: Trace) -> str:
     """Describe the steps of a capture in one sentence, which begins with "Warning" if steps miss much of the work."""
+    from tracekit.core.reports.steps import misses_work
+
     row = trace.stats("steps").row(0, named=True)
-    shares = [row[f"{name} In Steps (%)"] for name in ("Kernels", "GPU Time")]
-    is_low = any(share is not None and share < MIN_COVERAGE_PERCENT for share in shares)
-    return ("Warning: " if is_low else "") + str(row["Summary"])
+    return ("Warning: " if misses_work(row) else "") + str(row["Summary"])
 
 
 @contextlib.contextmanager

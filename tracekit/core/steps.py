@@ -32,7 +32,7 @@ MIN_STEPS = 3
 """Smallest number of iterations among which a warm-up can be detected."""
 
 _SLOWDOWN, _SLOWDOWN_WITH_LOADING = 2.0, 1.2
-_PERCENT = 100
+PERCENT = 100
 
 
 def add_windows(iterations: Iterations, ops: Ops) -> Iterations:
@@ -183,7 +183,7 @@ class StepSummary:
 
 def format_share(share: float) -> str:
     """Format a share as a percentage. Only a share of exactly 1 is shown as 100 %."""
-    percent = _PERCENT * share
+    percent = PERCENT * share
     return "100 %" if share == 1 else f"{min(percent, 99.9):.1f} %"
 
 

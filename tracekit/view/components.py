@@ -9,6 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from tracekit.core.reports.steps import misses_work
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ CONFIG = {
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that change the direction of text. The file view.js escapes the same characters in tables."""
 _TEXT_PROPERTIES = ("children", "label", "title", "aria-label")
-MAX_NOTE, MIN_PERCENT = 40, 90
+MAX_NOTE = 40
 HEIGHT, COMPACT_HEIGHT = 380, 290
 """Heights of figures in pixels."""
 UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
@@ -127,9 +128,7 @@ def build_step_notes(context: Context) -> list[Any]:
         row = context.read_report("steps").row(0, named=True)
     except TracekitError:
         return []
-    shares = [row[f"{name} In Steps (%)"] for name in ("Kernels", "GPU Time")]
-    is_low = any(share is not None and share < MIN_PERCENT for share in shares)
-    return [html.P(row["Summary"], className="warning" if is_low else "steps", role="note")]
+    return [html.P(row["Summary"], className="warning" if misses_work(row) else "steps", role="note")]
 
 
 def shorten(name: str) -> str:

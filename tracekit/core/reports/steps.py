@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracekit.core.reports.report import Request, report
 from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column, text_column
+from tracekit.core.steps import MIN_COVERAGE, PERCENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.core.rollup import Rollup
 
 
@@ -36,6 +39,12 @@ def steps(request: Request) -> pl.LazyFrame:
     return build_rows(Rollup.from_frames(request.frames)).lazy()
 
 
+def misses_work(row: Mapping[str, Any]) -> bool:
+    """Return whether less than 90 % of the kernels or of the GPU time lie in steps, given the row of the report."""
+    shares = (row["Kernels In Steps (%)"], row["GPU Time In Steps (%)"])
+    return any(share is not None and share < PERCENT * MIN_COVERAGE for share in shares)
+
+
 def build_rows(rollup: Rollup) -> pl.DataFrame:
     """Return the row of the report ``steps`` for a roll-up."""
     summary = rollup.steady.step_summary
@@ -47,7 +56,7 @@ def build_rows(rollup: Rollup) -> pl.DataFrame:
         )
     }
     shares = {"kernel_percent": summary.kernel_share, "gpu_time_percent": summary.gpu_time_share}
-    percentages = {name: None if share is None else 100 * share for name, share in shares.items()}
+    percentages = {name: None if share is None else PERCENT * share for name, share in shares.items()}
     texts = dict.fromkeys(("key_op", "first", "last", "summary"), pl.String)
     row = {**values, **percentages, "summary": summary.describe()}
     types = {n: texts.get(n, pl.Float64 if n in percentages else pl.Int64) for n in row}
