@@ -89,7 +89,9 @@ def _build_kind_section(diff: Diff, kind: str, limit: int) -> Section:
     """Return the section of one kind of event, such as kernels, without rows that are equal in both captures."""
     frame = diff.frame(kind)
     changed = diff.replace_times_by_base(frame.filter(pl.col("status") != "equal"))
-    notes = [f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."]
+    counts = f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."
+    explanation = diff.explain_missing_rows(kind)
+    notes = [f"{explanation[:1].upper()}{explanation[1:]}." if explanation else counts]
     shown = _convert_to_display_values(changed)
     table = Table.from_frame(KINDS[kind].title, shown, diff.get_titles(_TITLES), limit or changed.height, "name")
     return Section(KINDS[kind].title, kind, notes=notes, tables=[table] if changed.height else [])

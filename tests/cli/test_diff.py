@@ -229,3 +229,28 @@ def test_a_page(run: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
     assert "kernel_f&lt;(int)*&gt;" in page
     assert "<title>a.json and b.json</title>" in page
     assert "an HTML page can only be written to a file" in run("diff", *runs, "--to", "html", status=2).stderr
+
+
+def test_kinds_without_rows_state_why(run: Run, tmp_path: Path) -> None:
+    empty, baseline = FIXTURES / "empty.sqlite", tmp_path / "empty.json"
+    said = run("diff", empty, FIXTURES / "cpu_only.sqlite", "--save", baseline, "--by", "kernels,copies,nvtx").text
+    hint = "were recorded; record them with nsys profile --trace=cuda"
+    assert f"# Kernels: no rows in A and B, because no kernels {hint}\n" in said
+    assert f"# Memory copies and sets: no rows in A and B, because no memcpys or memsets {hint}\n" in said
+    assert " rows changed" in said.partition("# NVTX ranges: ")[2]
+    assert f"# Kernels: no rows in A and B, because no kernels {hint}\n" in run("diff", baseline, empty).text
+    page = tmp_path / "page.html"
+    run("diff", empty, empty, "--by", "kernels", "-o", page)
+    assert f"No rows in A and B, because no kernels {hint}." in page.read_text()
+    facts = json.loads(run("diff", empty, empty, "--by", "kernels", "--format", "json").text)
+    assert facts["a"]["missing_kernels"] == f"no kernels {hint}"
+
+
+def test_each_side_states_its_own_reason(run: Run) -> None:
+    ncu = FIXTURES / "ncu/ncu_basic.ncu-rep"
+    said = run("diff", ncu, FIXTURES / "empty.sqlite", "--by", "kernels,api").text
+    a, b = (
+        "captures in the format ncu-rep contain no kernels",
+        "no kernels were recorded; record them with nsys profile",
+    )
+    assert f"# Kernels: no rows in A, because {a}; no rows in B, because {b} --trace=cuda\n" in said

@@ -321,6 +321,8 @@ def _format_kind_heading(diff: Diff, kind: str) -> str:
     """Return the heading of one kind of rows: total times in A and B, and numbers of changed and significant rows."""
     from tracekit.core.compare import KINDS
 
+    if explanation := diff.explain_missing_rows(kind):
+        return f"# {KINDS[kind].title}: {explanation}"
     frame, totals = diff.frame(kind), diff.compute_totals(kind)
     changed, significant = (frame["status"] != "equal").sum(), frame["is_significant"].sum()
     counts = f"{changed:,} of {frame.height:,} rows changed, {significant:,} significant"

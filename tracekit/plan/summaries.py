@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tracekit.notices import GPU_ACTIVITIES
 from tracekit.plan.tables import get_rollup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tracekit.core.compare import Summary
     from tracekit.plan.view import TraceView
 
 
+_OPS = ("nvtx_ranges", "kernels", "graph_launches")
+_TABLES: Mapping[str, Sequence[str]] = {
+    "kernels": ("kernels",),
+    **dict.fromkeys(("ops", "groups", "nvtx_gpu", "iterations"), _OPS),
+    "nvtx": ("nvtx_ranges",),
+    "api": ("api_calls",),
+    "copies": ("memcpys", "memsets"),
+    "idle": GPU_ACTIVITIES,
+}
+"""Tables from which the rows of each kind result."""
+_MAX_REASON = 1000
+"""Maximum number of characters of a reason, which baselines contain."""
+
+
 def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = False) -> Summary:
     """Return the number and the times of the events of a trace, by name and iteration.
+
+    The facts of the summary state why there are no events of a kind.
 
     Args:
         view: The view of the correlated and rolled-up trace.
@@ -28,4 +46,8 @@ def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = Fals
     source = compare.Source(view.frame, rollup, exact_names)
     counts = {table: view.count(table) for tables in compare.RECORDED.values() for table in tables}
     facts = compare.collect_capture_facts(view.info, source, counts)
-    return compare.summarize_trace(source, kinds=kinds, facts=facts)
+    summary = compare.summarize_trace(source, kinds=kinds, facts=facts)
+    present = set(summary.samples["kind"])
+    absences = {kind: view.explain_missing_tables(_TABLES[kind]) for kind in kinds if kind not in present}
+    reasons = {compare.MISSING.format(kind): absence.sentence[:_MAX_REASON] for kind, absence in absences.items()}
+    return replace(summary, facts={**summary.facts, **reasons})

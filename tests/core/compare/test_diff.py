@@ -429,3 +429,18 @@ def test_wrong_arguments() -> None:
     for percent in (-1, math.nan, math.inf):
         with pytest.raises(TracekitError, match="it must be 0 or more"):
             tk.diff(trace, trace, by=["kernels"], min_percent=percent)
+
+
+def test_kinds_without_rows_state_why() -> None:
+    """The reason is a fact of each side, which old baselines lack."""
+    empty = compare.Summary(pl.DataFrame(schema=compare.SAMPLES), (), {"missing_api": "no api_calls were recorded"})
+    old = compare.Summary(pl.DataFrame(schema=compare.SAMPLES))
+    unknown = "the baseline does not contain the reason"
+    for a, b, expected in (
+        (empty, empty, "no rows in A and B, because no api_calls were recorded"),
+        (empty, old, f"no rows in A, because no api_calls were recorded; no rows in B, because {unknown}"),
+    ):
+        assert compare.compare(a, b, ["api"]).explain_missing_rows("api") == expected
+    call = {"kind": "api", "name": "f", "count": 1, "time_ns": 1}
+    rows = pl.DataFrame([{column: call.get(column) for column in compare.SAMPLES}], schema=compare.SAMPLES)
+    assert compare.compare(empty, compare.Summary(rows), ["api"]).explain_missing_rows("api") == ""

@@ -12,6 +12,7 @@ from tracekit.core.compare.conditions import METRICS, ROW_COUNTS, Condition, par
 from tracekit.core.compare.diff import DEFAULT_ALPHA, EVIDENCE, Diff, check_kinds, compare
 from tracekit.core.compare.summary import (
     KINDS,
+    MISSING,
     READ_COLUMNS,
     RECORDED,
     SAMPLES,
@@ -27,6 +28,7 @@ __all__ = [
     "EVIDENCE",
     "KINDS",
     "METRICS",
+    "MISSING",
     "READ_COLUMNS",
     "RECORDED",
     "ROW_COUNTS",

@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.core.compare import changes, permutation
 from tracekit.core.compare.notes import have_comparable_iterations, list_comparability_notes
-from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, merge_units_to_equal_sizes
+from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, MISSING, ON_GPU, merge_units_to_equal_sizes
 from tracekit.core.compare.verdict import format_verdict
 from tracekit.errors import TracekitError, UnknownFormatError, create_choices_hint
 
@@ -125,6 +125,14 @@ class Diff:
     def list_untested_kinds(self) -> list[str]:
         """Return the kinds that have rows, none of which was tested for significance."""
         return [k for k, f in self.frames.items() if not f.is_empty() and not f["is_significant"].count()]
+
+    def explain_missing_rows(self, kind: str) -> str:
+        """Return a clause that states why neither side has rows of a kind, or an empty string if there are rows."""
+        if not self.frame(kind).is_empty():
+            return ""
+        unknown = "the baseline does not contain the reason"
+        a, b = (side.facts.get(MISSING.format(kind), unknown) for side in (self.a, self.b))
+        return f"no rows in A and B, because {a}" if a == b else f"no rows in A, because {a}; no rows in B, because {b}"
 
     def replace_times_by_base(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return rows of ``frame`` whose times and changes all have the base that determines their status.

@@ -418,3 +418,5 @@ KINDS: dict[str, Kind] = {
     "iterations": Kind("Iterations", "duration", CPU_PERCENT, _read_iteration_samples, DURATION),
 }
 """The kinds of rows that can be compared, keyed by name."""
+MISSING = "missing_{}"
+"""Name of the fact that states why a capture has no rows of a kind."""
