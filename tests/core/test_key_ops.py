@@ -123,6 +123,13 @@ def test_launches_in_nested_steps_count_once() -> None:
     assert find([*outer, *steps, *nested], [*starts, *launches(1, per_step=6, start=9 * STEP)]).is_whole_capture
 
 
+def test_many_distinct_names_around_a_step() -> None:
+    names = [(f"task {'x' * (n % 7)}{n} end", start, end) for n, (_, start, end) in enumerate(loop("{}", 50))]
+    assert find([*names, *loop("step {}", 50, start=10, length=800)], launches(50)).frame.height == 50
+    single = find([*names, ("step 7", 20, 900)], launches(1))
+    assert (single.key, single.frame["name"].to_list()) == ("task 0 end/step 7", ["step 7"])
+
+
 def test_layers_are_no_steps() -> None:
     layers = [("layer", 100 * n, 100 * n + 90) for n in range(8)]
     starts = [100 * n + k for n in range(8) for k in range(10, 60, 10)]

@@ -36,6 +36,13 @@ def test_iterations_contain_the_kernels(trace: tk.Trace) -> None:
     assert sum(count for _, count, _ in rows) == trace.count("kernels")
 
 
+def test_parts_of_iterations_add_up_to_their_windows() -> None:
+    """Means over two devices are rounded."""
+    rows = tk.load(FIXTURES / "ddp2.sqlite").rollup().frame("iterations").collect()
+    windows = rows["window_end_ns"] - rows["window_start_ns"]
+    assert rows.select(pl.sum_horizontal(r"^in_.*_ns$")).to_series().to_list() == windows.to_list()
+
+
 def test_group_nodes_form_a_tree(trace: tk.Trace) -> None:
     nodes = trace.frame("group_nodes").collect()
     parents = nodes.filter(pl.col("parent_id").is_not_null())

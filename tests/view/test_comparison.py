@@ -101,3 +101,11 @@ def test_the_page_says_that_there_is_nothing_to_compare() -> None:
             shown.append(texts(answer.json["response"]["page"]["children"]))
     assert all("Neither A nor B contains data of this kind." in each for each in shown)
     assert not any({"Notes", "0 ns"} & set(each) for each in shown)
+
+
+def test_durations_of_iterations_include_the_gpu() -> None:
+    """The CPU runs ahead, so that most kernels of an iteration run after it has ended on the CPU."""
+    with tk.load(FIXTURES / "steps" / "nested.sqlite") as trace:
+        rows = find_dataset("iterations").rows(TableInputs(trace.rollup(), {})).frame
+    assert rows["duration_ns"].to_list() == (rows["window_end_ns"] - rows["window_start_ns"]).to_list()
+    assert rows["kernel_time_percent"].is_between(0, 100).all()

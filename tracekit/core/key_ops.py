@@ -201,6 +201,7 @@ def _list_candidates(ops: Ops, instances: LoopInstances, labels: pl.DataFrame) -
     """
     frame, columns = instances.frame, ["process_id", "start_ns", "end_ns"]
     inside = instances.count_launches(frame.select(columns))
+    labels = _select_labels_of_repeating_or_numbered_ops(ops, labels)
     measured = frame.with_columns(inside=inside, depth=compute_depths(frame["parent"]))
     measured = measured.filter(ops.instances["associated"])
     measured = measured.join(labels.select("op", "candidate"), on="op", maintain_order="left")
@@ -216,6 +217,16 @@ def _list_candidates(ops: Ops, instances: LoopInstances, labels: pl.DataFrame) -
     rows = named.join(counted.join(totals, on="candidate"), on="candidate").filter(pl.col("threads") == 1)
     rows = rows.with_columns(kind=_list_kinds_expr(), is_numbered=_contains_star_expr())
     return rows.explode("kind").drop_nulls("kind").sort(*_list_sort_exprs(instances), "candidate")
+
+
+def _select_labels_of_repeating_or_numbered_ops(ops: Ops, labels: pl.DataFrame) -> pl.DataFrame:
+    """Return the labels of candidates that have several instances, and of single steps with a number.
+
+    No other candidate delimits iterations. Captures may have millions of ranges with distinct names.
+    """
+    counted = labels.with_columns(instances=ops.ops["instance_count"].gather(labels["op"]))
+    repeats = pl.col("instances").sum().over("candidate") > 1
+    return counted.filter(repeats | match_categories_expr(pl.col("label"), names_numbered_step_expr))
 
 
 def _list_sort_exprs(instances: LoopInstances) -> list[pl.Expr]:

@@ -207,15 +207,19 @@ _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
 
 
 def read_iterations(inputs: TableInputs) -> Rows:
-    """Return one row per iteration, with its duration and its kernel time as a percentage of the duration."""
+    """Return one row per iteration, with its duration and its kernel time as a percentage of the duration.
+
+    The duration is that of the window, in which the kernels that the iteration launched run.
+    """
     rows = add_duration_column(read_table_rows(inputs.trace, "iterations"))
     duration = pl.col("duration_ns").replace(0, None)
-    frame = rows.frame.with_columns(
+    frame = rows.frame.with_columns(duration_ns=pl.col("window_end_ns") - pl.col("window_start_ns")).with_columns(
         (pl.col("kernel_time_ns") * 100.0 / duration).alias("kernel_time_percent"),
         (pl.col("tensor_core_kernel_time_ns") * 100.0 / duration).alias("tensor_core_time_percent"),
     )
     titles = {"kernel_time_percent": "Kernel time (%)", "tensor_core_time_percent": "Tensor Core kernel time (%)"}
     doc = dict.fromkeys(titles, "Kernel time divided by the duration of the iteration.")
+    doc["duration_ns"] = "End minus start of the window, in which the CPU and the GPU work on the iteration."
     return Rows(frame, {**rows.titles, **titles}, {**rows.descriptions, **doc})
 
 

@@ -80,14 +80,20 @@ def build_op_instances(rollup: Rollup) -> pl.DataFrame:
 
 
 def build_iterations(rollup: Rollup) -> pl.DataFrame:
-    """Return the declared table ``iterations``, with one row per iteration."""
+    """Return the declared table ``iterations``, with one row per iteration.
+
+    The times of parts are means over devices. They are rounded such that their sum is the time of the window.
+    """
     counts = {
         "kernel_count": "kernel_count",
         "tensor_core_kernel_count": "tc_count",
         "kernel_time_ns": "gpu_time",
         "tensor_core_kernel_time_ns": "tc_time",
     }
-    parts = rollup.breakdown.group_by("iteration").agg(pl.col(PARTS).sum() // pl.len().cast(pl.Int64))
+    totals = rollup.breakdown.group_by("iteration").agg(pl.col(PARTS).sum(), pl.len().cast(pl.Int64))
+    until = [pl.sum_horizontal(PARTS[:n]) // pl.col("len") for n in range(1, len(PARTS) + 1)]
+    means = {p: until[n] - (until[n - 1] if n else 0) for n, p in enumerate(PARTS)}
+    parts = totals.select("iteration", **means)
     kernels = rollup.complete.kernels_by_iteration
     rows = rollup.iterations.frame.join(kernels, on="iteration", how="left", maintain_order="left")
     rows = rows.join(parts, on="iteration", how="left", maintain_order="left")
