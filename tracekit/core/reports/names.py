@@ -31,9 +31,19 @@ def memset_label_expr() -> pl.Expr:
 
 
 def range_tag_expr() -> pl.Expr:
-    """Return an expression for nsys's label of an NVTX range, ``domain:name``, as the String column ``tag``."""
-    domain, name = (pl.col(c).cast(pl.String).fill_null("") for c in ("domain", "name"))
-    return pl.concat_str(domain, pl.lit(":"), name).alias("tag")
+    """Return an expression for nsys's label of an NVTX range, ``domain:name``, as the Categorical column ``tag``.
+
+    The label is formed once for each distinct pair of a domain and a name.
+    """
+    keys = ["domain", "name"]
+
+    def join_names(ranges: pl.Series) -> pl.Series:
+        rows = ranges.struct.unnest().cast(pl.Categorical)
+        domain, name = (pl.col(c).cast(pl.String).fill_null("") for c in keys)
+        tags = rows.unique().with_columns(tag=pl.concat_str(domain, pl.lit(":"), name).cast(pl.Categorical))
+        return rows.join(tags, on=keys, how="left", maintain_order="left", nulls_equal=True)["tag"]
+
+    return pl.struct(keys).map_batches(join_names, return_dtype=pl.Categorical).alias("tag")
 
 
 def format_dimensions_expr(prefix: str) -> pl.Expr:

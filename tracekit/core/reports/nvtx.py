@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.categorical import string_ranks_expr
+from tracekit.core.categorical import decode_categories_expr, string_ranks_expr
 from tracekit.core.forests import compute_depths, concat_strings_from_root, skip_middle_ancestors
 from tracekit.core.intervals.containment import (
     compute_axis_positions,
@@ -69,23 +69,21 @@ CHILDREN = pl.len().alias("children")
 def nvtx_sum(request: Request) -> pl.LazyFrame:
     """NVTX ranges by name and style."""
     grouped = summarize_groups(_read_all_ranges(request.frames), ["tag", "kind"])
-    return sort_largest_total_first(grouped.with_columns(_STYLE), "tag", "style")
+    return _decode_tags(sort_largest_total_first(grouped.with_columns(_STYLE), "tag", "style"))
 
 
 @report(*declare_duration_summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     """Push/pop ranges by name."""
-    return sort_largest_total_first(
-        summarize_groups(_read_all_ranges(request.frames).filter(pl.col("kind") == "push_pop"), ["tag"]), "tag"
-    )
+    ranges = _read_all_ranges(request.frames).filter(pl.col("kind") == "push_pop")
+    return _decode_tags(sort_largest_total_first(summarize_groups(ranges, ["tag"]), "tag"))
 
 
 @report(*declare_duration_summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     """Start/end ranges by name."""
-    return sort_largest_total_first(
-        summarize_groups(_read_all_ranges(request.frames).filter(pl.col("kind") == "start_end"), ["tag"]), "tag"
-    )
+    ranges = _read_all_ranges(request.frames).filter(pl.col("kind") == "start_end")
+    return _decode_tags(sort_largest_total_first(summarize_groups(ranges, ["tag"]), "tag"))
 
 
 @report(
@@ -109,11 +107,9 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     rows = set_open_range_ends(read_ranges(request.frames).filter(pl.col("kind") == "push_pop"))
     tree = add_range_stacks(_add_parents(rows.with_columns(DURATION, range_tag_expr()).collect()))
     tree = add_child_aggregates(tree, CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
-    rows = tree.lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
-    indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
+    rows = tree.drop("name").lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
     own_ns = pl.col("duration_ns") - pl.col("children_ns")
-    indented = pl.concat_str(indent, pl.col("tag").cast(pl.String))
-    return rows.with_columns(own_ns.alias("own_ns"), indented.alias("indented"))
+    return _decode_tags(rows.with_columns(own_ns.alias("own_ns"), _indented_tag_expr()))
 
 
 @report(
@@ -141,7 +137,8 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
     order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), string_ranks_expr(pl.col("name"))]
     descending = [False, False, False, True, False, False]
-    return grouped.with_columns(style.alias("style")).sort(*order, descending=descending, nulls_last=descending)
+    ordered = grouped.with_columns(style.alias("style")).sort(*order, descending=descending, nulls_last=descending)
+    return _decode_tags(ordered)
 
 
 @report(
@@ -162,7 +159,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
 )
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     """Ranges with the extent of the GPU activities that they launched, in order of range id."""
-    return add_range_stacks(project_ranges(request.frames)).lazy().sort("range_id")
+    return _decode_tags(add_range_stacks(project_ranges(request.frames).drop("name")).lazy().sort("range_id"))
 
 
 @report(
@@ -183,7 +180,28 @@ def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     means = (pl.col(c).mean().alias(f"mean_{c}") for c in ("ops", "level", "children"))
     totals = (pl.len().alias("count"), pl.col("duration_ns").sum().alias("range_ns"), pl.col("ops").sum())
     grouped = rows.lazy().group_by("tag", "style").agg(*statistics_exprs("gpu_ns"), *totals, *means)
-    return sort_largest_total_first(grouped, "tag", "style")
+    return _decode_tags(sort_largest_total_first(grouped, "tag", "style"))
+
+
+def _decode_tags(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows with the column ``tag`` as String, in which rows with equal tags share memory."""
+    return rows.with_columns(decode_categories_expr(pl.col("tag")))
+
+
+def _indented_tag_expr() -> pl.Expr:
+    """Return an expression for the tag of each range with two dashes per level, as the String column ``indented``.
+
+    The text is formed once for each distinct pair of a level and a tag.
+    """
+    keys = ["level", "tag"]
+
+    def indent_tags(ranges: pl.Series) -> pl.Series:
+        rows = ranges.struct.unnest()
+        indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
+        texts = rows.unique().with_columns(indented=pl.concat_str(indent, pl.col("tag").cast(pl.String)))
+        return rows.join(texts, on=keys, how="left", maintain_order="left", nulls_equal=True)["indented"]
+
+    return pl.struct(keys).map_batches(indent_tags, return_dtype=pl.String).alias("indented")
 
 
 def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
@@ -317,7 +335,7 @@ def _group_ranges(ranges: pl.DataFrame, range_rows: pl.Series) -> tuple[pl.DataF
     """
     used = range_rows.unique()
     tagged = ranges[used].select(range_tag_expr(), "kind", *THREAD, used.alias("range"))
-    groups = tagged.group_by("tag", "kind", *THREAD).agg("range").sort("tag")
+    groups = tagged.group_by("tag", "kind", *THREAD).agg("range").sort(string_ranks_expr(pl.col("tag")))
     groups = groups.with_columns(pl.col("tag").rle_id().alias("tag_order")).with_row_index("group")
     members = groups.select("group", "range").explode("range")
     group = np.zeros(ranges.height, np.uint32)

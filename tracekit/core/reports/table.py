@@ -15,7 +15,7 @@ from tracekit.core.reports.numbers import quotient_expr, round_to_tenths_expr
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_BATCH_ROWS = 1 << 17  # limits memory, because a report can have many rows
+_BATCH_ROWS, _BATCH_BYTES = 1 << 17, 1 << 28  # limits on memory, because a report can have many rows
 _SPECIAL_CHARACTERS = [",", '"', "\n", "\r"]
 
 
@@ -148,8 +148,15 @@ class ReportTable:
         sink.write((",".join(c.title for c in self.columns) + "\n").encode())
         style = {"legacy_rounding": self.legacy_rounding, "standard_quotes": self.standard_quotes}
         cells = [c.csv_expr(self.data.schema[c.source], **style) for c in self.columns]
-        for batch in self.data.iter_slices(_BATCH_ROWS):
+        for batch in self.data.iter_slices(self._compute_batch_rows()):
             batch.select(cells).write_csv(sink, include_header=False, quote_style="never", float_precision=3)
+
+    def _compute_batch_rows(self) -> int:
+        """Return the number of rows that are written at a time, which is smaller if the report has long strings."""
+        sources = [c.source for c in self.columns if self.data.schema[c.source] in (pl.String, pl.Categorical)]
+        sizes = [self.data[s].cat if self.data.schema[s] == pl.Categorical else self.data[s].str for s in sources]
+        row_bytes = sum(size for s in sizes if isinstance(size := s.len_bytes().max(), int))
+        return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
 
 
 def text_column(title: str, source: str) -> ReportColumn:
