@@ -1,11 +1,13 @@
 """The memory of deeply nested ranges with long names is proportional to the size of the file.
 
-40,000 nested ranges with names of 200 characters have paths of 300 MB in total, at a depth of 80.
+40,000 nested ranges with names of 200 characters have paths of 300 MB in total, at a depth of 80. 20,000 ranges that
+share one registered name of 100 KB have names of 2 GB in total.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +15,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.core.dlprof import exports
 
 RANGES, DEPTH, NAME_CHARS = 40_000, 80, 200
 MAX_PEAK_MIB = 1000
+SHARED_RANGES, SHARED_NAME = 20_000, "n" * 100_000
 PEAK = """
 import atexit, pathlib, re, runpy, sys
 status = pathlib.Path("/proc/self/status")
@@ -36,6 +40,18 @@ COMMANDS = {
     "diff": ("diff", "{0}", "{0}"),
     "analyze": ("analyze", "{0}"),
 }
+
+OF_SHARED_NAME = {
+    "dlprof-db": COMMANDS["dlprof-db"],
+    "html": COMMANDS["html"],
+    "perfetto": COMMANDS["perfetto"],
+    "correlate": COMMANDS["correlate"],
+    **{
+        report: ("stats", "{0}", "--format", "csv", "--report", report)
+        for report in ("nvtx_pushpop_trace", "nvtx_gpu_proj_trace", "nvtx_sum", "nvtx_kern_sum", "advise", "steps")
+    },
+}
+"""The commands that must not copy a name for each range. Reports that print it for each row write 2 GB in batches."""
 
 
 def write_trace(path: Path, ranges: int, depth: int) -> Path:
@@ -81,3 +97,42 @@ def test_ops_of_deep_ranges_are_distinct(deep_trace: Path) -> None:
     assert set(ops["op_name"].cast(pl.String)) == set(paths)
     assert instances["op_id"].n_unique() == RANGES
     assert paths.str.len_chars().sum() < 67_000_000 < RANGES * DEPTH * NAME_CHARS / 2
+
+
+@pytest.fixture(scope="module")
+def shared_name_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("shared") / "shared.sqlite"
+    exports.Export().write(path)
+    name, thread = max(exports.ID.values()) + 1, exports.tid(1, 1)
+    times = [(200 * i, i + 1) for i in range(SHARED_RANGES)]
+    ranges = [(t, t + 100, 59, None, thread, None, name, 0) for t, _ in times]
+    calls = [(t + 2, t + 6, 0, thread, number, 1, 0) for t, number in times]
+    launch = (10, 9, 0, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0, 0)
+    kernels = [(t + 50, t + 60, 0, 1, 7, number, 1 << 24, *launch) for t, number in times]
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO StringIds VALUES (?, ?)", (name, SHARED_NAME))
+        tables = {"NVTX_EVENTS": ranges, "CUPTI_ACTIVITY_KIND_RUNTIME": calls, "CUPTI_ACTIVITY_KIND_KERNEL": kernels}
+        for table, rows in tables.items():
+            db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    db.close()
+    return path
+
+
+@pytest.mark.many(2)
+@pytest.mark.parametrize("name", OF_SHARED_NAME)
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has VmHWM")
+def test_memory_of_a_shared_name_is_bounded(name: str, shared_name_export: Path, tmp_path: Path) -> None:
+    command = [part.format(shared_name_export, tmp_path / "out") for part in OF_SHARED_NAME[name]]
+    program = [sys.executable, "-c", PEAK, *command]
+    run = subprocess.run(program, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert run.returncode == 0, run.stderr[-1000:]
+    assert int(run.stderr.split()[-1]) / 1024 < MAX_PEAK_MIB
+
+
+def test_ops_of_a_shared_name(shared_name_export: Path) -> None:
+    with tk.load(shared_name_export) as trace:
+        op = trace.rollup().frame("ops").collect().row(0, named=True)
+        iterations = trace.rollup().frame("iterations").collect()
+    assert (op["op_name"], op["op_type"], op["instance_count"]) == (SHARED_NAME, SHARED_NAME, SHARED_RANGES)
+    assert op["op_id"] == "N" * 1024 + "_1"
+    assert iterations["name"].cast(pl.String).to_list()[:2] == [f"{SHARED_NAME[:1024]} [{i}]" for i in range(2)]

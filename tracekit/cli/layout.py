@@ -274,6 +274,13 @@ def _format_column(column: pl.Series, *, is_rounded: bool) -> list[str]:
         column: The column.
         is_rounded: Whether to round numbers with many decimals.
     """
+    import polars as pl
+
+    if column.dtype in (pl.String, pl.Categorical):
+        codes = column.cast(pl.Categorical)
+        distinct = codes.unique()
+        cells = dict(zip(distinct.to_physical().to_list(), map(_format_value, distinct.to_list()), strict=True))
+        return [cells[code] for code in codes.to_physical().to_list()]  # rows with equal strings share memory
     if not column.dtype.is_numeric():
         return [_format_value(v) for v in column]
     values = column.to_list()

@@ -6,6 +6,8 @@ import functools
 import json
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit import schemas
 from tracekit.exporters.chrome_trace import events
 from tracekit.exporters.chrome_trace.metadata import format_metadata_events, format_pid_tid_members
@@ -17,13 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    import polars as pl
-
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.interface import Progress, View
 
-BATCH_ROWS = 1 << 14
+BATCH_ROWS, _BATCH_BYTES = 1 << 14, 1 << 25
 
 
 def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
@@ -67,8 +67,16 @@ def _create_event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> I
             kind.start, columns.duration_expr(kind, layout.clock), descending=[False, True], maintain_order=True
         )
     lane_texts = format_pid_tid_members(layout.lanes)
-    for batch in rows.iter_slices(BATCH_ROWS):
+    for batch in rows.iter_slices(_compute_batch_rows(rows)):
         yield functools.partial(events.format_events, kind, batch, lane_texts, layout.clock)
+
+
+def _compute_batch_rows(rows: pl.DataFrame) -> int:
+    """Return the number of events that are formatted at a time, which is smaller if they have long strings."""
+    strings = (pl.selectors.categorical().cat, pl.selectors.string().str)
+    longest = [rows.select(s.len_bytes().max()) for s in strings]
+    row_bytes = sum(size or 0 for frame in longest for sizes in frame.iter_rows() for size in sizes)
+    return max(1, min(BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
 
 
 class FlowFormatter:
