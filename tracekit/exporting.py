@@ -53,6 +53,9 @@ def write_trace(
         path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=list_input_files_of_trace(view)
     ) as new:
         _write_output(view, exporter, new, tables, progress or _ignore_progress)
+    for source in view.plan.sources:
+        if source.is_open:
+            source.warn_about_events_missing_in_output(tables or view.selected_tables or view.tables)
     return Path(path)
 
 

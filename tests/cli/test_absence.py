@@ -136,6 +136,20 @@ def test_messages_of_commands(run: Run) -> None:
     assert ranks.count("no openacc_events were recorded") == 1
 
 
+@pytest.mark.parametrize(("name", "style"), [("o.json", "chrome-trace"), ("o.sqlite", "sqlite")])
+def test_an_export_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, name: str, style: str) -> None:
+    path = made_report(tmp_path / "made.nsys-rep")
+    said = run("convert", path, tmp_path / name, "--to", style).stderr
+    events = "1 Vulkan call and 2 WDDM events"
+    assert f"the output is incomplete, because {events} are recorded, but tracekit does not decode them" in said
+    assert said.count("the output is incomplete") == 1
+    with tk.load(path) as trace, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trace.select(tables=["api_calls"]).export(tmp_path / f"few{Path(name).suffix}", format=style)
+    with tk.load(path) as trace, pytest.warns(TracekitWarning, match=f"the output is incomplete, because {events}"):
+        trace.export(tmp_path / "folder", format="parquet")
+
+
 def test_every_class_of_undecoded_events_names_declared_tables() -> None:
     for event_class, tables in names.TABLES_OF_UNDECODED_EVENTS.items():
         assert set(tables) <= set(schemas.table_names()), event_class

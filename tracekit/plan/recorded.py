@@ -15,7 +15,7 @@ from tracekit.plan.base import Tables, compact_if_all_null
 from tracekit.plan.sources import InMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -145,6 +145,16 @@ class RecordedTables(Tables):
             self._examined.add(name)
             if not self.count(name) and (undecoded := self.list_undecoded(name)):
                 warn(f"the table {name} has no rows, because {describe_undecoded(undecoded)}", path=self.path)
+
+    def warn_about_events_missing_in_output(self, names: Iterable[str]) -> None:
+        """Warn if an output with some tables lacks events that are recorded, but not decoded."""
+        with self._lock:
+            undecodable = set(self.capture.list_undecodable_tables()) - self._examined
+            empty = [name for name in names if name in undecodable and not self.count(name)]
+            undecoded = {n: size for name in empty for n, size in self.list_undecoded(name).items()}
+            if undecoded:
+                self._examined.update(empty)
+                warn(f"the output is incomplete, because {describe_undecoded(undecoded)}", path=self.path)
 
     def read_launch_metadata(self) -> LaunchMetadata:
         """Return what the file records about the launch of the profiled program: rank variables and the host."""
