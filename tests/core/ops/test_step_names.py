@@ -83,6 +83,13 @@ def test_numbers_joined_to_other_words(name: str) -> None:
     assert labels(name.format(0), name.format(1)) == [name.format(0), name.format(1)]
 
 
+def test_ranges_inside_of_each_other_are_no_siblings() -> None:
+    chain = ["depth 0", "depth 1", "depth 2"]
+    assert labels(*chain, parents=[None, 0, 1]) == chain
+    assert labels("run", *chain, parents=[None, 0, 1, 2]) == ["run", *chain]
+    assert labels("step 0", "step 1", parents=[None, 0]) == ["step *", "step *"]
+
+
 def test_one_number_is_no_step() -> None:
     assert labels("step 3", "step 3") == ["step 3", "step 3"]
 

@@ -46,6 +46,9 @@ def label_ranges(parent: pl.Series, names: pl.Series, threads: pl.DataFrame) -> 
     - The range is nested, its name ends in a number and occurs only once on each thread, unless it is the name of a
       part of a model.
 
+    Ranges such as ``depth 0`` and ``depth 1``, one of which directly contains the other, keep their numbers unless the
+    first condition holds.
+
     Args:
         parent: Row number of the parent of each range, null for an outermost range.
         names: Name of each range.
@@ -58,13 +61,15 @@ def label_ranges(parent: pl.Series, names: pl.Series, threads: pl.DataFrame) -> 
     columns = {"text": names, "is_nested": parent.is_not_null()}
     ranges = pl.DataFrame(columns).join(_parse_names(distinct), on="text", how="left", maintain_order="left")
     is_single = pl.struct("text", *threads.columns).is_unique()
+    ranges = ranges.with_columns(nests=ranges["stem"] == ranges["stem"].gather(parent))
     numbered = ranges.hstack(threads).filter(pl.col("stem").is_not_null()).with_columns(is_single=is_single)
     kinds = numbered.group_by("stem").agg(
         several=pl.col("text").n_unique() > 1,
         recurs=(pl.col("is_nested") & ~pl.col("is_single")).any(),
+        contains_itself=pl.col("nests").any(),
     )
-    ranges = ranges.join(kinds, on="stem", how="left", maintain_order="left")
-    counts = ~pl.col("is_nested") | ~pl.col("recurs")
+    ranges = ranges.drop("nests").join(kinds, on="stem", how="left", maintain_order="left")
+    counts = (~pl.col("is_nested") | ~pl.col("recurs")) & ~pl.col("contains_itself")
     is_step = pl.col("several") & (pl.col("has_word") | (counts & ~pl.col("is_model_part")))
     label = pl.when(is_step).then("stem").otherwise(pl.col("text").fill_null(pl.lit("", pl.Categorical)))
     return ranges.select(label).to_series()
