@@ -134,5 +134,5 @@ def test_ops_of_a_shared_name(shared_name_export: Path) -> None:
         op = trace.rollup().frame("ops").collect().row(0, named=True)
         iterations = trace.rollup().frame("iterations").collect()
     assert (op["op_name"], op["op_type"], op["instance_count"]) == (SHARED_NAME, SHARED_NAME, SHARED_RANGES)
-    assert op["op_id"] == "N" * 1024 + "_1"
+    assert op["op_id"] == "N" * (1 << 14) + "_1"
     assert iterations["name"].cast(pl.String).to_list()[:2] == [f"{SHARED_NAME[:1024]} [{i}]" for i in range(2)]

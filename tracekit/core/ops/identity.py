@@ -16,7 +16,7 @@ import polars as pl
 from tracekit.core.categorical import decode_categories_expr, map_categories_expr
 
 BACKWARD_SUFFIX = "_BPROP"
-MAX_ID_TYPE_CHARS = 1 << 10
+MAX_ID_TYPE_CHARS = 1 << 14
 """Maximum number of characters of a type in the id of an op. Types with the same beginning are numbered together."""
 
 
