@@ -197,17 +197,19 @@ def test_tracks_are_numbered_in_the_order_of_reading(tmp_path: Path) -> None:
         "OS runtime · main 8",
         "stream 2",
         "stream 3",
-        "stream 3 · sync",
         "stream 3 · CUDA events",
+        "stream 3 · sync",
         "context · sync",
     ]
-    assert list(names(made, tmp_path, "process_name").values()) == ["python", "GPU 0 · pid 7"]
+    groups = ["python", "GPU 0 · pid 7", "GPU 0 · NVTX and sync · pid 7"]
+    assert list(names(made, tmp_path, "process_name").values()) == groups
 
 
 def test_waits_lie_with_the_device_of_their_context(tmp_path: Path) -> None:
     contexts = [{"process_id": 7, "context_id": 1, "device_id": 2}]
     made = trace(kernels=[kernel(0, 1, device_id=2)], syncs=[{**QUEUE, "start_ns": 0, "end_ns": 1}], contexts=contexts)
-    assert len({e["pid"] for e in drawn(made, tmp_path)}) == 1
+    drawn(made, tmp_path)
+    assert list(names(made, tmp_path, "process_name").values()) == ["GPU 2 · pid 7", "GPU 2 · NVTX and sync · pid 7"]
 
 
 def test_a_context_is_told_where_there_are_several(tmp_path: Path) -> None:
@@ -338,7 +340,17 @@ def test_ranges_are_projected_on_each_stream_that_they_launched_on(tmp_path: Pat
     projected = [e for e in drawn(made, tmp_path) if e["name"] == "step" and e["ts"] != "0.000"]
     assert [(e["ts"], e["dur"]) for e in projected] == [("0.010", "0.010"), ("0.030", "0.010")]
     groups = [names(made, tmp_path, "process_name")[e["pid"], 0] for e in projected]
-    assert groups == ["GPU 0 · pid 7", "GPU 1 · pid 7"]
+    assert groups == ["GPU 0 · NVTX and sync · pid 7", "GPU 1 · NVTX and sync · pid 7"]
+
+
+def test_the_group_of_a_gpu_holds_only_what_keeps_it_busy(tmp_path: Path) -> None:
+    """A viewer summarizes the slices of a collapsed group."""
+    calls, kernels = [call(0, 4, correlation_id=1)], [kernel(10, 20, correlation_id=1)]
+    syncs = [{**QUEUE, "start_ns": 0, "end_ns": 500}]
+    made = trace(api_calls=calls, kernels=kernels, syncs=syncs, nvtx_ranges=[push(0, 9, "step")])
+    groups = names(made, tmp_path, "process_name")
+    on_gpu = [e["name"] for e in drawn(made, tmp_path) if groups[e["pid"], 0] == "GPU 0 · pid 7"]
+    assert on_gpu == ["k"]
 
 
 def test_copies_tell_their_throughput(tmp_path: Path) -> None:

@@ -92,11 +92,13 @@ def test_each_rank_has_processes_and_tracks_of_its_own(two: tk.TraceSet, tmp_pat
     assert [(e["args"]["name"], e["pid"]) for e in named] == [
         ("rank 0 · python", 1),
         ("rank 0 · GPU 0 · pid 1", 4_194_305),
-        ("rank 1 · python · pid 1", 4_194_306),
-        ("rank 1 · GPU 0 · pid 1", 4_194_307),
+        ("rank 0 · GPU 0 · NVTX and sync · pid 1", 4_194_306),
+        ("rank 1 · python · pid 1", 4_194_307),
+        ("rank 1 · GPU 0 · pid 1", 4_194_308),
+        ("rank 1 · GPU 0 · NVTX and sync · pid 1", 4_194_309),
     ]
     order = [e["args"]["sort_index"] for e in events_of(written, "M") if e["name"] == "process_sort_index"]
-    assert order == [0, 1, 2, 3]
+    assert order == [0, 1, 2, 3, 4, 5]
     threads = [(e["pid"], e["tid"]) for e in events_of(written, "M") if e["name"] == "thread_name"]
     assert [tid for _, tid in threads] == list(range(1, len(threads) + 1))
     assert {(e["pid"], e["tid"]) for e in events_of(written, "X")} <= set(threads)
@@ -113,8 +115,10 @@ def test_a_process_whose_id_is_the_pid_of_a_gpu_of_another_rank(tmp_path: Path) 
     assert [(e["args"]["name"], e["pid"]) for e in named] == [
         ("rank 0 · python", 1),
         ("rank 0 · GPU 0 · pid 1", 4_194_305),
-        ("rank 1 · python · pid 4194305", 4_194_306),
-        ("rank 1 · GPU 0 · pid 4194305", 4_194_307),
+        ("rank 0 · GPU 0 · NVTX and sync · pid 1", 4_194_306),
+        ("rank 1 · python · pid 4194305", 4_194_307),
+        ("rank 1 · GPU 0 · pid 4194305", 4_194_308),
+        ("rank 1 · GPU 0 · NVTX and sync · pid 4194305", 4_194_309),
     ]
 
 
@@ -123,8 +127,8 @@ def test_arrows_between_the_members_of_a_collective(two: tk.TraceSet, tmp_path: 
     written = load(tmp_path / "trace.json")
     arrows = [[(e["name"], e["id"], ns(e), e["pid"]) for e in events_of(written, phase)] for phase in "sf"]
     assert arrows == [
-        [("launch", "1", 2900, "1"), ("launch", "2", 4400, "4194306"), ("collective", "3", 3000, "4194305")],
-        [("launch", "1", 3000, "4194305"), ("launch", "2", 4500, "4194307"), ("collective", "3", 4500, "4194307")],
+        [("launch", "1", 2900, "1"), ("launch", "2", 4400, "4194307"), ("collective", "3", 3000, "4194305")],
+        [("launch", "1", 3000, "4194305"), ("launch", "2", 4500, "4194308"), ("collective", "3", 4500, "4194308")],
     ]
 
 

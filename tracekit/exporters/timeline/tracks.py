@@ -15,10 +15,11 @@ the viewer, and each lane of a track as a thread:
       thread state · python 1234       when the thread ran on which CPU
       CPU samples · python 1234        samples of the thread with their call stacks, and likewise Python samples
     GPU 0 NVIDIA H200 · pid 1234       activities of that process on one device
-      NVTX · stream 7                  projections of ranges
       stream 7                         kernels, memcpys, memsets and graph launches, on lanes
-      stream 7 · sync                  synchronizations
       stream 7 · CUDA events           CUDA events
+    GPU 0 … · NVTX and sync · pid 1234 ranges and waits of that process that refer to the device
+      NVTX · stream 7                  projections of ranges
+      stream 7 · sync                  synchronizations
     GPU 0 NVIDIA H200 · metrics        counters of GPU metrics, and of the memory in use by kind
     Operating System · counters        counters of events of the operating system, a processor or the SoC
     /device:GPU:0 · run                node executions that TensorFlow traced, by thread, on lanes
@@ -146,7 +147,16 @@ class TrackNames:
 
     def create_gpu_group(self, process: int | None, device: int) -> TrackGroup:
         """Return the track group of the activities of a process on a GPU."""
-        return TrackGroup(None, f"{self.format_device_name(device)} · pid {process or 0}", (process or 0, 1, device))
+        return TrackGroup(None, f"{self.format_device_name(device)} · pid {process or 0}", (process or 0, 1, device, 0))
+
+    def create_gpu_range_group(self, process: int | None, device: int) -> TrackGroup:
+        """Return the track group of the ranges and waits of a process that refer to a GPU.
+
+        They are not in the group of the GPU, because a viewer summarizes the slices of a collapsed group: the GPU would
+        look busy while it is idle.
+        """
+        name = f"{self.format_device_name(device)} · NVTX and sync · pid {process or 0}"
+        return TrackGroup(None, name, (process or 0, 1, device, 1))
 
     def create_metrics_group(self, device: int) -> TrackGroup:
         """Return the track group of the counters of a GPU."""
@@ -392,7 +402,7 @@ def _create_projection_track(names: TrackNames, process: int | None, device: int
     """Return the track of the projections of push/pop ranges on a stream."""
     name = f"NVTX · {names.format_stream_name(process, context, stream)}"
     attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream), PROJECTION)
-    return Track(names.create_gpu_group(process, device), name, (context, stream, PROJECTED), attributes)
+    return Track(names.create_gpu_range_group(process, device), name, (context, stream, PROJECTED), attributes)
 
 
 def _create_start_end_projection_track(
@@ -401,7 +411,8 @@ def _create_start_end_projection_track(
     """Return the track of the projections of start/end ranges on a stream."""
     name = f"NVTX start/end · {names.format_stream_name(process, context, stream)}"
     attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream), PROJECTION)
-    return Track(names.create_gpu_group(process, device), name, (context, stream, PROJECTED_START_END), attributes)
+    group = names.create_gpu_range_group(process, device)
+    return Track(group, name, (context, stream, PROJECTED_START_END), attributes)
 
 
 def _create_stream_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
@@ -416,7 +427,7 @@ def _create_sync_track(names: TrackNames, process: int | None, device: int, cont
 
     The device is taken from the context, because CUPTI records device 0 even in processes that use another device.
     """
-    group = names.create_gpu_group(process, names.contexts.get((process or 0, context)) or device)
+    group = names.create_gpu_range_group(process, names.contexts.get((process or 0, context)) or device)
     attributes = _build_track_attributes(_build_stream_ids(process, device, context, stream))
     return Track(
         group, f"{names.format_stream_name(process, context, stream)} · sync", (context, stream, SYNC), attributes
