@@ -84,9 +84,15 @@ def test_a_call_without_details_is_counted_as_undecoded(tmp_path: Path) -> None:
         assert counted(trace.undecoded) == {"OpenACC": 2}
 
 
-@pytest.mark.parametrize(
-    "details", [b"\xff", message((102, b"\xff")), message((101, 5))], ids=["outer", "inner", "number"]
-)
+def test_a_number_in_place_of_a_message_is_an_unknown_field(tmp_path: Path) -> None:
+    path = tmp_path / "made.nsys-rep"
+    call = ((1, 10), (2, 20), (layout.CLASS, 48), (7, 0), (13, 1 << 56 | 7 << 24 | 9), (25, message((101, 5))))
+    path.write_bytes(Parts([event(layout.CALL, layout.API, *call)], [strings("name")]).pack())
+    with tk.load(path) as trace:
+        assert trace.frame("openacc_events").select("kind", "start_ns").collect().rows() == [("other", 10)]
+
+
+@pytest.mark.parametrize("details", [b"\xff", message((102, b"\xff"))], ids=["outer", "inner"])
 def test_damaged_details_are_an_error(details: bytes, tmp_path: Path) -> None:
     path = tmp_path / "made.nsys-rep"
     call = ((1, 10), (2, 20), (layout.CLASS, 48), (7, 0), (13, 1 << 56 | 7 << 24 | 9), (25, details))
