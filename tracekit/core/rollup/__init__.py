@@ -100,8 +100,13 @@ class Rollup:
 
     @property
     def for_advice(self) -> Rollup:
-        """The roll-up that advice examines: with windows, and without the warm-up unless the user includes it."""
-        return (self if self.has_windows else replace(self, has_windows=True)).steady
+        """The roll-up that advice examines: with windows, and without the warm-up unless the user includes it.
+
+        In outputs of DLProf, advice examines the warm-up like all their other tables.
+        """
+        if self.has_windows:
+            return self.steady
+        return replace(self, has_windows=True, include_warm_up=self.include_warm_up is not False)
 
     @functools.cached_property
     def steady(self) -> Rollup:

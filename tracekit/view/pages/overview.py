@@ -32,13 +32,13 @@ def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Overview"."""
     trace = context.capture.get_aggregated_trace(context.state.at)
     small = [
-        context.build_figure("gpu_utilization", "GPU utilization", compact=True),
-        context.build_figure("time_breakdown", "Time of the iterations", compact=True),
-        context.build_figure("kernel_time", "Kernel time", compact=True),
+        context.build_figure("gpu_utilization", f"GPU utilization, {_AGGREGATED}", compact=True),
+        context.build_figure("time_breakdown", f"Time, {_AGGREGATED}", compact=True),
+        context.build_figure("kernel_time", f"GPU time by kind, {_AGGREGATED}", compact=True),
     ]
     wide = [
         context.build_figure("iterations", "Iterations"),
-        context.build_figure("utilization_over_time", "GPU utilization over time"),
+        context.build_figure("utilization_over_time", f"GPU utilization over time, {_WHOLE_CAPTURE}"),
     ]
     notices = list_notices(get_trace_view(context.capture.trace))
     parts = [
@@ -142,7 +142,7 @@ def _build_top_ops_table(context: Context, trace: Trace) -> Any:
         for op in ops["op_id"]
     ]
     return components.build_panel(
-        "Top ops", [grid.build_plain_table(ops, titles, "Ops with the longest GPU time", links)]
+        f"Top ops, {_AGGREGATED}", [grid.build_plain_table(ops, titles, "Ops with the longest GPU time", links)]
     )
 
 
@@ -157,7 +157,8 @@ def _build_top_kernels_table(context: Context) -> Any:
         components.build_link("Open", context.state.make_url("kernels", **{"kernels.filter": each})) for each in equal
     ]
     return components.build_panel(
-        "Top kernels", [grid.build_plain_table(rows, titles, "Kernels with the longest total time", links)]
+        f"Top kernels, {_WHOLE_CAPTURE}",
+        [grid.build_plain_table(rows, titles, "Kernels with the longest total time", links)],
     )
 
 
