@@ -14,6 +14,7 @@ from tracekit.readers.nsys_rep.arrays import decode_nested_fields
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.fields import load_fields
 from tracekit.readers.nsys_rep.metrics import SOURCE_MASK, read_source_names
+from tracekit.sorting import sort_and_deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -171,7 +172,7 @@ def _iterate_sizes_of_events_without_fields(selected_events: SelectedEvents, che
         decoded |= _compute_presence_mask(field, len(decoded))
     rest = np.flatnonzero(~decoded)
     types = selected_events.get_types(rest)
-    for event_type in np.unique(types).tolist():
+    for event_type in sort_and_deduplicate(types.copy()).tolist():
         rows = rest[types == event_type]
         yield check.format_class(event_type), len(rows), int(_get_payload_sizes(selected_events, rows).sum())
 
