@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers import kineto_files as files
 from tests.readers.test_kineto import written
-from tracekit.errors import TracekitWarning
+from tracekit.errors import TracekitWarning, UnknownFormatError
 
 T0 = 1_719_000_000_000_000
 CPU, GPU = {"pid": 4242, "tid": 4242}, {"pid": 0, "tid": 7}
@@ -36,7 +36,8 @@ def launch(
     """One op that launches one kernel, n-th of its rank."""
     cpu, gpu, at = places.get("cpu", CPU), places.get("gpu", GPU), 10 + 100 * n
     number = {"External id": n + 1}
-    function = {"cuda_runtime": "cudaLaunchKernel"}.get(cat, "urEnqueueKernelLaunch")
+    functions = {"cuda_runtime": "cudaLaunchKernel", "cuda_driver": "cuLaunchKernel"}
+    function = functions.get(cat, "urEnqueueKernelLaunch")
     return [
         event("cpu_op", f"aten::op{n}", at, 50, cpu, **number),
         event(cat, function, at + 5, 10, cpu, **number, **({"correlation": 100 + n} if call is None else call)),
@@ -375,7 +376,7 @@ def test_public_traces_have_the_kernels_and_values_of_their_json(number: int) ->
     path = sorted(PUBLIC.rglob("*.json*"))[number]
     try:
         loaded = tk.load(path)
-    except tk.UnknownFormatError:
+    except UnknownFormatError:
         return
     listed = [e for e in files.events(path) if isinstance(e, dict) and e.get("cat") in ("kernel", "Kernel")]
     calls = {
