@@ -24,7 +24,8 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.categorical import decode_categories_expr, map_categories_expr, match_categories_expr
 from tracekit.core.intervals.axis import replace_with_null_unless
-from tracekit.core.key_ops import KeyOp, LoopInstances, choose_key_op, find_backward_op_row, read_op_labels
+from tracekit.core.key_instances import KeyOp, LoopInstances, read_op_labels
+from tracekit.core.key_ops import choose_key_op, find_backward_op_row
 from tracekit.core.loop_iterations import BOUNDS
 from tracekit.core.ops.step_names import STAR, remove_number_at_end_expr, remove_star_expr
 from tracekit.core.trees import ELLIPSIS
@@ -59,7 +60,8 @@ class Iterations(NamedTuple):
             false if no op has the requested name.
         by_process: The bounds of iterations in each process with key ops: ``process_id``, ``iteration``, ``start_ns``,
             ``end_ns``. In processes without key ops, the bounds of ``frame`` apply.
-        key_ops: Row numbers in ``Ops.ops`` of the ops that delimit iterations. They all have the same label.
+        key_ops: Row numbers in ``Ops.ops`` of the ops that delimit iterations. They all have the same label. There are
+            none if start/end ranges delimit iterations.
         label: Last part of the name of the key op, such as ``step *``, or "" if there is none.
         mode: How the capture was divided.
     """
@@ -191,7 +193,7 @@ def _divide_as_dlprof(ops: Ops, name: str | None) -> Iterations:
 def _divide_into_loop_iterations(ops: Ops, name: str | None) -> Iterations:
     """Divide each process into the iterations of its loop. A capture without a key op is one iteration."""
     instances = LoopInstances.from_ops(ops)
-    key_op = choose_key_op(ops, instances) if name is None else _find_named_key_op(ops, name)
+    key_op = choose_key_op(ops, instances) if name is None else _find_named_key_op(ops, instances, name)
     if key_op is None:
         frame = _divide_into_contiguous_iterations(ops, None, "extended").with_columns(name=pl.lit(None, pl.String))
         return Iterations(frame, "", has_key_op=False, by_process=pl.DataFrame(schema=BOUNDS))
@@ -199,11 +201,11 @@ def _divide_into_loop_iterations(ops: Ops, name: str | None) -> Iterations:
     frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
     names = _read_iteration_names(ops, instances.find_keys(key_op))
     frame = frame.join(names, on="iteration", how="left", maintain_order="left")
-    op_name = str(ops.ops["op_name"][key_op.rows[0]])
-    labels = read_op_labels(ops).filter(pl.col("op") == key_op.rows[0])["label"]
+    first, op_rows = key_op.rows[0], tuple(row for row in key_op.rows if row < instances.ops)
+    labels = pl.concat([read_op_labels(ops), instances.range_labels]).filter(pl.col("op") == first)["label"]
+    op_name = str(ops.ops["op_name"][first]) if op_rows else str(labels[0])
     label = labels[0] if len(labels) else op_name
-    key = name or op_name
-    return Iterations(frame, key, has_key_op=True, by_process=by_process, key_ops=tuple(key_op.rows), label=label)
+    return Iterations(frame, name or op_name, has_key_op=True, by_process=by_process, key_ops=op_rows, label=label)
 
 
 def _read_iteration_names(ops: Ops, keys: pl.DataFrame) -> pl.DataFrame:
@@ -213,19 +215,20 @@ def _read_iteration_names(ops: Ops, keys: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         ops: The ops of the capture.
-        keys: The instances that delimit iterations: ``process_id``, ``iteration``, ``instance``.
+        keys: The instances that delimit iterations: ``process_id``, ``iteration``, ``range_id``.
     """
     first = keys.sort("process_id", maintain_order=True).unique("iteration", keep="first").sort("iteration")
-    range_ids = first.select("iteration", range_id=ops.instances["range_id"].gather(first["instance"]))
     ranges = ops.frames("nvtx_ranges").select("range_id", "name").unique("range_id")
-    named = range_ids.lazy().join(ranges, on="range_id", how="left").sort("iteration").collect()
+    named = (
+        first.lazy().select("iteration", "range_id").join(ranges, on="range_id", how="left").sort("iteration").collect()
+    )
     if named["name"].n_unique() < named.height:
         short = map_categories_expr(pl.col("name"), lambda text: text.str.head(_MAX_NAME_CHARS))
         named = named.with_columns(name=pl.format("{} [{}]", decode_categories_expr(short), "iteration"))
     return named.select("iteration", pl.col("name").cast(pl.String))
 
 
-def _find_named_key_op(ops: Ops, name: str) -> KeyOp:
+def _find_named_key_op(ops: Ops, instances: LoopInstances, name: str) -> KeyOp:
     """Return the key op that a user named.
 
     The name is the id or the name of an op, or a label that may belong to several ops, with or without its number or
@@ -235,29 +238,30 @@ def _find_named_key_op(ops: Ops, name: str) -> KeyOp:
         TracekitError: No op has this id, name or label.
     """
     rows = ops.ops.select(pl.int_range(pl.len()).alias("op"), "op_id", "op_name")
-    labels = read_op_labels(ops)
+    labels = pl.concat([read_op_labels(ops), instances.range_labels])
     label = pl.col("label")
     conditions = (
         (rows, pl.col("op_id") == name),
         (rows, pl.col("op_name") == name),
         (labels, (label == name) | (remove_star_expr(label) == name)),
         (labels, match_categories_expr(label, lambda s: remove_number_at_end_expr(s) == name.removesuffix(STAR))),
-        (labels, pl.col("op").is_in(_find_ops_of_ranges(ops, name))),
+        (labels, pl.col("op").is_in(_find_ops_of_ranges(ops, instances, name))),
     )
     for frame, condition in conditions:
         matches = frame.filter(condition)["op"].to_list()
         if matches:
             return KeyOp(matches, _find_key_op_position(ops))
     raise TracekitError(
-        f"the capture has no op {name!r}, which was requested as key op", hint=_create_op_names_hint(ops, name)
+        f"the capture has no op {name!r}, which was requested as key op",
+        hint=_create_op_names_hint(ops, instances, name),
     )
 
 
-def _find_ops_of_ranges(ops: Ops, name: str) -> list[int]:
-    """Return the row numbers of the ops to which the ranges with a given name belong."""
+def _find_ops_of_ranges(ops: Ops, instances: LoopInstances, name: str) -> list[int]:
+    """Return the numbers in ``LoopInstances.frame`` of the ops to which the ranges with a given name belong."""
     ranges = ops.frames("nvtx_ranges").filter(pl.col("name") == name).select("range_id").collect()
-    instances = ops.instances.filter(pl.col("range_id").is_in(ranges["range_id"].implode()))
-    return instances["op"].unique().sort().to_list()
+    rows = instances.frame.filter(pl.col("range_id").is_in(ranges["range_id"].implode()))
+    return rows["op"].unique().sort().to_list()
 
 
 def _find_key_op_position(ops: Ops) -> KeyPosition:
@@ -265,13 +269,20 @@ def _find_key_op_position(ops: Ops) -> KeyPosition:
     return "end" if ops.dialect.key_op == "backward" else "start"
 
 
-def _create_op_names_hint(ops: Ops, name: str) -> str:
-    """Return a hint that lists the names of ops, beginning with the name that is most similar to the given one."""
+def _create_op_names_hint(ops: Ops, instances: LoopInstances, name: str) -> str:
+    """Return a hint that lists the names of ops and of start/end ranges.
+
+    It begins with the name that is most similar to the given one.
+    """
     rows = ops.ops.select(decode_categories_expr(pl.col("op_name")), "op_id")
+    labels = instances.range_labels.select(
+        op_name=pl.col("label").cast(pl.String), op_id=pl.col("label").cast(pl.String)
+    )
+    rows = pl.concat([rows, labels])
     names = rows.select(pl.concat_list("op_name", "op_id")).to_series().explode()
     compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
     near = difflib.get_close_matches(name, compared, n=1)
-    listed = [*near, *(n for n in ops.ops["op_name"].unique(maintain_order=True) if n not in near)]
+    listed = [*near, *(n for n in rows["op_name"].unique(maintain_order=True) if n not in near)]
     return create_choices_hint("ops", listed, name)
 
 
