@@ -3,9 +3,10 @@ PYTHON ?= python3.11
 PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 BIN := .venv/bin
 LOWEST := .venv-lowest
+NATIVE := .venv-native
 WORKERS ?= 2
 
-.PHONY: demo test test-all check bench docs dist setup lowest browser clean
+.PHONY: demo test test-all check bench docs dist setup lowest native compiler browser clean
 
 setup: .venv/.ready
 
@@ -62,10 +63,23 @@ $(LOWEST)/.ready: pyproject.toml constraints.txt tests/lowest.py
 		--editable '.[view]' --group test
 	touch $@
 
-# All cases of the fuzzers and all public captures, and the coverage of all modules.
+# Compile the C programs in tracekit/native. The compiler takes up 411 MB and has an environment of its own.
+native: setup $(NATIVE)/.ready
+	$(BIN)/python -m tests.native_programs
+
+$(NATIVE)/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(NATIVE)
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --group native
+	touch $@
+
+compiler:
+	@$(MAKE) --no-print-directory $(NATIVE)/.ready || echo "Without the compiler, the programs in C are not compiled again."
+
+# All cases of the fuzzers and all public captures, the C programs, and the coverage of all modules.
 test-all: export TRACEKIT_TESTS = all
 test-all: COVERAGE := --cov --cov-fail-under=90
-test-all: test
+test-all: compiler test
 
 check: setup
 	$(BIN)/ruff check .
@@ -92,4 +106,4 @@ dist: setup
 	$(BIN)/python tests/install.py dist
 
 clean:
-	rm -rf .venv $(LOWEST) out site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(LOWEST) $(NATIVE) out site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -53,3 +53,21 @@ class Program:
                 values[f"{function}.{name}"] = str(PARAMETERS + 4 * i)
         source = "\n".join(resources.files(package).joinpath(name).read_text("utf-8") for package, name in self.files)
         return _MODULE.format(_PLACEHOLDER.sub(lambda match: values[match[1]], source))
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryProgram:
+    """A WebAssembly module that was compiled during development, such as the programs in ``tracekit/native``.
+
+    Attributes:
+        file: Package and name of the file.
+        parameters: Parameter names of each exported function, in order.
+    """
+
+    file: tuple[str, str]
+    parameters: Mapping[str, tuple[str, ...]]
+
+    def read_bytes(self) -> bytes:
+        """Return the module."""
+        package, name = self.file
+        return resources.files(package).joinpath(name).read_bytes()
