@@ -165,3 +165,11 @@ def test_commands_fit_the_format() -> None:
     assert (find_recording_command("kernels", "kineto") or "").startswith("torch.profiler.profile(activities=")
     assert find_recording_command("stacks", "kineto") == "torch.profiler.profile(with_stack=True)"
     assert find_recording_command("devices", "kineto") is None
+
+
+def test_the_page_of_a_recipe_states_why_it_is_empty(run: Run, tmp_path: Path) -> None:
+    run("recipe", FIXTURES / "cpu_only.sqlite", "-r", "mpi_sum", "--format", "html", "-o", tmp_path / "out")
+    text = (tmp_path / "out" / "mpi_sum.html").read_text("utf-8")
+    assert "This capture contains no GPU work, because no kernels" in text
+    assert "mpi_sum: no rows, because no mpi_calls were recorded; record them with nsys profile --trace=mpi" in text
+    assert "nothing to draw" not in text

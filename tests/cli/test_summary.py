@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tracekit as tk
+from tests.cli.test_absence import made_report
 from tests.cli.test_terminal import FIXTURES, TRAIN
-from tracekit.cli.summary import MAX_FINDINGS
-from tracekit.notices import list_notices
+from tracekit.cli import summary
+from tracekit.cli.summary import MAX_FINDINGS, Finding, Findings
+from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
@@ -49,12 +51,35 @@ class TestFile:
         assert "all 47 findings: tracekit rows " in text
 
     @pytest.mark.parametrize(
-        "path", ["tensorflow/network.pb", "ncu/ncu_raw.csv", "cpu_only.nsys-rep", "empty.sqlite"], ids=str
+        ("path", "reason"),
+        [
+            ("tensorflow/network.pb", "captures in the format graphdef contain no kernels or graph_launches."),
+            ("ncu/ncu_raw.csv", "captures in the format ncu-csv contain no kernels or graph_launches."),
+            ("cpu_only.nsys-rep", "no kernels, memcpys, memsets or graph_launches were recorded; record them with "),
+            ("empty.sqlite", "no kernels, memcpys, memsets or graph_launches were recorded; record them with "),
+        ],
     )
-    def test_no_gpu_activities(self, run: Run, path: str) -> None:
+    def test_no_gpu_activities(self, run: Run, path: str, reason: str) -> None:
         text = run(FIXTURES / path).text
-        assert "no finding" not in text
-        assert "the capture contains no GPU activities" in text
+        assert "No finding" not in text
+        assert f"\nNot analyzed by tracekit: {reason}" in text
+
+    def test_ranks_without_findings(self, run: Run, tmp_path: Path) -> None:
+        for i in range(2):
+            shutil.copy(FIXTURES / "cpu_only.sqlite", tmp_path / f"rank{i}.sqlite")
+        assert "\n2 of 2 ranks: Not analyzed by tracekit: no kernels, " in run(tmp_path).text
+
+    @pytest.mark.parametrize(("count", "text"), [(1, "1 finding"), (2, "all 2 findings")])
+    def test_number_of_findings(self, run: Run, monkeypatch: pytest.MonkeyPatch, count: int, text: str) -> None:
+        findings = Findings([Finding("problem", "", "")] * count, count, "stats {} -r advise")
+        monkeypatch.setattr(summary, "collect_findings", lambda _: findings)
+        assert f"\n{text}: tracekit stats " in run(TRAIN).text
+
+    def test_undecoded_gpu_work(self, run: Run, tmp_path: Path) -> None:
+        text = run(made_report(tmp_path / "made.nsys-rep")).text
+        assert (
+            "\nNot decoded: 1 Vulkan call and 2 WDDM events are recorded, but tracekit does not decode them; " in text
+        )
 
     @pytest.mark.parametrize("command", [(), ("info",)], ids=str)
     def test_warnings_of_the_profiler_come_first(self, run: Run, command: tuple[str, ...]) -> None:
@@ -89,8 +114,9 @@ class TestFile:
         text = run(tmp_path / "few").text
         with tk.load(tmp_path / "few") as trace:
             assert trace.stats("advise").is_empty()
-            examined = f"{trace.count('memsets'):,} memsets"
-        assert f"no finding: the rules of advise examined {examined} and found no problem\n" in text
+            reason = explain_missing_advice(get_trace_view(trace))
+        assert reason.startswith("No finding of tracekit: ")
+        assert f"{reason}\n" in text
 
     def test_recorded_but_not_decoded(self, run: Run) -> None:
         text = run(FIXTURES / "nvtx_features.sqlite").text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,45 @@ def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
     with pytest.warns(TracekitWarning, match="cannot be aligned"):
         text = tk.load_many(empty).export(tmp_path / "none.html").read_text("utf-8")
     assert sections(text) == []
+
+
+def plain(text: str) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", "\n", re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)))
+
+
+@pytest.mark.filterwarnings("ignore:rank .*clock:tracekit.TracekitWarning")
+@pytest.mark.parametrize(
+    ("kinds", "notices", "missing"),
+    [
+        (
+            ["cpu_only", "cpu_only", "train_amp"],
+            [
+                "2 of 3 ranks: This capture contains no GPU work, because no kernels, memcpys, memsets",
+                "1 of 3 ranks: Warning recorded by Nsight Systems: Not all CUDA events might have been collected.",
+            ],
+            ["Communication"],
+        ),
+        (
+            ["cpu_only", "cpu_only"],
+            ["2 of 2 ranks: This capture contains no GPU work, because no kernels, memcpys, memsets"],
+            SECTIONS,
+        ),
+    ],
+    ids=["some", "all"],
+)
+def test_a_page_states_what_ranks_lack(
+    tmp_path: Path, kinds: list[str], notices: list[str], missing: list[str]
+) -> None:
+    paths = [
+        Path(shutil.copy(FIXTURES / f"{kind}.sqlite", tmp_path / f"rank{n}.sqlite")) for n, kind in enumerate(kinds)
+    ]
+    lines = plain(tk.load_many(paths).export(tmp_path / "page.html").read_text("utf-8")).splitlines()
+    for notice in notices:
+        assert any(line.startswith(notice) for line in lines), lines
+    omitted = [line for line in lines if " is omitted. " in line]
+    assert [line.split(" is omitted. ")[0] for line in omitted] == [f"The section {title}" for title in missing]
+    assert all(" were recorded" in line or " was recorded" in line for line in omitted)
+    assert any("The captures contain nothing to draw" in line for line in lines) is ("train_amp" not in kinds)
 
 
 def test_several_recipes_open_each_capture_once(monkeypatch: pytest.MonkeyPatch) -> None:

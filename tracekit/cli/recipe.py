@@ -188,6 +188,7 @@ def recipe_command(
     from tracekit.core.recipes import find_recipe, resolve_option_values
     from tracekit.core.recipes.recipe import Output
     from tracekit.sets import recipe_files, recipes
+    from tracekit.sets.notices import list_notices_of_ranks
 
     recipe, paths = _split_name_and_inputs(recipe, paths)
     declared = find_recipe(recipe)
@@ -198,13 +199,21 @@ def recipe_command(
     traces = select(load_set(paths, from_))
     with show_progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run_recipe(traces, recipe, options, progress=progress)
+    missing = []
     if tables[main].is_empty():
         reason = "; ".join(absence.sentence for absence in explain_missing_rows(traces, recipe))
-        print_message(f"{recipe}: no rows, because {reason}", quiet=quiet)
+        missing = [f"{recipe}: no rows, because {reason}"]
+        print_message(missing[0], quiet=quiet)
     if out is not None:
-        inputs = traces.inputs
         recipe_files.write_recipe_folder(
-            tables, recipe, out, style or "parquet", overwrite=force, inputs=inputs, spreadsheet=spreadsheet
+            tables,
+            recipe,
+            out,
+            style or "parquet",
+            overwrite=force,
+            inputs=traces.inputs,
+            spreadsheet=spreadsheet,
+            notices=[*list_notices_of_ranks(traces), *missing] if style == "html" else (),
         )
         return
     shown = tables[table or main]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from pathlib import Path  # noqa: TC003 - click needs it
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +12,8 @@ from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
 from tracekit.cli.output import describe_steps, open_output_page, show_progress_bar
 from tracekit.errors import convert_to_printable_path
-from tracekit.notices import GPU_ACTIVITIES, list_notices
+from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice
+from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,9 +74,10 @@ def summary_command(*, paths: tuple[Path, ...], from_: str | None, quiet: bool) 
         if findings.listed:
             for i, finding in enumerate(findings.listed, start=1):
                 lines += _format_finding(i, finding)
-            lines += ["", f"all {findings.total:,} findings: tracekit {findings.command.format(names)}"]
+            count = "1 finding" if findings.total == 1 else f"all {findings.total:,} findings"
+            lines += ["", f"{count}: tracekit {findings.command.format(names)}"]
         else:
-            lines += [explain_missing_findings(trace), ""]
+            lines += [*explain_missing_findings(trace), ""]
         if findings.total and trace.count("kernels"):
             lines.append(f"GPU time by kernel: tracekit stats {names} -r cuda_gpu_kern_sum")
         lines.append(f"in the browser: tracekit view {names}")
@@ -108,24 +109,11 @@ def _describe_undecoded(trace: Trace) -> str:
 def _describe_ranks(traces: TraceSet, names: str) -> Iterator[str]:
     """Yield lines about the captures of several ranks."""
     yield names
-    yield from _describe_notices_of_ranks(traces)
+    yield from (f"  {notice}" for notice in list_notices_of_ranks(traces))
     ranks, rows = traces.ranks, traces.count_all()
     listed = ", ".join(map(str, ranks[:MAX_RANKS])) + ", …" * (len(ranks) > MAX_RANKS)
     yield f"  {len(ranks):,} ranks: {listed}" if len(ranks) > 1 else f"  rank {listed}"
     yield f"  rows: {', '.join(f'{rows[name]:,} {name}' for name in COUNTED if rows[name]) or 'none'}"
-
-
-def _describe_notices_of_ranks(traces: TraceSet) -> Iterator[str]:
-    """Yield a line per warning of the profiler or missing GPU work, with the number of ranks to which it applies."""
-    ranks = Counter(notice for notices in traces.map(_list_notices_of_rank) for notice in dict.fromkeys(notices))
-    for notice, count in ranks.items():
-        yield f"  {notice}" if len(traces.ranks) == 1 else f"  {count:,} of {len(traces.ranks):,} ranks: {notice}"
-
-
-def _list_notices_of_rank(trace: Trace) -> list[str]:
-    from tracekit.trace import get_trace_view
-
-    return list_notices(get_trace_view(trace))
 
 
 def collect_findings(trace: TraceOrSet) -> Findings:
@@ -166,24 +154,14 @@ def _ms_expr(column: str) -> pl.Expr:
     return pl.format("{}.{}", us // 1000, (us % 1000).cast(pl.String).str.zfill(3))
 
 
-def explain_missing_findings(trace: TraceOrSet) -> str:
-    """Return a sentence that says why there are no findings.
+def explain_missing_findings(trace: TraceOrSet) -> list[str]:
+    """Return sentences that say why there are no findings, with the number of ranks to which each one applies."""
+    from tracekit.sets.trace_set import TraceSet
+    from tracekit.trace import get_trace_view
 
-    Either the rules found no problem, or data was recorded that tracekit does not decode, or the rules do not apply to
-    the capture.
-    """
-    from tracekit.trace import Trace
-
-    counts = {name: trace.count(name) for name in GPU_ACTIVITIES}
-    if any(counts.values()):
-        examined = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n)
-        return f"no finding: the rules of advise examined {examined} and found no problem"
-    if isinstance(trace, Trace) and trace.undecoded:
-        return (
-            "not decoded: the capture contains no GPU activities that tracekit decodes, but it contains other data: "
-            f"{_describe_undecoded(trace)}"
-        )
-    return "not analyzed: the capture contains no GPU activities, and the rules of advise examine GPU activities"
+    if isinstance(trace, TraceSet):
+        return explain_missing_advice_of_ranks(trace)
+    return [explain_missing_advice(get_trace_view(trace))]
 
 
 def _format_finding(number: int, finding: Finding) -> list[str]:

@@ -11,9 +11,10 @@ from tracekit.exporters.html.sections import Contents
 from tracekit.plots import recipes as plots
 from tracekit.plots.labels import format_nanoseconds
 from tracekit.sets import recipes
+from tracekit.sets.notices import explain_missing_recipes, list_notices_of_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import polars as pl
 
@@ -31,6 +32,14 @@ MAPS = {
 """The recipes that are drawn as heat maps, with descriptions of their content."""
 _ROWS = 50
 _RECIPES = ("gpu_time_sum", "comm_sum", "comm_skew", "iteration_spread", "cuda_gpu_kern_sum", *MAPS)
+_RECIPES_OF_SECTIONS = {
+    "Ranks": "gpu_time_sum",
+    "Iterations": "iteration_spread",
+    "Communication": "comm_skew",
+    "Utilization over time": "cuda_gpu_time_util_map",
+    "Pace": "cuda_gpu_kern_sum",
+}
+"""Titles of the sections, and the recipe that has no rows if the section is omitted."""
 _GPU_TIME = {
     "rank": "Rank",
     "device_id": "GPU",
@@ -117,7 +126,21 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
         *_build_utilization_sections(tables),
         *_build_pace_sections(traces, tables),
     ]
-    return html_page.render_page(Contents(f"GPU profiles of {len(traces)} ranks", sections, []))
+    title = f"GPU profiles of {len(traces)} ranks"
+    missing = _list_missing_sections(traces, {section.title for section in sections})
+    return html_page.render_page(Contents(title, sections, missing, list_notices_of_ranks(traces), _NOTHING_TO_DRAW))
+
+
+_NOTHING_TO_DRAW = "The captures contain nothing to draw: no GPU activities, and no communication between ranks."
+
+
+def _list_missing_sections(traces: TraceSet, titles: Collection[str]) -> list[tuple[str, str]]:
+    """Return a message and the reasons for each section that is not on the page, given the titles of the others."""
+    recipes_by_title = {title: recipe for title, recipe in _RECIPES_OF_SECTIONS.items() if title not in titles}
+    reasons = explain_missing_recipes(traces, list(recipes_by_title.values()))
+    return [
+        (f"the section {title} is omitted", "; ".join(reasons[recipe])) for title, recipe in recipes_by_title.items()
+    ]
 
 
 def serialize_recipe_figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:

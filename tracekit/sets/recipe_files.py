@@ -63,6 +63,7 @@ def write_recipe_folder(
     overwrite: bool = False,
     inputs: Sequence[Input] = (),
     spreadsheet: bool = False,
+    notices: Sequence[str] = (),
 ) -> None:
     """Write the tables of a recipe into a folder atomically.
 
@@ -75,6 +76,7 @@ def write_recipe_folder(
         overwrite: Whether to replace an existing folder, which may contain only files of recipes.
         inputs: The files and folders that were read. They are never replaced.
         spreadsheet: Whether to put an apostrophe before each string in CSV that looks like a formula.
+        notices: Sentences at the beginning of a page.
 
     Raises:
         UnknownFormatError: The format is unknown.
@@ -88,7 +90,7 @@ def write_recipe_folder(
     with targets.open_atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
         new.mkdir()
         if format == "html":
-            _write_recipe_page(tables, recipe, new / f"{recipe}.html")
+            _write_recipe_page(tables, recipe, new / f"{recipe}.html", notices)
             return
         for name, table in tables.items():
             index = choose_index_columns(recipe, name, table)
@@ -240,13 +242,14 @@ def _is_page_of_recipe(path: Path) -> bool:
     return is_recipe_page(path)
 
 
-def _write_recipe_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:
+def _write_recipe_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path, notices: Sequence[str]) -> None:
     from tracekit.sets.recipe_page import render_recipe_page
 
     def get_printable_rows(name: str) -> pl.DataFrame:
         return convert_to_printable_rows(tables[name], choose_index_columns(recipe, name, tables[name]))
 
-    path.write_text(render_recipe_page(recipe, tables, get_printable_rows), "utf-8", newline="\n")
+    page = render_recipe_page(recipe, tables, get_printable_rows, notices)
+    path.write_text(page, "utf-8", newline="\n")
 
 
 def _write_csv(rows: pl.DataFrame, path: Path, *, spreadsheet: bool) -> None:

@@ -12,7 +12,7 @@ from tracekit.exporters.html.sections import Contents
 from tracekit.sets.page import serialize_recipe_figures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
@@ -23,7 +23,10 @@ _TITLE = re.compile(r"<title>Recipe (\w+)</title>")
 
 
 def render_recipe_page(
-    recipe: str, tables: Mapping[str, pl.DataFrame], get_printable_rows: Callable[[str], pl.DataFrame]
+    recipe: str,
+    tables: Mapping[str, pl.DataFrame],
+    get_printable_rows: Callable[[str], pl.DataFrame],
+    notices: Sequence[str] = (),
 ) -> str:
     """Return an HTML page with the figures of a recipe and the first rows of its tables.
 
@@ -31,6 +34,7 @@ def render_recipe_page(
         recipe: Name of the recipe.
         tables: The tables of the recipe by name.
         get_printable_rows: Function that returns the printable rows of a table, given the name of the table.
+        notices: Sentences that come before the figures and tables.
 
     Raises:
         TracekitError: plotly is not installed.
@@ -39,7 +43,7 @@ def render_recipe_page(
     section = Section(
         recipe, recipe, notes=[find_recipe(recipe).doc], figures=serialize_recipe_figures(tables), tables=shown
     )
-    return html_page.render_page(Contents(f"Recipe {recipe}", [section], []))
+    return html_page.render_page(Contents(f"Recipe {recipe}", [section], [], notices))
 
 
 def is_recipe_page(path: Path) -> bool:

@@ -178,13 +178,13 @@ def _build_navigation(sections: Sequence[Section]) -> str:
 def _build_notices(contents: Contents) -> str:
     """Return an HTML section with the notices of a page, or an empty string if there are none.
 
-    If the page has no figures, the last notice states this.
+    If the page has no figures, the last notice states this, unless ``Contents.nothing_to_draw`` is empty.
     """
     content = "".join(f"<p>{escape_text(notice)}</p>" for notice in contents.notices)
-    if not any(section.figures for section in contents.sections):
+    if contents.nothing_to_draw and not any(section.figures for section in contents.sections):
         content += (
-            "<p><strong>This capture contains nothing to draw: no GPU activities, no ops, no API calls and no NVTX "
-            "ranges.</strong> The list below states why, and how to record them.</p>"
+            f"<p><strong>{escape_text(contents.nothing_to_draw)}</strong> "
+            "The list below states why, and how to record them.</p>"
         )
     return f'<section aria-label="Notices">{content}</section>\n' if content else ""
 

@@ -52,12 +52,14 @@ class Contents:
         sections: Sections with data.
         missing: Pairs of a message and a hint about data missing from the capture. The hint may be empty.
         notices: Sentences that come before all sections, such as warnings of the profiler.
+        nothing_to_draw: Sentence that is shown if the page has no figures.
     """
 
     title: str
     sections: Sequence[Section]
     missing: Sequence[tuple[str, str]]
     notices: Sequence[str] = ()
+    nothing_to_draw: str = ""
 
 
 def build_contents(view: View, progress: Progress) -> Contents:
@@ -71,7 +73,10 @@ def build_contents(view: View, progress: Progress) -> Contents:
         sections.extend(built)
         progress(number, len(_BUILDERS))
     missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
-    return Contents(_choose_page_title(view), sections, missing, list_notices(view))
+    return Contents(_choose_page_title(view), sections, missing, list_notices(view), _NOTHING_TO_DRAW)
+
+
+_NOTHING_TO_DRAW = "This capture contains nothing to draw: no GPU activities, no ops, no API calls and no NVTX ranges."
 
 
 def _choose_page_title(view: View) -> str:

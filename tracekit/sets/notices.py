@@ -1,0 +1,60 @@
+"""State what a reader of the captures of several ranks has to know first, and why data of ranks is missing."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tracekit.notices import explain_missing_advice, list_notices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tracekit.sets.trace_set import TraceSet
+    from tracekit.trace import Trace
+
+
+def list_notices_of_ranks(traces: TraceSet) -> list[str]:
+    """Return sentences about the warnings of the profiler and about missing GPU work, with the number of ranks."""
+    return merge_sentences(traces.map(_list_notices_of_rank))
+
+
+def explain_missing_advice_of_ranks(traces: TraceSet) -> list[str]:
+    """Return sentences that state why the report ``advise`` has no rows, with the number of ranks."""
+    return merge_sentences(traces.map(_explain_missing_advice_of_rank))
+
+
+def explain_missing_recipes(traces: TraceSet, recipes: Sequence[str]) -> dict[str, list[str]]:
+    """Return sentences that state why some recipes have no rows, by recipe, with the number of ranks."""
+    by_rank = traces.map(functools.partial(_explain_recipes_of_rank, recipes)) if recipes else []
+    return {recipe: merge_sentences([rank[number]] for rank in by_rank) for number, recipe in enumerate(recipes)}
+
+
+def merge_sentences(by_rank: Iterable[Sequence[str]]) -> list[str]:
+    """Return the distinct sentences of all ranks, each with the number of ranks to which it applies.
+
+    Args:
+        by_rank: The sentences of each rank.
+    """
+    ranks, total = Counter[str](), 0
+    for sentences in by_rank:
+        ranks.update(dict.fromkeys(sentences, 1))
+        total += 1
+    return [text if total == 1 else f"{count:,} of {total:,} ranks: {text}" for text, count in ranks.items()]
+
+
+def _list_notices_of_rank(trace: Trace) -> list[str]:
+    from tracekit.trace import get_trace_view
+
+    return list_notices(get_trace_view(trace))
+
+
+def _explain_missing_advice_of_rank(trace: Trace) -> list[str]:
+    from tracekit.trace import get_trace_view
+
+    return [explain_missing_advice(get_trace_view(trace))]
+
+
+def _explain_recipes_of_rank(recipes: Sequence[str], trace: Trace) -> list[str]:
+    return [trace.explain_missing_rows(recipe).sentence for recipe in recipes]
