@@ -12,6 +12,8 @@ for. The ops are listed in the order in which the items launch them. All times a
 - An item ends ``item_duration`` after its start. If it waits, it ends no earlier than ``item_wait_residue`` after the
   end (``WAIT_FOR_END``) or start (``WAIT_FOR_START``) of the op ``item_wait_target``, which this item or an earlier one
   launches.
+
+Importing this module imports ``wasmtime``, which takes about 40 ms. It should be imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -21,12 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.sandbox import Sandbox
 from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS, BinaryProgram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from tracekit.sandbox import Sandbox
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[np.generic]
@@ -130,8 +131,6 @@ class Replay:
             ValueError: An array has the wrong length.
             MemoryError: The memory cannot be allocated, or would exceed 4 GiB.
         """
-        from tracekit.sandbox import Sandbox
-
         missing = [name for name, (_, _, default) in _INPUTS.items() if default is None and name not in arrays]
         if missing:
             raise TypeError(f"the model has no {', '.join(missing)}")
@@ -146,7 +145,7 @@ class Replay:
             raise MemoryError(f"the model needs {end} bytes, and at most {_MAX_BYTES} are possible")
         self._offsets = dict(zip(_ARRAYS, offsets, strict=False))
         self._edit_offsets = dict(zip(_INPUTS, offsets[len(_ARRAYS) :], strict=True))
-        self._sandbox: Sandbox = Sandbox(_PROGRAM, end, lambda: MemoryError("the replay left its memory"))
+        self._sandbox = Sandbox(_PROGRAM, end, lambda: MemoryError("the replay left its memory"))
         for name, (_, _, default) in _INPUTS.items():
             self._view(name, self._offsets)[:] = arrays.get(name, default)
 
