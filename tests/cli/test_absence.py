@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 
@@ -72,6 +73,8 @@ def test_everything_that_has_a_name_can_be_explained(path: Path) -> None:
             absence = trace.explain_missing_rows(name)
             assert absence.reason
             assert not absence.reason.endswith(".")
+        for recipe in ("cuda_gpu_kern_pace", "nvtx_pace", "nvtx_gpu_proj_pace"):
+            assert re.search("[a-z]+_ranges|kernels", trace.explain_missing_rows(recipe).reason), recipe
         with pytest.raises(UnknownFormatError, match="unknown report 'nothing'"):
             trace.explain_missing_rows("nothing")
 

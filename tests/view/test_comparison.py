@@ -99,7 +99,10 @@ def test_the_page_says_that_there_is_nothing_to_compare() -> None:
         for by in KINDS.keys() - {"iterations"}:
             answer = call(viewer, "navigation.children", ["/compare", f"?by={by}", "light"])
             shown.append(texts(answer.json["response"]["page"]["children"]))
-    assert all("Neither A nor B contains data of this kind." in each for each in shown)
+    for each in shown:
+        explained = [text for text in each if text.startswith("No rows in A and B, because no ")]
+        assert len(explained) == 1
+        assert " were recorded; record them with nsys profile " in explained[0]
     assert not any({"Notes", "0 ns"} & set(each) for each in shown)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import plotly.utils
@@ -10,8 +11,12 @@ import pytest
 import tracekit as tk
 from tests.cli.test_absence import made_report
 from tests.view.support import captures_of, texts
+from tracekit.errors import TracekitError
+from tracekit.view.datasets import DATASETS
+from tracekit.view.missing import explain_missing_rows
 from tracekit.view.pages import PAGES, Context, build_page
 from tracekit.view.state import parse_url
+from tracekit.view.windows import choose_window
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NO_GPU_WORK = (
@@ -63,3 +68,62 @@ def test_tables_without_rows_state_why(tmp_path: Path) -> None:
     }.items():
         shown = texts_of(path, "tables", f"table={name}")
         assert any(text.startswith(sentence) for text in shown), shown
+
+
+@pytest.mark.many(3)
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("empty.sqlite", "recorded"),
+        ("empty.nsys-rep", "recorded"),
+        ("tensorflow/network.pb", "captures in the format graphdef contain no "),
+        ("ncu/ncu_raw.csv", "captures in the format ncu-csv contain no "),
+        ("kineto/train.pt.trace.json.gz", "captures in the format kineto contain no "),
+        ("train_amp.sqlite", "captures in the format nsys-sqlite contain no "),
+    ],
+)
+def test_every_table_without_rows_states_why(name: str, state: str) -> None:
+    with tk.load(FIXTURES / name) as trace:
+        sentences = {
+            dataset: explain_missing_rows(trace, dataset, arguments)
+            for dataset in DATASETS.keys() - {"comparison"}
+            for arguments in [{"map": "cuda_gpu_time_util_map"} if dataset == "utilization" else {"kind": "nvtx_pace"}]
+        }
+    assert all(re.match("No rows: (no|nothing|captures|the selected|the profiler) ", s) for s in sentences.values())
+    assert state in sentences["stack_frames" if name == "kineto/train.pt.trace.json.gz" else "ncu_metrics"] or (
+        state == "recorded"
+    )
+    if state == "recorded":
+        for dataset in ("ops", "kernels", "launches", "pace", "utilization", "iterations", "copies", "mpi"):
+            assert " were recorded; record them with nsys profile --trace=" in sentences[dataset], dataset
+
+
+def test_details_of_a_row_state_why_they_are_empty() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        selected = explain_missing_rows(trace, "op_kernels", {"op_id": "1"})
+        assert selected == "No rows: the selected part of the capture contains no such data."
+        frames = explain_missing_rows(trace, "stack_frames", {"stack_id": "1"})
+        assert frames.startswith("No rows: no stacks were recorded; record them with nsys profile --sample=")
+    with tk.load(FIXTURES / "ncu" / "ncu_raw.csv") as trace:
+        rules = explain_missing_rows(trace, "ncu_rules", {"launch_id": "1"})
+        assert rules == "No rows: no ncu_rules were recorded; record them with ncu --apply-rules yes --section NAME."
+
+
+def test_details_on_a_page_state_why_they_are_empty() -> None:
+    with tk.load(FIXTURES / "ncu" / "ncu_raw.csv") as trace:
+        launch = trace.frame("ncu_launches").select("launch_id").first().collect().item()
+    shown = texts_of(FIXTURES / "ncu" / "ncu_raw.csv", "roofline", f"ncu_launches.select={launch}")
+    assert any(text.startswith("No rows: no ncu_rules were recorded; record them with ncu ") for text in shown), shown
+    assert "No rows." not in shown
+
+
+@pytest.mark.parametrize(("page", "start"), [("", "No data: captures in the format graphdef contain no kernels, ")])
+def test_a_page_without_numbers_states_why(page: str, start: str) -> None:
+    shown = texts_of(FIXTURES / "tensorflow" / "network.pb", page)
+    assert any(text.startswith(start) for text in shown), shown
+
+
+def test_the_timeline_without_events_states_why() -> None:
+    with tk.Trace.from_tables({}) as trace, pytest.raises(TracekitError, match="the timeline has no events: no ") as e:
+        choose_window(trace, "", "")
+    assert (e.value.hint or "").startswith("record them with nsys profile --trace=cuda")

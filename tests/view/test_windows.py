@@ -75,7 +75,7 @@ def test_times_that_are_not_numbers(start: str, end: str) -> None:
 def test_times_outside_the_capture() -> None:
     with pytest.raises(TracekitError, match="no events between"):
         windows.choose_window(trace_of([0]), "500", "600")
-    with pytest.raises(TracekitError, match="no events with times"):
+    with pytest.raises(TracekitError, match=r"the timeline has no events: no kernels, memcpys, .* were recorded"):
         windows.choose_window(tk.Trace.from_tables({}), "", "")
 
 

@@ -164,19 +164,22 @@ class TraceView:
 
         return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
 
-    def explain_missing_rows(self, name: str) -> Absence:
-        """Return why a table, a report, a rule or a recipe has no rows."""
+    def explain_missing_rows(self, name: str, *, is_part: bool = False) -> Absence:
+        """Return why a table, a report, a rule or a recipe, or a part of it, has no rows."""
         tables, required = self._list_needed_tables(name)
-        return self.explain_missing_tables(tables, required=required)
+        return self.explain_missing_tables(tables, required=required, is_part=is_part)
 
-    def explain_missing_tables(self, tables: Iterable[str], *, required: Iterable[str] = ()) -> Absence:
+    def explain_missing_tables(
+        self, tables: Iterable[str], *, required: Iterable[str] = (), is_part: bool = False
+    ) -> Absence:
         """Return why a result that is computed from the given tables has no rows.
 
         Args:
             tables: Names of the tables from which the result is computed.
             required: Names of the tables without which the result has no rows.
+            is_part: Whether the result is restricted to a part of the capture, in addition to the selections.
         """
-        selected = self.plan.remove_row_filters() != self.plan or self.plan.tables is not None
+        selected = is_part or self.plan.remove_row_filters() != self.plan or self.plan.tables is not None
         return absence.explain_missing_rows(self.plan.source, tables, required=required, selected=selected)
 
     def _list_needed_tables(self, name: str) -> tuple[Sequence[str], Sequence[str]]:

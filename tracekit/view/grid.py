@@ -11,17 +11,15 @@ import dash_mantine_components as dmc
 import polars as pl
 from dash import MATCH, ClientsideFunction, Dash, Input, Output, Patch, State, dcc, html, no_update
 
-from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.trace import get_trace_view
 from tracekit.view import query as queries
 from tracekit.view.datasets import find_dataset
+from tracekit.view.missing import explain_missing_rows
 from tracekit.view.state import parse_aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tracekit.trace import Trace
     from tracekit.view.captures import Captures, Rows
     from tracekit.view.datasets import Dataset
     from tracekit.view.state import CaptureAggregation
@@ -92,7 +90,7 @@ def build_table(
     create_part_id = _create_part_id_function(name, state.at, arguments or {})
     title = getattr(html, heading.upper())(dataset.title, className="table-title")
     if not rows.frame.height:
-        reason = "No rows." if arguments else _explain_missing_rows(captures[state.at].trace, name)
+        reason = explain_missing_rows(captures[state.at].trace, name, arguments or {})
         return html.Section([title, html.P(reason, className="dimmed")], className="panel")
     content = [
         html.Div([title, _build_toolbar(create_part_id, dataset, rows, state)], className="table-head"),
@@ -106,14 +104,6 @@ def build_table(
         html.Div(_build_selected_details(dataset, rows, state, build_details), id=create_part_id("details")),
     ]
     return html.Section([c for c in content if c is not None], className="panel", **{"aria-label": dataset.title})
-
-
-def _explain_missing_rows(trace: Trace, name: str) -> str:
-    """Return a sentence that states that a table has no rows and, if it is a declared table, why."""
-    table = name.removeprefix("table:")
-    if table not in schemas.table_names():
-        return "No rows."
-    return f"No rows: {get_trace_view(trace).explain_missing_rows(table).sentence}."
 
 
 def _build_selected_details(

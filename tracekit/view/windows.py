@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import TracekitError
+from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace
@@ -65,7 +66,8 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
     """
     span = trace.span()
     if span is None:
-        raise TracekitError("the capture has no events with times")
+        absence = get_trace_view(trace).explain_missing_tables(TABLES)
+        raise TracekitError(f"the timeline has no events: {absence.reason}", hint=absence.hint)
     low = span[0] if start == "" else parse_time(start)
     high = span[1] if end == "" else max(parse_time(end), low)
     if low > span[1] or high < span[0]:

@@ -89,12 +89,15 @@ def find_recipe(name: str) -> Recipe:
 def compute_default_rank_tables(frames: Frames, name: str) -> Tables:
     """Compute the tables of a recipe for one rank, with the default values of its options.
 
+    An option without a default is an empty string.
+
     Args:
         frames: Function that returns the declared table with a given name.
         name: Name of the recipe.
     """
     declared = find_recipe(name)
-    return declared.per_rank(RankRequest(frames, resolve_option_values(declared, {})))
+    required = {option: "" for option, declaration in declared.options.items() if declaration.default is None}
+    return declared.per_rank(RankRequest(frames, resolve_option_values(declared, required)))
 
 
 def resolve_option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Value]:

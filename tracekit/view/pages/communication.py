@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dash import html
-
 from tracekit.errors import TracekitError
-from tracekit.view import ranks
+from tracekit.view import missing, ranks
 from tracekit.view.query import Query, load_rows
 
 if TYPE_CHECKING:
@@ -29,5 +27,5 @@ def build_page(context: Context) -> list[Any]:
     except TracekitError:
         pass
     if not names:
-        return [html.P("This capture contains neither kernels of NCCL nor MPI calls.", className="dimmed")]
+        return [missing.build_missing_data_note(context.capture.trace, ("kernels", "mpi_calls"))]
     return [figure, *(context.build_table(name) for name in names)]

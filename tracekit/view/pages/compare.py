@@ -44,7 +44,8 @@ def build_page(context: Context) -> list[Any]:
     except TracekitError as error:
         return [*chosen, grid.build_error_message(error)]
     if differences.frame(by).is_empty():
-        return [*chosen, html.P("Neither A nor B contains data of this kind.", className="dimmed")]
+        explanation = differences.explain_missing_rows(by)
+        return [*chosen, html.P(f"{explanation[:1].upper()}{explanation[1:]}.", className="dimmed")]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.to_url_parameters().items()}}
     arguments["other_capture"] = str(other.capture)
     parts = [

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from dash import html
 
-from tracekit.view import components
+from tracekit.view import components, missing
 from tracekit.view.query import Query, load_rows
 from tracekit.view.sources import MAPS, MAX_BINS
 
@@ -21,7 +20,7 @@ def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Utilization over time"."""
     names = [name for name in MAPS if _has_rows(context, name)]
     if not names:
-        return [html.P("This capture contains neither kernels nor GPU metrics.", className="dimmed")]
+        return [missing.build_missing_data_note(context.capture.trace, ("kernels", "gpu_metrics"))]
     name = context.state.get("map")
     name = name if name in names else names[0]
     bins = next((each for each in BINS if str(each) == context.state.get("bins")), BINS[0])

@@ -11,7 +11,7 @@ from dash import html
 from tracekit.errors import TracekitError
 from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
-from tracekit.view import components, grid, sources
+from tracekit.view import components, grid, missing, sources
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace
@@ -84,7 +84,7 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
             )
     if context.capture.has_rows_in_any("ncu_launches"):
         cards.append(components.build_number_card("Measured launches", f"{trace.count('ncu_launches'):,}"))
-    return html.Dl(cards, className="numbers") if cards else html.P("This capture has no events.", className="dimmed")
+    return html.Dl(cards, className="numbers") if cards else missing.build_missing_data_note(trace)
 
 
 def _build_kernel_cards(trace: Trace) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dash_mantine_components as dmc
 from dash import html
 
-from tracekit.view import components, ranks
+from tracekit.view import components, missing, ranks
 from tracekit.view.sources import PACES
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def build_page(context: Context) -> list[Any]:
     totals = {kind: _find_largest_totals(context, kind) for kind in PACES}
     kinds = [kind for kind, names in totals.items() if names]
     if not kinds:
-        return [html.P("This capture contains neither kernels nor NVTX ranges.", className="dimmed")]
+        return [missing.build_missing_data_note(context.capture.trace, ("kernels", "nvtx_ranges"))]
     kind = context.state.get("kind")
     kind = kind if kind in kinds else kinds[0]
     names = totals[kind]

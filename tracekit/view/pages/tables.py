@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dash import html
-
-from tracekit.view import components
+from tracekit.view import components, missing
 
 if TYPE_CHECKING:
     from tracekit.view.pages import Context
@@ -18,7 +16,7 @@ def build_page(context: Context) -> list[Any]:
     requested = context.state.get("table")
     names = [name for name in trace.tables if name == requested or context.capture.has_rows_in_any(name)]
     if not names:
-        return [html.P("No table of this capture has rows.", className="dimmed")]
+        return [missing.build_missing_data_note(trace)]
     chosen = requested if requested in names else names[0]
     choices = [(name, context.state.make_url(table=name)) for name in names]
     select = components.build_navigation_select(
