@@ -21,22 +21,25 @@ Scene = list[tuple[str, int, int]]
 STEP = 1000
 
 
-def kernels(*starts: int, thread: int = 1, process: int = 1, delay: int = 5) -> dict[str, pl.DataFrame]:
-    """Launches at these times, each with a kernel of 10 ns."""
+def kernels(*starts: int, names: Sequence[str] = ("k",)) -> dict[str, pl.DataFrame]:
+    """Launches at these times, each with a kernel of 10 ns. The names are repeated."""
+    thread, process, delay = 1, 1, 5
     times = ["start_ns", "end_ns", "process_id"]
     api = [(i, s, s + 2, process, thread, i + 1, "cudaLaunchKernel") for i, s in enumerate(starts)]
-    ran = [(s + delay, s + delay + 10, process, 0, i + 1, "k", "k") for i, s in enumerate(starts)]
+    ran = [(s + delay, s + delay + 10, process, 0, i + 1, *[names[i % len(names)]] * 2) for i, s in enumerate(starts)]
     return {
         "api_calls": pl.DataFrame(api, ["api_call_id", *times, "thread_id", "correlation_id", "name"], orient="row"),
         "kernels": pl.DataFrame(ran, [*times, "device_id", "correlation_id", "short_name", "name"], orient="row"),
     }
 
 
-def find(ranges: Scene, starts: Sequence[int], domain: Sequence[str] = (), **chosen: object) -> Iterations:
+def find(
+    ranges: Scene, starts: Sequence[int], domain: Sequence[str] = (), names: Sequence[str] = ("k",), **chosen: object
+) -> Iterations:
     rows = nvtx(*[(text, 1, start, end) for text, start, end in ranges])
     if domain:
         rows = rows.with_columns(domain=pl.Series(domain))
-    return Rollup.from_frames(declared(nvtx_ranges=rows, **kernels(*starts)), **chosen).iterations  # type: ignore[arg-type]
+    return Rollup.from_frames(declared(nvtx_ranges=rows, **kernels(*starts, names=names)), **chosen).iterations  # type: ignore[arg-type]
 
 
 def loop(name: str, count: int, start: int = 0, length: int = STEP - 50) -> Scene:
@@ -93,6 +96,153 @@ def test_the_outermost_range_that_qualifies() -> None:
     its = find([*loop("train_step", 4), *inner("micro_batch", 4, length=700)], launches(4))
     assert its.key == "train_step"
     assert its.frame["name"].to_list() == [f"train_step [{n}]" for n in range(4)]
+
+
+def cycles(outer: str, name: str, count: int = 4, parts: int = 4) -> Scene:
+    """Ranges that repeat, each of which contains ranges that are numbered from 0."""
+    ranges = [(outer.format(n), n * STEP, n * STEP + 950) for n in range(count)] if outer else []
+    inside = [(n * STEP + 10 + 200 * k, k) for n in range(count) for k in range(parts)]
+    return [*ranges, *[(name.format(k), start, start + 180) for start, k in inside]]
+
+
+CYCLE = [n * STEP + 20 + 200 * k + j for n in range(4) for k in range(4) for j in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("outer", "name", "key", "steps"),
+    [
+        ("train_step", "micro_batch {}", "train_step", 4),
+        ("iteration", "batch {}", "iteration", 4),
+        ("request", "decode {}", "request", 4),
+        ("request", "step {}", "request", 4),
+        ("generate", "token {}", "generate", 4),
+        ("request {}", "step {}", "request *", 4),
+        ("body", "micro_batch {}", "body", 4),
+        ("train", "batch {}", "train/batch *", 16),
+        ("epoch", "step {}", "epoch/step *", 16),
+        ("epoch {}", "step {}", "epoch */step *", 16),
+        ("layer", "micro_batch {}", "layer/micro_batch *", 16),
+        ("", "micro_batch {}", "micro_batch *", 16),
+        ("", "step {}", "step *", 16),
+        ("train", "PjitFunction(train_step)", "train/PjitFunction(train_step)", 16),
+    ],
+)
+@pytest.mark.parametrize("around", [False, True])
+def test_numbers_that_begin_again(outer: str, name: str, key: str, steps: int, around: bool) -> None:
+    """Numbers that begin again in each pass are those of its parts, but batches of an epoch are steps."""
+    its = find([*([("main", 0, 4 * STEP)] if around else []), *cycles(outer, name)], CYCLE)
+    assert (its.key.removeprefix("main/"), its.frame.height) == (key, steps)
+
+
+def test_the_outermost_range_in_which_numbers_begin_again() -> None:
+    outer = [(name, n * STEP - 5 + d, n * STEP + 960 - d) for n in range(4) for d, name in enumerate(["serve", "call"])]
+    its = find([*outer, *cycles("request", "decode {}")], [t + 1 for t in CYCLE])
+    assert (its.key, its.frame.height) == ("serve", 4)
+    its = find([*outer, *cycles("request", "step {}")], [t + 1 for t in CYCLE])
+    assert (its.key, its.frame.height) == ("serve/call/request", 4)
+
+
+def test_numbers_that_go_on_in_the_next_range_are_those_of_steps() -> None:
+    numbered = [(f"step {n}", start, end) for n, (_, start, end) in enumerate(cycles("", "{}"))]
+    its = find([*cycles("request", "{}", parts=0), *numbered], CYCLE)
+    assert (its.key, its.frame.height) == ("request/step *", 16)
+
+
+def test_numbers_that_occur_twice_in_the_enclosing_range() -> None:
+    outer = [("request", n * 2 * STEP - 5, n * 2 * STEP + 1990) for n in range(2)]
+    its = find([*outer, *cycles("", "step {}")], [t + 1 for t in CYCLE])
+    assert (its.key, its.frame.height) == ("request/step *", 16)
+
+
+@pytest.mark.parametrize(("length", "key"), [(950, "request/step *"), (170, "request")])
+def test_one_numbered_range_in_each_enclosing_range(length: int, key: str) -> None:
+    """The enclosing range is the step if it contains more launches. Of five launches, the short ranges contain four."""
+    outer = [("request", n * STEP, n * STEP + 990) for n in range(4)]
+    its = find([*outer, *loop("step {}", 4, start=5, length=length - 15)], launches(4))
+    assert (its.key, its.frame.height) == (key, 4)
+
+
+def test_one_enclosing_range_in_each_process() -> None:
+    """Two ranks run the same steps, whose numbers begin again only because the processes differ."""
+    ranges = [("request", 1, 0, 4 * STEP), *[(name, 1, start, end) for name, start, end in loop("step {}", 4, start=5)]]
+    rows = pl.concat([nvtx(*ranges, process=process) for process in (1, 2)])
+    tables = {"nvtx_ranges": rows.with_columns(range_id=pl.int_range(pl.len())), **kernels(*launches(4))}
+    its = Rollup.from_frames(declared(**tables)).iterations
+    assert (its.key, its.frame.height) == ("request/step *", 4)
+
+
+def test_steps_below_many_levels() -> None:
+    chain = [(f"level_{d}x", d, 90_000 - d) for d in range(70)]
+    its = find([*chain, *cycles("request", "step {}")], [t + 100 for t in CYCLE], key_op=None)
+    assert its.label == "request"
+
+
+def test_a_word_for_a_pass_inside_a_range_that_covers_more() -> None:
+    """As in JAX: the annotation of a step contains the call of the compiled function, and copies."""
+    outer = [("train", n * STEP, n * STEP + 900) for n in range(4)]
+    its = find([*outer, *inner("PjitFunction(train_step)", 4, length=200)], launches(4, per_step=20))
+    assert (its.key, its.frame.height) == ("train", 4)
+    rows = [("layer", start, end) for _, start, end in outer]
+    its = find([*rows, *inner("PjitFunction(train_step)", 4, length=250)], launches(4, per_step=20))
+    assert its.label == "PjitFunction(train_step)"
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluate", "key"),
+    [
+        ("train_step", "eval_step", "train_step"),
+        ("train step {}", "eval step {}", "train step *"),
+        ("step {}", "validation {}", "step *"),
+        ("train", "validate", "train"),
+        ("iteration", "EvalStep", "iteration"),
+        ("batch {}", "test", "batch *"),
+        ("prepare", "eval", "eval"),
+    ],
+)
+def test_an_evaluation_that_launches_more(train: str, evaluate: str, key: str) -> None:
+    """The steps of the training delimit, although the evaluation contains two thirds of the launches."""
+    ranges = [*loop(train, 4), *[(evaluate.format(n), (4 + n) * STEP, (4 + n) * STEP + 900) for n in range(8)]]
+    its = find(ranges, launches(12))
+    assert (its.key, its.frame.height) == (key, 8 if key == evaluate else 4)
+
+
+def test_an_evaluation_with_nearly_all_launches() -> None:
+    ranges = [
+        *loop("warm_up step {}", 2),
+        *[(f"eval step {n}", (2 + n) * STEP, (2 + n) * STEP + 900) for n in range(48)],
+    ]
+    assert find(ranges, launches(50)).key == "eval step *"
+
+
+def test_steps_of_training_and_evaluation_in_ranges_of_different_names() -> None:
+    ranges = [("train", 0, 4 * STEP - 20), *loop("batch {}", 4, start=2), ("val", 4 * STEP - 10, 12 * STEP)]
+    its = find([*ranges, *loop("batch {}", 8, start=4 * STEP + 2)], launches(12))
+    assert (its.key, its.frame.height) == ("train/batch *", 4)
+
+
+@pytest.mark.parametrize("outer", ["", "forward", "SqueezeNet"])
+@pytest.mark.parametrize("name", ["fire {}", "{}", "[part {}]"])
+def test_numbered_parts_of_a_single_pass_are_no_steps(outer: str, name: str) -> None:
+    """Parts of a model launch different kernels. The passes of a loop launch the same ones."""
+    ranges = [*([(outer, 0, 8 * STEP)] if outer else []), *loop(name, 8, start=5)]
+    different = [f"conv_{n // 5}" for n in range(40)]
+    assert find(ranges, launches(8), names=different).is_whole_capture
+    same = find(ranges, launches(8), names=["gemm", "softmax", "add", "mul", "copy"])
+    assert same.frame.height == (1 if outer == "forward" else 8)
+
+
+def test_passes_with_a_word_may_launch_different_kernels() -> None:
+    different = [f"conv_{n // 5}" for n in range(40)]
+    for name in ("decode {}", "step {}", "第{}步", "ステップ {}"):
+        assert find(loop(name, 8), launches(8), names=different).frame.height == 8
+    assert find(loop("pass {}", 3), [], names=different).frame.height == 3
+
+
+@pytest.mark.parametrize("name", ["{}", "第{}步", "[step {}]", "execute_context_{}(7)_generation_{}(3)", "#{}"])
+def test_names_with_numbers_in_other_places(name: str) -> None:
+    ranges = [(name.format(n, n), start, end) for n, (_, start, end) in enumerate(loop("{}", 4))]
+    its = find([("main", 0, 4 * STEP), *[(text, start + 1, end) for text, start, end in ranges]], launches(4))
+    assert its.frame["name"].to_list() == [text for text, _, _ in ranges]
 
 
 def test_a_word_for_a_pass_that_only_ends_one() -> None:

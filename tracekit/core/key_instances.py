@@ -19,6 +19,7 @@ from tracekit.core.categorical import map_categories_expr, match_categories_expr
 from tracekit.core.forests import mark_flagged_rows_and_descendants
 from tracekit.core.intervals.axis import Axis
 from tracekit.core.loop_iterations import find_loop_iterations
+from tracekit.core.ops.attach import find_last_containing_intervals
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.ops.step_names import label_ranges
 from tracekit.core.trees import ELLIPSIS
@@ -35,6 +36,7 @@ _FRAMEWORK = (
     r"|^(?:cu|cuda|cublas|cudnn|cusparse|cufft|nccl)[A-Z]|^## Call Compiled|^TorchDynamo|^Torch-Compiled"
 )
 _LIBRARY_DOMAINS = ("cpu_op", "NCCL", "CCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT")
+_MAJORITY = 0.5
 _TOLERATED_OVERLAP, _AS_MANY = 0.1, 0.9
 _PROCESS, _THREAD = ["process_id"], ["process_id", "thread_id"]
 _TIMES = ["start_ns", "end_ns"]
@@ -105,6 +107,22 @@ class LoopInstances(NamedTuple):
         counts = pl.repeat(0, intervals.height, dtype=pl.Int64, eager=True)
         return counts.scatter(positions["row"], (stop - first).clip(0))
 
+    def remove_launches(self, intervals: pl.DataFrame) -> LoopInstances:
+        """Return the instances without the launches in intervals: ``process_id``, ``start_ns``, ``end_ns``."""
+        inside = find_last_containing_intervals(self.launches, intervals.sort(_TIMES), by=_PROCESS)
+        return self._replace(launches=self.launches.filter(inside.is_null()))
+
+    def launches_same_kernels(self, key_op: KeyOp) -> bool:
+        """Return whether most instances that delimit iterations launch the same kernels, as the passes of a loop do.
+
+        Parts of a model launch different kernels. Instances without launches do not count.
+        """
+        keys = self.filter_keys(key_op).sort(_TIMES)
+        key = find_last_containing_intervals(self.launches, keys, by=_PROCESS)
+        names = self.launches.select("name").with_columns(key=key).drop_nulls("key").unique()
+        sets = names.group_by("key").agg(pl.col("name").cast(pl.Categorical).to_physical().sort())
+        return not sets.height or int(sets.group_by("name").len()["len"].max()) > _MAJORITY * sets.height  # type: ignore[arg-type]
+
     def find_iterations(self, key_op: KeyOp) -> pl.DataFrame:
         """Return the iterations that an op delimits, with the columns of ``find_loop_iterations``."""
         is_key = self._compute_key_mask(key_op)
@@ -113,14 +131,18 @@ class LoopInstances(NamedTuple):
 
     def find_keys(self, key_op: KeyOp) -> pl.DataFrame:
         """Return the instances that delimit iterations: ``process_id``, ``iteration``, ``range_id``."""
-        keys = self.frame.filter(self._compute_key_mask(key_op))
+        keys = self.filter_keys(key_op)
         ordered = keys.sort("process_id", *_TIMES, maintain_order=True)
         number = pl.int_range(pl.len(), dtype=pl.Int64).over("process_id")
         return ordered.select("process_id", "range_id", iteration=number)
 
+    def filter_keys(self, key_op: KeyOp) -> pl.DataFrame:
+        """Return the rows of ``frame`` that delimit iterations."""
+        return self.frame.filter(self._compute_key_mask(key_op))
+
     def count_launches_in_keys(self, key_op: KeyOp) -> int:
         """Return the number of launches in the instances that delimit iterations."""
-        return int(self.count_launches(self.frame.filter(self._compute_key_mask(key_op))).sum())
+        return int(self.count_launches(self.filter_keys(key_op)).sum())
 
     def _compute_key_mask(self, key_op: KeyOp) -> pl.Series:
         """Return whether each instance delimits iterations. An instance inside of another one does not."""

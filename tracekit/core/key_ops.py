@@ -29,11 +29,16 @@ from tracekit.core.categorical import match_categories_expr
 from tracekit.core.forests import compute_depths
 from tracekit.core.key_instances import KeyOp, find_overlapping_candidates, read_op_labels
 from tracekit.core.ops.step_names import (
+    ends_with_star_expr,
     names_epoch_expr,
+    names_evaluation_expr,
     names_model_part_expr,
     names_numbered_step_expr,
+    names_repeated_expr,
     names_step_expr,
+    names_training_expr,
 )
+from tracekit.core.outer_passes import find_outer_pass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +51,8 @@ _OPTIMIZER_STEP = r"^Optimizer\.step#"
 _MAJORITY, _NEARLY_ALL = 0.5, 0.9
 _TRIED = 8
 _MIN_PASSES = 3
-_NAMED, _COUNTED, _REPEATED, _BEGINNING, _ENDING, _EPOCHS = range(6)
+_FEW = 0.1
+_NAMED, _COUNTED, _REPEATED, _BEGINNING, _ENDING, _EPOCHS, _TRAINING = range(7)
 
 
 def choose_key_op(ops: Ops, instances: LoopInstances) -> KeyOp | None:
@@ -55,9 +61,32 @@ def choose_key_op(ops: Ops, instances: LoopInstances) -> KeyOp | None:
         backward = find_backward_op_row(ops)
         return None if backward is None else KeyOp([backward], "end")
     labels = pl.concat([read_op_labels(ops), instances.range_labels])
+    chosen = _choose_training_op(instances, labels) or _choose_from_labels(instances, labels, range(_EPOCHS + 1))
+    return chosen and find_outer_pass(ops, instances, labels, chosen)
+
+
+def _choose_training_op(instances: LoopInstances, labels: pl.DataFrame) -> KeyOp | None:
+    """Return the op that delimits the steps of the training, if the capture also contains an evaluation.
+
+    Launches in ranges of an evaluation do not count, because an evaluation may launch more than the training. The
+    result is None if there is no evaluation, if it launches nearly everything, or if no op with the name of a step
+    qualifies.
+    """
+    is_evaluation = match_categories_expr(pl.col("label"), names_evaluation_expr)
+    evaluation = instances.frame.join(labels.filter(is_evaluation), on="op", how="semi")
+    if not evaluation.height:
+        return None
+    others = instances.remove_launches(evaluation)
+    if others.launches.height <= _FEW * instances.launches.height:
+        return None
+    return _choose_from_labels(others, labels.filter(~is_evaluation), (_NAMED, _COUNTED, _TRAINING))
+
+
+def _choose_from_labels(instances: LoopInstances, labels: pl.DataFrame, kinds: Sequence[int]) -> KeyOp | None:
+    """Return the first op of the given kinds that qualifies, or else several ops with the same label, or None."""
     by_op = _list_candidates(instances, labels.with_columns(candidate="op"))
     by_label = labels.with_columns(candidate=pl.col("op").min().over("label"))
-    return _choose_candidate(instances, by_op, range(_EPOCHS + 1)) or _choose_candidate(
+    return _choose_candidate(instances, by_op, kinds) or _choose_candidate(
         instances, _list_candidates(instances, by_label), (_NAMED, _COUNTED)
     )
 
@@ -87,9 +116,11 @@ def _qualifies(instances: LoopInstances, key_op: KeyOp, candidate: Mapping[str, 
         return kind not in (_BEGINNING, _ENDING)
     if len(key_op.rows) > 1:
         inside = instances.count_launches_in_keys(key_op)
-    if kind in (_NAMED, _COUNTED, _REPEATED, _EPOCHS) and inside > _MAJORITY * total:
+    if candidate["may_be_part"] and not instances.launches_same_kernels(key_op):
+        return False
+    if kind in (_NAMED, _COUNTED, _REPEATED, _EPOCHS, _TRAINING) and inside > _MAJORITY * total:
         return True
-    if kind == _REPEATED or candidate["count"] == 1 or (kind == _COUNTED and not candidate["is_numbered"]):
+    if kind in (_REPEATED, _TRAINING) or candidate["count"] == 1 or (kind == _COUNTED and not candidate["is_numbered"]):
         return False
     counts = instances.count_launches(instances.find_iterations(key_op))
     required = _NEARLY_ALL if kind == _BEGINNING else _MAJORITY
@@ -113,7 +144,8 @@ def _list_candidates(instances: LoopInstances, labels: pl.DataFrame) -> pl.DataF
     Returns:
         One row per candidate and kind: ``ops`` (row numbers of its ops), ``kind``, ``count`` (largest number of
         instances in a process), ``inside`` (number of GPU activities that are launched inside the instances),
-        ``is_numbered`` (whether ``*`` replaces numbers in the label).
+        ``is_numbered`` (whether ``*`` replaces numbers in the label), ``may_be_part`` (whether only a number at the end
+        of the name indicates that the op repeats).
     """
     labels = _select_labels_of_repeating_or_numbered_ops(instances, labels)
     measured = _measure_instances(instances, labels)
@@ -126,7 +158,9 @@ def _list_candidates(instances: LoopInstances, labels: pl.DataFrame) -> pl.DataF
     counted = measured.group_by("candidate", "process_id").len().group_by("candidate").agg(count=pl.col("len").max())
     named = labels.group_by("candidate").agg(pl.col("op").sort().alias("ops"), pl.col("label", "is_library").first())
     rows = named.join(counted.join(totals, on="candidate"), on="candidate")
-    rows = rows.with_columns(kind=_list_kinds_expr(), is_numbered=_contains_star_expr())
+    has_word = match_categories_expr(pl.col("label"), lambda text: names_step_expr(text) | names_repeated_expr(text))
+    is_numbered = _contains_star_expr()
+    rows = rows.with_columns(kind=_list_kinds_expr(), is_numbered=is_numbered, may_be_part=is_numbered & ~has_word)
     return rows.explode("kind").drop_nulls("kind").sort(*_list_sort_exprs(instances), "candidate")
 
 
@@ -176,13 +210,15 @@ def _list_kinds_expr() -> pl.Expr:
     numbered = match_categories_expr(label, names_numbered_step_expr)
     free = ~pl.col("is_library") & ~match_categories_expr(label, names_model_part_expr)
     passes = pl.col("count") >= _MIN_PASSES
+    repeated = free & repeats & ((pl.col("similar") > _MAJORITY) | (pl.col("inside") == 0)) & ~epoch
     conditions = (
         named & ((repeats & _contains_star_expr()) | numbered),
-        (free & repeats & label.cat.ends_with("*") & ~epoch) | (named & repeats),
-        free & repeats & ((pl.col("similar") > _MAJORITY) | (pl.col("inside") == 0)) & ~epoch,
+        (free & repeats & match_categories_expr(label, ends_with_star_expr) & ~epoch) | (named & repeats),
+        repeated,
         free & passes,
         match_categories_expr(label, lambda text: text.str.contains(_OPTIMIZER_STEP)) & passes,
         free & repeats & epoch,
+        repeated & match_categories_expr(label, names_training_expr),
     )
     kinds = [pl.when(condition).then(kind) for kind, condition in enumerate(conditions)]
     return pl.concat_list(kinds)

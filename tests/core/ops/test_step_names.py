@@ -35,6 +35,19 @@ def labels(*names: str, parents: list[int | None] | None = None, threads: list[i
         ("train#step_num=3,_r=1#", "train#step_num=4,_r=1#", "train#step_num=*,_r=*#"),
         ("batch_idx=3 of 9", "batch_idx=4 of 9", "batch_idx=* of *"),
         ("Batch No. 3: x", "Batch No. 4: x", "Batch No. *: x"),
+        ("[step 3]", "[step 4]", "[step *]"),
+        ("step [3]", "step [4]", "step *"),
+        ("run (iter: 3)", "run (iter: 4)", "run (iter *)"),
+        ("[epoch 1] [step 3]", "[epoch 1] [step 4]", "[epoch *] [step *]"),
+        ("第3步", "第4步", "第*步"),
+        ("第 3 轮", "第 4 轮", "第 * 轮"),
+        ("第3ステップ", "第4ステップ", "第*ステップ"),
+        (
+            "execute_context_0(7)_generation_1(3)",
+            "execute_context_2(0)_generation_8(8)",
+            "execute_context_*(*)_generation_*(*)",
+        ),
+        ("execute_generation_4(4)", "execute_generation_5(5)", "execute_generation_*(*)"),
     ],
 )
 @pytest.mark.parametrize("depth", [0, 1, 2])
@@ -78,6 +91,30 @@ def test_numbers_joined_to_words_of_passes(name: str) -> None:
     assert labels(*recurring, parents=[None, 0, 0, 0]) == recurring
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "label"),
+    [
+        ("0", "1", "*"),
+        ("007", "008", "*"),
+        ("#3", "#4", "#*"),
+        ("[3]", "[4]", "[*]"),
+        ("[image 3]", "[image 4]", "[image *]"),
+    ],
+)
+def test_bare_numbers_and_brackets(first: str, second: str, label: str) -> None:
+    assert labels(first, second) == [label, label]
+    assert labels("run", first, second, parents=[None, 0, 0]) == ["run", label, label]
+    assert labels("run", first, second, first, parents=[None, 0, 0, 0]) == ["run", first, second, first]
+
+
+@pytest.mark.parametrize("outer", ["forward", "model.forward", "Backward 1", "fwd", "nn.Module: SqueezeNet_0"])
+def test_numbered_parts_of_a_forward_pass_stay_apart(outer: str) -> None:
+    parts = [outer, "fire 0", "fire 1"]
+    assert labels(*parts, parents=[None, 0, 0]) == parts
+    assert labels(outer, "decode 0", "decode 1", parents=[None, 0, 0]) == [outer, "decode *", "decode *"]
+    assert labels(outer, "step 0", "step 1", parents=[None, 0, 0]) == [outer, "step *", "step *"]
+
+
 @pytest.mark.parametrize("name", ["conv{}", "h.{}", "relu_{}", "encode{}", "gemm_{}", "brain{}", "fc/{}", "层{}"])
 def test_numbers_joined_to_other_words(name: str) -> None:
     assert labels(name.format(0), name.format(1)) == [name.format(0), name.format(1)]
@@ -94,18 +131,41 @@ def test_one_number_is_no_step() -> None:
     assert labels("step 3", "step 3") == ["step 3", "step 3"]
 
 
-def test_words() -> None:
-    rows = pl.DataFrame({"label": ["step *", "epoch *", "train_step", "optimizer step", "step 3", "layer", "Layer *"]})
-    expressions = {
-        "step": step_names.names_step_expr,
-        "epoch": step_names.names_epoch_expr,
-        "numbered": step_names.names_numbered_step_expr,
-        "part": step_names.names_model_part_expr,
-    }
-    made = rows.select(**{name: make(pl.col("label")) for name, make in expressions.items()}).to_dict(as_series=False)
-    assert made == {
-        "step": [True, False, True, False, True, False, False],
-        "epoch": [False, True, False, False, False, False, False],
-        "numbered": [False, False, False, False, True, False, False],
-        "part": [False, False, False, False, False, True, True],
-    }
+@pytest.mark.parametrize(
+    ("expression", "names", "others"),
+    [
+        ("step", ["step *", "train_step", "step 3", "第*步"], ["epoch *", "optimizer step", "layer", "第*轮"]),
+        ("epoch", ["epoch *", "train_epoch", "第*轮"], ["step *", "第*步", "epoch_loss"]),
+        ("numbered_step", ["step 3", "第3步"], ["step *", "train_step", "layer"]),
+        ("model_part", ["layer", "Layer *"], ["step *", "players 1 x"]),
+        ("micro_batch", ["micro_batch *", "MicroBatch *", "micro-step"], ["batch *", "mini_batch *", "micrometer"]),
+        ("request", ["request", "request *", "generate", "my_query *"], ["requested", "train", "step *"]),
+        ("repeated", ["decode *", "frame_*", "run", "ステップ *"], ["decoder *", "fire *", "brun *"]),
+        (
+            "evaluation",
+            [
+                "eval_step",
+                "eval step *",
+                "Evaluation",
+                "val",
+                "validate",
+                "EvalStep",
+                "runValidation",
+                "test",
+                "test step *",
+            ],
+            ["train_step", "interval", "value", "evaluated_run", "test_model", "latest", "invalid step"],
+        ),
+        ("training", ["train_step", "Training", "pretrain"], ["step *", "rain"]),
+    ],
+)
+def test_words(expression: str, names: list[str], others: list[str]) -> None:
+    rows = pl.DataFrame({"label": [*names, *others]})
+    contains = rows.select(getattr(step_names, f"names_{expression}_expr")(pl.col("label"))).to_series().to_list()
+    assert contains == [True] * len(names) + [False] * len(others)
+
+
+def test_a_star_at_the_end() -> None:
+    rows = pl.DataFrame({"label": ["step *", "[step *]", "a_*(*)", "*", "a * b", "step"]})
+    ends = rows.select(step_names.ends_with_star_expr(pl.col("label"))).to_series().to_list()
+    assert ends == [True, True, True, True, False, False]

@@ -15,21 +15,45 @@ from tracekit.core.categorical import map_categories_expr
 
 _WORD = r"(?i:steps?|iters?|iterations?|(?:(?:mini|micro)_?)?batch(?:es)?|epochs?)"
 _COUNTER = r"(?:[\s_]?(?i:num|number|no|idx|index|id)\.?)?"
-_WORD_AND_NUMBER = rf"((?:^|[^A-Za-z]|[a-z]){_WORD}{_COUNTER}[\s:=#\[(_\-]*)\d+\b"
+_ORDINAL_STEP = r"(?:步|次|批|回|ステップ)"
+_ORDINAL_EPOCH = r"(?:轮|輪|代|エポック)"
+_WORD_AND_NUMBER = (
+    rf"((?:^|[^A-Za-z]|[a-z]){_WORD}{_COUNTER}[\s:=#\[(_\-]*)\d+\b|(第\s*)\d+(\s*(?:{_ORDINAL_STEP}|{_ORDINAL_EPOCH}))"
+)
+_NUMBER_REPLACED = "${1}${2}*${3}"
 _NUMBER_AT_END = r"^(.*[^\s:=#\[(])[\s:=#\[(]+\d+[\])]?$"
+_NUMBER_IN_BRACKETS = r"^(.*[\[(<][^\[\](){}<>]*[^\s:=#\[(<])[\s:=#]+\d+([\])>])$"
+_BARE_NUMBER = r"^([\s:=#\[(]*)\d+([\])]?)$"
+_COUNTS = r"^[A-Za-z]+(?:_[A-Za-z]+)*_\d+\(\d+\)(?:_[A-Za-z]+(?:_[A-Za-z]+)*_\d+\(\d+\))*$"
 _REPEATED_WORD = (
     r"(?i:frames?|decode|tokens?|requests?|req|generations?|infer(?:ence)?|train(?:ing)?|eval|rounds?|cycles?|runs?"
     r"|replays?|trials?|episodes?|rollouts?|quer(?:y|ies)|prompts?|ticks?|schritt)"
 )
 _JOINED_NUMBER_AT_END = rf"^((?:.*[^A-Za-z])?{_REPEATED_WORD}[_\-./]*|.*[\p{{L}}--\p{{Latin}}])\d+[\])]?$"
+_REPEATED_NUMBER = (
+    rf"(?:(?:^|[^A-Za-z]){_REPEATED_WORD}|步骤?|步驟|迭代|批次?|轮|輪|ステップ|反復|스텝|단계|반복|(?i:шаг|étape|paso|passo))"
+    r"[\W_]*\d*[\W_]*$"
+)
 _AFTER_NUMBER = r"^([^*]*\*)(.*)$"
 _OTHER_NUMBER = r"\b(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _MODEL_PART = (
     r"(?i)(?:^|[^a-z])(?:layers?|blocks?|stages?|heads?|modules?|levels?|experts?|conv|bn|norm|fc|linear|mlp|attn"
     r"|attention|encoders?|decoders?|buckets?|chunks?|shards?|towers?|branch|cells?|units?|groups?|res|层|層|块)[\W_]*$"
 )
-_NAMES_STEP = rf"(?:^|[^A-Za-z]|[a-z]){_WORD}[\W_\d]*(?:\bto\b[\W_\d]*)?$"
-_NAMES_EPOCH = r"(?i)epochs?[\W_\d]*$"
+_ENDS_WITH_STAR = r"\*[\])>]*$"
+_NAMES_FORWARD = r"(?i)(?:^|[^a-z])(?:forward|fwd|backward|bwd)[\W_\d]*$|^nn\.Module: "
+_NAMES_MICRO_BATCH = r"(?i)(?:^|[^a-z])micro[\W_]*(?:batch|step)"
+_NAMES_REQUEST = (
+    r"(?i)(?:^|[^a-z])(?:requests?|req|generat(?:e|ions?)|quer(?:y|ies)|prompts?|infer(?:ence)?|predict|images?|samples?"
+    r"|frames?|tokens?)[\W_]*$"
+)
+_NAMES_EVALUATION = (
+    r"(?:(?:^|[^A-Za-z])(?i:eval|val)|[a-z](?:Eval|Val))(?i:uat(?:e|ion|ing|or)|id(?:at(?:e|ion|ing|or))?)?(?:$|[^a-z])"
+    r"|^(?i:test(?:ing)?)(?:[\W_]*(?i:steps?|epochs?|loop|batch|iter\w*))?[\W_\d]*$"
+)
+_NAMES_TRAINING = r"(?i)train"
+_NAMES_STEP = rf"(?:^|[^A-Za-z]|[a-z]){_WORD}[\W_\d]*(?:\bto\b[\W_\d]*)?$|第[\s\d*]*{_ORDINAL_STEP}"
+_NAMES_EPOCH = rf"(?i)epochs?[\W_\d]*$|第[\s\d*]*{_ORDINAL_EPOCH}"
 _OPTIMIZER = r"(?i)optim"
 STAR = " *"
 """End of the label of a step, in place of the number at the end of its name."""
@@ -44,7 +68,7 @@ def label_ranges(parent: pl.Series, names: pl.Series, threads: pl.DataFrame) -> 
     - The name contains a word such as step, iter, iteration, batch or epoch, followed by a number.
     - The range is outermost, and its name ends in a number, unless it is the name of a part of a model.
     - The range is nested, its name ends in a number and occurs only once on each thread, unless it is the name of a
-      part of a model.
+      part of a model, or directly inside a range such as "forward".
 
     Ranges such as ``depth 0`` and ``depth 1``, one of which directly contains the other, keep their numbers unless the
     first condition holds.
@@ -61,11 +85,14 @@ def label_ranges(parent: pl.Series, names: pl.Series, threads: pl.DataFrame) -> 
     columns = {"text": names, "is_nested": parent.is_not_null()}
     ranges = pl.DataFrame(columns).join(_parse_names(distinct), on="text", how="left", maintain_order="left")
     is_single = pl.struct("text", *threads.columns).is_unique()
-    ranges = ranges.with_columns(nests=ranges["stem"] == ranges["stem"].gather(parent))
+    ranges = ranges.with_columns(
+        nests=ranges["stem"] == ranges["stem"].gather(parent),
+        is_in_forward=ranges["is_forward"].gather(parent).fill_null(value=False) & ~pl.col("is_repeated"),
+    )
     numbered = ranges.hstack(threads).filter(pl.col("stem").is_not_null()).with_columns(is_single=is_single)
     kinds = numbered.group_by("stem").agg(
         several=pl.col("text").n_unique() > 1,
-        recurs=(pl.col("is_nested") & ~pl.col("is_single")).any(),
+        recurs=(pl.col("is_nested") & (~pl.col("is_single") | pl.col("is_in_forward"))).any(),
         contains_itself=pl.col("nests").any(),
     )
     ranges = ranges.drop("nests").join(kinds, on="stem", how="left", maintain_order="left")
@@ -83,19 +110,30 @@ def _parse_names(distinct: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row per name: ``text``, ``stem`` (the name with ``*`` instead of numbers, or null if it has no number),
-        ``has_word`` (whether the number follows a word for steps), ``is_model_part``.
+        ``has_word`` (whether the number follows a word for steps), ``is_model_part``, ``is_forward`` (whether the name
+        is that of a forward or backward pass), ``is_repeated`` (whether the name contains a word such as "decode").
     """
     text = pl.col("text").cast(pl.String)
-    with_star = text.str.replace_all(_WORD_AND_NUMBER, "${1}*")
+    with_star = text.str.replace_all(_WORD_AND_NUMBER, _NUMBER_REPLACED)
     rows = distinct.select("text", has_word=text.str.contains(_WORD_AND_NUMBER), starred=with_star, string=text)
     at_end, joined = (pl.col("string").str.extract(pattern) for pattern in (_NUMBER_AT_END, _JOINED_NUMBER_AT_END))
+    bracketed = [pl.col("string").str.extract(_NUMBER_IN_BRACKETS, group) for group in (1, 2)]
+    bare = [pl.col("string").str.extract(_BARE_NUMBER, group) for group in (1, 2)]
+    counts = pl.when(pl.col("string").str.contains(_COUNTS)).then(pl.col("string").str.replace_all(r"\d+", "*"))
     before, after = (pl.col("starred").str.extract(_AFTER_NUMBER, group) for group in (1, 2))
     inside = before + after.str.replace_all(_OTHER_NUMBER, "*")
-    with_word = pl.coalesce(at_end.str.replace_all(_WORD_AND_NUMBER, "${1}*") + STAR, inside)
-    stem = pl.when("has_word").then(with_word).otherwise(pl.coalesce(at_end + STAR, joined + "*"))
-    rows = rows.with_columns(stem=stem.cast(pl.Categorical), number_after_word=inside)
-    is_model_part = pl.col("stem").cast(pl.String).str.contains(_MODEL_PART)
-    return rows.select("text", "stem", "has_word", is_model_part=is_model_part)
+    with_bracket = bracketed[0].str.replace_all(_WORD_AND_NUMBER, _NUMBER_REPLACED) + STAR + bracketed[1]
+    with_word = pl.coalesce(with_bracket, at_end.str.replace_all(_WORD_AND_NUMBER, _NUMBER_REPLACED) + STAR, inside)
+    other = pl.coalesce(with_bracket, counts, at_end + STAR, joined + "*", bare[0] + "*" + bare[1])
+    rows = rows.with_columns(stem=pl.when("has_word").then(with_word).otherwise(other).cast(pl.Categorical))
+    string = pl.col("string")
+    return rows.select(
+        *["text", "stem"],
+        has_word=pl.col("has_word") | string.str.contains(_COUNTS),
+        is_model_part=pl.col("stem").cast(pl.String).str.contains(_MODEL_PART),
+        is_forward=string.str.contains(_NAMES_FORWARD),
+        is_repeated=string.str.contains(_REPEATED_NUMBER),
+    )
 
 
 def remove_star_expr(label: pl.Expr) -> pl.Expr:
@@ -116,6 +154,36 @@ def names_epoch_expr(label: pl.Expr) -> pl.Expr:
 def names_numbered_step_expr(label: pl.Expr) -> pl.Expr:
     """Return an expression for whether a label contains a word for a pass and its number, such as ``step 3``."""
     return label.str.contains(_WORD_AND_NUMBER)
+
+
+def names_micro_batch_expr(label: pl.Expr) -> pl.Expr:
+    """Return an expression for whether a label names a part of a batch, such as ``micro_batch *``."""
+    return label.str.contains(_NAMES_MICRO_BATCH)
+
+
+def names_request_expr(label: pl.Expr) -> pl.Expr:
+    """Return an expression for whether a label names the processing of one input, such as ``request``."""
+    return label.str.contains(_NAMES_REQUEST)
+
+
+def names_repeated_expr(label: pl.Expr) -> pl.Expr:
+    """Return an expression for whether a label contains a word for something that repeats, such as ``decode *``."""
+    return label.str.contains(_REPEATED_NUMBER)
+
+
+def names_evaluation_expr(label: pl.Expr) -> pl.Expr:
+    """Return an expression for whether a label names an evaluation of a model, such as ``eval_step``."""
+    return label.str.contains(_NAMES_EVALUATION)
+
+
+def names_training_expr(label: pl.Expr) -> pl.Expr:
+    """Return an expression for whether a label contains the word "train"."""
+    return label.str.contains(_NAMES_TRAINING)
+
+
+def ends_with_star_expr(label: pl.Expr) -> pl.Expr:
+    """Return an expression for whether a label ends with ``*`` in place of a number, such as ``[step *]``."""
+    return label.str.contains(_ENDS_WITH_STAR)
 
 
 def names_model_part_expr(label: pl.Expr) -> pl.Expr:
