@@ -25,7 +25,7 @@ from tests.conftest import ALL, FIXTURES
 from tracekit import cache, errors, registry
 from tracekit.cache import capture as cached_capture
 from tracekit.cache import folder as cache_folder
-from tracekit.cache import identity
+from tracekit.cache import identity, seal
 from tracekit.cli import cli
 from tracekit.interface import Capture
 from tracekit.source import Source
@@ -167,6 +167,15 @@ def test_the_version_changes_with_the_files_of_the_package(monkeypatch: pytest.M
     assert len(set(versions)) == 2
 
 
+def append_trailer(path: Path, folder: Path) -> None:
+    """Append the trailer to a file of the cache, so that only its content is wrong."""
+    place = path.relative_to(folder).as_posix()
+    seal.append_trailer(path, place)
+    sealed = seal.open_sealed(path, place)
+    with sealed.file:
+        assert seal.is_intact(sealed, place)
+
+
 def test_damaged_files_of_the_cache_are_ignored(small_files_are_cached: Path) -> None:
     expected = all_tables(EXPORT)
     for path in small_files_are_cached.rglob("*.*"):
@@ -180,6 +189,7 @@ def test_damaged_files_of_the_cache_are_ignored(small_files_are_cached: Path) ->
     ):
         for path in small_files_are_cached.rglob("metadata.json"):
             path.write_text(facts, "utf-8")
+            append_trailer(path, small_files_are_cached)
         assert all_tables(EXPORT) == expected
 
 
@@ -191,6 +201,8 @@ def test_columns_of_another_length_are_ignored(small_files_are_cached: Path) -> 
         path.unlink()
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, stored.schema) as stream:
             stream.write_table(stored.slice(1))
+        path.chmod(0o600)
+        append_trailer(path, small_files_are_cached)
     assert all_tables(EXPORT) == expected
 
 

@@ -24,8 +24,18 @@ from tracekit.cache import identity, seal
 from tracekit.cli import cli
 
 EXPORT = FIXTURES / "train_amp.sqlite"
-OTHER = FIXTURES / "ranks" / "mpi_rank0.nsys-rep"
-TABLES = {"kernels": ["start_ns", "name"], "api_calls": ["start_ns", "name"], "processes": ["process_id"]}
+CAPTURES = {
+    "nsys-sqlite": EXPORT,
+    "nsys-rep": FIXTURES / "ranks" / "mpi_rank0.nsys-rep",
+    "kineto": FIXTURES / "kineto" / "train.pt.trace.json.gz",
+}
+"""A capture of each format that is cached."""
+TABLES = {
+    "kernels": ["start_ns", "name"],
+    "api_calls": ["start_ns", "name"],
+    "nvtx_ranges": ["name", "start_ns", "end_ns"],
+    "processes": ["process_id"],
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,6 +61,12 @@ def list_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.fixture(scope="module", params=CAPTURES)
+def capture(request: pytest.FixtureRequest) -> Path:
+    """A capture of each format that is cached, in turn."""
+    return CAPTURES[request.param]
+
+
 @pytest.fixture(scope="module")
 def expected() -> dict[str, pa.Table]:
     return read(None)
@@ -58,11 +74,17 @@ def expected() -> dict[str, pa.Table]:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with two captures."""
+    """A cache with one capture of each format."""
     folder = tmp_path_factory.mktemp("stored") / "cache"
-    read(folder)
-    read(folder, OTHER)
+    for path in CAPTURES.values():
+        read(folder, path)
     return folder
+
+
+@pytest.fixture(scope="module")
+def rows(capture: Path) -> dict[str, pa.Table]:
+    """The tables of the capture, read without the cache."""
+    return read(None, capture)
 
 
 @pytest.fixture
@@ -76,13 +98,24 @@ def clear(folder: Path) -> tuple[str, str]:
     return result.stdout, result.stderr
 
 
+def test_every_cached_format_is_tested(stored: Path) -> None:
+    assert CAPTURES.keys() == set(cached_capture.FORMATS)
+    for name, path in CAPTURES.items():
+        assert {file.name.partition(".")[0] for file in stored.glob(f"v1/*/{name}-*/*")} >= {*TABLES, "metadata"}
+        assert all(table.num_rows for table in read(None, path).values())
+
+
 @given(data=st.data())
 def test_damage_never_changes_rows(
-    data: st.DataObject, stored: Path, expected: dict[str, pa.Table], tmp_path_factory: pytest.TempPathFactory
+    data: st.DataObject,
+    capture: Path,
+    stored: Path,
+    rows: dict[str, pa.Table],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = Path(shutil.copytree(stored, tmp_path_factory.mktemp("damaged") / "cache"))
     files = list_files(folder)
-    for path in data.draw(st.lists(st.sampled_from(files), min_size=1, max_size=4)):
+    for path in data.draw(st.lists(st.sampled_from(list_files_of(capture, folder)), min_size=1, max_size=4)):
         content = bytearray(path.read_bytes())
         kind = data.draw(st.sampled_from(["flip", "truncate", "append", "other file", "zeros", "swap ends"]))
         if kind == "flip":
@@ -99,9 +132,59 @@ def test_damage_never_changes_rows(
         else:
             content = content[len(content) // 2 :] + content[: len(content) // 2]
         path.write_bytes(content or b"x")
+        path.chmod(data.draw(st.sampled_from([0o600, 0o400, 0o620, 0o666])))
     for _ in range(2):
-        assert read(folder) == expected
+        assert read(folder, capture) == rows
     shutil.rmtree(folder.parent)
+
+
+def list_files_of(capture: Path, folder: Path) -> list[Path]:
+    """List the files of the cache that are read for a capture: its columns, its metadata and its digest."""
+    (entry,) = folder.glob(f"v1/*/*-{capture.stat().st_size}-*")
+    return [*list_files(entry), folder / "known" / f"{identity.hash_path(capture)}.json"]
+
+
+@pytest.mark.parametrize("kind", ["truncated", "bit flip", "zeros", "swapped", "mode"])
+def test_each_kind_of_damage_to_all_files(capture: Path, folder: Path, rows: dict[str, pa.Table], kind: str) -> None:
+    files = list_files_of(capture, folder)
+    contents = [path.read_bytes() for path in files]
+    for number, path in enumerate(files):
+        content = contents[number]
+        if kind == "truncated":
+            path.write_bytes(content[: len(content) // 2])
+        elif kind == "bit flip":
+            path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        elif kind == "zeros":
+            path.write_bytes(bytes(len(content)))
+        elif kind == "swapped":
+            path.write_bytes(contents[number - 1])
+        else:
+            path.chmod(0o666)
+    for _ in range(2):
+        assert read(folder, capture) == rows
+
+
+def test_entries_that_are_swapped(folder: Path, tmp_path: Path) -> None:
+    """Entries of captures, with the files that tracekit wrote in them, are exchanged in a circle."""
+    entries = sorted(folder.glob("v1/*/*"))
+    assert len(entries) == len(CAPTURES)
+    for number, entry in enumerate(entries):
+        entry.rename(tmp_path / str(number))
+    for number in range(len(entries)):
+        (tmp_path / str(number)).rename(entries[number - 1])
+    for _ in range(2):
+        for path in CAPTURES.values():
+            assert read(folder, path) == read(None, path)
+
+
+def test_entries_of_other_users_are_not_used(
+    capture: Path, folder: Path, rows: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seal.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(seal, "is_intact", lambda *_: pytest.fail("a file of another user was read"))
+    cache_folder._reported.clear()
+    with pytest.warns(tk.TracekitWarning, match="another user owns it"):
+        assert read(folder, capture) == rows
 
 
 def test_a_damaged_file_is_deleted_and_stored_again(
@@ -216,7 +299,7 @@ class TestClear:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(f"of the user: {name}")
         (folder / "empty").mkdir()
-        assert "4 files and folders in the cache were not deleted" in str(_warnings_of(lambda: clear(folder)))
+        assert f"{2 * len(CAPTURES)} files and folders in the cache were not deleted" in str(_warnings_of(lambda: clear(folder)))
         assert [p.relative_to(folder).as_posix() for p in list_files(folder)] == sorted(names, key=Path)
         assert all((folder / name).read_text() == f"of the user: {name}" for name in names)
         assert (folder / "empty").is_dir()
@@ -273,7 +356,7 @@ class TestClear:
     def test_damaged_and_unlisted_entries_are_cleared(self, folder: Path) -> None:
         for path in folder.glob("v1/*/*/source.json"):
             path.write_bytes(b"x" + path.read_bytes()[1:])
-        assert len(json.loads(clear(folder)[0])) == 2
+        assert len(json.loads(clear(folder)[0])) == len(CAPTURES)
         assert list_files(folder) == []
 
 
