@@ -299,7 +299,9 @@ class TestClear:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(f"of the user: {name}")
         (folder / "empty").mkdir()
-        assert f"{2 * len(CAPTURES)} files and folders in the cache were not deleted" in str(_warnings_of(lambda: clear(folder)))
+        assert f"{2 * len(CAPTURES)} files and folders in the cache were not deleted" in str(
+            _warnings_of(lambda: clear(folder))
+        )
         assert [p.relative_to(folder).as_posix() for p in list_files(folder)] == sorted(names, key=Path)
         assert all((folder / name).read_text() == f"of the user: {name}" for name in names)
         assert (folder / "empty").is_dir()

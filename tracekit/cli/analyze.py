@@ -21,7 +21,7 @@ from tracekit.cli.options import (
     rank_option,
     selection_options,
 )
-from tracekit.cli.output import print_message, show_progress_bar
+from tracekit.cli.output import print_message, print_recorded_warnings, show_progress_bar
 from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_option, print_reports
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def analyze_command(
     for name in rule_names:
         analyze.find_rule(name.partition(":")[0])
     with load_inputs(paths, from_) as trace:
+        print_recorded_warnings(trace, quiet=quiet)
         selected = select(trace)
         with show_progress_bar("computing", quiet=quiet) as progress:
             results = []

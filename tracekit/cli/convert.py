@@ -21,7 +21,7 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import STDOUT, open_output_path, print_message, show_progress_bar
+from tracekit.cli.output import STDOUT, open_output_path, print_message, print_recorded_warnings, show_progress_bar
 from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def convert_command(
     paths, out = _split_inputs_and_output(paths, out)
     path = paths[0]
     exporter = _choose_exporter(out, to)
-    with load_inputs(paths, from_) as trace, show_progress_bar("converting", quiet=quiet) as progress:
+    with load_inputs(paths, from_) as trace:
+        print_recorded_warnings(trace, quiet=quiet)
         selected = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
         output = out or _choose_output_path(path, exporter, tables)
         has_file_per_table = exporter.write is None and len(tables) != 1
@@ -108,7 +109,10 @@ def convert_command(
         if has_file_per_table:
             exporter.check_folder(output)
             tables = tables or _choose_tables_to_export(selected)
-        with open_output_path(output, exporter.suffixes[0]) as file:
+        with (
+            open_output_path(output, exporter.suffixes[0]) as file,
+            show_progress_bar("converting", quiet=quiet) as progress,
+        ):
             selected.export(
                 file,
                 format=exporter.format,

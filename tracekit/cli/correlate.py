@@ -22,7 +22,7 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import STDOUT, open_output_path, print_message, show_progress_bar
+from tracekit.cli.output import STDOUT, open_output_path, print_message, print_recorded_warnings, show_progress_bar
 
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select, TraceOrSet
@@ -101,6 +101,7 @@ def correlate_command(
     with contextlib.ExitStack() as stack:
         loaded = load_inputs(paths, from_)
         stack.callback(loaded.close)
+        print_recorded_warnings(loaded, quiet=quiet)
         trace = roll_up(loaded, required=ops)
         measured = None if ncu is None else stack.enter_context(_load_ncu_results(ncu))
         correlated = select(trace.correlate() if measured is None else _join_ncu_results(trace, measured, metrics))

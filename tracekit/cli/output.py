@@ -304,6 +304,20 @@ def print_message(text: str, *, quiet: bool = False) -> None:
         click.echo(to_printable(remove_secrets(text), keep="\n"), err=True)
 
 
+def print_recorded_warnings(trace: TraceOrSet, *, quiet: bool) -> None:
+    """Print the warnings and errors that the profiler recorded in one capture, if standard error is a terminal.
+
+    They are not printed for the captures of a set, because every capture would be read once more.
+    """
+    from tracekit.notices import format_notices, list_recorded_warnings
+    from tracekit.trace import Trace, get_trace_view
+
+    if quiet or sys.stderr is None or not sys.stderr.isatty() or not isinstance(trace, Trace):
+        return
+    for sentence in format_notices(list_recorded_warnings(get_trace_view(trace)), None):
+        print_message(f"{sentence[:1].lower()}{sentence[1:]}")
+
+
 def print_steps(trace: TraceOrSet, *, quiet: bool) -> None:
     """Print which range delimits the steps of a capture, how many there are, and how much work lies in them.
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from typing import TYPE_CHECKING
 
 import click
-
-from tracekit.cli.output import print_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -56,17 +53,6 @@ def explain_missing_rows(trace: TraceOrSet, name: str) -> list[Absence]:
 
 def _explain_missing_rows_of_rank(name: str, trace: Trace) -> Absence:
     return trace.explain_missing_rows(name)
-
-
-def print_recorded_warnings(trace: TraceOrSet, *, quiet: bool) -> None:
-    """Print the warnings and errors that the profiler recorded, if standard error is a terminal."""
-    from tracekit.notices import list_recorded_warnings
-    from tracekit.trace import Trace, get_trace_view
-
-    if quiet or sys.stderr is None or not sys.stderr.isatty() or not isinstance(trace, Trace):
-        return
-    for warning in list_recorded_warnings(get_trace_view(trace)):
-        print_message(f"{warning.sentence[:1].lower()}{warning.sentence[1:]}")
 
 
 def list_option(

@@ -23,12 +23,11 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import print_message, print_steps, show_progress_bar
+from tracekit.cli.output import print_message, print_recorded_warnings, print_steps, show_progress_bar
 from tracekit.cli.reports import (
     explain_missing_rows,
     format_limit_help,
     list_option,
-    print_recorded_warnings,
     print_reports,
 )
 
