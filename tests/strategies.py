@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import strategies as st
 from tracekit import schemas
-from tracekit.plan.recorded import MAX_TIME_NS, TIME_COLUMNS
+from tracekit.plan.recorded import MAX_TIME_NS, MAX_TOTAL_NS, TIME_COLUMNS
 from tracekit.schemas import Column, TableSchema
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -21,6 +21,8 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
 
 TIMES = st.integers(-MAX_TIME_NS, MAX_TIME_NS) | st.integers(0, 9)
 """Times that a trace accepts."""
+MAX_DURATION_NS = MAX_TOTAL_NS // 8
+"""Durations that a trace accepts in each of a few rows."""
 
 
 def values(column: Column) -> st.SearchStrategy[object]:
@@ -39,6 +41,8 @@ def rows(schema: TableSchema) -> st.SearchStrategy[dict[str, object]]:
     def ordered(found: dict[str, object]) -> dict[str, object]:
         ends = [found["start_ns"], found["end_ns"]]
         start, end = ends if None in ends else sorted(ends)  # type: ignore[type-var]
+        if isinstance(start, int) and isinstance(end, int):
+            end = min(end, start + MAX_DURATION_NS)
         return {**found, "start_ns": start, "end_ns": end}
 
     return row.map(ordered)

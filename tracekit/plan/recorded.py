@@ -38,6 +38,11 @@ _LAUNCHES = "launches"
 TIME_COLUMNS = ("start_ns", "end_ns", "timestamp_ns")
 MAX_TIME_NS = 1 << 61
 """The largest distance of a time from the trace origin, in ns. The difference of two such times fits into 64 bits."""
+MAX_TOTAL_NS = 1 << 59
+"""The largest sum of the durations of a table, in ns: 18 years.
+
+The total of several tables fits into 64 bits, and so does ten times a mean, which is rounded to tenths.
+"""
 
 
 class RecordedTables(Tables):
@@ -252,8 +257,9 @@ class RecordedTables(Tables):
             message = f"table {name!r} had {rows} rows when it was first read, but now it has {checked.num_rows}"
             raise SchemaError(message, path=self.path)
         self._check_times(name, checked)
-        cached.update(zip(columns, map(compact_if_all_null, checked.columns), strict=True))
-        self._warn_about_negative_durations(name, cached)
+        new = dict(zip(columns, map(compact_if_all_null, checked.columns), strict=True))
+        self._check_durations(name, cached | new)
+        cached.update(new)
         memory.release_pages()
 
     def _warn_about_kernels_without_calls(self) -> None:
@@ -292,15 +298,31 @@ class RecordedTables(Tables):
                 hint = "record the program again, or remove these rows from the capture"
                 raise CorruptTraceError(what, path=self.path, table=name, row=row, hint=hint)
 
-    def _warn_about_negative_durations(self, name: str, cached_columns: dict[str, pa.ChunkedArray]) -> None:
-        """Warn about rows that end before they start, once both time columns of a table are cached."""
+    def _check_durations(self, name: str, columns: dict[str, pa.ChunkedArray]) -> None:
+        """Check that no sum of durations overflows, and warn about rows that end before they start.
+
+        The durations of a table are checked once both of its time columns are read.
+
+        Raises:
+            CorruptTraceError: The durations of the table add up to more than ``MAX_TOTAL_NS``.
+        """
         import pyarrow.compute as pc
 
-        if name in self._checked or not {"start_ns", "end_ns"} <= cached_columns.keys():
+        if name in self._checked or not {"start_ns", "end_ns"} <= columns.keys():
             return
+        durations = pc.subtract(columns["end_ns"], columns["start_ns"])
+        shortest, longest = (pc.min_max(durations)[key].as_py() or 0 for key in ("min", "max"))
+        total = max(longest, -shortest) * len(durations)
+        if total > MAX_TOTAL_NS:  # the bound is too high, so the durations have to be added
+            total = int(pc.sum(pc.cast(pc.abs(durations), "float64", safe=False)).as_py())
+        if total > MAX_TOTAL_NS:
+            longest = max(longest, -shortest)
+            what = f"the durations of the rows add up to more than 2^59 ns, and the longest one is {longest} ns"
+            hint = "record the program again, or remove the rows with wrong times from the capture"
+            raise CorruptTraceError(what, path=self.path, table=name, hint=hint)
         self._checked.add(name)
-        negative = pc.sum(pc.less(cached_columns["end_ns"], cached_columns["start_ns"])).as_py()
-        if negative:
+        if shortest < 0:
+            negative = pc.sum(pc.less(durations, 0)).as_py()
             warn(
                 f"{negative} rows of the table {name} end before they start; they are kept as recorded", path=self.path
             )
