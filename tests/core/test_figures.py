@@ -164,17 +164,33 @@ def test_a_capture_without_anything_has_no_utilization() -> None:
 def test_many_iterations_become_bins_of_means() -> None:
     columns = {column: [1, 3, 5, 7, 9] for column in overview.PART_COLUMNS.values()}
     times = {"window_start_ns": [0, 10, 20, 30, 40], "window_end_ns": [4, 16, 28, 40, 52]}
-    flags = {"iteration": [0, 1, 2, 3, 4], "is_aggregated": [False, True, True, True, True]}
+    flags = {
+        "iteration": [0, 1, 2, 3, 4],
+        "is_aggregated": [False, True, True, True, True],
+        "is_warm_up": [True, False, False, False, False],
+    }
     table = pl.DataFrame({**flags, **times, **columns, "name": ["a", "b", "c", "d", None]})
     rows = overview.merge_iterations_into_bins(table, 3)
-    assert rows.select("first", "last", "duration_ns", "is_aggregated", "in_cpu_ns").rows() == [
-        (0, 0, 4, False, 1), (1, 1, 6, True, 3), (2, 3, 9, True, 6), (4, 4, 12, True, 9),
+    assert rows.select("first", "last", "duration_ns", "is_aggregated", "is_warm_up", "in_cpu_ns").rows() == [
+        (0, 0, 4, False, True, 1), (1, 1, 6, True, False, 3), (2, 3, 9, True, False, 6), (4, 4, 12, True, False, 9),
     ]  # fmt: skip
     longest = [(0, 4, "a"), (1, 6, "b"), (3, 10, "d"), (4, 12, None)]
     assert rows.select("longest", "longest_ns", "longest_name").rows() == longest
     exact = overview.merge_iterations_into_bins(table, 5)
     assert exact["first"].to_list() == exact["last"].to_list() == [0, 1, 2, 3, 4]
     assert overview.merge_iterations_into_bins(table.clear(), 5).is_empty()
+
+
+def test_bins_do_not_mix_the_warm_up_with_other_iterations_outside() -> None:
+    """Iteration 0 is warm-up, and only iterations 3 to 5 were chosen."""
+    columns = dict.fromkeys(overview.PART_COLUMNS.values(), [1] * 6)
+    flags = {"is_aggregated": [False] * 3 + [True] * 3, "is_warm_up": [True] + [False] * 5}
+    times = {"window_start_ns": [0] * 6, "window_end_ns": [9, 1, 1, 1, 1, 1]}
+    table = pl.DataFrame({"iteration": list(range(6)), **flags, **times, **columns, "name": [None] * 6})
+    rows = overview.merge_iterations_into_bins(table, 2)
+    assert rows.select("first", "last", "duration_ns", "is_warm_up").rows() == [
+        (0, 0, 9, True), (1, 2, 1, False), (3, 5, 1, False),
+    ]  # fmt: skip
 
 
 def test_totals_are_those_of_the_reports() -> None:

@@ -122,13 +122,23 @@ def test_parts_have_one_color_in_all_figures(amp: tk.Trace) -> None:
 def test_iterations_are_those_of_the_table(amp: tk.Trace) -> None:
     rolled = amp.rollup(iterations=(1, 2))
     table = rolled.frame("iterations").collect()
-    *parts, outside = rolled.plot.iterations().data
+    *parts, warm_up, outside = rolled.plot.iterations().data
     assert [[round(ns * 1e6) for ns in t.y] for t in parts] == [
         table.filter("is_aggregated")[c].to_list() for c in table.columns if c.startswith("in_")
     ]
-    assert [parts[0].x, outside.x] == [(1, 2), (0, 3)]
-    assert outside.marker.color == theme.OUTSIDE_COLOR
-    assert "457,772,691 ns (457.773 ms)" in hover(outside)
+    assert [parts[0].x, warm_up.x, outside.x] == [(1, 2), (0,), (3,)]
+    assert [warm_up.name, outside.name] == ["Warm-up, not aggregated", "Not aggregated"]
+    assert warm_up.marker.color == outside.marker.color == theme.OUTSIDE_COLOR
+    assert "457,772,691 ns (457.773 ms)" in hover(warm_up)
+    assert "Warm-up, not aggregated: " in hover(warm_up)
+
+
+def test_the_warm_up_is_named_unless_it_is_included(amp: tk.Trace) -> None:
+    drawn = {included: amp.rollup(include_warm_up=included).plot.iterations().data for included in (None, False, True)}
+    names = {
+        included: [t.name for t in data if t.marker.color == theme.OUTSIDE_COLOR] for included, data in drawn.items()
+    }
+    assert names == {None: ["Warm-up, not aggregated"], False: ["Warm-up, not aggregated"], True: []}
 
 
 def test_top_lists_have_exact_numbers(amp: tk.Trace) -> None:

@@ -144,12 +144,13 @@ def draw_iterations(bins: pl.DataFrame, columns_by_part: Mapping[str, str], *, d
     """Draw the duration of each iteration as a bar that is divided into parts, such as Tensor Core kernels and I/O.
 
     If there are many iterations, a bar shows the mean of several iterations, and a marker above it the longest of them.
-    Bars of iterations that are not aggregated are hatched in gray and not divided into parts.
+    Bars of iterations that are not aggregated are hatched in gray and not divided into parts. The legend states which
+    of them are warm-up.
 
     Args:
         bins: One row per bar: ``first`` and ``last`` (first and last iteration that the bar shows), ``duration_ns``,
-            ``is_aggregated``, a column with the time of each part in ns, ``longest``, ``longest_ns`` and
-            ``longest_name`` (number, duration and name of the longest iteration of the bar).
+            ``is_aggregated``, ``is_warm_up``, a column with the time of each part in ns, ``longest``, ``longest_ns``
+            and ``longest_name`` (number, duration and name of the longest iteration of the bar).
         columns_by_part: Name of the column of ``bins`` with the time of each part, by name of the part.
         dark: Whether to use the dark template.
     """
@@ -168,23 +169,40 @@ def draw_iterations(bins: pl.DataFrame, columns_by_part: Mapping[str, str], *, d
         )
         for part, column in columns_by_part.items()
     ]
-    if outside.height:
-        position, width = _compute_bar_centers_and_widths(outside)
-        gray = import_graph_objects().Bar(
-            x=position,
-            y=[ns / factor for ns in outside["duration_ns"]],
-            width=width,
-            name="Outside the aggregation",
-            marker={"color": OUTSIDE_COLOR, "pattern": {"shape": "/", "size": 6}},
-            customdata=_format_iteration_hover_texts(outside, "duration_ns", "Outside the aggregation"),
-            hovertemplate=_HOVER,
+    bars += [
+        _draw_iterations_outside(rows, name, pattern, factor)
+        for name, pattern, rows in (
+            ("Warm-up, not aggregated", "x", outside.filter("is_warm_up")),
+            ("Not aggregated", "/", outside.filter(~pl.col("is_warm_up"))),
         )
-        bars.append(gray)
+        if rows.height
+    ]
     if (bins["first"] < bins["last"]).any():
         bars.append(_draw_longest_iterations(bins, factor))
     drawn = create_figure(bars, dark=dark, title="Iterations", x_title="Iteration", y_title=f"Duration ({unit})")
     drawn.update_layout(barmode="stack", legend_traceorder="normal")
     return drawn.update_xaxes(tickformat=",d")
+
+
+def _draw_iterations_outside(bins: pl.DataFrame, name: str, pattern: str, factor: float) -> Any:
+    """Return hatched gray bars of iterations that are not aggregated.
+
+    Args:
+        bins: The rows of these iterations, as for ``draw_iterations``.
+        name: Text of the legend, which says why the iterations are not aggregated.
+        pattern: Shape of the hatching.
+        factor: Number of ns in the unit of the axis.
+    """
+    position, width = _compute_bar_centers_and_widths(bins)
+    return import_graph_objects().Bar(
+        x=position,
+        y=[ns / factor for ns in bins["duration_ns"]],
+        width=width,
+        name=name,
+        marker={"color": OUTSIDE_COLOR, "pattern": {"shape": pattern, "size": 6}},
+        customdata=_format_iteration_hover_texts(bins, "duration_ns", name),
+        hovertemplate=_HOVER,
+    )
 
 
 def _draw_longest_iterations(bins: pl.DataFrame, factor: float) -> Any:

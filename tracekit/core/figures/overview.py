@@ -25,6 +25,7 @@ PART_COLUMNS = {
 """The parts into which iterations are divided, and the columns of ``iterations`` that contain them."""
 
 _AGGREGATED = pl.col("is_aggregated")
+_FLAGS = ("is_aggregated", "is_warm_up")
 
 
 def has_ops_or_gpu_activities(rollup: Rollup) -> bool:
@@ -97,31 +98,32 @@ def merge_iterations_into_bins(iterations: pl.DataFrame, limit: int) -> pl.DataF
 
     Args:
         iterations: The table ``iterations``.
-        limit: Maximum number of rows to return, except for the two additional rows described below.
+        limit: Maximum number of rows to return, except for the additional rows described below.
 
     Returns:
         One row per iteration, or per group of consecutive iterations if there are more than ``limit``: ``first`` and
-        ``last`` (numbers of iterations), ``duration_ns``, ``is_aggregated``, the columns of ``PART_COLUMNS``,
-        ``longest`` (number of the longest iteration of the group), ``longest_ns`` (its duration) and ``longest_name``
-        (its name, or null). Other times of a group are means over its iterations. A group contains either only
-        aggregated iterations or none, so there may be up to two additional rows.
+        ``last`` (numbers of iterations), ``duration_ns``, ``is_aggregated``, ``is_warm_up``, the columns of
+        ``PART_COLUMNS``, ``longest`` (number of the longest iteration of the group), ``longest_ns`` (its duration) and
+        ``longest_name`` (its name, or null). Other times of a group are means over its iterations. The iterations of a
+        group are either all aggregated or none of them, and either all warm-up or none of them, so there may be up to
+        three additional rows.
     """
     size = -(-iterations.height // limit) or 1
     rows = iterations.sort("iteration").with_columns(
         duration_ns=pl.col("window_end_ns") - pl.col("window_start_ns"),
         group=pl.col("iteration") // size,
-        run=_AGGREGATED.rle_id(),
+        run=pl.struct(*_FLAGS).rle_id(),
     )
     longest = {"longest": "iteration", "longest_ns": "duration_ns", "longest_name": "name"}
     if size == 1:
         exact = rows.with_columns(first="iteration", last="iteration", **longest)
-        return exact.select("first", "last", "duration_ns", "is_aggregated", *PART_COLUMNS.values(), *longest)
+        return exact.select("first", "last", "duration_ns", *_FLAGS, *PART_COLUMNS.values(), *longest)
     times = ["duration_ns", *PART_COLUMNS.values()]
     grouped = rows.group_by("group", "run", maintain_order=True).agg(
         pl.col("iteration").first().alias("first"),
         pl.col("iteration").last().alias("last"),
-        _AGGREGATED.first(),
+        pl.col(_FLAGS).first(),
         *(pl.col(c).get(pl.col("duration_ns").arg_max()).alias(n) for n, c in longest.items()),
         *((pl.col(c).sum() // pl.len().cast(pl.Int64)).alias(c) for c in times),
     )
-    return grouped.select("first", "last", "duration_ns", "is_aggregated", *PART_COLUMNS.values(), *longest)
+    return grouped.select("first", "last", "duration_ns", *_FLAGS, *PART_COLUMNS.values(), *longest)
