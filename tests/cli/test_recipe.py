@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from typing import TYPE_CHECKING
 
@@ -143,6 +144,21 @@ def test_options_of_the_breakdown(run: Run, tmp_path: Path) -> None:
     idle = run("recipe", "gpu_time_breakdown", folder, "--delay", "0", "--table", "idle", "--format", "csv").text
     assert "host_wait" in idle
     assert "kernel_wait" not in idle
+
+
+def test_recipes_of_steps_say_which_they_compare(run: Run, tmp_path: Path) -> None:
+    """Other recipes, and all outputs that reproduce nsys, say nothing about steps."""
+    ranks = FIXTURES / "ranks"
+    (note,) = tk.load_many(ranks).communication().step_notes
+    assert note.startswith("Warning: all 2 ranks: 5 steps each, delimited by the range 'step *'; 30 of 30 kernels and ")
+    options = "recipe", "iteration_spread", ranks, "--format"
+    assert note in run(*options, "csv").stderr.splitlines()
+    assert note not in run(*options, "csv", "-q").stderr
+    run(*options, "html", "-o", tmp_path / "page")
+    assert note in html.unescape((tmp_path / "page" / "iteration_spread.html").read_text("utf-8"))
+    rows = json.loads(run(*options, "json", "--table", "steps").text)
+    assert [(row["rank"], row["key_op"], row["steps"]) for row in rows] == [(0, "step *", 5), (1, "step *", 5)]
+    assert "steps" not in run("recipe", "cuda_gpu_kern_sum", ranks, "--format", "csv").stderr
 
 
 @pytest.mark.skipif(not all(path.exists() for path in STRAGGLER), reason="no captures beside the checkout")

@@ -74,8 +74,8 @@ def test_tables_that_keep_the_rows_of_other_iterations_say_so(run: Run) -> None:
     both = messages("nvtx_ranges", *choice, "--dialect", "emit-nvtx")
     assert "--iterations, --dialect have no effect on nvtx_ranges" in both
     steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
-    assert messages("ops") == messages("group_nodes") == f"{steps}; the first step is warm-up and left out.\n"
-    assert messages("ops", "--include-warm-up") == f"{steps}.\n"
+    assert messages("ops") == messages("group_nodes") == f"{steps}; the first step is warm-up and included.\n"
+    assert messages("ops", "--include-warm-up") == messages("ops")
     for shown in (["ops", *choice], ["iterations", *choice, "--where", "is_aggregated"]):
         assert messages(*shown) == f"{steps}; Batch 1 to Batch 1 are aggregated.\n"
     for silent in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -14,7 +15,7 @@ from tests.core.scenes import declared, nvtx
 from tracekit.core import steps
 from tracekit.core.advise import advise
 from tracekit.core.reports import compute_report
-from tracekit.core.reports.steps import misses_work
+from tracekit.core.reports.steps import build_rows, list_notes
 from tracekit.core.rollup import Rollup
 from tracekit.core.rollup.breakdown import PARTS
 
@@ -173,9 +174,53 @@ def test_the_report() -> None:
     (row,) = compute_report(frames, "steps").frame().rows(named=True)
     assert (row["Range"], row["Steps"], row["Aggregated"], row["Warm-Up Steps"]) == ("step *", 5, 4, 1)
     assert row["Summary"] == rollup.steady.step_summary.describe()
-    assert not misses_work(row)
-    assert misses_work({**row, "GPU Time In Steps (%)": 89.9})
-    assert not misses_work({**row, "Kernels In Steps (%)": None})
+    (report,) = list_notes(compute_report(frames, "steps").frame())
+    assert report == row["Summary"] == rollup.steady.step_summary.note
+
+
+def test_a_share_that_is_printed_as_90_per_cent_is_warned_about() -> None:
+    """The note is not computed from the rounded share."""
+    report = compute_report(capture(COLD, COLD_KERNELS).measures.ops.frames, "steps").frame()
+    times = {"GPU Time (ns)": 10_000, "GPU Time In Steps (ns)": 8_996, "GPU Time In Steps (%)": 90.0}
+    (note,) = list_notes(report.with_columns(pl.lit(value).alias(title) for title, value in times.items()))
+    assert note.startswith("Warning: 5 steps, ")
+
+
+def test_ranks_whose_steps_agree_have_one_note() -> None:
+    """Numbers of kernels and times may differ between ranks. The note contains their sums."""
+    one = capture(COLD, COLD_KERNELS).steady.step_summary
+    two = capture(COLD, COLD_KERNELS[1:]).steady.step_summary
+    rest = "the first step is warm-up and left out."
+    assert steps.list_notes_by_rank({3: one}) == [one.describe()]
+    (note,) = steps.list_notes_by_rank({0: one, 3: two})
+    assert note == (
+        "All 2 ranks: 5 steps each, delimited by the range 'step *'; 9 of 9 kernels and 100 % of the GPU time lie in "
+        f"steps; {rest}"
+    )
+
+
+def test_ranks_whose_steps_differ_are_named() -> None:
+    cold = capture(COLD, COLD_KERNELS)
+    missing = capture(COLD, [*COLD_KERNELS, (1, 2000, 2000, 3000)]).steady.step_summary
+    whole = capture([("setup", 1, 0, 50)], [(1, 10, 20, 30)]).step_summary
+    notes = steps.list_notes_by_rank({0: cold.steady.step_summary, 1: missing, 4: whole, 5: whole})
+    assert [note.partition(";")[0] for note in notes] == [
+        "Rank 0: 5 steps, delimited by the range 'step *'",
+        "Warning: rank 1: 5 steps, delimited by the range 'step *'",
+        "Ranks 4, 5: No range delimits steps, so the whole capture is one step",
+    ]
+    many = steps.list_notes_by_rank({n: whole if n else missing for n in range(12)})
+    assert many[1].startswith("Ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more: No range")
+    assert "2 of 2 kernels" in notes[2]
+
+
+def test_summaries_of_ranks_are_read_from_rows() -> None:
+    rows = build_rows(capture(COLD, COLD_KERNELS))
+    summary = capture(COLD, COLD_KERNELS).steady.step_summary
+    assert steps.read_summaries(rows) == {0: summary}
+    ranked = pl.concat([rows.with_columns(rank=pl.lit(r)) for r in (2, 5)])
+    assert steps.read_summaries(ranked) == {2: summary, 5: summary}
+    assert steps.list_notes_by_rank({}) == list_notes(compute_report(declared(), "steps").frame().clear()) == []
 
 
 def test_chosen_steps_are_named() -> None:
@@ -196,6 +241,23 @@ def test_a_capture_without_gpu_work() -> None:
     summary = capture([("setup", 1, 5, 50)], []).step_summary
     assert (summary.kernel_share, summary.gpu_time_share, summary.misses_work) == (None, None, False)
     assert summary.describe() == "No range delimits steps, so the whole capture is one step; no GPU work was recorded."
+
+
+def test_steps_that_dlprof_recorded(tmp_path: Path) -> None:
+    """The iterations of DLProf include all of the capture."""
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        trace.rollup(iterations=(1, 2)).export(tmp_path / "dlprof_dldb.sqlite")
+        duration = pl.col("end_ns") - pl.col("start_ns")
+        times = [trace.frame(t).select(duration.sum()).collect().item() for t in ("kernels", "memcpys", "memsets")]
+    with tk.load(tmp_path / "dlprof_dldb.sqlite") as recorded:
+        (row,) = recorded.stats("steps").rows(named=True)
+    assert (row["Steps"], row["Aggregated"], row["First"], row["Last"]) == (4, 2, "step 1", "step 2")
+    assert (row["Kernels"], row["Kernels In Steps"]) == (334, 334)
+    assert row["GPU Time (ns)"] == row["GPU Time In Steps (ns)"] == sum(times)
+    assert row["Summary"] == (
+        "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps; "
+        "step 1 to step 2 are aggregated."
+    )
 
 
 def test_shares_are_not_rounded_up() -> None:

@@ -158,7 +158,33 @@ def test_a_page_of_some_iterations_says_what_it_counts(amp: tk.Trace, tmp_path: 
     assert [title for title, following in itertools.pairwise(parts) if following == note] == WHOLE_CAPTURE
     every = Page(amp.rollup(include_warm_up=True).export(tmp_path / "all.html").read_text("utf-8"))
     assert "" not in [row[4] for row in every.tables["Iterations"]]
-    assert note not in [text for _, text in every.texts]
+    parts = [text for element, text in every.texts if element == "h2" or text == note]
+    assert [title for title, following in itertools.pairwise(parts) if following == note] == WHOLE_CAPTURE
+
+
+@pytest.mark.parametrize(
+    ("choice", "selection"),
+    [
+        ({}, "the first step is warm-up and left out"),
+        ({"include_warm_up": True}, "the first step is warm-up and included"),
+        ({"iterations": (2, 3)}, "Batch 2 to Batch 3 are aggregated"),
+    ],
+)
+def test_sections_of_steps_say_which_they_show(
+    amp: tk.Trace, tmp_path: Path, choice: dict[str, Any], selection: str
+) -> None:
+    page = Page(amp.rollup(**choice).export(tmp_path / "page.html").read_text("utf-8"))
+    steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
+    parts = [text for element, text in page.texts if element == "h2" or text == f"{steps}; {selection}."]
+    titles = [title for title, following in itertools.pairwise(parts) if following.startswith(steps)]
+    assert titles == ["Overview", "Advice", "Iterations", "Groups and ops"]
+
+
+def test_sections_of_steps_warn_about_missing_work(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "um.sqlite") as trace:
+        page = Page(trace.export(tmp_path / "page.html").read_text("utf-8"))
+    steps = "Warning: 3 steps, delimited by the range 'round *'; 6 of 7 kernels and 58.6 % of the GPU time lie in steps"
+    assert f"{steps}; the first step is warm-up and left out." in page.plain()
 
 
 def test_the_warm_up_is_left_out_and_the_page_says_so(page: Page) -> None:

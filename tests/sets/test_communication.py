@@ -82,7 +82,7 @@ def test_recipes_are_the_tables_of_the_analysis(tmp_path: Path) -> None:
             "comm_sum": ("summary", "operations", "clocks"),
             "comm_skew": ("arrivals", "operations", "clocks"),
             "comm_trace": ("calls", "clocks"),
-            "iteration_spread": ("iterations", "stragglers", "clocks"),
+            "iteration_spread": ("iterations", "stragglers", "clocks", "steps"),
         }.items():
             tables = traces.recipe(recipe)
             assert list(tables) == [*names, "files"]

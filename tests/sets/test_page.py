@@ -14,6 +14,7 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.sets.made import kernel, write_capture
 from tracekit.errors import ExportError, MissingTableError, TracekitWarning
+from tracekit.exporters.html.sections import WHOLE_CAPTURE
 from tracekit.sets import recipes
 
 RANKS = FIXTURES / "ranks"
@@ -50,6 +51,18 @@ def test_the_page_of_ranks(tmp_path: Path) -> None:
         assert str(member.path) not in text
     with pytest.raises(ExportError, match="exists"):
         ranks.export(tmp_path / "page.html")
+
+
+def test_the_page_says_which_steps_and_scopes_it_shows(tmp_path: Path) -> None:
+    ranks = tk.load_many(RANKS)
+    text = html.unescape(ranks.export(tmp_path / "page.html").read_text("utf-8"))
+    (note,) = ranks.communication().step_notes
+    assert note.startswith("Warning: all 2 ranks: 5 steps each, delimited by the range 'step *'; ")
+    assert note.endswith("; the first step is warm-up and included.")
+    parts = re.split(r'<section id="', text)[1:]
+    scopes = {part.partition('"')[0]: [s for s in (WHOLE_CAPTURE, note) if f"<p>{s}</p>" in part] for part in parts}
+    whole = {"ranks", "communication", "maps", "pace"}
+    assert scopes == {"iterations": [note], **{name: [WHOLE_CAPTURE] for name in whole}}
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -95,11 +96,41 @@ def test_pages_of_ranks_say_that_they_show_the_whole_capture(page: str) -> None:
     """Their numbers do not depend on the aggregated iterations, which the header shows."""
     with running(*RANKS) as viewer:
         whole = page_texts(viewer, f"/{page}")
-        some = page_texts(viewer, f"/{page}", "?iterations=1:2")
-        assert pages.WHOLE_CAPTURE not in whole
-        assert some[:3].count(pages.WHOLE_CAPTURE) == 1
-        assert [text for text in some if text != pages.WHOLE_CAPTURE] == whole
+        assert whole[:3].count(pages.WHOLE_CAPTURE) == 1
+        assert page_texts(viewer, f"/{page}", "?iterations=1:2") == whole
         assert pages.WHOLE_CAPTURE not in page_texts(viewer, "/ops", "?iterations=1:2")
+
+
+def make_loop(name: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables of a loop of 4 steps, each of which launches one kernel."""
+    thread = {"process_id": 1, "thread_id": 1}
+    starts = range(0, 4000, 1000)
+    ranges = [
+        {**thread, "range_id": n, "start_ns": s, "end_ns": s + 900, "kind": "push_pop", "name": f"{name} {n}"}
+        for n, s in enumerate(starts)
+    ]
+    calls = [
+        {**thread, "api_call_id": n, "correlation_id": n + 1, "start_ns": s + 5, "end_ns": s + 6, "name": "launch"}
+        for n, s in enumerate(starts)
+    ]
+    launched = [{**kernel(s + 10, s + 800), "process_id": 1, "correlation_id": n + 1} for n, s in enumerate(starts)]
+    return {"nvtx_ranges": ranges, "api_calls": calls, "kernels": launched}
+
+
+def test_pages_of_ranks_say_which_steps_they_show(tmp_path: Path) -> None:
+    """Ranks whose steps differ are named."""
+    (note,) = tk.load_many(RANKS).communication().step_notes
+    with running(*RANKS) as viewer:
+        assert note in page_texts(viewer, "/ranks")
+        assert note not in page_texts(viewer, "/communication")
+    for rank in (0, 1):
+        write_capture(tmp_path / f"rank{rank}", **make_loop("step" if rank else "batch"))
+    with running(*sorted(tmp_path.iterdir())) as viewer:
+        shown = page_texts(viewer, "/ranks")
+    assert [text.partition(";")[0] for text in shown if "delimited" in text] == [
+        "Rank 0: 4 steps, delimited by the range 'batch *'",
+        "Rank 1: 4 steps, delimited by the range 'step *'",
+    ]
 
 
 @pytest.mark.thorough

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tracekit.cli.times import Times
     from tracekit.interface import Progress
     from tracekit.targets import Input
-    from tracekit.trace import Trace
 
     class HasInputs(Protocol):
         """An object that is read from files, such as a trace."""
@@ -321,22 +320,23 @@ def print_recorded_warnings(trace: TraceOrSet, *, quiet: bool) -> None:
 def print_steps(trace: TraceOrSet, *, quiet: bool) -> None:
     """Print which range delimits the steps of a capture, how many there are, and how much work lies in them.
 
-    Nothing is printed for a set of ranks and for a capture without GPU activities. The message is a warning if steps
-    miss more than a tenth of the work.
+    Nothing is printed for captures without GPU activities. For a set of ranks, one line is printed for all ranks whose
+    steps agree.
     """
-    from tracekit.trace import Trace
-
-    if quiet or not isinstance(trace, Trace) or not any(trace.count(table) for table in GPU_ACTIVITIES):
+    if quiet or not any(trace.count(table) for table in GPU_ACTIVITIES):
         return
-    print_message(describe_steps(trace))
+    for note in list_step_notes(trace):
+        print_message(note)
 
 
-def describe_steps(trace: Trace) -> str:
-    """Describe the steps of a capture in one sentence, which begins with "Warning" if steps miss much of the work."""
-    from tracekit.core.reports.steps import misses_work
+def list_step_notes(trace: TraceOrSet) -> list[str]:
+    """Return a sentence about the steps of a capture, or one for all ranks of a set whose steps agree.
 
-    row = trace.stats("steps").row(0, named=True)
-    return ("Warning: " if misses_work(row) else "") + str(row["Summary"])
+    A sentence begins with "Warning" if steps miss much of the work.
+    """
+    from tracekit.core.reports.steps import list_notes
+
+    return list_notes(trace.stats("steps"))
 
 
 @contextlib.contextmanager

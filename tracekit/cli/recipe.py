@@ -203,7 +203,8 @@ def recipe_command(
     if tables[main].is_empty():
         reason = "; ".join(absence.sentence for absence in explain_missing_rows(traces, recipe))
         missing = [f"{recipe}: no rows, because {reason}"]
-        print_message(missing[0], quiet=quiet)
+    for message in missing or recipes.list_step_notes(tables):
+        print_message(message, quiet=quiet)
     if out is not None:
         recipe_files.write_recipe_folder(
             tables,

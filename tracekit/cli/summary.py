@@ -10,7 +10,7 @@ import click
 
 from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
-from tracekit.cli.output import describe_steps, open_output_page, show_progress_bar
+from tracekit.cli.output import list_step_notes, open_output_page, show_progress_bar
 from tracekit.errors import convert_to_printable_path
 from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice
 from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
@@ -97,7 +97,7 @@ def _describe_capture(trace: Trace) -> Iterator[str]:
     if undecoded:
         yield f"  recorded, but not decoded: {_describe_undecoded(trace)}"
     if any(trace.count(name) for name in GPU_ACTIVITIES):
-        yield f"  steps: {describe_steps(trace)}"
+        yield from (f"  steps: {note}" for note in list_step_notes(trace))
 
 
 def _describe_undecoded(trace: Trace) -> str:
@@ -114,6 +114,8 @@ def _describe_ranks(traces: TraceSet, names: str) -> Iterator[str]:
     listed = ", ".join(map(str, ranks[:MAX_RANKS])) + ", …" * (len(ranks) > MAX_RANKS)
     yield f"  {len(ranks):,} ranks: {listed}" if len(ranks) > 1 else f"  rank {listed}"
     yield f"  rows: {', '.join(f'{rows[name]:,} {name}' for name in COUNTED if rows[name]) or 'none'}"
+    if any(rows[name] for name in GPU_ACTIVITIES):
+        yield from (f"  steps: {note}" for note in list_step_notes(traces))
 
 
 def collect_findings(trace: TraceOrSet) -> Findings:

@@ -12,14 +12,17 @@ functions are called for the first time, or algorithms are tuned.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracekit.core.ops.calls import MODULE_LOAD_PATTERN, ON_GPU, TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tracekit.core.correlate import Frames
     from tracekit.core.iterations import Iterations
     from tracekit.core.ops import Ops
@@ -30,6 +33,9 @@ MIN_COVERAGE = 0.9
 
 MIN_STEPS = 3
 """Smallest number of iterations among which a warm-up can be detected."""
+
+MAX_RANKS = 8
+"""Maximum number of ranks that a note lists."""
 
 _SLOWDOWN, _SLOWDOWN_WITH_LOADING = 2.0, 1.2
 PERCENT = 100
@@ -116,6 +122,9 @@ def _sum_module_loading_times(iterations: Iterations, frames: Frames) -> pl.Data
 class StepSummary:
     """What delimits the steps of a capture, how many there are, and how much of the GPU work lies in them.
 
+    The summary of several ranks has the sums of their kernels and times. All its other attributes are equal in all
+    these ranks.
+
     Attributes:
         key_op: Name of the range that delimits steps, or None if the whole capture is one step.
         steps: Number of steps.
@@ -124,10 +133,12 @@ class StepSummary:
         last: Name of the last aggregated step.
         warm_up: Number of the steps that are warm-up and are not aggregated.
         warm_up_ns: Time of these steps, in ns.
+        included_warm_up: Number of the steps that are warm-up and are aggregated.
         kernels: Number of kernels of the capture. CUDA graphs that were recorded as a whole are included.
         kernels_in_steps: Number of the kernels that any step launched.
         gpu_time_ns: Time of all GPU activities of the capture, in ns.
         gpu_time_in_steps_ns: Time of the GPU activities that any step launched, in ns.
+        ranks: Number of ranks.
     """
 
     key_op: str | None
@@ -137,10 +148,12 @@ class StepSummary:
     last: str
     warm_up: int
     warm_up_ns: int
+    included_warm_up: int
     kernels: int
     kernels_in_steps: int
     gpu_time_ns: int
     gpu_time_in_steps_ns: int
+    ranks: int = 1
 
     @property
     def kernel_share(self) -> float | None:
@@ -161,7 +174,8 @@ class StepSummary:
         """Describe the steps in one sentence."""
         if self.key_op is None:
             return "No range delimits steps, so the whole capture is one step" + self._describe_coverage() + "."
-        count = f"{self.steps} step{'' if self.steps == 1 else 's'}, delimited by the range '{self.key_op}'"
+        each = " each" if self.ranks > 1 else ""
+        count = f"{self.steps} step{'' if self.steps == 1 else 's'}{each}, delimited by the range '{self.key_op}'"
         return count + self._describe_coverage() + self._describe_selection() + "."
 
     def _describe_coverage(self) -> str:
@@ -173,12 +187,88 @@ class StepSummary:
 
     def _describe_selection(self) -> str:
         parts = []
-        if self.warm_up:
-            names = "the first step is" if self.warm_up == 1 else f"the first {self.warm_up} steps are"
-            parts.append(f"{names} warm-up and left out")
+        for number, treatment in ((self.warm_up, "left out"), (self.included_warm_up, "included")):
+            if number:
+                names = "the first step is" if number == 1 else f"the first {number} steps are"
+                parts.append(f"{names} warm-up and {treatment}")
         if self.aggregated < self.steps - self.warm_up:
             parts.append(f"{self.first} to {self.last} are aggregated")
         return "".join(f"; {part}" for part in parts)
+
+    @classmethod
+    def get_schema(cls) -> dict[str, type[pl.DataType]]:
+        """Return the types of the columns of ``to_frame``, by name."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "ranks"]
+        return {name: pl.String if name in _TEXTS else pl.Int64 for name in names}
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the summary of one rank as a frame with one row, whose columns are the attributes except ``ranks``."""
+        schema = self.get_schema()
+        return pl.DataFrame([{name: getattr(self, name) for name in schema}], schema=schema)
+
+    @property
+    def note(self) -> str:
+        """The description of the steps, which begins with "Warning" if steps miss much of the work."""
+        return self.format_note("")
+
+    def format_note(self, subject: str) -> str:
+        """Return ``note`` about a subject, such as "rank 1", which comes before the description."""
+        about = f"{subject}: " if subject else ""
+        text = ("Warning: " if self.misses_work else "") + about + self.describe()
+        return text[:1].upper() + text[1:]
+
+
+_TEXTS = ("key_op", "first", "last")
+
+
+def list_notes_by_rank(summaries: Mapping[int, StepSummary]) -> list[str]:
+    """Return sentences about the steps of several ranks, one for all ranks whose steps agree.
+
+    Steps agree if they are delimited by the same range, if the same steps are aggregated, and if the warning about
+    missing work applies to all of these ranks or to none.
+
+    Args:
+        summaries: The summary of each rank.
+    """
+    agreeing: dict[StepSummary, list[int]] = {}
+    for rank, summary in summaries.items():
+        key = _replace_sums(summary, {**dict.fromkeys(_SUMMED, 0), "kernels": int(summary.misses_work)})
+        agreeing.setdefault(key, []).append(rank)
+    notes = []
+    for ranks in agreeing.values():
+        merged = _merge_summaries([summaries[rank] for rank in ranks])
+        if len(summaries) == 1:
+            subject = ""
+        elif len(agreeing) == 1:
+            subject = f"all {len(ranks):,} ranks"
+        else:
+            more = f" and {len(ranks) - MAX_RANKS:,} more" if len(ranks) > MAX_RANKS else ""
+            subject = f"rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks[:MAX_RANKS]))}{more}"
+        notes.append(merged.format_note(subject))
+    return notes
+
+
+_SUMMED = ("warm_up_ns", "kernels", "kernels_in_steps", "gpu_time_ns", "gpu_time_in_steps_ns", "ranks")
+
+
+def _merge_summaries(summaries: Sequence[StepSummary]) -> StepSummary:
+    """Return the summary of several ranks whose steps agree."""
+    sums = {name: sum(getattr(summary, name) for summary in summaries) for name in _SUMMED}
+    return _replace_sums(summaries[0], sums)
+
+
+def _replace_sums(summary: StepSummary, values: Mapping[str, Any]) -> StepSummary:
+    return dataclasses.replace(summary, **values)
+
+
+def read_summaries(rows: pl.DataFrame) -> dict[int, StepSummary]:
+    """Return the summary of each rank, or of rank 0 if there is no column ``rank``.
+
+    Args:
+        rows: One row per rank, with the columns of ``StepSummary.to_frame``.
+    """
+    names = StepSummary.get_schema()
+    return {row.get("rank", 0): StepSummary(**{name: row[name] for name in names}) for row in rows.rows(named=True)}
 
 
 def format_share(share: float) -> str:
@@ -209,11 +299,39 @@ def summarize_steps(rollup: Rollup) -> StepSummary:
         first=str(names[0]),
         last=str(names[-1]),
         warm_up=left_out.height,
+        included_warm_up=iterations.aggregated.filter("is_warm_up").height,
         warm_up_ns=int(left_out.select((pl.col("window_end_ns") - pl.col("window_start_ns")).sum()).item()),
         kernels=totals["kernel"][0] + totals["graph"][0],
         kernels_in_steps=int(kernels),
         gpu_time_ns=sum(t for _, t in totals.values()),
         gpu_time_in_steps_ns=int(gpu_time),
+    )
+
+
+def summarize_recorded_steps(frames: Frames) -> StepSummary:
+    """Return the summary of the iterations that DLProf recorded, which include all of the capture.
+
+    Args:
+        frames: Function that returns the declared table with a given name. The table ``iterations`` has rows.
+    """
+    iterations = frames("iterations").select("iteration", "name", "key_op", "is_aggregated").collect()
+    aggregated = iterations.filter("is_aggregated")
+    names = aggregated.select(pl.col("name").fill_null(pl.format("step {}", "iteration"))).to_series()
+    totals = {kind: _sum_activities(frames, kind) for kind in ON_GPU}
+    kernels, gpu_time = totals["kernel"][0] + totals["graph"][0], sum(t for _, t in totals.values())
+    return StepSummary(
+        key_op=next(iter(iterations["key_op"].drop_nulls().cast(pl.String)), None),
+        steps=iterations.height,
+        aggregated=aggregated.height,
+        first=next(iter(names), ""),
+        last=next(iter(names.tail(1)), ""),
+        warm_up=0,
+        warm_up_ns=0,
+        included_warm_up=0,
+        kernels=kernels,
+        kernels_in_steps=kernels,
+        gpu_time_ns=gpu_time,
+        gpu_time_in_steps_ns=gpu_time,
     )
 
 

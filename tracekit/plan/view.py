@@ -130,6 +130,8 @@ class TraceView:
         """
         from tracekit.core import analyze, reports
 
+        if name == "steps" and self.plan.rollup is None and self.count("iterations"):
+            return reports.compute_report_of_recorded_steps(self.frame)
         if name in reports.OF_ROLLUP:
             return reports.compute_report_of_rollup(get_rollup(self.plan), name)
         if analyze.is_known_rule(name):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
-from tracekit.exporters.html.sections import Contents
+from tracekit.exporters.html.sections import WHOLE_CAPTURE, Contents
 from tracekit.plots import recipes as plots
 from tracekit.plots.labels import format_nanoseconds
 from tracekit.sets import recipes
@@ -166,7 +166,9 @@ def _build_gpu_time_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
     )
     shown = _build_tables_unless_empty("GPUs of all ranks", rows, _GPU_TIME)
     if shown:
-        yield Section("Ranks", "ranks", notes=[note], figures=serialize_recipe_figures(recipe_tables), tables=shown)
+        yield Section(
+            "Ranks", "ranks", notes=[note, WHOLE_CAPTURE], figures=serialize_recipe_figures(recipe_tables), tables=shown
+        )
 
 
 def _build_iterations_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
@@ -177,7 +179,9 @@ def _build_iterations_sections(tables: Mapping[str, Tables]) -> Iterator[Section
     )
     shown += _build_tables_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
     if shown:
-        yield Section("Iterations", "iterations", figures=serialize_recipe_figures(recipe_tables), tables=shown)
+        notes = recipes.list_step_notes(recipe_tables)
+        drawn = serialize_recipe_figures(recipe_tables)
+        yield Section("Iterations", "iterations", notes=notes, figures=drawn, tables=shown)
 
 
 def _build_communication_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
@@ -187,7 +191,8 @@ def _build_communication_sections(tables: Mapping[str, Tables]) -> Iterator[Sect
     shown += _build_tables_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
     if shown:
         shown += _build_tables_unless_empty("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
-        yield Section("Communication", "communication", figures=serialize_recipe_figures(recipe_tables), tables=shown)
+        drawn = serialize_recipe_figures(recipe_tables)
+        yield Section("Communication", "communication", notes=[WHOLE_CAPTURE], figures=drawn, tables=shown)
 
 
 def _build_utilization_sections(tables: Mapping[str, Tables]) -> Iterator[Section]:
@@ -200,7 +205,7 @@ def _build_utilization_sections(tables: Mapping[str, Tables]) -> Iterator[Sectio
         for name, drawn in serialize_recipe_figures(tables[recipe], f"{recipe}_").items()
     }
     if drawn:
-        yield Section("Utilization over time", "maps", figures=drawn)
+        yield Section("Utilization over time", "maps", notes=[WHOLE_CAPTURE], figures=drawn)
 
 
 def _build_pace_sections(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
@@ -215,7 +220,7 @@ def _build_pace_sections(traces: TraceSet, tables: Mapping[str, Tables]) -> Iter
     align = "no" if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1 else "yes"
     pace = recipes.run_recipe(traces, "cuda_gpu_kern_pace", {"name": name, "align": align})
     note = f"Occurrences of the kernel with the longest total time, {format_nanoseconds(int(total))}: {name}"
-    yield Section("Pace", "pace", notes=[note], figures=serialize_recipe_figures(pace))
+    yield Section("Pace", "pace", notes=[note, WHOLE_CAPTURE], figures=serialize_recipe_figures(pace))
 
 
 def _build_tables_unless_empty(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:

@@ -44,6 +44,7 @@ _HEADERS = {
     "clocks": "rank,method,offset_ns,.+",
     "iterations": "iteration,rank_count,.+,delay_ns",
     "stragglers": "straggler,phase,.+,iterations",
+    "steps": "rank,key_op,.+,gpu_time_in_steps_ns",
 }
 """Patterns of the first lines of CSV files, by pattern of the table name."""
 _MAX_HEADER_BYTES = 1 << 20

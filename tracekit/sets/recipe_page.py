@@ -10,6 +10,7 @@ from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.exporters.html.sections import Contents
 from tracekit.sets.page import serialize_recipe_figures
+from tracekit.sets.recipes import list_step_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,9 +41,8 @@ def render_recipe_page(
         TracekitError: plotly is not installed.
     """
     shown = [_build_html_table(name, get_printable_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
-    section = Section(
-        recipe, recipe, notes=[find_recipe(recipe).doc], figures=serialize_recipe_figures(tables), tables=shown
-    )
+    notes = [find_recipe(recipe).doc, *list_step_notes(tables)]
+    section = Section(recipe, recipe, notes=notes, figures=serialize_recipe_figures(tables), tables=shown)
     return html_page.render_page(Contents(f"Recipe {recipe}", [section], [], notices))
 
 

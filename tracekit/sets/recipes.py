@@ -88,6 +88,17 @@ def run_recipes(
     return {name: {**tables, FILES: files} for name, tables in tables_by_recipe.items()}
 
 
+def list_step_notes(tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    """Return sentences about the steps over which the tables of a recipe are computed.
+
+    There is one sentence for all ranks whose steps agree, and none if the recipe does not use steps.
+    """
+    from tracekit.core.communication import STEPS
+    from tracekit.core.steps import list_notes_by_rank, read_summaries
+
+    return list_notes_by_rank(read_summaries(tables[STEPS])) if STEPS in tables else []
+
+
 def _compute_final_tables(recipe: Recipe, merged_tables: Tables, option_values: Mapping[str, Value]) -> Tables:
     """Compute the final tables of a recipe from the merged tables of all ranks."""
     combined = recipe.combine(merged_tables, option_values)

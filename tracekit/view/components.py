@@ -9,11 +9,12 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from tracekit.core.reports.steps import misses_work
+from tracekit.core.reports.steps import list_notes
 from tracekit.errors import TracekitError
+from tracekit.notices import GPU_ACTIVITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from plotly.graph_objects import Figure
 
@@ -120,15 +121,23 @@ def escape_directions(content: Any) -> Any:
 def build_step_notes(context: Context) -> list[Any]:
     """Return a paragraph that says which range delimits steps, how many there are, and how much work lies in them.
 
-    The list is empty for a capture that contains a roll-up, whose steps are not recorded.
+    The list is empty for a capture without ranges, GPU activities and recorded iterations.
     """
-    if context.capture.trace.count("ops"):
+    recorded = context.capture.trace.count("iterations") > 0
+    if not recorded and not context.capture.has_rows_in_any("nvtx_ranges", *GPU_ACTIVITIES):
         return []
     try:
-        row = context.read_report("steps").row(0, named=True)
+        notes = list_notes(context.capture.trace.stats("steps") if recorded else context.read_report("steps"))
     except TracekitError:
         return []
-    return [html.P(row["Summary"], className="warning" if misses_work(row) else "steps", role="note")]
+    return build_note_paragraphs(notes)
+
+
+def build_note_paragraphs(notes: Iterable[str]) -> list[Any]:
+    """Return a paragraph for each sentence about steps. Warnings are highlighted."""
+    return [
+        html.P(note, className="warning" if note.startswith("Warning: ") else "steps", role="note") for note in notes
+    ]
 
 
 def shorten(name: str) -> str:

@@ -7,6 +7,7 @@ import statistics
 from unittest import mock
 
 import polars as pl
+import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl, nccl_range
@@ -22,6 +23,8 @@ from tracekit.core.communication.stragglers import (
     find_stragglers,
     summarize_stragglers,
 )
+from tracekit.core.iterations import find_iterations
+from tracekit.core.ops import Ops
 
 NO_OPERATIONS = compute_operation_times_by_rank(match_calls(calls([]), {}))
 
@@ -36,9 +39,13 @@ def loop(count: int = 3) -> list[Row]:
     return ranges
 
 
+def read(linked: tk.Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return read_iterations_and_phases(linked.frame, find_iterations(Ops(linked.frame, None)))
+
+
 def phases(*rows: Row, **more: list[Row]) -> dict[tuple[int, str], tuple[int, int]]:
     linked = trace(nvtx_ranges=sorted(rows, key=lambda r: int(str(r["start_ns"]))), **more).correlate()
-    found = read_iterations_and_phases(linked.frame)[1]
+    found = read(linked)[1]
     return {(n, path): (cpu, gpu) for n, path, cpu, gpu in found.select("iteration", "path", "cpu_ns", "gpu_ns").rows()}
 
 
@@ -100,14 +107,12 @@ def test_the_path_of_a_phase_with_long_names_is_shortened() -> None:
 
 
 def test_ranges_of_unknown_threads_are_no_phases() -> None:
-    iterations, found = read_iterations_and_phases(
-        trace(nvtx_ranges=[{**r, "thread_id": None} for r in loop()]).correlate().frame
-    )
+    iterations, found = read(trace(nvtx_ranges=[{**r, "thread_id": None} for r in loop()]).correlate())
     assert (iterations.height, found.height) == (3, 0)
 
 
 def test_a_trace_without_a_loop_has_no_iterations() -> None:
-    iterations, found = read_iterations_and_phases(trace().correlate().frame)
+    iterations, found = read(trace().correlate())
     assert (iterations.height, found.height) == (0, 0)
     assert found.columns == ["process_id", "iteration", "path", "cpu_ns", "gpu_ns"]
 

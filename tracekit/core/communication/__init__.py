@@ -6,12 +6,13 @@ finds the calls of all ranks that are one collective or one message. ``clocks`` 
 combines all of these.
 """
 
-from tracekit.core.communication.analysis import Communication, read_call_tables, read_rank_tables
+from tracekit.core.communication.analysis import STEPS, Communication, read_call_tables, read_rank_tables
 from tracekit.core.communication.calls import read_communication_calls
 from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
 from tracekit.core.communication.matching import match_calls
 
 __all__ = [
+    "STEPS",
     "Communication",
     "align_clocks",
     "convert_to_common_clock",

@@ -14,13 +14,15 @@ from tracekit.core.communication.clocks import align_clocks, convert_to_common_c
 from tracekit.core.communication.iterations import ITERATION_COLUMNS, PHASE_COLUMNS, read_iterations_and_phases
 from tracekit.core.communication.matching import match_calls
 from tracekit.core.correlate import Correlation
+from tracekit.core.rollup import Rollup
+from tracekit.core.steps import StepSummary, list_notes_by_rank, read_summaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Frames = Callable[[str], pl.LazyFrame]
 
-CALLS, ORIGINS, ITERATIONS, PHASES = "calls", "origins", "iterations", "phases"
+CALLS, ORIGINS, ITERATIONS, PHASES, STEPS = "calls", "origins", "iterations", "phases", "steps"
 _TIMES = ("call_start_ns", "call_end_ns", "kernel_start_ns", "kernel_end_ns", "start_ns", "end_ns")
 _SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {ITERATIONS: ITERATION_COLUMNS, PHASES: PHASE_COLUMNS}
 _ADDED = {"kernels": ("range_id", "thread_id", "api_start_ns"), "nvtx_ranges": ("parent_id", "depth", "path")}
@@ -28,18 +30,20 @@ _DIGITS = 19
 
 
 def read_rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
-    """Return the tables of one trace that ``Communication`` needs: calls, origin in UTC, iterations and phases.
+    """Return the tables of one trace that ``Communication`` needs: calls, origin in UTC, iterations, phases and steps.
 
     Args:
         frames: Function that returns the declared table with a given name.
     """
     linked = _correlate_frames(frames)
-    iterations, phases = read_iterations_and_phases(linked)
+    rollup = Rollup.from_frames(linked, include_warm_up=True)
+    iterations, phases = read_iterations_and_phases(linked, rollup.iterations)
     return {
         CALLS: read_communication_calls(linked),
         ORIGINS: _build_utc_origin_table(frames),
         ITERATIONS: iterations,
         PHASES: phases,
+        STEPS: rollup.step_summary.to_frame(),
     }
 
 
@@ -87,7 +91,8 @@ class Communication:
 
     Attributes:
         tables: The tables of ``read_rank_tables`` or ``read_call_tables``, concatenated over all traces. The column
-            ``rank`` contains the rank of the trace. Without tables of iterations and phases, there are no iterations.
+            ``rank`` contains the rank of the trace. Without tables of iterations, phases and steps, there are no
+            iterations.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -156,6 +161,20 @@ class Communication:
         shift = pl.col("rank").replace_strict(shifts, default=0, return_dtype=pl.Int64)
         iterations, phases = (rows.with_columns(pl.col("iteration") + shift) for rows in (iterations, phases))
         return iterations, phases
+
+    @functools.cached_property
+    def steps(self) -> pl.DataFrame:
+        """What delimits the iterations of each trace, and how much of the GPU work lies in them.
+
+        One row per trace: ``rank``, and the attributes of ``StepSummary``. The warm-up is not left out.
+        """
+        columns: dict[str, type[pl.DataType]] = {"rank": pl.Int64, **StepSummary.get_schema()}
+        return self.tables.get(STEPS, pl.DataFrame(schema=columns)).select(*columns)
+
+    @property
+    def step_notes(self) -> list[str]:
+        """Sentences about the iterations, one for all ranks whose steps agree."""
+        return list_notes_by_rank(read_summaries(self.steps))
 
     @functools.cached_property
     def iterations(self) -> pl.DataFrame:

@@ -21,14 +21,14 @@ from tracekit.core import intervals
 from tracekit.core.communication.calls import is_nccl_kernel_expr
 from tracekit.core.communication.coverage import compute_covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
-from tracekit.core.iterations import find_iterations
-from tracekit.core.ops import Ops
 from tracekit.core.trees import ELLIPSIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from tracekit.core.iterations import Iterations
 
     Frames = Callable[[str], pl.LazyFrame]
 
@@ -52,11 +52,12 @@ _THREAD = ("process_id", "thread_id")
 _ITERATION = ("process_id", "iteration")
 
 
-def read_iterations_and_phases(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
+def read_iterations_and_phases(frames: Frames, iterations_of_trace: Iterations) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the iterations of the processes of one trace, and the times of their phases.
 
     Args:
         frames: Function that returns a table of a correlated trace, given the name of the table.
+        iterations_of_trace: The iterations of the trace.
 
     Returns:
         Two tables. The first contains the iterations (``process_id``, ``iteration``, ``start_ns``, ``end_ns``). The
@@ -65,7 +66,7 @@ def read_iterations_and_phases(frames: Frames) -> tuple[pl.DataFrame, pl.DataFra
         the range of the iteration, whose own row has the path "". A range nested deeper than ``MAX_PHASE_LEVELS`` has
         no row.
     """
-    iterations = find_iterations(Ops(frames, None)).by_process.select(*ITERATION_COLUMNS).drop_nulls("process_id")
+    iterations = iterations_of_trace.by_process.select(*ITERATION_COLUMNS).drop_nulls("process_id")
     if not iterations.height:
         return iterations, pl.DataFrame(schema=PHASE_COLUMNS)
     ranges = _read_ranges_in_iterations(frames, iterations)

@@ -24,6 +24,7 @@ _KEY_COLUMNS = {
     "calls": ("kind", "start_ns", "end_ns", "status"),
     "clocks": ("method", "offset_ns", "max_residual_ns"),
     "iterations": ("iteration", "spread_ns", "straggler", "lost_ns", "lost_on"),
+    "steps": ("key_op", "steps", "kernels", "kernels_in_steps", "gpu_time_ns", "gpu_time_in_steps_ns"),
     "stragglers": ("straggler", "phase", "lost_on", "iteration_count", "lost_ns"),
 }
 """Columns that are the point of a table, by table."""
@@ -76,5 +77,5 @@ iteration_spread = _declare_analysis_recipe(
     "iteration_spread",
     "How much the ranks differ in each iteration, and which rank lost time in which phase.",
     read_rank_tables,
-    *("iterations", "stragglers", "clocks"),
+    *("iterations", "stragglers", "clocks", "steps"),
 )

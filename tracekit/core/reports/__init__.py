@@ -36,6 +36,7 @@ __all__ = [
     "Report",
     "ReportTable",
     "compute_report",
+    "compute_report_of_recorded_steps",
     "compute_report_of_rollup",
     "is_known_report",
     "is_report_of_nsys",
@@ -236,6 +237,14 @@ def compute_report_of_rollup(rollup: Rollup, name: str) -> ReportTable:
     report = _find_report(name)
     rows = import_module(f"{__name__}.{name}").build_rows(rollup)
     return ReportTable(report.name, report.columns, rows, standard_quotes=True)
+
+
+def compute_report_of_recorded_steps(frames: Frames) -> ReportTable:
+    """Compute the report ``steps`` of a capture that contains the iterations of DLProf."""
+    from tracekit.core.reports.steps import build_recorded_rows
+
+    report = _find_report("steps")
+    return ReportTable(report.name, report.columns, build_recorded_rows(frames), standard_quotes=True)
 
 
 def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.reports.report import Request, report
+from tracekit.core.reports.report import Frames, Request, report
 from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column, text_column
-from tracekit.core.steps import MIN_COVERAGE, PERCENT
+from tracekit.core.steps import PERCENT, StepSummary, list_notes_by_rank, read_summaries, summarize_recorded_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tracekit.core.rollup import Rollup
 
 
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     text_column("Last", "last"),
     integer_column("Warm-Up Steps", "warm_up"),
     nanoseconds_column("Warm-Up Time", "warm_up_ns"),
+    integer_column("Included Warm-Up Steps", "included_warm_up"),
     integer_column("Kernels", "kernels"),
     integer_column("Kernels In Steps", "kernels_in_steps"),
     percent_column("Kernels In Steps", "kernel_percent"),
@@ -39,25 +38,33 @@ def steps(request: Request) -> pl.LazyFrame:
     return build_rows(Rollup.from_frames(request.frames)).lazy()
 
 
-def misses_work(row: Mapping[str, Any]) -> bool:
-    """Return whether less than 90 % of the kernels or of the GPU time lie in steps, given the row of the report."""
-    shares = (row["Kernels In Steps (%)"], row["GPU Time In Steps (%)"])
-    return any(share is not None and share < PERCENT * MIN_COVERAGE for share in shares)
+def list_notes(rows: pl.DataFrame) -> list[str]:
+    """Return the sentences about steps that rows of the report describe, one for all ranks whose steps agree.
+
+    A sentence begins with "Warning" if steps miss much of the work.
+
+    Args:
+        rows: The report of one capture or, with a column ``rank``, of several ranks.
+    """
+    attributes = StepSummary.get_schema()
+    names = {column.title: column.source for column in steps.columns if column.source in attributes}
+    return list_notes_by_rank(read_summaries(rows.rename(names)))
 
 
 def build_rows(rollup: Rollup) -> pl.DataFrame:
     """Return the row of the report ``steps`` for a roll-up."""
-    summary = rollup.steady.step_summary
-    values = {
-        name: getattr(summary, name)
-        for name in (
-            *("key_op", "steps", "aggregated", "first", "last", "warm_up", "warm_up_ns"),
-            *("kernels", "kernels_in_steps", "gpu_time_ns", "gpu_time_in_steps_ns"),
-        )
-    }
+    return _build_row(rollup.steady.step_summary)
+
+
+def build_recorded_rows(frames: Frames) -> pl.DataFrame:
+    """Return the row of the report ``steps`` for a capture that contains the iterations of DLProf."""
+    return _build_row(summarize_recorded_steps(frames))
+
+
+def _build_row(summary: StepSummary) -> pl.DataFrame:
     shares = {"kernel_percent": summary.kernel_share, "gpu_time_percent": summary.gpu_time_share}
     percentages = {name: None if share is None else PERCENT * share for name, share in shares.items()}
-    texts = dict.fromkeys(("key_op", "first", "last", "summary"), pl.String)
-    row = {**values, **percentages, "summary": summary.describe()}
-    types = {n: texts.get(n, pl.Float64 if n in percentages else pl.Int64) for n in row}
-    return pl.DataFrame([row], schema=types)
+    return summary.to_frame().with_columns(
+        *(pl.lit(value, pl.Float64).alias(name) for name, value in percentages.items()),
+        summary=pl.lit(summary.note),
+    )

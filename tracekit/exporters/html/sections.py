@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -68,8 +69,9 @@ def build_contents(view: View, progress: Progress) -> Contents:
     sections: list[Section] = []
     for number, build in enumerate(_BUILDERS, 1):
         built = list(build(builder))
-        if build in _OF_THE_WHOLE_CAPTURE and builder.omits_iterations:
-            built = [replace(section, notes=[*section.notes, _WHOLE_CAPTURE]) for section in built]
+        scope = [WHOLE_CAPTURE] if build in _OF_THE_WHOLE_CAPTURE else builder.step_notes if build in _OF_STEPS else []
+        if builder.compute_figure_rows("iterations") is not None:
+            built = [replace(section, notes=[*section.notes, *scope]) for section in built]
         sections.extend(built)
         progress(number, len(_BUILDERS))
     missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
@@ -117,9 +119,10 @@ class _ContentsBuilder:
         del content["layout"]["template"]
         return {name: content}
 
-    def describe_steps(self) -> str:
-        """Describe which range delimits steps, how many there are, and how much of the GPU work lies in them."""
-        return str(self.view.report("steps").frame()["Summary"][0])
+    @functools.cached_property
+    def step_notes(self) -> list[str]:
+        """Sentences on which range delimits steps, how many there are, and how much of the GPU work lies in them."""
+        return self.view.report("steps").frame()["Summary"].to_list()
 
     @property
     def omits_iterations(self) -> bool:
@@ -217,7 +220,7 @@ def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
     if iterations is not None:
         aggregated = iterations.filter("is_aggregated")
         durations = (aggregated["window_end_ns"] - aggregated["window_start_ns"]).to_list()
-        yield "Steps", builder.describe_steps()
+        yield "Steps", " ".join(builder.step_notes)
         if key := iterations["key_op"][0]:
             yield "Steps begin or end with", key
         if iterations.height > 1:
@@ -478,4 +481,5 @@ _OF_THE_WHOLE_CAPTURE = (
     _build_memory_sections,
     _build_metrics_sections,
 )
-_WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."
+_OF_STEPS = (_build_advice_sections, _build_iterations_sections, _build_groups_sections)
+WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."

@@ -151,8 +151,10 @@ class Page:
         needs_ranks: Whether the page is hidden if the captures are not the ranks of a job.
         about: Sentence below the heading.
         without_figures: Sentence that is shown instead of the figures if the capture has no data for them.
-        shows_whole_capture: Whether the page shows all iterations even if only some of them are aggregated. In this
+        shows_whole_capture: Whether the page shows the whole capture, and not only the aggregated iterations. In this
             case, a sentence on the page states this.
+        shows_steps: Whether the page shows the aggregated iterations. In this case, a sentence on the page states what
+            delimits them and how much work lies in them.
     """
 
     name: str
@@ -166,12 +168,15 @@ class Page:
     needs_ranks: bool = False
     without_figures: str = ""
     shows_whole_capture: bool = False
+    shows_steps: bool = False
 
     def build_content(self, context: Context) -> list[Any]:
         """Return the components of the page: the heading, and the declared or built content."""
         heading = [html.H1(self.title)] + ([html.P(self.about, className="dimmed")] if self.about else [])
-        if self.shows_whole_capture and not context.state.at.is_default:
+        if self.shows_whole_capture and context.capture.has_rows_in_any(*WITH_ITERATIONS):
             heading.append(html.P(WHOLE_CAPTURE, className="dimmed"))
+        if self.shows_steps:
+            heading += components.build_step_notes(context)
         if self.build:
             return [*heading, *self.build(context)]
         later = not self.without_figures
@@ -182,6 +187,8 @@ class Page:
 
 
 WHOLE_CAPTURE = "This page shows the whole capture, not only the aggregated iterations."
+WITH_ITERATIONS = ("kernels", "graph_launches", "ops")
+"""Tables without which a capture has no iterations."""
 DRAWN = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "gpu_metrics")
 """Tables with events on the timeline."""
 
@@ -190,16 +197,31 @@ PAGES: Mapping[str, Page] = {
     for page in (
         Page("", "Overview", build=overview.build_page),
         Page("timeline", "Timeline", DRAWN, build=timeline.build_page),
-        Page("op_types", "Op types", ("ops",), tables=("op_types",)),
-        Page("groups", "Groups", ("group_nodes",), build=groups.build_page, details={"groups": ("group_ops",)}),
-        Page("ops", "Ops and kernels", ("ops",), tables=("ops",), details={"ops": ("op_kernels", "op_instances")}),
-        Page("iterations", "Iterations", ("kernels", "graph_launches", "ops"), build=iterations.build_page),
+        Page("op_types", "Op types", ("ops",), tables=("op_types",), shows_steps=True),
+        Page(
+            "groups",
+            "Groups",
+            ("group_nodes",),
+            build=groups.build_page,
+            details={"groups": ("group_ops",)},
+            shows_steps=True,
+        ),
+        Page(
+            "ops",
+            "Ops and kernels",
+            ("ops",),
+            tables=("ops",),
+            details={"ops": ("op_kernels", "op_instances")},
+            shows_steps=True,
+        ),
+        Page("iterations", "Iterations", WITH_ITERATIONS, build=iterations.build_page),
         Page(
             "kernels_by_iteration",
             "Kernels by iteration",
             ("kernels",),
             tables=("kernel_iterations",),
             details={"kernel_iterations": ("iteration_kernels",)},
+            shows_steps=True,
         ),
         Page(
             "kernels_by_op",
@@ -207,8 +229,16 @@ PAGES: Mapping[str, Page] = {
             ("kernels",),
             tables=("op_iterations",),
             details={"op_iterations": ("iteration_ops",), "iteration_ops": ("iteration_kernels",)},
+            shows_steps=True,
         ),
-        Page("gpus", "GPUs", ("kernels", "graph_launches"), {"gpu_utilization": "Utilization"}, ("gpus",)),
+        Page(
+            "gpus",
+            "GPUs",
+            ("kernels", "graph_launches"),
+            {"gpu_utilization": "Utilization"},
+            ("gpus",),
+            shows_steps=True,
+        ),
         Page(
             "ranks",
             "Ranks",
@@ -309,7 +339,7 @@ PAGES: Mapping[str, Page] = {
             without_figures="The chart needs floating-point operations and DRAM traffic of kernels. "
             "To collect them, profile with ncu --set roofline or ncu --set full.",
         ),
-        Page("graph", "Graph", ("graph_nodes",), tables=("graph_summary", "graph_nodes")),
+        Page("graph", "Graph", ("graph_nodes",), tables=("graph_summary", "graph_nodes"), shows_steps=True),
         Page("scalars", "Scalars", ("scalars",), tables=("scalars",)),
         Page("compare", "Compare", build=compare.build_page),
         Page("tables", "Tables", build=tables.build_page),

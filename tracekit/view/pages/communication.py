@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import TracekitError
-from tracekit.view import missing, ranks
+from tracekit.view import components, missing, ranks
 from tracekit.view.query import Query, load_rows
 
 if TYPE_CHECKING:
@@ -18,14 +18,16 @@ OWN = ("collectives", "collective_launches", "mpi")
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Communication"."""
     names = [name for name in OWN if load_rows(context.captures, Query(name, context.state.at)).frame.height]
-    figure = None
+    figure, notes = None, []
     try:
         analysis = ranks.analyze_communication(context.captures, context.capture)
         elsewhere = ranks.OF_ITERATIONS if ranks.get_rank_set(context.captures) else ()
         names = [*(f"ranks_{name}" for name in ranks.list_nonempty_tables(analysis) if name not in elsewhere), *names]
+        if any(f"ranks_{name}" in names for name in ranks.OF_ITERATIONS):
+            notes = components.build_note_paragraphs(analysis.step_notes)
         figure = context.build_recipe_figure("comm_skew", "arrivals")
     except TracekitError:
         pass
     if not names:
         return [missing.build_missing_data_note(context.capture.trace, ("kernels", "mpi_calls"))]
-    return [figure, *(context.build_table(name) for name in names)]
+    return [*notes, figure, *(context.build_table(name) for name in names)]

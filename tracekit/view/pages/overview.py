@@ -91,9 +91,12 @@ def _build_kernel_cards(trace: Trace) -> list[Any]:
     """Return cards with the number and the time of the kernels, in the whole capture and by where they were launched.
 
     Kernels that neither an aggregated iteration nor another iteration launched are outside of iterations. The numbers
-    of the three cards add up to the number of all kernels.
+    of the three cards add up to the number of all kernels. Databases of DLProf do not contain where a kernel was
+    launched.
     """
-    kernels = trace.frame("kernels").select("iteration", duration=pl.col("end_ns") - pl.col("start_ns"))
+    kernels = trace.frame("kernels").with_columns(duration=pl.col("end_ns") - pl.col("start_ns"))
+    if "iteration" not in trace.schema("kernels").names:
+        kernels = kernels.with_columns(iteration=pl.lit(None, pl.Int64))
     used = trace.frame("iterations").filter("is_aggregated").select("iteration").collect()["iteration"]
     outside = pl.col("iteration").is_null()
     place = pl.when(outside).then(2).when(pl.col("iteration").is_in(used.implode())).then(0).otherwise(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.plan import ROLLED_UP
 from tracekit.view import components, missing
 
 if TYPE_CHECKING:
@@ -22,4 +23,5 @@ def build_page(context: Context) -> list[Any]:
     select = components.build_navigation_select(
         "table", choices, context.state.make_url(table=chosen), label="Table", w=320
     )
-    return [select, context.build_table(f"table:{chosen}", is_condition_field_open=True)]
+    notes = components.build_step_notes(context) if chosen in ROLLED_UP else []
+    return [select, *notes, context.build_table(f"table:{chosen}", is_condition_field_open=True)]

@@ -1,0 +1,82 @@
+"""Every page says whether it shows the whole capture or the aggregated iterations, and what delimits these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tracekit as tk
+from tests.view.support import FIXTURES, call, running, texts
+from tracekit.plan import ROLLED_UP
+from tracekit.view import pages
+from tracekit.view.server import Viewer
+
+STEPS = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
+SELECTIONS = {
+    "": "the first step is warm-up and left out",
+    "?warm_up=yes": "the first step is warm-up and included",
+    "?iterations=2:3": "Batch 2 to Batch 3 are aggregated",
+}
+OF_STEPS = ("", "op_types", "groups", "ops", "iterations", "kernels_by_iteration", "kernels_by_op", "gpus")
+WITHOUT_SCOPE = ("timeline", "compare", "tables", "roofline", "scalars", "graph")
+"""Pages that show a time window, two captures or a table that the user chooses, or data without kernels."""
+
+
+@pytest.fixture(scope="module")
+def viewer() -> Iterator[Viewer]:
+    with running(FIXTURES / "train_amp.sqlite") as server:
+        yield server
+
+
+def show(viewer: Viewer, path: str, search: str = "") -> list[str]:
+    answer = call(viewer, "navigation.children", [path, search, "light"])
+    return texts(answer.json["response"]["page"]["children"])
+
+
+def test_every_page_has_a_scope() -> None:
+    whole = {name for name, page in pages.PAGES.items() if page.shows_whole_capture}
+    assert not whole & {*OF_STEPS, *WITHOUT_SCOPE}
+    assert whole | {*OF_STEPS, *WITHOUT_SCOPE} == set(pages.PAGES)
+
+
+@pytest.mark.parametrize("search", SELECTIONS)
+@pytest.mark.parametrize("page", OF_STEPS)
+def test_pages_of_steps_say_which_they_show(viewer: Viewer, page: str, search: str) -> None:
+    shown = show(viewer, f"/{page}", search)
+    assert [text for text in shown if text.startswith(STEPS)] == [f"{STEPS}; {SELECTIONS[search]}."]
+    assert pages.WHOLE_CAPTURE not in shown
+
+
+@pytest.mark.parametrize("page", [name for name, page in pages.PAGES.items() if page.shows_whole_capture])
+def test_pages_of_the_whole_capture_say_so(viewer: Viewer, page: str) -> None:
+    shown = show(viewer, f"/{page}")
+    assert (pages.WHOLE_CAPTURE in shown) is (page not in ("ranks", "stacks", "metrics"))
+    assert not any(text.startswith(STEPS) for text in shown)
+
+
+def test_tables_of_a_roll_up_say_which_steps_they_show(viewer: Viewer) -> None:
+    for name in (*ROLLED_UP, "kernels"):
+        shown = show(viewer, "/tables", f"?table={name}")
+        assert (f"{STEPS}; {SELECTIONS['']}." in shown) is (name in ROLLED_UP), name
+
+
+def test_steps_that_dlprof_recorded(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        trace.rollup().export(tmp_path / "dlprof_dldb.sqlite")
+    with running(tmp_path / "dlprof_dldb.sqlite") as server:
+        for page in ("", "ops", "iterations"):
+            assert f"{STEPS}." in show(server, f"/{page}")
+
+
+def test_captures_without_steps_have_no_scope() -> None:
+    with running(FIXTURES / "ncu" / "ncu_roofline_raw.csv") as server:
+        shown = [*show(server, "/"), *show(server, "/roofline")]
+    assert not any("steps" in text or text == pages.WHOLE_CAPTURE for text in shown)
+
+
+def test_missing_work_is_a_warning() -> None:
+    with running(FIXTURES / "um.sqlite") as server:
+        answer = call(server, "navigation.children", ["/iterations", "", "light"])
+    note = next(text for text in texts(answer.json["response"]["page"]["children"]) if "delimited" in text)
+    assert note.startswith("Warning: 3 steps, delimited by the range 'round *'; 6 of 7 kernels and 58.6 % of the GPU")
