@@ -57,6 +57,13 @@ def test_the_range_of_a_thread_that_launches_nothing() -> None:
     assert bounds(roll_up(ranges, calls(1, 100, 200)))[0] == (20, 1020)
 
 
+def test_the_outermost_range_of_a_thread_that_launches_nearly_nothing() -> None:
+    """The thread that loads batches copies them to the GPU. Its ranges are outermost, and the steps are nested."""
+    ranges = [*steps(2, 0, 990, name="load batch {}"), ("push_pop", "train", 1, 0, 4 * STEP), *steps(1, 20, 940)]
+    rollup = roll_up(ranges, [*calls(1, *range(100, 900, 20)), *calls(2, 50)])
+    assert (rollup.iterations.label, len(bounds(rollup))) == ("step *", 4)
+
+
 @pytest.mark.parametrize("name", ["step {}", "decode {}", "train_step", "work"])
 def test_one_gpu_per_thread(name: str) -> None:
     """The steps of all threads contain about as many launches, so those of the thread that starts first delimit."""
@@ -118,6 +125,24 @@ def test_numbered_start_end_ranges_are_preferred_to_repeated_push_pop_ranges() -
     assert (
         roll_up([*steps(name="work"), *steps(10, kind="start_end", name="in")], calls(1, 200)).iterations.key == "work"
     )
+
+
+@pytest.mark.parametrize(("end", "key"), [(980, "train_step"), (1400, "micro_batch *")])
+def test_a_start_end_range_around_numbers_that_begin_again(end: int, key: str) -> None:
+    """The numbers begin again in each step. Steps that overlap cannot contain them."""
+    parts = [
+        ("push_pop", f"micro_batch {k}", 1, n * STEP + 200 * k, n * STEP + 200 * k + 150)
+        for n in range(4)
+        for k in (1, 2)
+    ]
+    rollup = roll_up([*steps(kind="start_end", name="train_step", end=end), *parts], calls(1, 250, 450))
+    assert rollup.iterations.key == key
+    assert roll_up(steps(kind="start_end", name="copy", end=100), calls(1, 50)).iterations.key == "copy"
+
+
+def test_start_end_ranges_beside_steps() -> None:
+    rollup = roll_up([*steps(end=500), *steps(kind="start_end", name="request", offset=600)], calls(1, 100, 200, 700))
+    assert rollup.iterations.key == "step *"
 
 
 def test_start_end_ranges_that_overlap_are_no_steps() -> None:

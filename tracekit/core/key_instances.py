@@ -107,6 +107,12 @@ class LoopInstances(NamedTuple):
         counts = pl.repeat(0, intervals.height, dtype=pl.Int64, eager=True)
         return counts.scatter(positions["row"], (stop - first).clip(0))
 
+    def add_launch_counts(self, intervals: pl.DataFrame) -> pl.DataFrame:
+        """Add the number of launches in each interval on any thread (``inside``) and on its own thread (``own``)."""
+        return intervals.with_columns(
+            inside=self.count_launches(intervals), own=self.count_launches(intervals, _THREAD)
+        )
+
     def remove_launches(self, intervals: pl.DataFrame) -> LoopInstances:
         """Return the instances without the launches in intervals: ``process_id``, ``start_ns``, ``end_ns``."""
         inside = find_last_containing_intervals(self.launches, intervals.sort(_TIMES), by=_PROCESS)
@@ -149,7 +155,7 @@ class LoopInstances(NamedTuple):
         is_key, parent = self.frame["op"].is_in(key_op.rows), self.frame["parent"]
         is_nested = mark_flagged_rows_and_descendants(parent, is_key).gather(parent).fill_null(value=False)
         keys = self.frame.with_row_index("row").filter(is_key & ~is_nested).with_columns(candidate=0)
-        keys = self.select_threads(keys.with_columns(inside=self.count_launches(keys)))
+        keys = self.select_threads(self.add_launch_counts(keys))
         return pl.int_range(self.frame.height, eager=True).is_in(keys["row"].implode())
 
     def select_threads(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -157,7 +163,7 @@ class LoopInstances(NamedTuple):
 
         Args:
             rows: The instances: ``candidate``, ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``, ``inside``
-                (number of launches in the instance).
+                and ``own`` (see ``add_launch_counts``).
         """
         in_process = ["candidate", *_PROCESS]
         threads = rows.group_by(in_process).agg(pl.col("thread_id").n_unique()).filter(pl.col("thread_id") > 1)
@@ -165,7 +171,6 @@ class LoopInstances(NamedTuple):
         parallel = several.join(find_overlapping_candidates(several), on=in_process, how="semi", nulls_equal=True)
         if not parallel.height:
             return rows
-        parallel = parallel.with_columns(own=self.count_launches(parallel, _THREAD))
         by_thread = parallel.group_by("candidate", *_THREAD).agg(
             *[pl.col("inside", "own").sum(), pl.col("start_ns").min()],
             total=(pl.col("end_ns") - pl.col("start_ns")).sum(),

@@ -16,7 +16,8 @@ If no op qualifies, ops of the first two kinds that have the same label but diff
 capture has no GPU activities, the time inside of ranges decides between the ranges that repeat. By default, the
 following ops are never key ops: ops of frameworks and libraries, such as ``aten::linear``; parts of a model, such as
 ``layer``; and the op "…", which represents all ranges that are nested too deeply. Start/end ranges that do not overlap
-are tried like ops. See ``key_instances`` for ops that run on several threads of a process.
+are tried like ops. See ``key_instances`` for ops that run on several threads of a process. Of the ops of one kind,
+those on threads that launch nearly nothing during these ops, such as a thread that loads batches, are tried last.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ def _list_candidates(instances: LoopInstances, labels: pl.DataFrame) -> pl.DataF
     totals = measured.group_by("candidate").agg(
         *[pl.col("inside").sum(), pl.col("depth").min(), pl.col("start_ns").min(), similar.mean().alias("similar")],
         total=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        is_beside=pl.col("own").sum() < _FEW * pl.col("inside").sum(),
     )
     counted = measured.group_by("candidate", "process_id").len().group_by("candidate").agg(count=pl.col("len").max())
     named = labels.group_by("candidate").agg(pl.col("op").sort().alias("ops"), pl.col("label", "is_library").first())
@@ -172,11 +174,11 @@ def _measure_instances(instances: LoopInstances, labels: pl.DataFrame) -> pl.Dat
         labels: The columns ``op`` and ``candidate``.
 
     Returns:
-        The columns of ``instances``, and ``candidate``, ``depth`` and ``inside`` (number of GPU activities that are
-        launched in the instance).
+        The columns of ``instances``, and ``candidate``, ``depth``, ``inside`` (number of GPU activities that are
+        launched in the instance, on any thread) and ``own`` (on its thread).
     """
     frame = instances.frame
-    measured = frame.with_columns(inside=instances.count_launches(frame), depth=compute_depths(frame["parent"]))
+    measured = instances.add_launch_counts(frame.with_columns(depth=compute_depths(frame["parent"])))
     measured = measured.filter("associated")
     measured = measured.join(labels.select("op", "candidate"), on="op", maintain_order="left")
     measured = instances.select_threads(measured)
@@ -200,7 +202,12 @@ def _list_sort_exprs(instances: LoopInstances) -> list[pl.Expr]:
     depth, total, start = pl.col("depth"), pl.col("total"), pl.col("start_ns")
     if not instances.launches.height:
         return [pl.when(pl.col("kind") == _REPEATED).then(-total).otherwise(0), depth, -total]
-    return [depth, pl.when(pl.col("kind") == _BEGINNING).then(start).otherwise(-pl.col("inside")), start]
+    return [
+        pl.col("is_beside"),
+        depth,
+        pl.when(pl.col("kind") == _BEGINNING).then(start).otherwise(-pl.col("inside")),
+        start,
+    ]
 
 
 def _list_kinds_expr() -> pl.Expr:

@@ -10,7 +10,8 @@ steps instead.
   ``request/decode *``. If the chosen op itself has a word for a pass, the enclosing op needs one as well, or a word
   for an input such as "request": ``train/batch *`` has one step per batch.
 
-The enclosing op must repeat and must not be an epoch, an evaluation, a part of a model, or an op of a framework.
+The enclosing op must repeat and must not be an epoch, an evaluation, a part of a model, or an op of a framework. It may
+also be a start/end range that does not overlap with others of its name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.categorical import match_categories_expr
-from tracekit.core.key_instances import KeyOp
+from tracekit.core.key_instances import KeyOp, find_overlapping_candidates
+from tracekit.core.ops.attach import find_last_containing_intervals
 from tracekit.core.ops.step_names import (
     names_epoch_expr,
     names_evaluation_expr,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from tracekit.core.ops import Ops
 
 _MAJORITY, _NEARLY_ALL = 0.5, 0.9
-_MAX_LEVELS = 64
+_MAX_LEVELS, _TRIED = 64, 8
 
 
 def find_outer_pass(ops: Ops, instances: LoopInstances, labels: pl.DataFrame, key_op: KeyOp) -> KeyOp:
@@ -60,19 +62,48 @@ def find_outer_pass(ops: Ops, instances: LoopInstances, labels: pl.DataFrame, ke
     ranges = ops.frames("nvtx_ranges").select("range_id", "name").unique("range_id")
     rows = instances.filter_keys(key_op).sort("start_ns").lazy()
     keys = rows.join(ranges, on="range_id", how="left", maintain_order="left").collect()
-    outer, inside, chosen = keys["parent"], int(instances.count_launches(keys).sum()), key_op
+    outer, chosen = keys["parent"], key_op
     for _ in range(_MAX_LEVELS):
         if outer.null_count() or not len(outer):
             break
-        passes = keys.select("process_id", "name", outer=outer, op=instances.frame["op"].gather(outer))
-        op = passes["op"].unique()
-        if len(op) == 1 and op[0] in outer_labels and _repeats(passes):
-            total = int(instances.count_launches(instances.frame[outer.unique()]).sum())
-            covers_more = inside < _NEARLY_ALL * total
-            is_single = not passes["outer"].is_duplicated().any() and (covers_more or not is_numbered)
-            chosen = KeyOp(op.to_list(), "start") if is_single or (is_numbered and _restarts(passes)) else chosen
+        op = instances.frame["op"].gather(outer).unique()
+        if len(op) == 1 and op[0] in outer_labels and _are_passes(instances, keys, outer, is_numbered=is_numbered):
+            chosen = KeyOp(op.to_list(), "start")
         outer = instances.frame["parent"].gather(outer)
+    for row in outer_labels.filter(outer_labels >= instances.ops).head(_TRIED):
+        outer = _find_enclosing_ranges(instances, keys, row)
+        if not outer.null_count() and _are_passes(instances, keys, outer, is_numbered=is_numbered):
+            return KeyOp([row], "start")
     return chosen
+
+
+def _find_enclosing_ranges(instances: LoopInstances, keys: pl.DataFrame, row: int) -> pl.Series:
+    """Return the row number of the start/end range with one label that contains each key.
+
+    The result is null if no range contains the key, or if the ranges overlap.
+    """
+    rows = instances.frame.with_row_index("row").filter(pl.col("op") == row).with_columns(candidate=0)
+    if find_overlapping_candidates(rows).height:
+        rows = rows.clear()
+    return rows["row"].cast(pl.Int64).gather(find_last_containing_intervals(keys, rows, by=["process_id"]))
+
+
+def _are_passes(instances: LoopInstances, keys: pl.DataFrame, outer: pl.Series, *, is_numbered: bool) -> bool:
+    """Return whether enclosing instances are the passes of which the keys are parts.
+
+    Args:
+        instances: The op instances and start/end ranges of the capture.
+        keys: The instances of the op that was chosen to delimit steps, with their ``name``, in order of start.
+        outer: Row number of the enclosing instance of each key.
+        is_numbered: Whether the names of the keys differ in a number.
+    """
+    passes = keys.select("process_id", "name", outer=outer)
+    if not (passes.group_by("process_id").agg(pl.col("outer").n_unique())["outer"] > 1).any():
+        return False
+    if passes["outer"].is_duplicated().any():
+        return is_numbered and _restarts(passes)
+    inside, total = (int(instances.count_launches(rows).sum()) for rows in (keys, instances.frame[outer]))
+    return not is_numbered or inside < _NEARLY_ALL * total
 
 
 def _select_labels_of_passes(labels: pl.DataFrame, *, needs_word: bool) -> pl.Series:
@@ -89,22 +120,13 @@ def _select_labels_of_passes(labels: pl.DataFrame, *, needs_word: bool) -> pl.Se
     return labels.filter(~is_other & ~pl.col("is_library") & (has_word | pl.lit(not needs_word)))["op"]
 
 
-def _repeats(passes: pl.DataFrame) -> bool:
-    """Return whether there are several enclosing instances in a process.
-
-    Args:
-        passes: The columns ``process_id`` and ``outer`` (row number of the enclosing instance).
-    """
-    return bool((passes.group_by("process_id").agg(pl.col("outer").n_unique())["outer"] > 1).any())
-
-
 def _restarts(passes: pl.DataFrame) -> bool:
     """Return whether the names of ranges begin again in most of the enclosing instances.
 
     Args:
         passes: The ranges in order of start: ``name``, ``outer`` (row number of the enclosing instance).
     """
-    if passes.select("name", "outer").is_duplicated().any() or not passes["outer"].is_duplicated().any():
+    if passes.select("name", "outer").is_duplicated().any():
         return False
     first = passes.unique("outer", keep="first", maintain_order=True)["name"]
     return int(first.value_counts()["count"].max()) > _MAJORITY * len(first)  # type: ignore[arg-type]
