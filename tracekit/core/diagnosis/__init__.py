@@ -1,0 +1,15 @@
+"""Explain why steps take as long as they do: the ledger of a step, its causes, and what each cure would save.
+
+- ``events``: the events of one process, with its steps
+- ``model`` and ``replay``: the event model, and its replay after edits
+- ``ledger``: the parts of the time of steps
+- ``inspection`` and ``causes``: the rules that find causes
+- ``cures``: what a cure changes, and the prediction of what it saves
+- ``answer``: the result
+- ``diagnose``: all of these together
+"""
+
+from tracekit.core.diagnosis.answer import Why
+from tracekit.core.diagnosis.diagnose import Options, diagnose
+
+__all__ = ["Options", "Why", "diagnose"]

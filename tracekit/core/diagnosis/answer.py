@@ -1,0 +1,290 @@
+"""The answer of ``why``: the ledger of a step, the causes, and what each cure would save.
+
+All durations are in ns. Shares and savings are fractions of the time of the steady steps, from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Status = Literal["answered", "nothing_found", "not_recorded", "not_applicable", "unsure"]
+SCHEMA = 1
+MIN_SAVING = 0.02
+"""Smallest predicted saving of a cause that is reported."""
+
+MAX_CAUSES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """What is known about the steps.
+
+    Attributes:
+        name: Name of the range that delimits steps, or None if the whole capture is one step.
+        count: Number of steady steps.
+        cold: Number of steps of the warm-up.
+        median_ns: Median duration of the steady steps.
+        mean_ns: Mean duration of the steady steps.
+        total_ns: Total duration of the steady steps.
+        covered: Share of the GPU time of the capture that steps launched, or None if there is no GPU time.
+    """
+
+    name: str | None
+    count: int
+    cold: int
+    median_ns: int
+    mean_ns: int
+    total_ns: int
+    covered: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPart:
+    """A part of the time of steps.
+
+    Attributes:
+        part: Name of the part, such as ``matmul`` or ``launch_calls``.
+        group: Class of the part: ``compute``, ``opaque``, ``communication``, ``copy`` or ``idle``.
+        ns: Share of the part, as a time of the median step. The times of all parts add up to the median step.
+        share: Share of the part in the time of all steps.
+        total_ns: Time of the part in all steps. The times of all parts add up to the time of all steps.
+        places: The ranges in which the part takes most time, with its time in all steps.
+    """
+
+    part: str
+    group: str
+    ns: int
+    share: float
+    total_ns: int
+    places: tuple[tuple[str, int], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part as a dictionary for JSON."""
+        places = [{"range": name or None, "total_ns": ns} for name, ns in self.places]
+        return {
+            "part": self.part,
+            "class": self.group,
+            "ns": self.ns,
+            "share": self.share,
+            "total_ns": self.total_ns,
+            "places": places,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A predicted saving as a share of the time of the steady steps: an interval, and the likely value."""
+
+    low: float
+    likely: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a cause occurs.
+
+    Attributes:
+        range: Innermost range of the program, or None.
+        thread_id: Thread that runs the steps, or None if it is unknown.
+        process_id: Process, or None if it is unknown.
+        rank: Rank, or None if there is only one.
+        functions: Functions in which samples of the CPU fall, the most frequent first.
+    """
+
+    range: str | None
+    thread_id: int | None
+    process_id: int | None
+    rank: int | None = None
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was counted.
+
+    Attributes:
+        text: Evidence as a sentence.
+        count: Number of occurrences in all steady steps.
+        total_ns: Time of all occurrences.
+        table: Table of the longest occurrence, or None.
+        row_id: Id of the row in this table, or None.
+        start_ns: Start of the longest occurrence.
+        end_ns: End of the longest occurrence.
+    """
+
+    text: str
+    count: int
+    total_ns: int
+    table: str | None
+    row_id: int | None
+    start_ns: int | None
+    end_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Ids of rows that belong to a cause.
+
+    Attributes:
+        table: Table of the rows.
+        ids: Ids of the first rows.
+        count: Number of all rows.
+    """
+
+    table: str
+    ids: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CauseOfTime:
+    """A cause of a slow step, with its evidence, what to change, and the predicted saving.
+
+    Attributes:
+        cause: Name of the cause.
+        place: Where it occurs.
+        evidence: What was counted.
+        rows: The rows that belong to it, by table.
+        change: What to change.
+        check: How to check the change.
+        saving: Predicted saving of this cure alone.
+        after: What this cure saves in addition to those above it.
+        status: ``answered``, or ``unsure`` if the capture cannot show that the cure applies.
+        missing: What to record to be sure.
+    """
+
+    cause: str
+    place: Place
+    evidence: Evidence
+    rows: tuple[Rows, ...]
+    change: str
+    check: str
+    saving: Saving
+    after: float
+    status: Status
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ColdSteps:
+    """The steps of the warm-up.
+
+    Attributes:
+        count: Number of steps.
+        total_ns: Time of these steps.
+        excess_ns: Time by which they exceed as many median steps.
+        ledger: The parts of their time.
+    """
+
+    count: int
+    total_ns: int
+    excess_ns: int
+    ledger: tuple[LedgerPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCall:
+    """An operation whose first call takes longer than later calls of the same shape.
+
+    Attributes:
+        name: Name of the operation.
+        shapes: Number of different shapes with a slow first call.
+        excess_ns: Time by which the first calls exceed later ones.
+        share: Share of this time in the time of the capture.
+        longest_ns: Duration of the longest first call.
+        start_ns: Start of the longest first call.
+    """
+
+    name: str
+    shapes: int
+    excess_ns: int
+    share: float
+    longest_ns: int
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why steps take as long as they do.
+
+    Attributes:
+        sentence: The answer in one or two sentences.
+        status: ``answered``; ``nothing_found`` if no cure saves 2 %; ``not_recorded`` or ``not_applicable`` if the
+            capture has no GPU work to explain; ``unsure`` if the answer cannot be trusted.
+        step: What is known about the steps, or None.
+        ledger: The parts of the time of the steady steps, the largest first.
+        causes: At most five causes, ordered by saving.
+        together: What all cures save together.
+        replay_error: Largest difference between the replayed and the recorded duration of a step, as a share.
+        cold: The steps of the warm-up, or None.
+        first_calls: Operations with slow first calls, the most expensive first.
+        notes: What limits the answer.
+        device: Name of the GPU, or None if it is unknown.
+        framework: Framework of the program.
+        roofline: What limits kernels that already run well, or "".
+        ranks: The answers of all ranks or processes, if there are several.
+        rank: Rank or number of the process, or None if there is only one.
+    """
+
+    sentence: str
+    status: Status
+    step: StepFigures | None = None
+    ledger: tuple[LedgerPart, ...] = ()
+    causes: tuple[CauseOfTime, ...] = ()
+    together: float = 0.0
+    replay_error: float | None = None
+    cold: ColdSteps | None = None
+    first_calls: tuple[FirstCall, ...] = ()
+    notes: tuple[str, ...] = ()
+    device: str | None = None
+    framework: str | None = None
+    roofline: str = ""
+    ranks: tuple[Why, ...] = field(default=())
+    rank: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as a dictionary for JSON: the ``data`` of the envelope."""
+        causes = [asdict(cause) for cause in self.causes]
+        cold = None
+        if self.cold is not None:
+            cold = {
+                "count": self.cold.count,
+                "total_ns": self.cold.total_ns,
+                "excess_ns": self.cold.excess_ns,
+                "ledger": [part.to_dict() for part in self.cold.ledger],
+            }
+        data: dict[str, Any] = {
+            "sentence": self.sentence,
+            "step": None if self.step is None else asdict(self.step),
+            "ledger": [part.to_dict() for part in self.ledger],
+            "causes": causes,
+            "together": self.together,
+            "replay_error": self.replay_error,
+            "status": self.status,
+            "cold": cold,
+            "first_calls": [asdict(call) for call in self.first_calls],
+            "notes": list(self.notes),
+            "device": self.device,
+            "framework": self.framework,
+            "roofline": self.roofline,
+        }
+        if self.rank is not None:
+            data["rank"] = self.rank
+        if self.ranks:
+            data["ranks"] = [rank.to_dict() for rank in self.ranks]
+        return data
+
+    def to_json(self, envelope: Mapping[str, Any]) -> str:
+        """Return the answer as JSON.
+
+        Args:
+            envelope: The keys ``tool``, ``input`` and ``warnings`` of the envelope.
+        """
+        answer = {"schema": SCHEMA, **envelope, "status": self.status, "data": self.to_dict()}
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False, indent=2)

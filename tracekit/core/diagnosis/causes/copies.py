@@ -1,0 +1,170 @@
+"""Find causes in copies between the CPU and the GPU, and in the allocation of memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.core.diagnosis.cures import Cure, deduplicate
+from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from tracekit.core.diagnosis.inspection import Inspection
+
+    Int64s = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+
+SMALL_COPY_BYTES = 65_536
+_LINK_GB_PER_S = (22.0, 45.0)
+_MIN_TINY_COPIES = 16
+
+
+def memory_allocation(inspection: Inspection) -> Iterator[Cure]:
+    """Find calls that allocate or free memory in the loop."""
+    model, n, claims = inspection.model, inspection.step_count, inspection.claims
+    items = model.items
+    rows = np.flatnonzero(model.find_kind("allocate", "host_allocate") & claims.free_items)
+    time = int((items.end - items.start)[rows].sum())
+    if len(rows) <= 2 * n and time < 0.02 * model.duration_ns:
+        return
+    if not len(rows):
+        return
+    near = np.concatenate([rows - 1, rows + 1])
+    near = near[(near >= 0) & (near < len(items.start))]
+    near = near[(items.kind[near] == PAUSE) & (items.duration[near] < LONG_NS)]
+    pauses = items.duration[(items.kind == PAUSE) & (items.lane == 0)]
+    usual = float(np.median(pauses)) if len(pauses) else 0.0
+    excess = float(items.duration[near].sum())
+    stays = min(1.0, usual * len(near) / 2 / max(1.0, excess))
+    cure = Cure("memory_allocation", inspection.find_main_label(rows, items.end[rows] - items.start[rows]))
+    cure.example = inspection.show_item(rows)
+    cure.waits = rows
+    cure.items = [
+        (claims.take_items(rows), (0.1, 0.0, 0.0)),
+        (claims.take_items(near), (1.0, stays, 0.5 * stays)),
+    ]
+    cure.evidence = (
+        f"{inspection.count_per_step(len(rows))} calls per step that allocate or free memory take "
+        f"{inspection.describe_time(time)}"
+    )
+    yield cure
+
+
+def _find_copies(inspection: Inspection, *classes: str, pageable: bool | None) -> Mask:
+    """Return which copies between the CPU and the GPU have one of the classes."""
+    is_copy = inspection.model.find_class(*classes)
+    if pageable is None:
+        return is_copy
+    result: Mask = is_copy & (inspection.model.sizes["pageable"].to_numpy() == pageable)
+    return result
+
+
+def pageable_copy(inspection: Inspection) -> Iterator[Cure]:
+    """Find large copies from and to pageable memory, which block the CPU and are slow."""
+    model, claims = inspection.model, inspection.claims
+    ops, items = model.operations, model.items
+    size = model.bytes
+    rows = np.flatnonzero(_find_copies(inspection, "copy_h2d", "copy_d2h", pageable=True) & (size >= SMALL_COPY_BYTES))
+    rows = rows[claims.free_operations[rows] & claims.free_items[ops.item[rows]]]
+    if not len(rows):
+        return
+    calls = deduplicate(ops.item[rows])
+    following = find_following_synchronizations(inspection, calls)
+    cure = Cure("pageable_copy", inspection.find_main_label(calls, items.end[calls] - items.start[calls]))
+    cure.example = inspection.show_operation(rows)
+    cure.waits = np.concatenate([calls, following])
+    claims.take_items(cure.waits)
+    rows = claims.take_operations(rows)
+    duration = ops.duration[rows]
+    low = np.minimum(duration, (size[rows] / _LINK_GB_PER_S[0]).astype(np.int64))
+    likely = (0.3 * np.minimum(duration, size[rows] / _LINK_GB_PER_S[1])).astype(np.int64)
+    cure.operations = [(rows, (low, likely, np.zeros_like(duration)))]
+    total = float(size[rows].sum())
+    cure.evidence = (
+        f"{inspection.count_per_step(len(rows))} copies per step use pageable memory and block the CPU, "
+        f"{inspection.per_step(total) / 1e6:.3g} MB per step at {total / max(1, int(duration.sum())):.3g} GB/s"
+    )
+    yield cure
+
+
+def small_copies(inspection: Inspection) -> Iterator[Cure]:
+    """Find many small copies to the GPU, each with a call and often a wait."""
+    model, claims = inspection.model, inspection.claims
+    ops, items = model.operations, model.items
+    is_small = _find_copies(inspection, "copy_h2d", pageable=None) & (model.bytes < SMALL_COPY_BYTES)
+    rows = np.flatnonzero(is_small & claims.free_operations & (items.lane[ops.item] == 0))
+    if len(rows) <= _MIN_TINY_COPIES * inspection.step_count:
+        return
+    calls = deduplicate(ops.item[rows])
+    following = find_following_synchronizations(inspection, calls)
+    near = inspection.find_launch_items(rows)
+    near = near[items.duration[near] < LONG_NS]
+    cure = Cure("small_copies", inspection.find_main_label(calls, items.end[calls] - items.start[calls]))
+    cure.example = inspection.show_operation(rows)
+    cure.waits = np.concatenate([calls, following])
+    own = np.concatenate([calls, following, near, _find_pauses_between(inspection, calls, following)])
+    cure.items = [(claims.take_items(own), (0.2, 0.06, 0.02))]
+    cure.operations = [claims.scale_operations(rows, (0.2, 0.1, 0.02))]
+    cure.evidence = (
+        f"{inspection.count_per_step(len(rows))} copies of less than {SMALL_COPY_BYTES >> 10} KiB per step, each "
+        "with a call of its own"
+    )
+    yield cure
+
+
+def _find_pauses_between(inspection: Inspection, calls: Int64s, following: Int64s) -> Int64s:
+    """Return the short pauses right after copies and after the synchronizations that follow them."""
+    items = inspection.model.items
+    after = np.concatenate([calls, following]) + 1
+    after = after[after < len(items.start)]
+    result: Int64s = after[(items.kind[after] == PAUSE) & (items.duration[after] < LONG_NS)]
+    return result
+
+
+def find_following_synchronizations(inspection: Inspection, calls: Int64s) -> Int64s:
+    """Return the synchronizations that follow calls with only pauses and other calls in between."""
+    model, items = inspection.model, inspection.model.items
+    is_sync = model.find_kind("synchronize")
+    skips = (items.kind == PAUSE) | model.find_kind("other", "query") | is_sync
+    found = []
+    position, active = calls.copy(), np.ones(len(calls), np.bool_)
+    for _ in range(4):
+        position = position + 1
+        active &= position < len(items.start)
+        clipped = np.minimum(position, len(items.start) - 1)
+        hits = active & is_sync[clipped]
+        found.append(clipped[hits])
+        active &= skips[clipped] & ~hits
+    return deduplicate(np.concatenate(found))
+
+
+def exposed_copy(inspection: Inspection) -> Iterator[Cure]:
+    """Find large copies from pinned memory, or between devices, during which no kernel runs."""
+    model, ops, claims = inspection.model, inspection.model.operations, inspection.claims
+    is_copy = model.find_class("copy_h2d", "copy_d2h", "copy_d2d") & claims.free_operations
+    rows = np.flatnonzero(is_copy & (model.bytes >= SMALL_COPY_BYTES) & (inspection.exposed_ns > 0))
+    exposed = inspection.exposed_ns[rows]
+    if exposed.sum() < 0.01 * model.duration_ns:
+        return
+    order = np.argsort(rows, kind="stable")
+    taken = claims.take_operations(rows)
+    duration, exposed = ops.duration[taken], exposed[order]
+    to_host = model.find_class("copy_d2d")[taken]
+    likely = np.where(to_host, duration - exposed // 2, duration - (0.8 * exposed).astype(np.int64))
+    cure = Cure("exposed_copy", inspection.find_main_label(ops.item[taken], exposed))
+    cure.operations = [(taken, (duration - exposed // 3, likely, duration - exposed))]
+    waits = np.flatnonzero((model.items.wait != NO_WAIT) & claims.free_items & model.find_kind("copy"))
+    own = deduplicate(ops.item[taken])
+    cure.waits = waits[np.isin(waits, own)]
+    cure.example = inspection.show_operation(taken)
+    rate = float(model.bytes[taken].sum()) / max(1, int(duration.sum()))
+    cure.evidence = (
+        f"{inspection.count_per_step(len(taken))} copies per step run while no kernel runs, for "
+        f"{inspection.describe_time(float(exposed.sum()))}, at {rate:.3g} GB/s"
+    )
+    yield cure

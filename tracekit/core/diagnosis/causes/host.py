@@ -1,0 +1,341 @@
+"""Find causes on the CPU: work in the loop, loading of data, files, waiting, loading of code, and launching."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES, find_following_synchronizations
+from tracekit.core.diagnosis.cures import Cure, Stays
+from tracekit.core.diagnosis.model import LONG_NS, MIN_STEPS, NO_WAIT, PAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from tracekit.core.diagnosis.inspection import Inspection
+
+    Int64s = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+
+DATA_LABEL = (
+    r"(?i)(^|[^a-z])(data|dataload\w*|load\w*|batch|input\w*|next\w*|fetch\w*|prefetch\w*|collate)([^a-z]|$)"
+    r"|data loader"
+)
+IO_LABEL = r"(?i)checkpoint|save|write|dump|(^|[^a-z])log(ging|s)?([^a-z]|$)|serializ"
+_COMPUTE_LABEL = r"(?i)^(forward|backward|fwd|bwd|optimizer|optim|step|model|train|)$"
+_READ_CALLS, _WRITE_CALLS = (
+    r"^(p?read|f?open|readv|recv|fread|getline)",
+    r"^(p?write|f?sync|fdatasync|fwrite|fflush|rename|fclose|close)",
+)
+_WAIT_CALLS = (
+    r"^(poll|select|epoll|sem_|pthread_cond|pthread_join|futex|waitpid|nanosleep|usleep|sleep|clock_nanosleep|recv)"
+)
+_ROUND_TRIP_BYTES = 1_000_000
+_RECOMPILED_SHARE = 0.3
+_PROGRAM_NS = 5 * LONG_NS
+"""Duration of a pause in ranges that launch kernels from which on it is work of the program."""
+
+_HOST_STAYS: Stays = (0.15, 0.04, 0.0)
+
+
+class _Pauses(NamedTuple):
+    """Long pauses that occur at one place of the program: their rows, and the label."""
+
+    rows: Int64s
+    label: int
+    is_labeled: bool
+
+
+def first_calls(inspection: Inspection) -> Iterator[Cure]:
+    """Find loading of code in steady steps: once (a first call), or again and again (recompilation)."""
+    model, items, n = inspection.model, inspection.model.items, inspection.step_count
+    loads = np.flatnonzero(model.find_kind("load") & inspection.claims.free_items)
+    if not len(loads):
+        return
+    steps = model.step_of_item[loads]
+    compiles = _find_compilations(inspection, loads)
+    own = np.concatenate([loads, compiles])
+    time = int((items.end - items.start)[own].sum())
+    if time < 0.01 * model.duration_ns:
+        return
+    step_share = len(np.flatnonzero(np.bincount(steps))) / n
+    recurs = n >= MIN_STEPS and step_share >= _RECOMPILED_SHARE and len(compiles) > 0
+    cause = "recompilation" if recurs else "first_call"
+    cure = Cure(cause, inspection.find_main_label(own, items.end[own] - items.start[own]))
+    cure.example = inspection.show_item(own)
+    cure.items = [(inspection.claims.take_items(own), (0.15, 0.02, 0.0))]
+    where = f"in {step_share:.0%} of the steps" if recurs else "before it can be reused"
+    cure.evidence = (
+        f"code is compiled or loaded {inspection.count_per_step(len(loads))} times per step, {where}, for "
+        f"{inspection.describe_time(time)}"
+    )
+    yield cure
+
+
+def _find_compilations(inspection: Inspection, loads: Int64s) -> Int64s:
+    """Return the long pauses before code is loaded, with only pauses and calls that launch nothing in between."""
+    model, items = inspection.model, inspection.model.items
+    blocks = (items.launches > 0) | (items.wait != NO_WAIT)
+    group = np.cumsum(blocks)
+    has_load = np.zeros(int(group[-1]) + 1, np.bool_)
+    has_load[group[loads]] = True
+    last_load = np.zeros(len(has_load), np.int64)
+    np.maximum.at(last_load, group[loads], loads)
+    rows = np.flatnonzero(model.is_long_pause & inspection.claims.free_items & has_load[group])
+    result: Int64s = rows[(rows < last_load[group[rows]]) & (items.duration[rows] > 5 * LONG_NS)]
+    return result
+
+
+def host_work(inspection: Inspection) -> Iterator[Cure]:
+    """Find work of the program on the CPU in the loop, and name it by its range, copies and operating system calls."""
+    yield from _find_host_copies_by_label(inspection)
+    yield from _find_host_copies_by_neighbors(inspection)
+    for pauses in _find_recurring_pauses(inspection):
+        yield from _name_host_work(inspection, pauses)
+
+
+def _find_host_copies_by_label(inspection: Inspection) -> Iterator[Cure]:
+    """Yield the cures of ranges that copy much data to the host and then work there."""
+    model, items = inspection.model, inspection.model.items
+    is_compute = model.match_labels(_COMPUTE_LABEL)
+    pauses = np.flatnonzero(model.is_long_pause & inspection.claims.free_items)
+    labels = items.label[pauses]
+    for label in np.flatnonzero(np.bincount(labels)).tolist() if len(pauses) else []:
+        visits = max(1, _count_visits(inspection, label))
+        if is_compute[label] or _sum_by_label(inspection, label, "copy_d2h") <= _ROUND_TRIP_BYTES * visits / 4:
+            continue
+        own = np.flatnonzero((items.label == label) & (items.lane == 0))
+        back = _sum_by_label(inspection, label, "copy_h2d") > 0
+        yield _cure_host_copies(inspection, pauses[labels == label], own, model.labels.names[label], back=back)
+
+
+def _find_host_copies_by_neighbors(inspection: Inspection) -> Iterator[Cure]:
+    """Yield the cure of work on the host between two kernels, to which much data is copied from the GPU."""
+    model, items = inspection.model, inspection.model.items
+    segments = _find_segments(inspection)
+    to_host, to_device = _sum_copies(inspection, segments)
+    waiting = np.bincount(segments, weights=np.where(model.is_long_pause, items.duration, 0), minlength=len(to_host))
+    chosen = (to_host >= _ROUND_TRIP_BYTES) & (waiting >= 5 * LONG_NS)
+    own = np.flatnonzero(chosen[segments] & (items.lane == 0) & inspection.claims.free_items)
+    own = own[(items.launches[own] == 0) | model.find_kind("copy", "memset")[own]]
+    pauses = own[model.is_long_pause[own]]
+    if not len(pauses):
+        return
+    steps = len(np.flatnonzero(np.bincount(model.step_of_item[pauses])))
+    recurs = steps >= 0.6 * inspection.step_count
+    back = recurs and bool(to_device[chosen].sum() > 0)
+    yield _cure_host_copies(inspection, pauses, own, inspection.find_main_label(own, items.duration[own]), back=back)
+
+
+def _find_recurring_pauses(inspection: Inspection) -> Iterator[_Pauses]:
+    """Yield the long pauses of each place at which they recur."""
+    model, items, n = inspection.model, inspection.model.items, inspection.step_count
+    rows = np.flatnonzero(model.is_long_pause & inspection.claims.free_items)
+    is_compute = model.match_labels(_COMPUTE_LABEL)
+    duration = items.end - items.start
+    totals = np.bincount(items.label, weights=np.where(items.lane == 0, duration, 0), minlength=len(model.labels.names))
+    labels = items.label[rows]
+    for label in np.flatnonzero(np.bincount(labels)).tolist() if len(rows) else []:
+        own = rows[labels == label]
+        enough = len(own) >= 0.2 * min(n, 5)
+        if not is_compute[label] and enough and duration[own].sum() > 0.45 * totals[label]:
+            yield _Pauses(own, label, is_labeled=True)
+            continue
+        yield from _find_pauses_by_neighbors(inspection, own[duration[own] >= _PROGRAM_NS], label)
+
+
+def _find_pauses_by_neighbors(inspection: Inspection, rows: Int64s, label: int) -> Iterator[_Pauses]:
+    """Yield long pauses of one label that recur between the same two operations of steps."""
+    model, items, n = inspection.model, inspection.model.items, inspection.step_count
+    if n < MIN_STEPS:
+        if len(rows) and int((items.end - items.start)[rows].sum()) > 0.05 * model.duration_ns:
+            yield _Pauses(rows, label, is_labeled=False)
+        return
+    merged: list[Int64s] = []
+    grouped = inspection.group_pauses(rows)
+    for count, listed in grouped:
+        own = np.array(listed, np.int64)
+        typical = float(np.median((items.end - items.start)[own]))
+        if count >= max(2, 0.6 * n) or (count >= max(2, 0.15 * n) and typical > 20 * LONG_NS):
+            merged.append(own)
+    rest = np.setdiff1d(rows, np.concatenate(merged)) if merged else rows
+    if merged:
+        total = np.concatenate(merged)
+        yield _Pauses(np.sort(total), label, is_labeled=False)
+    periodic = rest[(items.end - items.start)[rest] > 50 * LONG_NS]
+    steps = np.flatnonzero(np.bincount(model.step_of_item[periodic])) if len(periodic) else periodic
+    if len(steps) >= max(2, 0.15 * n):
+        yield _Pauses(periodic, label, is_labeled=False)
+
+
+def _name_host_work(inspection: Inspection, pauses: _Pauses) -> Iterator[Cure]:
+    """Yield the cures of the pauses at one place, by what the program does there."""
+    label = inspection.model.labels.names[pauses.label]
+    if pauses.is_labeled:
+        yield _cure_cpu_work(inspection, pauses.rows, label)
+        return
+    segments = _find_segments(inspection)
+    _, to_device = _sum_copies(inspection, segments)
+    loads = to_device[segments[pauses.rows]] >= SMALL_COPY_BYTES
+    for own, is_data in ((pauses.rows[loads], True), (pauses.rows[~loads], False)):
+        if len(own):
+            yield _cure_cpu_work(inspection, own, label, is_data=is_data)
+
+
+def _find_segments(inspection: Inspection) -> Int64s:
+    """Return the number of kernels that were launched before each item: items between two kernels have one number."""
+    model, items = inspection.model, inspection.model.items
+    is_kernel = (items.launches > 0) & ~model.find_kind("copy", "memset")
+    return np.cumsum(is_kernel, dtype=np.int64)
+
+
+def _sum_copies(inspection: Inspection, segments: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the bytes copied to the host and to the device in each segment."""
+    model, ops = inspection.model, inspection.model.operations
+    size = int(segments[-1]) + 1 if len(segments) else 1
+    of_operation = segments[ops.item] if len(ops.item) else np.zeros(0, np.int64)
+
+    def total(name: str) -> Int64s:
+        own = model.find_class(name)
+        return np.bincount(of_operation[own], weights=model.bytes[own], minlength=size).astype(np.int64)
+
+    return total("copy_d2h"), total("copy_h2d")
+
+
+def _count_visits(inspection: Inspection, label: int) -> int:
+    """Return how often the main thread enters a label."""
+    labels = inspection.model.labels
+    inside = (labels.times >= inspection.model.start_ns) & (labels.times < inspection.model.end_ns)
+    return int((labels.codes[inside] == label).sum())
+
+
+def _sum_by_label(inspection: Inspection, label: int, cls: str) -> int:
+    model = inspection.model
+    own = model.find_class(cls) & (inspection.label_of_operation == label)
+    return int(model.bytes[own].sum())
+
+
+def _cure_host_copies(inspection: Inspection, pauses: Int64s, own: Int64s, label: str, *, back: bool) -> Cure:
+    """Return the cure of data that is copied to the host and used there: written to files, or copied back."""
+    model, items, ops = inspection.model, inspection.model.items, inspection.model.operations
+    cure = Cure("host_round_trip" if back else "blocking_io", label)
+    cure.example = inspection.show_item(pauses)
+    time = float((items.end - items.start)[own].sum())
+    copied = np.flatnonzero(np.isin(ops.item, own) & model.find_class("copy_d2h", "copy_h2d"))
+    cure.waits = own[items.wait[own] != NO_WAIT]
+    cure.items = [(inspection.claims.take_items(own), (0.15, 0.03, 0.0))]
+    cure.operations = [inspection.claims.scale_operations(copied, (0.5, 0.2, 0.0))]
+    to_host = int(model.bytes[copied][model.find_class("copy_d2h")[copied]].sum())
+    what = "works on it and copies results back" if back else "uses it there"
+    cure.evidence = (
+        f"the CPU copies {inspection.per_step(to_host) / 1e6:.3g} MB per step from the GPU and {what}, for "
+        f"{inspection.describe_time(time)}"
+    )
+    cure.functions = inspection.list_functions(pauses)
+    return cure
+
+
+def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data: bool = False) -> Cure:
+    """Return the cure of work on the CPU that makes no API calls."""
+    items = inspection.model.items
+    time = float((items.end - items.start)[rows].sum())
+    os_calls = inspection.list_os_calls(rows)
+    writes = sum(ns for name, ns in os_calls if pl.Series([name]).str.contains(_WRITE_CALLS).item())
+    labels = pl.Series([label])
+    if labels.str.contains(IO_LABEL).item() or writes > 0.3 * time:
+        cause = "blocking_io"
+    elif is_data or labels.str.contains(DATA_LABEL).item():
+        cause = "data_loading"
+    else:
+        cause = "cpu_work"
+    cure = Cure(cause, label)
+    cure.example = inspection.show_item(rows)
+    cure.items = [(inspection.claims.take_items(rows), _HOST_STAYS)]
+    near = _find_tail_of_work(inspection, rows)
+    cure.items.append((inspection.claims.take_items(near), (1.0, 0.5, 0.2)))
+    cure.evidence = (
+        f"the CPU works without API calls for {inspection.describe_time(time)}, in "
+        f"{inspection.count_per_step(len(rows))} pauses per step"
+    )
+    cure.functions = inspection.list_functions(rows)
+    waits = [(name, ns) for name, ns in os_calls if ns > 0.5 * time]
+    if waits:
+        cure.evidence += f", mostly in {waits[0][0]}"
+    return cure
+
+
+def _find_tail_of_work(inspection: Inspection, rows: Int64s) -> Int64s:
+    """Return short pauses directly before and after long ones, which belong to the same work."""
+    items = inspection.model.items
+    near = np.concatenate([rows - 1, rows + 1])
+    near = near[(near >= 0) & (near < len(items.start))]
+    result: Int64s = near[items.kind[near] == PAUSE]
+    return result
+
+
+def synchronization(inspection: Inspection) -> Iterator[Cure]:
+    """Find calls in the loop that make the CPU wait for the GPU."""
+    model, claims = inspection.model, inspection.claims
+    items, ops = model.items, model.operations
+    is_small = model.find_class("copy_d2h") & (model.bytes < SMALL_COPY_BYTES)
+    reads = np.zeros(len(items.start), np.bool_)
+    reads[ops.item[is_small]] = True
+    is_sync = model.find_kind("synchronize")
+    is_sync[max(0, len(is_sync) - 2) :] = False
+    rows = np.flatnonzero((is_sync | (reads & model.find_kind("copy"))) & claims.free_items)
+    if not len(rows):
+        return
+    copies = rows[reads[rows]]
+    near = np.concatenate([copies + k for k in (-1, 1, 2, 3)])
+    near = near[(near >= 0) & (near < len(items.start))]
+    near = near[(items.kind[near] == PAUSE) & (items.duration[near] < LONG_NS // 2)]
+    cure = Cure("synchronization", inspection.find_main_label(rows, np.ones(len(rows), np.int64)))
+    cure.example = inspection.show_item(rows)
+    waits, small = len(rows) - len(copies), np.flatnonzero(is_small)
+    time = float((items.end - items.start)[rows].sum())
+    cure.waits = rows
+    cure.items = [(claims.take_items(np.concatenate([rows, near])), (0.5, 0.2, 0.05))]
+    cure.operations = [claims.scale_operations(small, (0.5, 0.0, 0.0))]
+    cure.evidence = (
+        f"the CPU waits for the GPU {inspection.count_per_step(waits)} times per step"
+        + (f", and reads small values {inspection.count_per_step(len(copies))} times" if len(copies) else "")
+        + f", for {inspection.describe_time(time)}"
+    )
+    yield cure
+
+
+def launch_overhead(inspection: Inspection) -> Iterator[Cure]:
+    """Find steps that consist of many launches, so that the CPU cannot keep the GPU busy."""
+    model, items, n, claims = inspection.model, inspection.model.items, inspection.step_count, inspection.claims
+    kinds_left = ~model.find_kind("synchronize", "wait_event", "record_event", "load", "allocate", "host_allocate")
+    is_code = (items.duration < LONG_NS) | inspection.is_recurring_code
+    own = claims.free_items & kinds_left & ((items.kind != PAUSE) | is_code)
+    own &= ~(model.find_kind("copy") & (items.wait != NO_WAIT))
+    rows = np.flatnonzero(own)
+    launches = int((model.find_kind("launch", "graph_launch")[rows] & (items.launches[rows] > 0)).sum())
+    if launches <= 20 * n:
+        return
+    uses_graphs = bool(model.find_kind("graph_launch").any())
+    trains = inspection.is_training
+    cure = Cure("launch_overhead", inspection.find_main_label(rows, items.duration[rows]))
+    cure.example = inspection.show_item(rows[items.launches[rows] > 0])
+    taken = claims.take_items(rows)
+    cure.items = [(taken, (0.85, 0.6, 0.1) if trains else (0.1, 0.03, 0.01))]
+    cure.max_gap_ns = None if trains or uses_graphs else 300
+    cure.is_guess = trains
+    ops = model.operations
+    launched = np.isin(ops.item, taken)
+    median = float(np.median(ops.duration[launched])) if launched.any() else 0.0
+    cure.evidence = (
+        f"{inspection.count_per_step(launches)} launches per step cost the CPU "
+        f"{inspection.describe_time(float(items.duration[taken].sum()))}; the median kernel takes "
+        f"{inspection.format(median)}"
+    )
+    yield cure
+
+
+__all__ = ["find_following_synchronizations", "first_calls", "host_work", "launch_overhead", "synchronization"]

@@ -1,0 +1,297 @@
+"""Find causes in the kernels of a program: precision, attention, pointwise chains, layouts, optimizers, small grids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.core.diagnosis.cures import Cure
+from tracekit.core.diagnosis.kinds import NUMBERS, select_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from tracekit.core.diagnosis.inspection import Inspection
+
+    Int64s = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+
+MATMULS = ("matmul", "matmul_fp32")
+POINTWISE = ("pointwise", "cast_or_copy")
+_SMALL_KERNEL_NS, _SHORT_KERNEL_NS = 20_000, 3_000
+_SIMILAR = 2.0
+_MIN_SMALL_KERNELS, _SMALL_SHARE = 60, 0.7
+_ATTENTION_SPAN = 16
+_MIN_CHAIN = 3
+_LOG_SOFTMAX = r"LogSoftMax|log_softmax|softmax_warp_(for|back)ward<[^>]*\d+, (\(bool\)1|true)"
+_OPTIMIZER_KERNELS = r"addcdiv|addcmul|lerp_|sqrt_kernel"
+
+
+def unfused_optimizer(inspection: Inspection) -> Iterator[Cure]:
+    """Find an optimizer that launches many small kernels, one or more for each parameter."""
+    model, n = inspection.model, inspection.step_count
+    ops = model.operations
+    is_small = (ops.duration < _SMALL_KERNEL_NS) & model.find_class(
+        *POINTWISE, "reduction", "other_kernel", "embedding"
+    )
+    labels = np.flatnonzero(model.match_labels(r"(?i)optim|adam|sgd|lamb|^step$|update_params|apply_grad"))
+    for label in labels.tolist():
+        rows = np.flatnonzero(inspection.label_of_operation == label)
+        small = int(is_small[rows].sum())
+        if small > _MIN_SMALL_KERNELS * n and small > _SMALL_SHARE * len(rows):
+            items = np.flatnonzero((model.items.label == label) & (model.items.lane == 0))
+            yield _create_optimizer_cure(inspection, rows, items, model.labels.names[label])
+            return
+    is_own = model.match_names(_OPTIMIZER_KERNELS) & is_small
+    if int(is_own.sum()) <= _MIN_SMALL_KERNELS // 2 * n:
+        return
+    rows = _extend_to_blocks(inspection, np.flatnonzero(is_own), is_small)
+    yield _create_optimizer_cure(inspection, rows, inspection.find_launch_items(rows), "")
+
+
+def _extend_to_blocks(inspection: Inspection, rows: Int64s, is_small: Mask) -> Int64s:
+    """Return the small kernels between the first and the last of some operations of each step."""
+    steps = inspection.step_of_operation
+    first = np.full(inspection.step_count, len(steps))
+    last = np.full(inspection.step_count, -1)
+    np.minimum.at(first, steps[rows], rows)
+    np.maximum.at(last, steps[rows], rows)
+    number = np.arange(len(steps))
+    return np.flatnonzero(is_small & (number >= first[steps]) & (number <= last[steps]))
+
+
+def _create_optimizer_cure(inspection: Inspection, rows: Int64s, items: Int64s, place: str) -> Cure:
+    count = inspection.count_per_step(len(rows))
+    cure = Cure("unfused_optimizer", place)
+    cure.example = inspection.show_operation(rows)
+    cure.items = [(inspection.claims.take_items(items), (0.35, 0.15, 0.05))]
+    cure.operations = [inspection.claims.scale_operations(rows, (0.8, 0.4, 0.15))]
+    total = inspection.describe_time(float(inspection.model.operations.duration[rows].sum()))
+    cure.evidence = f"the optimizer launches {count} small kernels per step, which take {total} on the GPU"
+    return cure
+
+
+def unfused_attention(inspection: Inspection) -> Iterator[Cure]:
+    """Find a softmax between two matrix products, which one fused kernel can compute."""
+    model, n, claims = inspection.model, inspection.step_count, inspection.claims
+    ops, order = model.operations, inspection.by_start
+    cls = ops.cls[order]
+    is_product = select_classes(cls, MATMULS)
+    is_softmax = (cls == NUMBERS["softmax"]) & ~model.match_names(_LOG_SOFTMAX)[order]
+    stops = select_classes(cls, ("fused_attention", "convolution", "convolution_fp32", "nccl"))
+    stops |= cls == NUMBERS["softmax"]
+    backward = model.match_names(r"(?i)backward|bwd")[order]
+    positions = np.flatnonzero(is_softmax)
+    if not len(positions):
+        return
+    first = _find_neighbors(positions, is_product, stops, backward)
+    last = (
+        len(cls)
+        - 1
+        - _find_neighbors(len(cls) - 1 - positions[::-1], is_product[::-1], stops[::-1], backward[::-1])[::-1]
+    )
+    found = (first >= 0) & (last < len(cls))
+    if found.sum() < n:
+        return
+    inside = _cover(first[found], last[found] + 1, len(cls))
+    between, products = order[inside & ~is_product], order[inside & is_product]
+    half_products = products[ops.cls[products] == NUMBERS["matmul"]]
+    cure = Cure("unfused_attention", inspection.find_main_label(ops.item[between], ops.duration[between]))
+    cure.example = inspection.show_operation(between)
+    launches = inspection.find_launch_items(between)
+    cure.operations = [
+        claims.scale_operations(between, (0.15, 0.03, 0.0)),
+        claims.scale_operations(half_products, (0.9, 0.5, 0.25)),
+    ]
+    cure.items = [(claims.take_items(launches), (0.5, 0.15, 0.05))]
+    single = products[ops.cls[products] == NUMBERS["matmul_fp32"]]
+    duration = ops.duration[single]
+    cure.shared = [(single, (duration, (0.8 * duration).astype(np.int64), duration // 2))]
+    count = inspection.count_per_step(int(found.sum()))
+    cure.evidence = (
+        f"{count} softmax operations per step lie between matrix products, with "
+        f"{inspection.describe_time(float(ops.duration[between].sum()))} of work that a fused kernel does not do"
+    )
+    yield cure
+
+
+def _find_neighbors(positions: Int64s, is_product: Mask, stops: Mask, backward: Mask) -> Int64s:
+    """Return the matrix product before each position, or the second one before a backward pass, or -1."""
+    products = np.flatnonzero(is_product)
+    stop_rows = np.flatnonzero(stops)
+    before = np.searchsorted(products, positions, side="left") - 1
+    before -= backward[positions].astype(np.int64)
+    last_stop = np.searchsorted(stop_rows, positions, side="left") - 1
+    stop = np.where(last_stop >= 0, stop_rows[np.maximum(last_stop, 0)] if len(stop_rows) else -1, -1)
+    product = np.where(before >= 0, products[np.maximum(before, 0)] if len(products) else -1, -1)
+    return np.where((product > stop) & (positions - product <= _ATTENTION_SPAN), product, -1)
+
+
+def _cover(first: Int64s, stop: Int64s, size: int) -> Mask:
+    """Return which positions lie in one of the ranges ``[first, stop)``."""
+    change = np.zeros(size + 1, np.int64)
+    np.add.at(change, first, 1)
+    np.add.at(change, stop, -1)
+    return np.cumsum(change)[:-1] > 0
+
+
+def precision(inspection: Inspection) -> Iterator[Cure]:
+    """Find matrix products and convolutions in FP32 that do not use Tensor Cores."""
+    model, ops, peak = inspection.model, inspection.model.operations, inspection.peaks
+    if peak.half <= peak.fp32:
+        return
+    rate = 0.76 * peak.fp32
+    of_products = (rate / (0.5 * peak.tf32), rate / (0.62 * peak.half), rate / (0.75 * peak.half))
+    cure = Cure("precision")
+    rows = []
+    for name, stays in (("matmul_fp32", of_products), ("convolution_fp32", (1 / 2.5, 1 / 5, 1 / 10))):
+        own = np.flatnonzero(
+            model.find_class(name) & (ops.duration > _SHORT_KERNEL_NS) & inspection.claims.free_operations
+        )
+        if len(own):
+            limited = (min(stays[0], 1.0), min(stays[1], 1.0), min(stays[2], 1.0))
+            cure.operations.append(inspection.claims.scale_operations(own, limited, (8_000, 4_000, 2_500)))
+            rows.append(own)
+    if not rows:
+        return
+    own = np.concatenate(rows)
+    cure.example = inspection.show_operation(own)
+    cure.place = inspection.find_main_label(ops.item[own], ops.duration[own])
+    cure.evidence = (
+        f"{inspection.count_per_step(len(own))} matrix products and convolutions per step run in FP32 without Tensor "
+        f"Cores, for {inspection.describe_time(float(ops.duration[own].sum()))}"
+    )
+    yield cure
+
+
+def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
+    """Find chains of pointwise kernels of similar size, each of which reads and writes its tensors again."""
+    model, ops, claims = inspection.model, inspection.model.operations, inspection.claims
+    order = inspection.by_start
+    fits = model.find_class(*POINTWISE) & claims.free_operations & (ops.duration > _SHORT_KERNEL_NS)
+    fits &= ~model.match_names(r"^(loop_|wrapped_|input_)|_fusion|triton_")
+    fits = fits[order]
+    blocks = np.maximum(model.blocks[order], 1)
+    step = inspection.step_of_operation[order]
+    first = np.concatenate([[True], ~fits[:-1] | (step[1:] != step[:-1])]) & fits
+    start = np.maximum.accumulate(np.where(first, np.arange(len(fits)), 0))
+    ratio = blocks / blocks[start]
+    breaks = fits & ~first & ((ratio * _SIMILAR <= 1) | (ratio >= _SIMILAR))
+    first |= breaks
+    chain = np.where(fits, np.cumsum(first), 0)
+    length = np.bincount(chain)
+    length[0] = 0
+    is_long = (length >= _MIN_CHAIN)[chain] & fits
+    positions = np.flatnonzero(is_long)
+    if not len(positions):
+        return
+    rows, numbers = order[positions], chain[positions]
+    duration = ops.duration[rows]
+    total = np.bincount(numbers, weights=duration)
+    longest = np.zeros(len(total))
+    np.maximum.at(longest, numbers, duration)
+    share = (longest[numbers] / np.maximum(total[numbers], 1)).clip(0, 1)
+    by_row = np.argsort(rows, kind="stable")
+    taken = claims.take_operations(rows)
+    share, duration = share[by_row], ops.duration[taken]
+    durations = [(duration * np.minimum(1, f * share)).astype(np.int64) for f in (2.5, 1.2, 1.0)]
+    cure = Cure("unfused_pointwise", inspection.find_main_label(ops.item[rows], ops.duration[rows]))
+    cure.operations = [(taken, (durations[0], durations[1], durations[2]))]
+    is_first = np.concatenate([[True], chain[positions][1:] != chain[positions][:-1]])
+    cure.items = [(claims.take_items(inspection.find_launch_items(rows[~is_first])), (0.5, 0.1, 0.02))]
+    cure.example = inspection.show_operation(rows)
+    chains = int(is_first.sum())
+    cure.evidence = (
+        f"{inspection.count_per_step(chains)} chains of {_MIN_CHAIN} or more pointwise kernels per step, the longest "
+        f"with {int(length.max())}, take {inspection.describe_time(float(duration.sum()))}"
+    )
+    yield cure
+
+
+def memory_layout(inspection: Inspection) -> Iterator[Cure]:
+    """Find kernels that convert the layout of images, and batch normalization in the layout that needs this."""
+    model, ops, claims = inspection.model, inspection.model.operations, inspection.claims
+    rows = np.flatnonzero(model.find_class("layout_conversion") & claims.free_operations)
+    if not len(rows):
+        return
+    is_norm = model.match_names("batch_norm") & ~model.match_names("channels_last") & claims.free_operations
+    norms = np.flatnonzero(is_norm)
+    cure = Cure("memory_layout", inspection.find_main_label(ops.item[rows], ops.duration[rows]))
+    cure.example = inspection.show_operation(rows)
+    cure.operations = [
+        claims.scale_operations(rows, (0.3, 0.0, 0.0)),
+        claims.scale_operations(norms, (1.0, 0.45, 0.35)),
+    ]
+    cure.items = [(claims.take_items(inspection.find_launch_items(rows)), (0.5, 0.1, 0.0))]
+    conversions = inspection.describe_time(float(ops.duration[rows].sum()))
+    cure.evidence = f"{inspection.count_per_step(len(rows))} layout conversions per step take {conversions}"
+    if len(norms):
+        others = inspection.describe_time(float(ops.duration[norms].sum()))
+        cure.evidence += f", and batch normalization of images in NCHW takes {others}"
+    yield cure
+
+
+def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
+    """Find long kernels whose grids are smaller than the GPU."""
+    model, ops, claims = inspection.model, inspection.model.operations, inspection.claims
+    sms = find_sm_count(inspection)
+    library = model.find_class(
+        *MATMULS, "matrix_vector", "convolution", "convolution_fp32", "fused_attention", "reduction"
+    )
+    is_small = claims.free_operations & (model.blocks > 0) & (ops.duration > _SHORT_KERNEL_NS)
+    is_small &= ~model.find_class("nccl", "opaque_graph", "memset", "copy_h2d", "copy_d2h", "copy_d2d")
+    own = np.flatnonzero(is_small & ~library & (model.blocks < sms // 2) & (ops.duration > 3 * _SHORT_KERNEL_NS))
+    if ops.duration[own].sum() > 0.05 * model.duration_ns:
+        share = np.clip(model.blocks[own] / sms, 1 / sms, 1)
+        order = np.argsort(own, kind="stable")
+        rows = claims.take_operations(own)
+        duration, share = ops.duration[rows], share[order]
+        stays = [(duration * np.minimum(1, f)).astype(np.int64) for f in (0.5 + 0.5 * share, 1.5 * share, share)]
+        cure = Cure("low_occupancy", inspection.find_main_label(ops.item[rows], duration))
+        cure.operations = [(rows, (stays[0], stays[1], stays[2]))]
+        cure.example = inspection.show_operation(rows)
+        blocks = int(np.median(model.blocks[rows]))
+        cure.evidence = (
+            f"{inspection.count_per_step(len(rows))} kernels per step have fewer blocks (median {blocks}) than half of "
+            f"the {sms} multiprocessors, for {inspection.describe_time(float(duration.sum()))}"
+        )
+        yield cure
+    own = np.flatnonzero(is_small & library & (model.blocks < sms // 2) & claims.free_operations)
+    if ops.duration[own].sum() > 0.3 * model.duration_ns:
+        cure = Cure("serialized_streams", inspection.find_main_label(ops.item[own], ops.duration[own]), is_unsure=True)
+        cure.operations = [claims.scale_operations(own, (1.0, 0.5, 0.3))]
+        cure.example = inspection.show_operation(own)
+        total = inspection.describe_time(float(ops.duration[own].sum()))
+        cure.evidence = (
+            f"{inspection.count_per_step(len(own))} kernels per step use less than half of the {sms} multiprocessors, "
+            f"one after another, for {total}; the capture does not show which of them are independent"
+        )
+        cure.missing = "whether the branches of the model depend on one another"
+        yield cure
+
+
+def find_sm_count(inspection: Inspection) -> int:
+    """Return the number of multiprocessors of the GPU."""
+    counts = inspection.model.events.frames("devices").select("sm_count").collect()["sm_count"].drop_nulls()
+    return int(counts[0]) if len(counts) and counts[0] else inspection.peaks.sm_count
+
+
+def opaque_graph(inspection: Inspection) -> Iterator[Cure]:
+    """Find CUDA graphs that were recorded as a whole, in which nothing can be explained."""
+    model, ops = inspection.model, inspection.model.operations
+    rows = np.flatnonzero(model.find_class("opaque_graph"))
+    total = int(inspection.exposed_ns[rows].sum())
+    if total <= 0.2 * model.duration_ns:
+        return
+    cure = Cure("serialized_streams", inspection.find_main_label(ops.item[rows], ops.duration[rows]), is_unsure=True)
+    cure.operations = [inspection.claims.scale_operations(rows, (1.0, 1.0, 0.5))]
+    cure.example = inspection.show_operation(rows)
+    cure.evidence = (
+        f"{total / model.duration_ns:.0%} of the step is spent in CUDA graphs that were recorded as a whole, so their "
+        "kernels are unknown"
+    )
+    cure.missing = "nsys profile --cuda-graph-trace=node"
+    yield cure

@@ -1,0 +1,354 @@
+"""Declare what a cure changes in an event model, and predict what it saves.
+
+A *cure* owns items and operations of a model. For each of them, it states how much time stays in three cases: a low, a
+likely and a high saving. Every item and operation belongs to at most one cure, so the cures of a model are disjoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from tracekit.core.diagnosis.model import Model
+    from tracekit.core.diagnosis.replay import Engine
+
+    Int64s = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
+    Mask = npt.NDArray[np.bool_]
+
+LOW, LIKELY, HIGH = 0, 1, 2
+_MIN_COMPARED = 4
+Stays = tuple[float, float, float]
+"""The share of a duration that stays if the saving is low, likely, and high."""
+
+
+class CpuScales(NamedTuple):
+    """Durations on the CPU without the profiler, as a share of the recorded ones.
+
+    Attributes:
+        host: Scale of the work of the program.
+        launch: Scale of API calls and of the code between them.
+        stalls: Scale of long pauses that do not recur.
+    """
+
+    host: float
+    launch: float
+    stalls: float
+
+
+RECORDED = CpuScales(1.0, 1.0, 1.0)
+SCALES = (RECORDED, CpuScales(0.8, 0.68, 0.3), CpuScales(0.6, 0.5, 0.0), CpuScales(1.2, 0.6, 0.0))
+"""Scales between which the CPU ran without the profiler, in the captures whose programs were also timed without it.
+
+The second one is the most likely one.
+"""
+
+SCALES_OF_PYTORCH = (RECORDED, CpuScales(0.9, 0.45, 0.3), CpuScales(0.8, 0.3, 0.0), CpuScales(1.1, 0.6, 0.0))
+"""The same for traces of PyTorch's profiler, which records each operation and therefore slows launching down more."""
+
+
+class Example(NamedTuple):
+    """The longest occurrence of a cause.
+
+    Attributes:
+        table: Table of the row.
+        row_id: Id of the row in this table, or None for a pause between API calls.
+        start_ns: Start of the occurrence.
+        end_ns: End of the occurrence.
+    """
+
+    table: str
+    row_id: int | None
+    start_ns: int
+    end_ns: int
+
+
+@dataclass
+class Cure:
+    """What a cure of one cause changes in a model.
+
+    Attributes:
+        cause: Name of the cause.
+        place: Label of the code, or "" if there is none.
+        evidence: What was counted, as a sentence.
+        change: Key of the change that is recommended.
+        items: Rows of items and the shares of their durations that stay.
+        operations: Rows of operations and the durations that stay in the three cases, in ns.
+        waits: Rows of items that no longer wait.
+        shared: Rows of operations that belong to another cure and that this cure may shorten, too, with the durations
+            that stay.
+        max_gap_ns: Gap between operations of a stream above which the gap is reduced, or None.
+        example: The longest occurrence.
+        is_unsure: Whether the capture cannot show that the cure applies.
+        missing: What has to be recorded to be sure.
+        functions: Functions in which samples of the CPU fall during the items, the most frequent first.
+        is_guess: Whether the share of the time that the cure saves is a guess, so that surer causes come first.
+    """
+
+    cause: str
+    place: str = ""
+    evidence: str = ""
+    change: str = ""
+    items: list[tuple[Int64s, Stays]] = field(default_factory=list)
+    operations: list[tuple[Int64s, tuple[Int64s, Int64s, Int64s]]] = field(default_factory=list)
+    waits: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    shared: list[tuple[Int64s, tuple[Int64s, Int64s, Int64s]]] = field(default_factory=list)
+    max_gap_ns: int | None = None
+    example: Example | None = None
+    is_unsure: bool = False
+    missing: str = ""
+    functions: list[str] = field(default_factory=list)
+    is_guess: bool = False
+
+    @property
+    def item_rows(self) -> Int64s:
+        """The rows of all owned items."""
+        return np.concatenate([rows for rows, _ in self.items]) if self.items else np.zeros(0, np.int64)
+
+    @property
+    def operation_rows(self) -> Int64s:
+        """The rows of all owned operations."""
+        return np.concatenate([rows for rows, _ in self.operations]) if self.operations else np.zeros(0, np.int64)
+
+
+class Claims:
+    """Which items and operations of a model already belong to a cure."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._free_items: Mask = model.items.lane == 0
+        self._free_operations: Mask = np.ones(len(model.operations.start), np.bool_)
+
+    def is_free(self, rows: Int64s) -> Mask:
+        """Return which items belong to no cure yet."""
+        return self._free_items[rows]
+
+    @property
+    def free_items(self) -> Mask:
+        """Which items belong to no cure yet."""
+        return self._free_items.copy()
+
+    @property
+    def free_operations(self) -> Mask:
+        """Which operations belong to no cure yet."""
+        return self._free_operations.copy()
+
+    def take_items(self, rows: Int64s) -> Int64s:
+        """Claim the items that belong to no cure yet, and return their rows."""
+        rows = deduplicate(rows)
+        rows = rows[self._free_items[rows]]
+        self._free_items[rows] = False
+        return rows
+
+    def take_operations(self, rows: Int64s) -> Int64s:
+        """Claim the operations that belong to no cure yet, and return their rows."""
+        rows = deduplicate(rows)
+        rows = rows[self._free_operations[rows]]
+        self._free_operations[rows] = False
+        return rows
+
+    def scale_operations(
+        self, rows: Int64s, stays: Stays, floors_ns: Sequence[int] = (0, 0, 0)
+    ) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s]]:
+        """Claim operations, and return the durations that stay.
+
+        Args:
+            rows: Rows of operations.
+            stays: Shares of the durations that stay.
+            floors_ns: Durations below which no operation becomes shorter.
+        """
+        rows = self.take_operations(rows)
+        duration = self.model.operations.duration[rows]
+        low, likely, high = (
+            np.minimum(duration, np.maximum(floor, (duration * share).astype(np.int64)))
+            for share, floor in zip(stays, floors_ns, strict=True)
+        )
+        return rows, (low, likely, high)
+
+
+def deduplicate(rows: Int64s) -> Int64s:
+    """Return the distinct rows in order."""
+    rows = np.sort(np.asarray(rows, np.int64))
+    return rows[np.concatenate([[True], rows[1:] != rows[:-1]])] if len(rows) else rows
+
+
+class Edit(NamedTuple):
+    """Durations and waits that replace those of a model.
+
+    Attributes:
+        item_duration: Durations of items, without waiting.
+        operation_duration: Durations of operations.
+        dropped_waits: Which items no longer wait.
+        max_gap_ns: Gap between operations of a stream above which the gap is reduced, or None.
+    """
+
+    item_duration: Floats
+    operation_duration: Int64s
+    dropped_waits: Mask
+    max_gap_ns: int | None
+
+
+def create_unedited(model: Model) -> Edit:
+    """Return the edit that changes nothing."""
+    return Edit(
+        model.items.duration.astype(np.float64),
+        model.operations.duration.copy(),
+        np.zeros(len(model.items.start), np.bool_),
+        None,
+    )
+
+
+def apply_cures(model: Model, cures: Iterable[Cure], case: int) -> Edit:
+    """Return the edit of several cures in one of the cases ``LOW``, ``LIKELY`` and ``HIGH``."""
+    edit = create_unedited(model)
+    gaps = [cure.max_gap_ns for cure in cures if cure.max_gap_ns is not None]
+    for cure in cures:
+        for rows, stays in cure.items:
+            edit.item_duration[rows] = np.minimum(edit.item_duration[rows], model.items.duration[rows] * stays[case])
+        for rows, durations in (*cure.operations, *cure.shared):
+            edit.operation_duration[rows] = np.minimum(edit.operation_duration[rows], durations[case])
+        edit.dropped_waits[cure.waits] = True
+    return edit._replace(max_gap_ns=min(gaps) if gaps else None)
+
+
+class Saving(NamedTuple):
+    """A predicted saving, as a share of the time of a step."""
+
+    low: float
+    likely: float
+    high: float
+
+
+class Predictions(NamedTuple):
+    """The predicted savings of cures, each alone and in their order, and the saving of all together.
+
+    Attributes:
+        alone: The saving of each cure.
+        after: What each cure saves in addition to those before it.
+        together: What all cures save together.
+    """
+
+    alone: list[Saving]
+    after: list[float]
+    together: float
+
+
+def scale_items(model: Model, durations: Floats, scales: CpuScales, is_stall: Mask) -> Int64s:
+    """Return durations of items as they would be without the profiler."""
+    items = model.items
+    is_long = model.is_long_pause
+    scale = np.full(len(durations), scales.launch)
+    scale[is_long] = scales.host
+    scale[is_long & is_stall] = scales.stalls
+    blocks = (items.kind == CALL_NUMBERS["copy"]) & (items.wait != NO_WAIT)
+    fixed = np.isin(items.kind, [CALL_NUMBERS[k] for k in ("allocate", "host_allocate", "load")])
+    scale[blocks | fixed | (items.lane != 0)] = 1.0
+    result: Int64s = (durations * scale).astype(np.int64)
+    return result
+
+
+def find_stalls(model: Model, cures: Iterable[Cure]) -> Mask:
+    """Return which items are long pauses that no cure explains, such as pauses of the profiler or the scheduler."""
+    is_stall: Mask = (model.items.kind == PAUSE) & (model.items.end - model.items.start >= LONG_NS)
+    for cure in cures:
+        is_stall[cure.item_rows] = False
+    return is_stall
+
+
+def predict_savings(
+    engine: Engine, cures: Sequence[Cure], scales: Sequence[CpuScales], slack: float, *, likely: int
+) -> tuple[list[Cure], Predictions]:
+    """Predict what cures save, and order them by their savings.
+
+    Args:
+        engine: The replay of the model.
+        cures: The cures.
+        scales: Scales between which the CPU ran without the profiler.
+        slack: Share by which each interval is extended on both sides.
+        likely: Number of the most likely scales.
+
+    Returns:
+        The cures in order of their savings, and the predictions in the same order.
+    """
+    is_stall = find_stalls(engine.model, cures)
+    base = [engine.measure(create_unedited(engine.model), s, is_stall) for s in scales]
+    setting = _Setting(engine, scales, base, is_stall, slack, likely)
+    savings = [_predict_alone(setting, cure) for cure in cures]
+    weights = [_compute_weight(cure, saving) for cure, saving in zip(cures, savings, strict=True)]
+    order = sorted(range(len(cures)), key=lambda i: (-weights[i], -savings[i].low, i))
+    ordered, alone = [cures[i] for i in order], [savings[i] for i in order]
+    after, before = [], 0.0
+    for i in range(len(ordered)):
+        if alone[i].high <= slack:
+            after.append(0.0)
+            continue
+        time = engine.measure(apply_cures(engine.model, ordered[: i + 1], LIKELY), scales[likely], is_stall)
+        now = max(1 - time / max(1, base[likely]), before)
+        after.append(now - before)
+        before = now
+    return ordered, Predictions(alone, after, before)
+
+
+def _compute_weight(cure: Cure, saving: Saving) -> float:
+    """Return the saving by which cures are ordered. If it is a guess, it counts as the middle of its lower half."""
+    return (saving.low + saving.likely) / 2 if cure.is_guess or cure.is_unsure else saving.likely
+
+
+class _Setting(NamedTuple):
+    """What all predictions for one model have in common.
+
+    Attributes:
+        engine: The replay of the model.
+        scales: Scales between which the CPU ran without the profiler.
+        base: Time of all steps without a cure, for each of the scales.
+        is_stall: Which items are long pauses that no cure explains.
+        slack: Share by which each interval is extended on both sides.
+        likely: Number of the most likely scales.
+    """
+
+    engine: Engine
+    scales: Sequence[CpuScales]
+    base: Sequence[int]
+    is_stall: Mask
+    slack: float
+    likely: int
+
+
+def _predict_alone(setting: _Setting, cure: Cure) -> Saving:
+    engine, scales, base, is_stall, slack, likely = setting
+    edits = [apply_cures(engine.model, [cure], case) for case in (LOW, LIKELY, HIGH)]
+    middle = _compute_saving(engine, edits[LIKELY], scales[likely], base[likely], is_stall)
+    best = _compute_saving(engine, edits[HIGH], scales[0], base[0], is_stall)
+    if best < slack / 2 and middle < slack / 2:
+        return Saving(0.0, max(0.0, middle), max(best, middle, 0.0))
+    lows = [_compute_saving(engine, edits[LOW], s, b, is_stall) for s, b in zip(scales, base, strict=True)]
+    highs = [_compute_saving(engine, edits[HIGH], s, b, is_stall) for s, b in zip(scales, base, strict=True)]
+    others = [_compare_with_other_steps(engine, cure, s, is_stall) for s in scales]
+    middle = max(middle, others[likely])
+    low, high = min(*lows, middle) - slack, max(*highs, *others, middle) + slack
+    return Saving(max(0.0, low), max(0.0, middle), min(1.0, high))
+
+
+def _compare_with_other_steps(engine: Engine, cure: Cure, scales: CpuScales, is_stall: Mask) -> float:
+    """Return the saving if all steps were like those without the cause, or 0 if it occurs in more than half of them."""
+    model = engine.model
+    affected = np.zeros(len(model.steps), np.bool_)
+    affected[model.step_of_item[cure.item_rows]] = True
+    if len(affected) < _MIN_COMPARED or affected.sum() > len(affected) / 2 or not affected.any():
+        return 0.0
+    times = np.diff(engine.measure_steps(engine.run(create_unedited(model), scales, is_stall)))
+    return max(0.0, 1 - float(np.median(times[~affected])) * len(times) / max(1, int(times.sum())))
+
+
+def _compute_saving(engine: Engine, edit: Edit, scales: CpuScales, base: int, is_stall: Mask) -> float:
+    return 1 - engine.measure(edit, scales, is_stall) / max(1, base)

@@ -1,0 +1,329 @@
+"""Diagnose a capture: divide the time of its steps, find causes, and predict what their cures save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.core.diagnosis import causes, ledger
+from tracekit.core.diagnosis.answer import (
+    MAX_CAUSES,
+    MIN_SAVING,
+    CauseOfTime,
+    ColdSteps,
+    Evidence,
+    LedgerPart,
+    Place,
+    Rows,
+    Saving,
+    Status,
+    StepFigures,
+    Why,
+)
+from tracekit.core.diagnosis.cures import (
+    CpuScales,
+    Cure,
+    Example,
+    Predictions,
+    create_unedited,
+    find_stalls,
+    predict_savings,
+)
+from tracekit.core.diagnosis.events import Events, Step, read_events
+from tracekit.core.diagnosis.inspection import Inspection
+from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model
+from tracekit.core.diagnosis.replay import Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from tracekit.core.rollup import Rollup
+
+    Int64s = npt.NDArray[np.int64]
+
+MAX_ROW_IDS = 100
+_MAX_ERROR = 0.01
+_OPAQUE_SHARE = 0.2
+_MIN_COVERAGE = 0.9
+_PLACES = 3
+_GPU_CLASSES = ("compute", "opaque")
+_BISECTIONS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of ``why``.
+
+    Attributes:
+        step_ns: Duration of a step without the profiler, in ns, or None if it is unknown.
+    """
+
+    step_ns: int | None = None
+
+
+def diagnose(rollup: Rollup, options: Options | None = None) -> Why:
+    """Explain why the steps of a capture take as long as they do.
+
+    Args:
+        rollup: The roll-up of the capture, whose aggregated iterations are the steady steps.
+        options: Options.
+
+    Returns:
+        The answer of the process with the most GPU work. If several processes ran GPU operations, its attribute
+        ``ranks`` has the answers of all of them.
+    """
+    chosen = options or Options()
+    answers = [_diagnose_process(events, rollup, chosen) for events in read_events(rollup)]
+    if not answers:
+        return _explain_missing_gpu_work(rollup)
+    if len(answers) == 1:
+        return answers[0]
+    return _combine(answers)
+
+
+def _combine(answers: Sequence[Why]) -> Why:
+    """Return the answer of the first process, with those of all processes as ranks."""
+    ranks = tuple(replace(answer, rank=i) for i, answer in enumerate(answers))
+    return replace(ranks[0], ranks=ranks)
+
+
+def _explain_missing_gpu_work(rollup: Rollup) -> Why:
+    frames = rollup.measures.ops.frames
+    if frames("ncu_launches").select(pl.len()).collect().item():
+        sentence = "An Nsight Compute report has no steps: it explains single kernels (tracekit stats -r ncu_limiter)."
+        return Why(sentence, "not_applicable")
+    if frames("nvtx_ranges").select(pl.len()).collect().item() or frames("api_calls").select(pl.len()).collect().item():
+        sentence = (
+            "No GPU work was recorded, so there is nothing to explain: record with nsys profile --trace=cuda,nvtx."
+        )
+        return Why(sentence, "not_recorded")
+    return Why("The capture contains no GPU work that could be explained.", "not_applicable")
+
+
+def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
+    steady = tuple(s for s in events.steps if not s.is_cold) or events.steps
+    complete = build_model(events, steady)
+    rows = ledger.divide_steps(complete)
+    durations = np.diff(complete.bounds)
+    step = StepFigures(
+        name=events.key_op,
+        count=len(steady),
+        cold=len(events.steps) - len(steady),
+        median_ns=int(np.sort(durations)[(len(durations) - 1) // 2]),
+        mean_ns=int(durations.sum()) // len(durations),
+        total_ns=int(durations.sum()),
+        covered=rollup.step_summary.gpu_time_share,
+    )
+    model = _limit(events, complete)
+    engine = Engine(model)
+    inspection = Inspection(model)
+    cures = list(causes.find_cures(inspection))
+    scales, likely = _choose_scales(engine, inspection, cures, options)
+    spread = float(np.percentile(durations, 75) - np.percentile(durations, 25)) / max(1, step.median_ns)
+    slack = 0.01 + min(0.3, spread / 2) / 2 + engine.error
+    ordered, predictions = predict_savings(engine, cures, scales, slack, likely=likely)
+    parts = _build_ledger(rows, step.median_ns)
+    found = tuple(_list_causes(inspection, ordered, predictions))
+    shown = tuple(c for c in found if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
+    unsure = tuple(c for c in found if c.status == "unsure" and c not in shown)
+    status = _choose_status(engine, parts, shown)
+    notes = tuple(_list_notes(step, engine, parts, model, complete))
+    cold = _describe_cold_steps(events, steady, step.median_ns)
+    listed = (*shown, *unsure)[:MAX_CAUSES]
+    return Why(
+        sentence=_write_sentence(step, parts, shown, status, cold),
+        status=status,
+        step=step,
+        ledger=parts,
+        causes=listed,
+        together=sum(c.after for c in listed),
+        replay_error=engine.error,
+        cold=cold,
+        notes=notes,
+        device=inspection.device_name,
+        framework=events.framework,
+    )
+
+
+def _limit(events: Events, model: Model) -> Model:
+    """Return the model, or that of consecutive steps that represent it if it is too large to be replayed often."""
+    size = len(model.items.start) + len(model.operations.start)
+    if size <= MAX_ITEMS or len(model.steps) < MIN_STEPS:
+        return model
+    count = max(1, len(model.steps) * MAX_ITEMS // size)
+    durations = np.diff(model.bounds)
+    totals = np.concatenate([[0], np.cumsum(durations)])
+    means = (totals[count:] - totals[:-count]) / count
+    first = int(np.argmin(np.abs(means - durations.mean())))
+    return build_model(events, model.steps[first : first + count])
+
+
+def _choose_scales(
+    engine: Engine, inspection: Inspection, cures: Sequence[Cure], options: Options
+) -> tuple[tuple[CpuScales, ...], int]:
+    """Return the scales of the CPU without the profiler, and the number of the likely ones.
+
+    If the duration of a step without the profiler is known, one scale of all work on the CPU is solved for it.
+    """
+    if options.step_ns is None:
+        return inspection.scales, 1
+    is_stall = find_stalls(engine.model, cures)
+    unedited, target = create_unedited(engine.model), options.step_ns * len(engine.model.steps)
+    low, high = 0.0, 4.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        scales = CpuScales(middle, middle, middle)
+        if engine.measure(unedited, scales, is_stall) > target:
+            high = middle
+        else:
+            low = middle
+    return (CpuScales(low, low, low), CpuScales(low, 0.9 * low, low), CpuScales(low, min(1.1 * low, 4.0), low)), 0
+
+
+def _build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:
+    """Return the parts of all steps, the largest first, given the rows of ``ledger.divide_steps``."""
+    totals = rows.group_by("part").agg(pl.col("ns").sum()).sort("ns", "part", descending=[True, False])
+    if totals.is_empty():
+        return ()
+    total = int(totals["ns"].sum())
+    exact = [int(ns) * step_ns for ns in totals["ns"]]
+    whole = [value // total for value in exact]
+    missing = step_ns - sum(whole)
+    by_rest = sorted(range(len(exact)), key=lambda i: (-(exact[i] % total), i))
+    for i in by_rest[:missing]:
+        whole[i] += 1
+    places = rows.group_by("part", "label").agg(pl.col("ns").sum()).sort("ns", "label", descending=[True, False])
+    listed: dict[str, list[tuple[str, int]]] = {}
+    for part, label, ns in places.iter_rows():
+        listed.setdefault(str(part), []).append((label, int(ns)))
+    return tuple(
+        LedgerPart(part, ledger.PARTS[part], ns, int(all_ns) / total, int(all_ns), tuple(listed[part][:_PLACES]))
+        for (part, all_ns), ns in zip(totals.iter_rows(), whole, strict=True)
+    )
+
+
+def _list_causes(inspection: Inspection, cures: Sequence[Cure], predictions: Predictions) -> Iterator[CauseOfTime]:
+    """Yield the causes in order of their savings."""
+    events = inspection.model.events
+    for cure, alone, after in zip(cures, predictions.alone, predictions.after, strict=True):
+        place = Place(cure.place or None, events.main_thread, events.process_id, functions=tuple(cure.functions))
+        yield CauseOfTime(
+            cause=cure.cause,
+            place=place,
+            evidence=_describe_evidence(inspection, cure),
+            rows=tuple(_list_rows(inspection, cure)),
+            change=causes.get_change(cure.cause, events.framework),
+            check=causes.get_check(cure.cause),
+            saving=Saving(*alone),
+            after=after,
+            status="unsure" if cure.is_unsure else "answered",
+            missing=cure.missing,
+        )
+
+
+def _describe_evidence(inspection: Inspection, cure: Cure) -> Evidence:
+    items, ops = inspection.model.items, inspection.model.operations
+    rows, of_gpu = cure.item_rows, cure.operation_rows
+    example = cure.example or Example("", None, 0, 0)
+    time = int((items.end - items.start)[rows].sum()) + int(ops.duration[of_gpu].sum())
+    known = cure.example is not None
+    return Evidence(
+        text=cure.evidence,
+        count=len(of_gpu) or len(rows),
+        total_ns=time,
+        table=example.table if known else None,
+        row_id=example.row_id,
+        start_ns=example.start_ns if known else None,
+        end_ns=example.end_ns if known else None,
+    )
+
+
+def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
+    """Yield the ids of the GPU operations and API calls of a cure, by table."""
+    model = inspection.model
+    operations = model.events.operations.select("table", "id").with_row_index("row")
+    rows = operations.select(pl.all().gather(pl.Series(model.operations.row[cure.operation_rows], dtype=pl.Int64)))
+    for (table,), own in rows.group_by("table", maintain_order=True):
+        yield Rows(str(table), tuple(own["id"].head(MAX_ROW_IDS).to_list()), own.height)
+    calls = model.items.call[cure.item_rows]
+    calls = calls[calls >= 0]
+    if len(calls):
+        ids = model.events.calls["call_id"].gather(pl.Series(calls[:MAX_ROW_IDS]))
+        yield Rows("api_calls", tuple(ids.to_list()), len(calls))
+
+
+def _choose_status(engine: Engine, parts: Sequence[LedgerPart], shown: Sequence[CauseOfTime]) -> Status:
+    opaque = sum(part.share for part in parts if part.group == "opaque")
+    if engine.error > _MAX_ERROR or (opaque > _OPAQUE_SHARE and not shown):
+        return "unsure"
+    return "answered" if shown else "nothing_found"
+
+
+def _list_notes(
+    step: StepFigures, engine: Engine, parts: Sequence[LedgerPart], model: Model, complete: Model
+) -> Iterator[str]:
+    """Yield what limits the answer."""
+    if step.name is None:
+        yield "no range delimits steps, so the whole capture is one step, which includes start-up"
+    elif step.count < MIN_STEPS:
+        yield f"the capture has only {step.count} steady steps"
+    if step.covered is not None and step.covered < _MIN_COVERAGE:
+        yield f"steps launched only {step.covered:.0%} of the GPU time"
+    if engine.error > _MAX_ERROR:
+        yield f"the replay of a step is off by up to {engine.error:.1%}, so predictions are unreliable"
+    opaque = sum(part.share for part in parts if part.group == "opaque")
+    if opaque > _OPAQUE_SHARE:
+        yield (
+            f"{opaque:.0%} of the step is spent in CUDA graphs that were recorded as a whole, so nothing in them can "
+            "be explained: record with nsys profile --cuda-graph-trace=node"
+        )
+    if len(model.steps) < len(complete.steps):
+        yield f"savings are predicted from {len(model.steps)} of {len(complete.steps)} steps"
+
+
+def _describe_cold_steps(events: Events, steady: Sequence[Step], median_ns: int) -> ColdSteps | None:
+    """Return the ledger of the warm-up, or None if there is none."""
+    cold = tuple(s for s in events.steps if s.is_cold and s.start_ns < steady[0].start_ns)
+    if not cold:
+        return None
+    model = build_model(events, cold)
+    rows = ledger.divide_steps(model)
+    total = model.duration_ns
+    return ColdSteps(len(cold), total, max(0, total - len(cold) * median_ns), _build_ledger(rows, total))
+
+
+def _write_sentence(
+    step: StepFigures,
+    parts: Sequence[LedgerPart],
+    shown: Sequence[CauseOfTime],
+    status: Status,
+    cold: ColdSteps | None,
+) -> str:
+    """Return the answer in one or two sentences."""
+    busy = sum(part.share for part in parts if part.group in _GPU_CLASSES)
+    what = "Steady step" if step.name is not None else "The capture"
+    text = f"{what} {format_duration(step.median_ns)}; the GPU computes {busy:.0%} of it"
+    if shown:
+        listed = [_describe_cause(cause, step.mean_ns) for cause in shown[:2]]
+        text += ": " + "; ".join(listed) + "."
+    elif status == "unsure":
+        text += ", but the capture does not show what in it could be faster."
+    else:
+        text += "; no cure is predicted to save 2 % or more."
+    if cold is not None and cold.excess_ns > 0:
+        count = "The first step is" if cold.count == 1 else f"The first {cold.count} steps are"
+        text += f" {count} cold: {format_duration(cold.total_ns)} in total."
+    return text
+
+
+def _describe_cause(cause: CauseOfTime, step_ns: int) -> str:
+    where = f" in '{cause.place.range}'" if cause.place.range else ""
+    saving = format_duration(cause.saving.likely * step_ns)
+    name = cause.cause.replace("_", " ")
+    return f"{name}{where} costs about {saving} ({cause.saving.likely:.0%})"

@@ -1,0 +1,329 @@
+"""Read the events of one process that ``why`` explains: steps, API calls, GPU operations, and ranges of the program.
+
+A *GPU operation* is a kernel, a memory copy, a memory set or a CUDA graph that was recorded as a whole. All times are
+in ns since the origin of the trace.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.core import intervals
+from tracekit.core.categorical import decode_categories, map_categories_expr
+from tracekit.core.correlate import CALL, STREAM, find_first_row_numbers
+from tracekit.core.diagnosis import kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from tracekit.core.correlate import Frames
+    from tracekit.core.rollup import Rollup
+
+    Int64s = npt.NDArray[np.int64]
+    Int32s = npt.NDArray[np.int32]
+
+TABLES = ("kernels", "memcpys", "memsets", "graph_launches")
+_IDS = {
+    "kernels": "kernel_id",
+    "memcpys": "memcpy_id",
+    "memsets": "memset_id",
+    "graph_launches": "graph_launch_id",
+}
+FRAMEWORK_PATTERN = (
+    r"^(aten::|autograd::|torch::|c10|cudnn|cublas|cuda[A-Z]|cu[A-Z]|cub::|nccl|TorchDynamo|## Call|Torch-Compiled"
+    r"|\[memory\]|enumerate\(DataLoader\)|_MultiProcessing|Optimizer\.|AccumulateGrad|autograd|PyTorch|triton_|CompiledFunction)"
+    r"|Backward\d*$|^XlaModule|^TSL|^Thunk|^ProfilerStep#"
+)
+"""Regular expression that matches the names of ranges that a framework, not the program, records."""
+_PLACES = ((r"^(enumerate\(DataLoader\)|_MultiProcessing)", "data loader"), (r"^Optimizer\.step", "optimizer"))
+_EXCLUDED_DOMAINS = r"(?i)nccl|cccl|cub\b|thrust|python_function|^cpu_op$"
+_LABEL_CHARS = 200
+
+
+class Step(NamedTuple):
+    """A step of the main loop of a process.
+
+    Attributes:
+        name: Name that the program gave to the step.
+        start_ns: Time at which the CPU begins the step.
+        end_ns: Time at which the CPU ends the step.
+        is_cold: Whether the step belongs to the warm-up.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    is_cold: bool
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of one process.
+
+    Attributes:
+        process_id: Id of the process, or None if it is unknown.
+        key_op: Name of the range that delimits steps, or None if all of the capture is one step.
+        steps: The steps in order of time.
+        calls: The API calls in order of start: ``row`` (number in ``api_calls``), ``call_id``, ``thread_id``,
+            ``start_ns``, ``end_ns``, ``name``, ``kind`` (number in ``kinds.CALL_KINDS``), ``correlation_id``.
+        operations: The GPU operations in order of start: ``table``, ``id`` (of the row in this table), ``start_ns``,
+            ``end_ns``, ``device_id``, ``lane`` (number of the stream), ``call`` (row number in ``calls``, or null),
+            ``cls`` (number in ``kinds.CLASSES``), ``bytes``, ``blocks``, ``threads``, ``pageable``, ``name``,
+            ``graph_node_id``, ``graph_id``.
+        lanes: The streams: ``device_id``, ``context_id``, ``stream_id``, ``lane``.
+        main_thread: Id of the thread that runs the steps.
+        frames: Function that returns the declared table with a given name.
+    """
+
+    process_id: int | None
+    key_op: str | None
+    steps: tuple[Step, ...]
+    calls: pl.DataFrame
+    operations: pl.DataFrame
+    lanes: pl.DataFrame
+    main_thread: int | None
+    frames: Frames
+
+    @functools.cached_property
+    def ranges(self) -> pl.DataFrame:
+        """The closed push/pop ranges of the main thread: ``start_ns``, ``end_ns``, ``name`` (Categorical)."""
+        columns = ("start_ns", "end_ns", "process_id", "thread_id", "name", "domain", "kind")
+        rows = (
+            self.frames("nvtx_ranges")
+            .select(columns)
+            .filter(
+                pl.col("thread_id").eq_missing(pl.lit(self.main_thread, pl.Int64))
+                & pl.col("process_id").eq_missing(pl.lit(self.process_id, pl.Int64))
+                & (pl.col("kind").cast(pl.String) == "push_pop")
+                & pl.col("name").is_not_null()
+                & pl.col("end_ns").is_not_null()
+                & (pl.col("end_ns") > pl.col("start_ns"))
+                & ~pl.col("domain").cast(pl.String).fill_null("").str.contains(_EXCLUDED_DOMAINS)
+            )
+        )
+        return rows.select("start_ns", "end_ns", "name").collect()
+
+    @functools.cached_property
+    def labels(self) -> Labels:
+        """The innermost range of the program that is open on the main thread, over time."""
+        return _find_labels(self.ranges, self.key_op)
+
+    @functools.cached_property
+    def framework(self) -> str:
+        """The framework of the program: ``pytorch``, ``jax``, ``tensorflow`` or ``cuda``."""
+        names = decode_categories(self.operations["name"].unique()).drop_nulls()
+        ranges = decode_categories(self.frames("nvtx_ranges").select("name").unique().collect()["name"]).drop_nulls()
+        for framework, of_kernels, of_ranges in _FRAMEWORKS:
+            if names.str.contains(of_kernels).any() or ranges.str.contains(of_ranges).any():
+                return framework
+        return "cuda"
+
+
+_FRAMEWORKS = (
+    ("pytorch", r"at::native|c10::|torch::|triton_(poi|red|per)_", r"^(aten::|Optimizer\.|ProfilerStep#)"),
+    ("tensorflow", r"tensorflow::|Eigen::", r"^tensorflow|^TF\b"),
+    (
+        "jax",
+        r"^(loop_|input_|wrapped_|gemm_fusion|triton_softmax)|_fusion(_\d+)?$|\bxla",
+        r"^(jit[_(]|PjitFunction|TSL:|XlaModule|Thunk)",
+    ),
+)
+
+
+class Labels(NamedTuple):
+    """The label of each moment: the innermost range of the program on the main thread.
+
+    Attributes:
+        times: Times at which the label changes, ascending, in ns. The first label applies before the first time, too.
+        codes: Number of the label from each of these times on.
+        names: The labels, by number. Number 0 is "", which means no range.
+    """
+
+    times: Int64s
+    codes: Int32s
+    names: list[str]
+
+    def find(self, times: Int64s) -> Int32s:
+        """Return the number of the label at each time."""
+        if not len(self.times):
+            return np.zeros(len(times), np.int32)
+        row = np.searchsorted(self.times, times, side="right") - 1
+        return np.where(row >= 0, self.codes[np.maximum(row, 0)], 0).astype(np.int32)
+
+
+def read_events(rollup: Rollup) -> Iterator[Events]:
+    """Yield the events of each process that ran GPU operations, in order of their GPU time, the largest first.
+
+    If a process recorded no steps of its own, those of all processes together apply. A capture without GPU operations
+    yields nothing.
+    """
+    frames = rollup.measures.ops.frames
+    operations, lanes = _read_operations(frames)
+    if operations.is_empty():
+        return
+    times = operations.group_by("process_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
+    for process in times.sort("time", "process_id", descending=[True, False], nulls_last=True)["process_id"]:
+        yield _read_process(rollup, process, operations, lanes)
+
+
+def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame, lanes: pl.DataFrame) -> Events:
+    frames = rollup.measures.ops.frames
+    is_process = pl.col("process_id").eq_missing(pl.lit(process, pl.Int64))
+    calls = (
+        frames("api_calls")
+        .select("process_id", "correlation_id", "thread_id", "start_ns", "end_ns", "name", call_id="api_call_id")
+        .with_row_index("row")
+        .filter(is_process & (pl.col("end_ns") >= pl.col("start_ns")))
+        .sort("start_ns", -pl.col("end_ns"), maintain_order=True)
+        .collect()
+    )
+    kind = pl.Series("kind", kinds.map_names(calls["name"], kinds.classify_call_name, 0))
+    calls = calls.with_columns(kind)
+    rows = operations.filter(is_process)
+    call = find_first_row_numbers(calls.select(CALL), rows.select(CALL))
+    rows = rows.with_columns(call=call).sort("start_ns", "end_ns", maintain_order=True)
+    steps, key_op = _find_steps(rollup, process, calls, rows)
+    thread = _find_main_thread(frames, process, steps) if key_op is not None else None
+    if thread is None:
+        thread = _find_most_common_thread(calls, rows)
+    return Events(process, key_op, steps, calls.drop("process_id"), rows.drop(CALL), lanes, thread, frames)
+
+
+def _read_operations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the GPU operations of all processes that have a duration, and their streams."""
+    parts = [_read_operations_of_table(frames, table) for table in TABLES]
+    rows = pl.concat(parts).filter(pl.col("end_ns") >= pl.col("start_ns"))
+    lanes = rows.select(STREAM).unique(maintain_order=True).sort(STREAM).with_row_index("lane")
+    rows = rows.join(lanes, on=list(STREAM), how="left", maintain_order="left", nulls_equal=True)
+    return rows.drop("context_id", "stream_id"), lanes
+
+
+def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
+    size, no_name = pl.lit(None, pl.Int64), pl.lit(None, pl.Categorical)
+    columns: dict[str, pl.Expr] = {
+        "table": pl.lit(table, pl.Enum(TABLES)),
+        "id": pl.col(_IDS[table]),
+        **{c: pl.col(c) for c in (*CALL, *STREAM, "start_ns", "end_ns")},
+        "bytes": size,
+        "blocks": size,
+        "threads": size,
+        "pageable": pl.lit(value=False),
+        "name": no_name,
+        "graph_node_id": size,
+        "graph_id": size,
+    }
+    if table == "kernels":
+        columns["blocks"] = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
+        columns["threads"] = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
+        columns |= {c: pl.col(c) for c in ("name", "graph_node_id", "graph_id")}
+    elif table == "memcpys":
+        ends = [pl.col(c).cast(pl.String).str.contains("(?i)pageable") for c in ("src_memory_kind", "dst_memory_kind")]
+        columns["pageable"] = pl.any_horizontal(*ends).fill_null(value=False)
+        columns["name"] = pl.col("copy_kind")
+    if table in ("memcpys", "memsets"):
+        columns |= {c: pl.col(c) for c in ("bytes", "graph_node_id")}
+    if table == "graph_launches":
+        columns["graph_id"] = pl.col("graph_exec_id")
+    rows = frames(table).select(**columns).collect().with_columns(pl.col("name").cast(pl.Categorical))
+    return rows.with_columns(pl.Series("cls", _classify(table, rows), pl.Int8))
+
+
+def _classify(table: str, rows: pl.DataFrame) -> npt.NDArray[np.int8]:
+    """Return the class of each GPU operation of a table."""
+    if table == "kernels":
+        return kinds.map_names(rows["name"], kinds.classify_kernel_name, kinds.NUMBERS["other_kernel"])
+    if table == "memcpys":
+        return kinds.map_names(rows["name"], _classify_copy, kinds.NUMBERS["copy_d2d"])
+    name = "memset" if table == "memsets" else "opaque_graph"
+    return np.full(rows.height, kinds.NUMBERS[name], np.int8)
+
+
+def _classify_copy(kind: str) -> int:
+    text = kind.lower()
+    to_device = (text.startswith("host-to-") and "host-to-host" not in text) or "htod" in text
+    to_host = (text.endswith("-to-host") and not text.startswith("host")) or "dtoh" in text
+    return kinds.NUMBERS["copy_h2d" if to_device else "copy_d2h" if to_host else "copy_d2d"]
+
+
+def _find_steps(
+    rollup: Rollup, process: int | None, calls: pl.DataFrame, operations: pl.DataFrame
+) -> tuple[tuple[Step, ...], str | None]:
+    """Return the steps of a process in order, and the name of the range that delimits them, or None."""
+    its = rollup.iterations
+    bounds = its.by_process.filter(pl.col("process_id").eq_missing(pl.lit(process, pl.Int64)))
+    bounds = bounds if bounds.height else its.frame
+    chosen = its.frame.select("iteration", "name", "is_warm_up", "aggregated")
+    rows = bounds.select("iteration", "start_ns", "end_ns").join(chosen, on="iteration", how="left").sort("start_ns")
+    if rollup.span is not None:
+        rows = rows.filter("aggregated")
+    if its.is_whole_capture or not rows.height:
+        starts = [operations["start_ns"].min(), calls["start_ns"].min()]
+        ends = [operations["end_ns"].max(), calls["end_ns"].max()]
+        first = min(int(s) for s in starts if isinstance(s, int))
+        return (Step("whole capture", first, max(int(e) for e in ends if isinstance(e, int)), is_cold=False),), None
+    warm = pl.col("is_warm_up") & ~pl.col("aggregated")
+    listed = rows.select(pl.col("name").fill_null(pl.format("step {}", "iteration")), "start_ns", "end_ns", warm)
+    return tuple(Step(*row) for row in listed.iter_rows()), its.label
+
+
+def _find_main_thread(frames: Frames, process: int | None, steps: tuple[Step, ...]) -> int | None:
+    """Return the thread whose ranges begin or end at the bounds of steps, or None."""
+    ranges = frames("nvtx_ranges").filter(pl.col("process_id").eq_missing(pl.lit(process, pl.Int64)))
+    for column, bounds in (("start_ns", [s.start_ns for s in steps]), ("end_ns", [s.end_ns for s in steps])):
+        at_bounds = ranges.filter(pl.col(column).is_in(pl.Series(bounds, dtype=pl.Int64).implode()))
+        threads = at_bounds.select("thread_id", "name").collect()
+        counts = threads.group_by("thread_id").agg(pl.len()).sort("len", "thread_id", descending=[True, False])
+        if counts.height and isinstance(counts["thread_id"][0], int):
+            return int(counts["thread_id"][0])
+    return None
+
+
+def _find_most_common_thread(calls: pl.DataFrame, operations: pl.DataFrame) -> int | None:
+    """Return the thread that launched most GPU operations, or made most calls."""
+    launching = calls["thread_id"].gather(operations["call"].drop_nulls())
+    threads = launching if len(launching) else calls["thread_id"]
+    counts = threads.to_frame("t").group_by("t").agg(pl.len()).sort("len", "t", descending=[True, False])
+    return int(counts["t"][0]) if counts.height and counts["t"][0] is not None else None
+
+
+def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
+    """Return the innermost range of the program over time. Ranges of frameworks count only for lack of others.
+
+    The range that delimits steps has no label of its own.
+    """
+    named = ranges.with_columns(label=map_categories_expr(pl.col("name"), _normalize_labels))
+    text = decode_categories(named["label"].unique()).drop_nulls()
+    of_step = pl.select(_normalize_labels(pl.lit(key_op or "").str.replace(r"\*+$", "0"))).item()
+    hidden = text.filter(text.is_in(["", of_step]))
+    rows = named.filter(~pl.col("label").is_in(hidden.cast(pl.Categorical).implode()))
+    if rows.is_empty():
+        return Labels(np.zeros(0, np.int64), np.zeros(0, np.int32), [""])
+    index = intervals.NestingIndex.from_intervals(rows.select("start_ns", "end_ns").with_columns(t=pl.lit(0)), by=["t"])
+    times = pl.concat([rows["start_ns"], rows["end_ns"]]).unique().sort()
+    inner = index.find_innermost(times.to_frame("time").with_columns(t=pl.lit(0)), "time")
+    labels = rows["label"].gather(inner)
+    listed = labels.unique().drop_nulls()
+    names = ["", *decode_categories(listed).to_list()]
+    numbers = pl.DataFrame({"label": listed, "code": pl.int_range(1, len(names), eager=True, dtype=pl.Int32)})
+    codes = labels.to_frame("label").join(numbers, on="label", how="left", maintain_order="left")["code"].fill_null(0)
+    changes = np.flatnonzero(np.diff(codes.to_numpy(), prepend=-1))
+    return Labels(times.to_numpy()[changes], codes.to_numpy()[changes].astype(np.int32), names)
+
+
+def _normalize_labels(text: pl.Expr) -> pl.Expr:
+    """Return an expression for the label of the name of a range: "" if a framework recorded it."""
+    label = (
+        pl.when(text.str.contains(FRAMEWORK_PATTERN))
+        .then(pl.lit(""))
+        .otherwise(text.str.head(_LABEL_CHARS).str.replace(r"[ _#:\-\[\(]*\d+[\]\)]*$", ""))
+    )
+    for pattern, place in _PLACES:
+        label = pl.when(text.str.contains(pattern)).then(pl.lit(place)).otherwise(label)
+    return label

@@ -1,0 +1,284 @@
+"""Provide what the rules of causes examine: the model of steady steps, and which events already belong to a cause."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.core.categorical import decode_categories
+from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_PYTORCH, Claims, CpuScales, Example
+from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES
+from tracekit.core.diagnosis.ledger import find_exposed_times
+from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE
+from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tracekit.core.diagnosis.model import Model
+
+    Int64s = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+
+_RECURRING_SHARE = 0.6
+_WHOLE_COUNT = 10
+_QUIET_KINDS = [PAUSE, *(CALL_NUMBERS[k] for k in ("other", "query", "record_event", "launch"))]
+_HIDDEN_SYMBOLS = r"^(0x|\[|_?_?libc_|start_thread|clone|Py_|_Py|PyEval|PyObject|cfunction|method_|_start|main$|pymain)"
+
+
+@dataclass
+class Inspection:
+    """The model of one process, what it takes to find causes in it, and what already belongs to a cause.
+
+    Attributes:
+        model: The model.
+        late_ns: Time for which each operation waits for other ranks, or None if it is unknown.
+        claims: Which items and operations already belong to a cure.
+    """
+
+    model: Model
+    late_ns: Int64s | None = None
+    claims: Claims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.claims = Claims(self.model)
+
+    @property
+    def step_count(self) -> int:
+        """Number of steps in the model."""
+        return len(self.model.steps)
+
+    @property
+    def is_whole_capture(self) -> bool:
+        """Whether no range delimits steps."""
+        return self.model.events.key_op is None
+
+    @functools.cached_property
+    def peaks(self) -> Peaks:
+        """The peak rates of the GPU. Those of a current one are assumed if they are unknown."""
+        return self.known_peaks or DEFAULT
+
+    @functools.cached_property
+    def known_peaks(self) -> Peaks | None:
+        """The peak rates of the GPU, or None if they are unknown."""
+        return find_peaks(self.device_name)
+
+    @functools.cached_property
+    def device_name(self) -> str | None:
+        """The name of the GPU that works most, or None if it is unknown."""
+        operations = self.model.events.operations
+        times = operations.group_by("device_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
+        used = times.sort("time", descending=True)["device_id"][0] if times.height else None
+        devices = self.model.events.frames("devices").select("device_id", "name").collect()
+        names = devices.filter(pl.col("device_id") == used)["name"] if used is not None else devices["name"]
+        return next((n for n in names if n), None)
+
+    @functools.cached_property
+    def scales(self) -> tuple[CpuScales, ...]:
+        """Scales between which the CPU ran without the profiler. The second one is the most likely one."""
+        domains = self.model.events.frames("nvtx_ranges").select("domain").unique().collect()["domain"]
+        return SCALES_OF_PYTORCH if (domains.cast(pl.String) == "cpu_op").any() else SCALES
+
+    @functools.cached_property
+    def is_training(self) -> bool:
+        """Whether the program trains a model: it has a backward pass or an optimizer."""
+        if self.model.match_labels(r"(?i)backward|optim").any():
+            return True
+        if self.model.find_class("optimizer").any():
+            return True
+        ranges = self.model.events.frames("nvtx_ranges").select("name").unique().collect()["name"]
+        names = decode_categories(ranges).drop_nulls()
+        of_kernels = decode_categories(self.model.names.unique()).drop_nulls()
+        return bool(
+            names.str.contains(r"Backward\d*$|^autograd::|transpose\(jvp").any()
+            or of_kernels.str.contains(r"(?i)backward|addcdiv|_bwd|wgrad|dgrad").any()
+        )
+
+    @functools.cached_property
+    def exposed_ns(self) -> Int64s:
+        """How long each operation runs while no operation of a group that comes before it runs."""
+        return find_exposed_times(self.model)
+
+    @functools.cached_property
+    def label_of_operation(self) -> npt.NDArray[np.int32]:
+        """Number of the label of the item that launched each operation."""
+        return self.model.items.label[self.model.operations.item]
+
+    @functools.cached_property
+    def step_of_operation(self) -> npt.NDArray[np.int32]:
+        """Number of the step whose code launched each operation."""
+        return self.model.step_of_item[self.model.operations.item]
+
+    @functools.cached_property
+    def by_start(self) -> Int64s:
+        """Rows of operations in order of start."""
+        return np.argsort(self.model.operations.start, kind="stable")
+
+    @functools.cached_property
+    def _launch_groups(self) -> tuple[Int64s, Mask]:
+        """For each item of lane 0: the item that launches next, or ends the code before it; and which are quiet."""
+        items = self.model.items
+        quiet = np.isin(items.kind, _QUIET_KINDS) & (items.launches == 0) & (items.wait == NO_WAIT)
+        quiet &= (items.duration < LONG_NS // 2) & (items.lane == 0)
+        last = len(quiet) - 1
+        index = np.where(quiet, last + 1, np.arange(len(quiet)))
+        following = np.minimum.accumulate(index[::-1])[::-1]
+        return following, quiet
+
+    def group_pauses(self, rows: Int64s) -> list[tuple[int, list[int]]]:
+        """Group pauses by the operations before and after them: numbers of steps with such pauses, and their rows."""
+        model, items = self.model, self.model.items
+        names = model.names.to_physical().fill_null(0).to_numpy().astype(np.int64)
+        key = np.where(names == 0, model.operations.cls.astype(np.int64), names + len(CLASSES))
+        size, first = len(key), items.first[rows]
+        after = np.where(first < size, key[np.minimum(first, max(size - 1, 0))] if size else -1, -1)
+        before = np.where(first > 0, key[np.maximum(first - 1, 0)] if size else -1, -1)
+        frame = pl.DataFrame({"row": rows, "step": model.step_of_item[rows], "after": after, "before": before})
+        grouped = frame.group_by("after", "before", maintain_order=True).agg("row", steps=pl.col("step").n_unique())
+        return [(int(count), listed) for count, listed in grouped.select("steps", "row").iter_rows()]
+
+    @functools.cached_property
+    def is_recurring_code(self) -> Mask:
+        """Which pauses of 0.2 to 1 ms occur at the same place in most steps, so that they belong to launching."""
+        items = self.model.items
+        result = np.zeros(len(items.start), np.bool_)
+        rows = np.flatnonzero(self.model.is_long_pause & (items.duration < 5 * LONG_NS))
+        for count, listed in self.group_pauses(rows):
+            if count >= max(1, _RECURRING_SHARE * self.step_count):
+                result[listed] = True
+        return result
+
+    def find_launch_items(self, operations: Int64s) -> Int64s:
+        """Return the items that launch operations, with the short pauses and other calls before them.
+
+        Items that launch several operations, such as CUDA graphs, are omitted.
+        """
+        items = self.model.items
+        launching = np.zeros(len(items.start) + 1, np.bool_)
+        own = self.model.operations.item[operations]
+        launching[own[(items.launches[own] == 1) & (items.lane[own] == 0)]] = True
+        following, quiet = self._launch_groups
+        return np.flatnonzero(launching[:-1] | (quiet & launching[following]))
+
+    def format(self, ns: float) -> str:
+        """Format a duration."""
+        return format_duration(ns)
+
+    def per_step(self, total: float) -> float:
+        """Return an amount per step."""
+        return total / max(1, self.step_count)
+
+    def describe_time(self, total_ns: float) -> str:
+        """Format a total time per step."""
+        return f"{format_duration(self.per_step(total_ns))} per step"
+
+    def count_per_step(self, count: int) -> str:
+        """Format a number of occurrences per step."""
+        each = self.per_step(count)
+        return f"{each:,.0f}" if each >= _WHOLE_COUNT or each == int(each) else f"{each:.1f}"
+
+    def find_main_label(self, rows: Int64s, weights: Int64s) -> str:
+        """Return the label with the largest total weight among items."""
+        if not len(rows):
+            return ""
+        totals = np.bincount(self.model.items.label[rows], weights=weights)
+        return self.model.labels.names[int(totals.argmax())]
+
+    def show_operation(self, rows: Int64s) -> Example | None:
+        """Return the longest of some operations as an example."""
+        if not len(rows):
+            return None
+        ops = self.model.operations
+        row = int(rows[np.argmax(ops.duration[rows])])
+        table, number = self.model.events.operations.select("table", "id").row(int(ops.row[row]))
+        return Example(str(table), number, int(ops.start[row]), int(ops.end[row]))
+
+    def show_item(self, rows: Int64s) -> Example | None:
+        """Return the longest of some items as an example."""
+        if not len(rows):
+            return None
+        items = self.model.items
+        row = int(rows[np.argmax(items.end[rows] - items.start[rows])])
+        call = int(items.call[row])
+        number = self.model.events.calls["call_id"][call] if call >= 0 else None
+        return Example("api_calls", number, int(items.start[row]), int(items.end[row]))
+
+    def list_functions(self, rows: Int64s, count: int = 3) -> list[str]:
+        """Return what the CPU ran during items most often, by samples of its stacks, the most frequent first."""
+        return sampled_functions(self.model, rows, count)
+
+    def list_os_calls(self, rows: Int64s) -> list[tuple[str, int]]:
+        """Return the operating system calls of the main thread during items: name and time, the longest first."""
+        return list(self._os_call_times(rows).items())
+
+    def _os_call_times(self, rows: Int64s) -> dict[str, int]:
+        calls = self._os_calls
+        if calls.is_empty() or not len(rows):
+            return {}
+        items = self.model.items
+        start, end = items.start[rows], items.end[rows]
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        row = np.searchsorted(start, calls["start_ns"].to_numpy(), side="right") - 1
+        begin = np.maximum(calls["start_ns"].to_numpy(), start[np.maximum(row, 0)])
+        overlap = np.where(row >= 0, np.minimum(calls["end_ns"].to_numpy(), end[np.maximum(row, 0)]) - begin, 0)
+        totals = calls.select("name", ns=pl.Series(np.maximum(overlap, 0))).group_by("name").agg(pl.col("ns").sum())
+        totals = totals.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
+        return {str(name): int(ns) for name, ns in totals.iter_rows()}
+
+    @functools.cached_property
+    def _os_calls(self) -> pl.DataFrame:
+        events, model = self.model.events, self.model
+        rows = events.frames("osrt_calls").filter(
+            pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
+            & pl.col("thread_id").eq_missing(pl.lit(events.main_thread, pl.Int64))
+            & (pl.col("end_ns") > model.start_ns)
+            & (pl.col("start_ns") < model.end_ns)
+        )
+        return rows.select("start_ns", "end_ns", pl.col("name").cast(pl.String)).collect().sort("start_ns")
+
+
+def sampled_functions(model: Model, rows: Int64s, count: int) -> list[str]:
+    """Return the functions in which samples of the main thread fall during items, the most frequent first."""
+    events = model.events
+    if not len(rows):
+        return []
+    start = np.sort(model.items.start[rows])
+    end = model.items.end[rows][np.argsort(model.items.start[rows], kind="stable")]
+    for table in ("python_samples", "cpu_samples"):
+        samples = events.frames(table).filter(
+            pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
+            & pl.col("thread_id").eq_missing(pl.lit(events.main_thread, pl.Int64))
+        )
+        recorded = samples.select("timestamp_ns", "stack_id").collect().drop_nulls()
+        row = np.searchsorted(start, recorded["timestamp_ns"].to_numpy(), side="right") - 1
+        inside = (row >= 0) & (recorded["timestamp_ns"].to_numpy() < end[np.maximum(row, 0)])
+        stacks = recorded["stack_id"].filter(pl.Series(inside))
+        if len(stacks):
+            names = _name_innermost_functions(
+                events.frames("stacks").select("stack_id", "parent_id", "symbol").collect(), stacks
+            )
+            if names:
+                return names[:count]
+    return []
+
+
+def _name_innermost_functions(table: pl.DataFrame, stacks: pl.Series) -> list[str]:
+    """Return the innermost functions of stacks that are not part of an interpreter, the most frequent first."""
+    current = stacks.to_frame("stack_id").with_row_index("sample")
+    named: list[pl.DataFrame] = []
+    for _ in range(12):
+        joined = current.join(table.unique("stack_id"), on="stack_id", how="inner")
+        text = pl.col("symbol").cast(pl.String)
+        is_named = text.is_not_null() & ~text.str.contains(_HIDDEN_SYMBOLS)
+        named.append(joined.filter(is_named).select("sample", symbol=text))
+        current = joined.filter(~is_named).select("sample", stack_id="parent_id").drop_nulls()
+        if current.is_empty():
+            break
+    counts = pl.concat(named).group_by("symbol").agg(pl.len()).sort("len", "symbol", descending=[True, False])
+    return counts["symbol"].head(5).to_list()

@@ -1,0 +1,140 @@
+"""Replay an event model with edits."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.core.diagnosis.cures import RECORDED, CpuScales, Edit, create_unedited, scale_items
+from tracekit.core.diagnosis.model import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
+from tracekit.native.replay import ANY_TIME, NONE, Replay
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tracekit.core.diagnosis.model import Model
+    from tracekit.native.replay import ReplayResult
+
+    Int64s = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+
+_REMOVED_DELAY_NS = -(2**52)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The replay of one model.
+
+    Attributes:
+        model: The model.
+        operation_base: Durations of operations that replace the recorded ones before each edit, or None.
+    """
+
+    model: Model
+    operation_base: Int64s | None = None
+
+    @functools.cached_property
+    def _replay(self) -> Replay:
+        items, ops = self.model.items, self.model.operations
+        wait, target = _resolve_waits(self.model)
+        return Replay(
+            cpu_lane_start=np.full(2, int(items.start.min()) if len(items.start) else 0),
+            gpu_lane_start=self.model.lane_starts if len(self.model.lane_starts) else np.full(1, ANY_TIME),
+            item_lane=(items.lane != 0).astype(np.int32),
+            item_duration=items.duration,
+            item_op_count=items.launches,
+            item_wait_kind=wait,
+            item_wait_target=target,
+            item_wait_residue=items.residue,
+            item_earliest=items.earliest,
+            op_lane=ops.lane,
+            op_duration=ops.duration,
+            op_delay=ops.delay,
+            op_gap=ops.gap,
+            op_dependency=ops.dependency,
+            op_dependency_gap=ops.dependency_gap,
+        )
+
+    def run(self, edit: Edit, scales: CpuScales = RECORDED, is_stall: Mask | None = None) -> ReplayResult:
+        """Return the times of all items and operations after an edit."""
+        model, arrays = self.model, {}
+        ops = model.operations
+        stalls = np.zeros(len(model.items.start), np.bool_) if is_stall is None else is_stall
+        arrays["item_duration"] = scale_items(model, edit.item_duration, scales, stalls)
+        duration = edit.operation_duration
+        if self.operation_base is not None:
+            duration = np.minimum(duration, self.operation_base)
+        arrays["op_duration"] = duration
+        removed = (duration == 0) & (ops.duration > 0)
+        gap = ops.gap
+        if edit.max_gap_ns is not None:
+            gap = np.minimum(gap, edit.max_gap_ns)
+        if removed.any():
+            arrays["op_delay"] = np.where(removed, _REMOVED_DELAY_NS, ops.delay)
+            arrays["op_dependency"] = np.where(removed, NONE, ops.dependency).astype(np.int32)
+            gap = np.where(removed, 0, gap)
+        arrays["op_gap"] = gap
+        if edit.dropped_waits.any():
+            wait, _ = self._waits
+            arrays["item_wait_kind"] = np.where(edit.dropped_waits, NO_WAIT, wait).astype(np.uint8)
+        return self._replay.run(**arrays)
+
+    @functools.cached_property
+    def _waits(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+        return _resolve_waits(self.model)
+
+    def measure(self, edit: Edit, scales: CpuScales = RECORDED, is_stall: Mask | None = None) -> int:
+        """Return the time of all steps after an edit, in ns."""
+        result = self.run(edit, scales, is_stall)
+        end = max(int(result.item_end.max()), int(result.op_end.max()) if len(result.op_end) else ANY_TIME)
+        return end - self.model.start_ns
+
+    def measure_steps(self, result: ReplayResult) -> Int64s:
+        """Return the bounds of the steps in a replay, as ``find_bounds`` does for recorded times."""
+        model = self.model
+        first = np.searchsorted(model.step_of_item, np.arange(len(model.steps)), side="left")
+        starts = result.item_start[np.minimum(first, len(result.item_start) - 1)]
+        launched = model.items.first[np.minimum(first, len(model.items.first) - 1)]
+        latest = np.maximum.accumulate(result.op_end) if len(result.op_end) else result.op_end
+        done = np.where(launched > 0, latest[np.maximum(launched - 1, 0)] if len(latest) else 0, ANY_TIME)
+        begins = np.maximum(starts, done)
+        begins[0] = max(int(begins[0]), model.start_ns)
+        end = max(int(result.item_end.max()), int(latest[-1]) if len(latest) else ANY_TIME)
+        return np.append(np.maximum.accumulate(begins), end)
+
+    @functools.cached_property
+    def error(self) -> float:
+        """Largest difference between the replayed and the recorded duration of a step, as a share of its duration."""
+        replayed = np.diff(self.measure_steps(self.run(create_unedited(self.model))))
+        recorded = np.diff(self.model.bounds)
+        return float(np.max(np.abs(replayed - recorded) / np.maximum(recorded, 1))) if len(recorded) else 0.0
+
+
+def _resolve_waits(model: Model) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the kinds and targets of waits, with waits for a stream as waits for its last operation."""
+    items, ops = model.items, model.operations
+    wait, target = items.wait.copy(), items.target.copy()
+    by_end_so_far = _find_latest(ops.end)
+    rows = np.flatnonzero(items.wait == WAIT_ALL)
+    last = items.first[rows] + items.launches[rows] - 1
+    wait[rows] = np.where(last >= 0, WAIT_OPERATION, NO_WAIT)
+    target[rows] = np.where(last >= 0, by_end_so_far[np.maximum(last, 0)] if len(by_end_so_far) else NONE, NONE)
+    for lane in np.flatnonzero(np.bincount(items.target[items.wait == WAIT_LANE])):
+        rows = np.flatnonzero((items.wait == WAIT_LANE) & (items.target == lane))
+        own = np.flatnonzero(ops.lane == lane)
+        before = np.searchsorted(own, items.first[rows] + items.launches[rows], side="left") - 1
+        wait[rows] = np.where(before >= 0, WAIT_OPERATION, NO_WAIT)
+        target[rows] = np.where(before >= 0, own[np.maximum(before, 0)], NONE)
+    return wait, target
+
+
+def _find_latest(ends: Int64s) -> npt.NDArray[np.int64]:
+    """Return, for each operation, which of the operations up to it ends last."""
+    if not len(ends):
+        return np.zeros(0, np.int64)
+    latest = np.maximum.accumulate(ends)
+    is_latest = ends == latest
+    return np.maximum.accumulate(np.where(is_latest, np.arange(len(ends)), 0))
