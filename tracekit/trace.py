@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.absence import Absence
+    from tracekit.core.diagnosis import Why
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.interface import LaunchMetadata, Progress, Undecoded
@@ -433,6 +434,30 @@ class Trace:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
         """
         return self._view.analyze(add_report_options(rule, options)).frame()
+
+    def why(self, *, step_time_ns: int | None = None) -> Why:
+        """Explain why the steps of the trace take as long as they do.
+
+        The time of the steady steps is divided into a ledger in which each nanosecond is counted once. Causes are found
+        by rules, and what the cure of each cause saves is predicted by replaying the events of the steps with an edit.
+
+        Args:
+            step_time_ns: Duration of a step without the profiler, in ns. It calibrates the times on the CPU. If None,
+                the predicted intervals are wider.
+
+        Returns:
+            The answer: one sentence, the ledger, at most five causes ordered by saving, and the warm-up. Captures
+            without GPU work have an answer, too.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> answer = tk.load("fixtures/train_amp.sqlite").why()
+            >>> sum(part.ns for part in answer.ledger) == answer.step.median_ns
+            True
+        """
+        from tracekit.core.diagnosis import Options
+
+        return self._view.why(Options(step_time_ns))
 
     @property
     def plot(self) -> Plots:

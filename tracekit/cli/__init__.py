@@ -31,6 +31,7 @@ COMMANDS = {
     "stats": "Print reports, such as those of nsys stats.",
     "tables": "List the tables of a profile with their row counts.",
     "view": "Show profiles in the browser.",
+    "why": "Explain why a step is slow, and what each cure would save.",
 }
 
 

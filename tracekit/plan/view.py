@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from tracekit.absence import Absence
+    from tracekit.core.diagnosis import Options, Why
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.plan.base import Tables
@@ -165,6 +166,12 @@ class TraceView:
         from tracekit.core import analyze
 
         return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
+
+    def why(self, options: Options) -> Why:
+        """Explain why the steps of the trace take as long as they do."""
+        from tracekit.core.diagnosis import diagnose
+
+        return diagnose(get_rollup(self.plan).steady, options)
 
     def explain_missing_rows(self, name: str, *, is_part: bool = False) -> Absence:
         """Return why a table, a report, a rule or a recipe, or a part of it, has no rows."""

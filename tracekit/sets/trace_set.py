@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.core.communication import Communication
+    from tracekit.core.diagnosis import Why
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.interface import Progress
@@ -460,6 +461,19 @@ class TraceSet:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
         """
         return self.frames(functools.partial(_apply_rule, rule, options))
+
+    def why(self, *, step_time_ns: int | None = None) -> Why:
+        """Explain why the steps of the job take as long as they do.
+
+        Args:
+            step_time_ns: Duration of a step without the profiler, in ns.
+
+        Returns:
+            The answer, as ``Trace.why`` describes it. Its attribute ``ranks`` has the answers of all ranks.
+        """
+        from tracekit.sets import diagnosis
+
+        return diagnosis.explain_job(self, step_time_ns)
 
     def recipe(
         self,

@@ -5,12 +5,12 @@ All durations are in ns. Shares and savings are fractions of the time of the ste
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
 Status = Literal["answered", "nothing_found", "not_recorded", "not_applicable", "unsure"]
 SCHEMA = 1
@@ -280,11 +280,18 @@ class Why:
             data["ranks"] = [rank.to_dict() for rank in self.ranks]
         return data
 
-    def to_json(self, envelope: Mapping[str, Any]) -> str:
-        """Return the answer as JSON.
+    def to_envelope(self, inputs: Sequence[str], warnings: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the answer in the envelope that all answers have, as a dictionary for JSON.
 
         Args:
-            envelope: The keys ``tool``, ``input`` and ``warnings`` of the envelope.
+            inputs: Paths of the captures.
+            warnings: Warnings about the captures.
         """
-        answer = {"schema": SCHEMA, **envelope, "status": self.status, "data": self.to_dict()}
-        return json.dumps(answer, ensure_ascii=False, allow_nan=False, indent=2)
+        return {
+            "schema": SCHEMA,
+            "tool": {"name": "tracekit", "version": version("tracekit")},
+            "input": list(inputs),
+            "status": self.status,
+            "warnings": list(warnings),
+            "data": self.to_dict(),
+        }

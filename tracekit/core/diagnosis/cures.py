@@ -129,10 +129,6 @@ class Claims:
         self._free_items: Mask = model.items.lane == 0
         self._free_operations: Mask = np.ones(len(model.operations.start), np.bool_)
 
-    def is_free(self, rows: Int64s) -> Mask:
-        """Return which items belong to no cure yet."""
-        return self._free_items[rows]
-
     @property
     def free_items(self) -> Mask:
         """Which items belong to no cure yet."""
@@ -246,7 +242,7 @@ class Predictions(NamedTuple):
 def scale_items(model: Model, durations: Floats, scales: CpuScales, is_stall: Mask) -> Int64s:
     """Return durations of items as they would be without the profiler."""
     items = model.items
-    is_long = model.is_long_pause
+    is_long = model.long_pauses
     scale = np.full(len(durations), scales.launch)
     scale[is_long] = scales.host
     scale[is_long & is_stall] = scales.stalls

@@ -129,9 +129,9 @@ def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
     slack = 0.01 + min(0.3, spread / 2) / 2 + engine.error
     ordered, predictions = predict_savings(engine, cures, scales, slack, likely=likely)
     parts = _build_ledger(rows, step.median_ns)
-    found = tuple(_list_causes(inspection, ordered, predictions))
-    shown = tuple(c for c in found if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
-    unsure = tuple(c for c in found if c.status == "unsure" and c not in shown)
+    all_causes = tuple(_list_causes(inspection, ordered, predictions))
+    shown = tuple(c for c in all_causes if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
+    unsure = tuple(c for c in all_causes if c.status == "unsure" and c not in shown)
     status = _choose_status(engine, parts, shown)
     notes = tuple(_list_notes(step, engine, parts, model, complete))
     cold = _describe_cold_steps(events, steady, step.median_ns)

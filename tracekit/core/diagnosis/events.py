@@ -298,9 +298,9 @@ def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
 
     The range that delimits steps has no label of its own.
     """
-    named = ranges.with_columns(label=map_categories_expr(pl.col("name"), _normalize_labels))
+    named = ranges.with_columns(label=map_categories_expr(pl.col("name"), _label_expr))
     text = decode_categories(named["label"].unique()).drop_nulls()
-    of_step = pl.select(_normalize_labels(pl.lit(key_op or "").str.replace(r"\*+$", "0"))).item()
+    of_step = pl.select(_label_expr(pl.lit(key_op or "").str.replace(r"\*+$", "0"))).item()
     hidden = text.filter(text.is_in(["", of_step]))
     rows = named.filter(~pl.col("label").is_in(hidden.cast(pl.Categorical).implode()))
     if rows.is_empty():
@@ -317,7 +317,7 @@ def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
     return Labels(times.to_numpy()[changes], codes.to_numpy()[changes].astype(np.int32), names)
 
 
-def _normalize_labels(text: pl.Expr) -> pl.Expr:
+def _label_expr(text: pl.Expr) -> pl.Expr:
     """Return an expression for the label of the name of a range: "" if a framework recorded it."""
     label = (
         pl.when(text.str.contains(FRAMEWORK_PATTERN))

@@ -143,11 +143,11 @@ class Inspection:
         return [(int(count), listed) for count, listed in grouped.select("steps", "row").iter_rows()]
 
     @functools.cached_property
-    def is_recurring_code(self) -> Mask:
+    def recurring_code(self) -> Mask:
         """Which pauses of 0.2 to 1 ms occur at the same place in most steps, so that they belong to launching."""
         items = self.model.items
         result = np.zeros(len(items.start), np.bool_)
-        rows = np.flatnonzero(self.model.is_long_pause & (items.duration < 5 * LONG_NS))
+        rows = np.flatnonzero(self.model.long_pauses & (items.duration < 5 * LONG_NS))
         for count, listed in self.group_pauses(rows):
             if count >= max(1, _RECURRING_SHARE * self.step_count):
                 result[listed] = True

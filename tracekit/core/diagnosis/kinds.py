@@ -115,9 +115,9 @@ def classify_kernel_name(name: str) -> int:
     text = name.lower()
     for number, kernel_class in enumerate(CLASSES):
         if kernel_class.name == "convolution":
-            found = _classify_matrix_product(text)
-            if found is not None:
-                return found
+            product = _classify_matrix_product(text)
+            if product is not None:
+                return product
         if kernel_class.pattern is not None and re.search(kernel_class.pattern, text):
             return number
     return _OTHER

@@ -160,15 +160,15 @@ class Model:
         return self.events.labels
 
     @functools.cached_property
-    def is_pause(self) -> Mask:
+    def pauses(self) -> Mask:
         """Which items are pauses on lane 0."""
         result: Mask = (self.items.kind == PAUSE) & (self.items.lane == 0)
         return result
 
     @functools.cached_property
-    def is_long_pause(self) -> Mask:
+    def long_pauses(self) -> Mask:
         """Which items are pauses that are work of the program."""
-        return self.is_pause & (self.items.end - self.items.start >= LONG_NS)
+        return self.pauses & (self.items.end - self.items.start >= LONG_NS)
 
     @functools.cached_property
     def step_of_item(self) -> Int32s:
@@ -545,17 +545,17 @@ def _find_last_launch(items: Items, lane: Int32s, of_lane: int, item: int) -> in
 
 def read_event_records(items: Items, events: Events) -> list[tuple[int, int, int]]:
     """Return the recordings of CUDA events: the item, the id of the recording, and the lane."""
-    table = events.frames("cuda_events").filter(_is_of_process(events))
+    table = events.frames("cuda_events").filter(_is_of_process_expr(events))
     return _find_items_of_events(items, events, table)
 
 
 def read_waits_for_events(items: Items, events: Events) -> list[tuple[int, int, int]]:
     """Return the waits for CUDA events: the item, the id of the recording, and the lane that waits."""
-    table = events.frames("syncs").filter(_is_of_process(events))
+    table = events.frames("syncs").filter(_is_of_process_expr(events))
     return _find_items_of_events(items, events, table)
 
 
-def _is_of_process(events: Events) -> pl.Expr:
+def _is_of_process_expr(events: Events) -> pl.Expr:
     return pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
 
 
@@ -588,11 +588,11 @@ def _find_operations_that_ended_before(start: Int64s, end: Int64s, lane: Int32s,
     ends = end[by_end]
     position = np.searchsorted(ends, start[rows], side="right") - 1
     for _ in range(8):
-        found = by_end[np.maximum(position, 0)]
-        near = (position >= 0) & (start[rows] - end[found] < _NEAR_NS)
-        fits = near & (lane[found] != lane[rows]) & (found < rows)
+        candidate = by_end[np.maximum(position, 0)]
+        near = (position >= 0) & (start[rows] - end[candidate] < _NEAR_NS)
+        fits = near & (lane[candidate] != lane[rows]) & (candidate < rows)
         hit = fits & (result[rows] < 0)
-        result[rows[hit]] = found[hit]
+        result[rows[hit]] = candidate[hit]
         position = position - 1
     return result
 
@@ -676,7 +676,13 @@ def _set_synchronization_waits(
 def _find_lanes_of_synchronizations(items: Items, events: Events) -> dict[int, int]:
     """Return the lane with which each item synchronizes, as far as it was recorded."""
     columns = ("correlation_id", "device_id", "context_id", "stream_id")
-    rows = events.frames("syncs").filter(_is_of_process(events)).select(columns).collect().drop_nulls("correlation_id")
+    rows = (
+        events.frames("syncs")
+        .filter(_is_of_process_expr(events))
+        .select(columns)
+        .collect()
+        .drop_nulls("correlation_id")
+    )
     if rows.is_empty():
         return {}
     is_sync = items.kind == CALL_NUMBERS["synchronize"]

@@ -64,11 +64,11 @@ def communication_exposed(inspection: Inspection) -> Iterator[Cure]:
     cure = Cure("communication_exposed", inspection.find_main_label(ops.item[rows], time))
     cure.example = inspection.show_operation(rows)
     order = np.argsort(rows, kind="stable")
-    taken = inspection.claims.take_operations(rows)
+    claimed_rows = inspection.claims.take_operations(rows)
     own = time[order]
     low, likely, high = ((own * (1 - k * share)).astype(np.int64) for k in (0.3, 0.7, 1.0))
-    cure.operations = [(taken, (low, likely, high))]
-    cure.items = [(inspection.claims.take_items(inspection.find_launch_items(taken)), (1.0, 0.6, 0.3))]
+    cure.operations = [(claimed_rows, (low, likely, high))]
+    cure.items = [(inspection.claims.take_items(inspection.find_launch_items(claimed_rows)), (1.0, 0.6, 0.3))]
     cure.is_unsure = inspection.late_ns is None
     cure.missing = (
         "the captures of all ranks, which tell waiting for a late rank from transfer" if cure.is_unsure else ""

@@ -131,16 +131,16 @@ def find_following_synchronizations(inspection: Inspection, calls: Int64s) -> In
     model, items = inspection.model, inspection.model.items
     is_sync = model.find_kind("synchronize")
     skips = (items.kind == PAUSE) | model.find_kind("other", "query") | is_sync
-    found = []
+    syncs = []
     position, active = calls.copy(), np.ones(len(calls), np.bool_)
     for _ in range(4):
         position = position + 1
         active &= position < len(items.start)
         clipped = np.minimum(position, len(items.start) - 1)
         hits = active & is_sync[clipped]
-        found.append(clipped[hits])
+        syncs.append(clipped[hits])
         active &= skips[clipped] & ~hits
-    return deduplicate(np.concatenate(found))
+    return deduplicate(np.concatenate(syncs))
 
 
 def exposed_copy(inspection: Inspection) -> Iterator[Cure]:
@@ -152,19 +152,19 @@ def exposed_copy(inspection: Inspection) -> Iterator[Cure]:
     if exposed.sum() < 0.01 * model.duration_ns:
         return
     order = np.argsort(rows, kind="stable")
-    taken = claims.take_operations(rows)
-    duration, exposed = ops.duration[taken], exposed[order]
-    to_host = model.find_class("copy_d2d")[taken]
+    claimed_rows = claims.take_operations(rows)
+    duration, exposed = ops.duration[claimed_rows], exposed[order]
+    to_host = model.find_class("copy_d2d")[claimed_rows]
     likely = np.where(to_host, duration - exposed // 2, duration - (0.8 * exposed).astype(np.int64))
-    cure = Cure("exposed_copy", inspection.find_main_label(ops.item[taken], exposed))
-    cure.operations = [(taken, (duration - exposed // 3, likely, duration - exposed))]
+    cure = Cure("exposed_copy", inspection.find_main_label(ops.item[claimed_rows], exposed))
+    cure.operations = [(claimed_rows, (duration - exposed // 3, likely, duration - exposed))]
     waits = np.flatnonzero((model.items.wait != NO_WAIT) & claims.free_items & model.find_kind("copy"))
-    own = deduplicate(ops.item[taken])
+    own = deduplicate(ops.item[claimed_rows])
     cure.waits = waits[np.isin(waits, own)]
-    cure.example = inspection.show_operation(taken)
-    rate = float(model.bytes[taken].sum()) / max(1, int(duration.sum()))
+    cure.example = inspection.show_operation(claimed_rows)
+    rate = float(model.bytes[claimed_rows].sum()) / max(1, int(duration.sum()))
     cure.evidence = (
-        f"{inspection.count_per_step(len(taken))} copies per step run while no kernel runs, for "
+        f"{inspection.count_per_step(len(claimed_rows))} copies per step run while no kernel runs, for "
         f"{inspection.describe_time(float(exposed.sum()))}, at {rate:.3g} GB/s"
     )
     yield cure

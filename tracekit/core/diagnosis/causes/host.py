@@ -85,7 +85,7 @@ def _find_compilations(inspection: Inspection, loads: Int64s) -> Int64s:
     has_load[group[loads]] = True
     last_load = np.zeros(len(has_load), np.int64)
     np.maximum.at(last_load, group[loads], loads)
-    rows = np.flatnonzero(model.is_long_pause & inspection.claims.free_items & has_load[group])
+    rows = np.flatnonzero(model.long_pauses & inspection.claims.free_items & has_load[group])
     result: Int64s = rows[(rows < last_load[group[rows]]) & (items.duration[rows] > 5 * LONG_NS)]
     return result
 
@@ -102,7 +102,7 @@ def _find_host_copies_by_label(inspection: Inspection) -> Iterator[Cure]:
     """Yield the cures of ranges that copy much data to the host and then work there."""
     model, items = inspection.model, inspection.model.items
     is_compute = model.match_labels(_COMPUTE_LABEL)
-    pauses = np.flatnonzero(model.is_long_pause & inspection.claims.free_items)
+    pauses = np.flatnonzero(model.long_pauses & inspection.claims.free_items)
     labels = items.label[pauses]
     for label in np.flatnonzero(np.bincount(labels)).tolist() if len(pauses) else []:
         visits = max(1, _count_visits(inspection, label))
@@ -118,11 +118,11 @@ def _find_host_copies_by_neighbors(inspection: Inspection) -> Iterator[Cure]:
     model, items = inspection.model, inspection.model.items
     segments = _find_segments(inspection)
     to_host, to_device = _sum_copies(inspection, segments)
-    waiting = np.bincount(segments, weights=np.where(model.is_long_pause, items.duration, 0), minlength=len(to_host))
+    waiting = np.bincount(segments, weights=np.where(model.long_pauses, items.duration, 0), minlength=len(to_host))
     chosen = (to_host >= _ROUND_TRIP_BYTES) & (waiting >= 5 * LONG_NS)
     own = np.flatnonzero(chosen[segments] & (items.lane == 0) & inspection.claims.free_items)
     own = own[(items.launches[own] == 0) | model.find_kind("copy", "memset")[own]]
-    pauses = own[model.is_long_pause[own]]
+    pauses = own[model.long_pauses[own]]
     if not len(pauses):
         return
     steps = len(np.flatnonzero(np.bincount(model.step_of_item[pauses])))
@@ -134,7 +134,7 @@ def _find_host_copies_by_neighbors(inspection: Inspection) -> Iterator[Cure]:
 def _find_recurring_pauses(inspection: Inspection) -> Iterator[_Pauses]:
     """Yield the long pauses of each place at which they recur."""
     model, items, n = inspection.model, inspection.model.items, inspection.step_count
-    rows = np.flatnonzero(model.is_long_pause & inspection.claims.free_items)
+    rows = np.flatnonzero(model.long_pauses & inspection.claims.free_items)
     is_compute = model.match_labels(_COMPUTE_LABEL)
     duration = items.end - items.start
     totals = np.bincount(items.label, weights=np.where(items.lane == 0, duration, 0), minlength=len(model.labels.names))
@@ -312,7 +312,7 @@ def launch_overhead(inspection: Inspection) -> Iterator[Cure]:
     """Find steps that consist of many launches, so that the CPU cannot keep the GPU busy."""
     model, items, n, claims = inspection.model, inspection.model.items, inspection.step_count, inspection.claims
     kinds_left = ~model.find_kind("synchronize", "wait_event", "record_event", "load", "allocate", "host_allocate")
-    is_code = (items.duration < LONG_NS) | inspection.is_recurring_code
+    is_code = (items.duration < LONG_NS) | inspection.recurring_code
     own = claims.free_items & kinds_left & ((items.kind != PAUSE) | is_code)
     own &= ~(model.find_kind("copy") & (items.wait != NO_WAIT))
     rows = np.flatnonzero(own)
@@ -323,16 +323,16 @@ def launch_overhead(inspection: Inspection) -> Iterator[Cure]:
     trains = inspection.is_training
     cure = Cure("launch_overhead", inspection.find_main_label(rows, items.duration[rows]))
     cure.example = inspection.show_item(rows[items.launches[rows] > 0])
-    taken = claims.take_items(rows)
-    cure.items = [(taken, (0.85, 0.6, 0.1) if trains else (0.1, 0.03, 0.01))]
+    claimed_rows = claims.take_items(rows)
+    cure.items = [(claimed_rows, (0.85, 0.6, 0.1) if trains else (0.1, 0.03, 0.01))]
     cure.max_gap_ns = None if trains or uses_graphs else 300
     cure.is_guess = trains
     ops = model.operations
-    launched = np.isin(ops.item, taken)
+    launched = np.isin(ops.item, claimed_rows)
     median = float(np.median(ops.duration[launched])) if launched.any() else 0.0
     cure.evidence = (
         f"{inspection.count_per_step(launches)} launches per step cost the CPU "
-        f"{inspection.describe_time(float(items.duration[taken].sum()))}; the median kernel takes "
+        f"{inspection.describe_time(float(items.duration[claimed_rows].sum()))}; the median kernel takes "
         f"{inspection.format(median)}"
     )
     yield cure

@@ -93,10 +93,10 @@ def unfused_attention(inspection: Inspection) -> Iterator[Cure]:
         - 1
         - _find_neighbors(len(cls) - 1 - positions[::-1], is_product[::-1], stops[::-1], backward[::-1])[::-1]
     )
-    found = (first >= 0) & (last < len(cls))
-    if found.sum() < n:
+    is_between = (first >= 0) & (last < len(cls))
+    if is_between.sum() < n:
         return
-    inside = _cover(first[found], last[found] + 1, len(cls))
+    inside = _cover(first[is_between], last[is_between] + 1, len(cls))
     between, products = order[inside & ~is_product], order[inside & is_product]
     half_products = products[ops.cls[products] == NUMBERS["matmul"]]
     cure = Cure("unfused_attention", inspection.find_main_label(ops.item[between], ops.duration[between]))
@@ -110,7 +110,7 @@ def unfused_attention(inspection: Inspection) -> Iterator[Cure]:
     single = products[ops.cls[products] == NUMBERS["matmul_fp32"]]
     duration = ops.duration[single]
     cure.shared = [(single, (duration, (0.8 * duration).astype(np.int64), duration // 2))]
-    count = inspection.count_per_step(int(found.sum()))
+    count = inspection.count_per_step(int(is_between.sum()))
     cure.evidence = (
         f"{count} softmax operations per step lie between matrix products, with "
         f"{inspection.describe_time(float(ops.duration[between].sum()))} of work that a fused kernel does not do"
@@ -195,11 +195,11 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     np.maximum.at(longest, numbers, duration)
     share = (longest[numbers] / np.maximum(total[numbers], 1)).clip(0, 1)
     by_row = np.argsort(rows, kind="stable")
-    taken = claims.take_operations(rows)
-    share, duration = share[by_row], ops.duration[taken]
+    claimed_rows = claims.take_operations(rows)
+    share, duration = share[by_row], ops.duration[claimed_rows]
     durations = [(duration * np.minimum(1, f * share)).astype(np.int64) for f in (2.5, 1.2, 1.0)]
     cure = Cure("unfused_pointwise", inspection.find_main_label(ops.item[rows], ops.duration[rows]))
-    cure.operations = [(taken, (durations[0], durations[1], durations[2]))]
+    cure.operations = [(claimed_rows, (durations[0], durations[1], durations[2]))]
     is_first = np.concatenate([[True], chain[positions][1:] != chain[positions][:-1]])
     cure.items = [(claims.take_items(inspection.find_launch_items(rows[~is_first])), (0.5, 0.1, 0.02))]
     cure.example = inspection.show_operation(rows)
