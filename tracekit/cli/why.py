@@ -19,8 +19,7 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import open_output_page, show_progress_bar
-from tracekit.cli.reports import print_recorded_warnings
+from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
 from tracekit.core.advise.iteration_activity import format_duration
 
 if TYPE_CHECKING:
