@@ -36,8 +36,8 @@ def nvtx(*ranges: Range, process: int = 1) -> pl.DataFrame:
 
 def launches(*calls: tuple[int, int, int, int]) -> dict[str, pl.DataFrame]:
     """Calls of one process (thread, start, end, device), each with a kernel that runs from 1 ns after it to 1 after."""
-    api = [(i, s, e, 1, t, i, "cudaLaunchKernel") for i, (t, s, e, _) in enumerate(calls)]
-    ran = [(s + 1, e + 1, 1, d, i, "k", "k") for i, (_, s, e, d) in enumerate(calls)]
+    api = [(i, s, e, 1, t, i, "cudaLaunchKernel") for i, (t, s, e, _) in enumerate(calls, 1)]
+    ran = [(s + 1, e + 1, 1, d, i, "k", "k") for i, (_, s, e, d) in enumerate(calls, 1)]
     times, key = ["start_ns", "end_ns", "process_id"], "correlation_id"
     return {
         "api_calls": pl.DataFrame(api, ["api_call_id", *times, "thread_id", key, "name"], orient="row"),

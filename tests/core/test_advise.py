@@ -35,6 +35,7 @@ class Program:
     kernels: list[tuple[str, int, int, int, int, int | None]] = field(default_factory=list)
     copies: list[tuple[str, str, int, int, int]] = field(default_factory=list)
     jit: list[tuple[str | None, str | None, int, int]] = field(default_factory=list)
+    sizes: list[int | None] = field(default_factory=list)
 
     def step(self, number: int, length: int = STEP) -> int:
         """Add the range of a step, and return when it starts."""
@@ -70,7 +71,7 @@ class Program:
     def _api_calls(self) -> list[dict[str, object]]:
         place = {"process_id": 1, "thread_id": 1}
         return [
-            {"api_call_id": i, "correlation_id": i, "name": n, "start_ns": s, "end_ns": e, **place}
+            {"api_call_id": i, "correlation_id": i + 1, "name": n, "start_ns": s, "end_ns": e, **place}
             for i, (n, s, e) in enumerate(self.calls)
         ]
 
@@ -89,7 +90,7 @@ class Program:
                 "start_ns": s,
                 "end_ns": e,
                 "device_id": d,
-                "correlation_id": i,
+                "correlation_id": i + 1,
                 "process_id": 1,
                 "graph_node_id": g,
             }
@@ -97,10 +98,19 @@ class Program:
         ]
 
     def _memcpys(self) -> list[dict[str, object]]:
-        place = {"process_id": 1, "device_id": 0, "bytes": 4096, "dst_memory_kind": "Device"}
+        place = {"process_id": 1, "device_id": 0, "dst_memory_kind": "Device"}
+        sizes = self.sizes or [4096] * len(self.copies)
         return [
-            {"copy_kind": k, "src_memory_kind": m, "start_ns": s, "end_ns": e, "correlation_id": i, **place}
-            for k, m, s, e, i in self.copies
+            {
+                "bytes": b,
+                "copy_kind": k,
+                "src_memory_kind": m,
+                "start_ns": s,
+                "end_ns": e,
+                "correlation_id": i + 1,
+                **place,
+            }
+            for (k, m, s, e, i), b in zip(self.copies, sizes, strict=True)
         ]
 
     def found(self, *, tensor_cores: Mode = "extended") -> dict[str, dict[str, object]]:
@@ -130,7 +140,7 @@ def test_loading_data() -> None:
     assert loading["time_ns"] == 4 * 300_000
     assert loading["count"] == 4
     assert (loading["start_ns"], loading["end_ns"]) == (0, 300_000)
-    assert "loading data takes 300 µs per iteration of 1 ms, 300 µs of it with idle GPUs; 1e+03 iterations/s" in str(
+    assert "loading data takes 300 µs per iteration of 1 ms, 300 µs of it with idle GPUs; 1,000 iterations/s" in str(
         loading["evidence"]
     )
     assert "num_workers" in str(loading["advice"])
@@ -375,7 +385,7 @@ def test_copies(kind: str, memory: str, length: int, *, speaks: bool) -> None:
     assert ("copies" in found) == speaks
     if speaks:
         assert (found["copies"]["time_ns"], found["copies"]["count"]) == (4 * length, 4)
-        assert "1 per iteration with 4096 bytes" in str(found["copies"]["evidence"])
+        assert "1 per iteration with 4,096 bytes" in str(found["copies"]["evidence"])
 
 
 def test_small_kernels() -> None:
@@ -483,3 +493,29 @@ def test_the_iterations_that_were_asked_for() -> None:
 @pytest.mark.parametrize(("time", "text"), [(3, "3 ns"), (1500, "1.5 µs"), (2_000_000, "2 ms"), (3.25e9, "3.25 s")])
 def test_times_as_people_read_them(time: float, text: str) -> None:
     assert format_duration(time) == text
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (999, "999 ns"),
+        (999.6, "1 µs"),
+        (999_400, "999 µs"),
+        (999_972_000, "1 s"),
+        (999_499_999, "999 ms"),
+        (1_234_567_890_000, "1,235 s"),
+    ],
+)
+def test_durations_have_no_exponents(time_ns: float, text: str) -> None:
+    assert format_duration(time_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [([None, None], "an unknown number of bytes"), ([6, None], "1.5 bytes in total (unknown for 1 copies)")],
+)
+def test_unknown_sizes_of_copies_are_not_zero(sizes: list[int | None], text: str) -> None:
+    program = busy(Program(sizes=sizes))
+    for n in range(len(sizes)):
+        program.copy("Host-to-Device", "Pageable", n * STEP + 500_000, n * STEP + 900_000)
+    assert text in str(program.found()["copies"]["evidence"])

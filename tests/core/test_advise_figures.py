@@ -223,10 +223,10 @@ def communication(t: Tables, figures: Row) -> Row:
 
 
 def overrunning_kernels(t: Tables, figures: Row) -> Row:
-    """What ``find_overrunning_kernels`` returns, one stream after another."""
+    """What ``find_overrunning_activities`` returns, one stream after another."""
     streams: dict[tuple[Any, ...], list[Row]] = {}
-    for r in t.rows["kernels"]:
-        if not r["graph_node_id"]:
+    for r in (*t.rows["kernels"], *t.rows["memcpys"], *t.rows["memsets"]):
+        if not r["graph_node_id"] and r.get("migration_cause") is None:
             streams.setdefault(tuple(r[c] for c in STREAM), []).append(r)
     overlaps = []
     for rows in streams.values():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.test_advise import GEMM, Program, busy
 from tracekit.core.launches import KernelsWithoutCalls, count_kernels_without_calls
-from tracekit.core.overruns import MAX_OVERLAP_NS, MAX_ROUNDING_NS, READ, find_overrunning_kernels
+from tracekit.core.overruns import MAX_OVERLAP_NS, MAX_ROUNDING_NS, READ, find_overrunning_activities
 
 KEYS = {"process_id": pl.Int64, "correlation_id": pl.Int64}
 Key = tuple[int | None, int | None]
@@ -18,10 +18,9 @@ Key = tuple[int | None, int | None]
 
 def counted_by_a_loop(kernels: list[Key], calls: list[Key]) -> KernelsWithoutCalls:
     counts = {"without_id": 0, "without_process": 0, "earlier": 0, "other": 0}
-    has_zero = any(p is not None and n == 0 and (p, n) in calls for p, n in kernels)
     for process, number in kernels:
         known = [n for p, n in calls if p == process and n is not None]
-        if number is None or (number == 0 and not has_zero):
+        if number is None or number == 0:
             counts["without_id"] += 1
         elif process is None:
             counts["without_process"] += 1
@@ -51,7 +50,7 @@ def test_kernels_without_calls_whose_ids_are_far_apart() -> None:
     assert counted([(1, 5), (1, 7), (1, 2), (1, 10**12)], calls) == KernelsWithoutCalls(4, 0, 0, 1, 1)
 
 
-def test_ids_of_zero_that_calls_have_too() -> None:
+def test_ids_of_zero_are_no_ids_even_if_calls_have_them() -> None:
     kernels: list[Key] = [(1, 0), (1, 3), (2, 0), (None, 0)]
     for calls in ([(1, 0)], [(3, 0)], []):
         assert counted(kernels, [*calls, (1, 2)]) == counted_by_a_loop(kernels, [*calls, (1, 2)])
@@ -125,7 +124,7 @@ def test_overrunning_kernels(data: list[tuple[int | None, int, int, int, int | N
         }
         for process, stream, start, length, node in data
     ]
-    rows = find_overrunning_kernels(pl.DataFrame(kernels, dict.fromkeys(READ, pl.Int64)))
+    rows = find_overrunning_activities(pl.DataFrame(kernels, dict.fromkeys(READ, pl.Int64)))
     assert rows["row"].to_list() == overrunning_by_a_loop(kernels)
 
 
@@ -149,6 +148,20 @@ def test_several_kernels_with_wrong_ends_are_counted() -> None:
         name, start, _, *rest = program.kernels[n]
         program.kernels[n] = (name, start, start + 300_000, *rest)
     assert str(program.found()["overrunning_kernels"]["evidence"]).startswith("2 kernels run over the start")
+
+
+@pytest.mark.parametrize(("length", "evidence"), [(5_000, None), (1_000_000_000, "2 activities run over the start")])
+def test_copies_with_wrong_ends_are_reported(length: int, evidence: str | None) -> None:
+    program = busy(Program())
+    for n in (3, 5):
+        start = program.kernels[n][1] + 10
+        program.kernels[n] = (*program.kernels[n][:1], start + length - 1, start + length, *program.kernels[n][3:])
+        program.copy("Device-to-Host", "Device", start, start + length)
+    finding = program.found().get("overrunning_kernels")
+    assert (finding is None) == (evidence is None)
+    if finding is not None:
+        assert str(finding["evidence"]).startswith(f"{evidence} of the next activity of the same stream")
+        assert finding["problem"] == "Activities overlap the next activity of their stream"
 
 
 @pytest.mark.parametrize("overlap", [0, 8_000])

@@ -194,7 +194,7 @@ def test_times_are_never_floats(tmp_path: Path, text: str, expected: int) -> Non
 )
 def test_events_without_a_time_are_left_out(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, trace([op("bad", ts=text), op("good")]))
-    with pytest.warns(tk.TracekitWarning, match="1 events have no valid time or duration and were skipped"):
+    with pytest.warns(tk.TracekitWarning, match="1 event has no valid time or duration and was skipped"):
         loaded = tk.load(path)
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["good"]
 

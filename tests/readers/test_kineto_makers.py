@@ -118,7 +118,31 @@ def test_an_external_id_replaces_a_missing_correlation_id(tmp_path: Path) -> Non
         assert loaded["api_calls"]["correlation_id"].to_pylist() == [None, -1, -2, -3, 107]
 
 
-@pytest.mark.parametrize("kernel", [{"correlation": 0}, {"correlation": None}, {"External id": 77, "correlation": 0}])
+@pytest.mark.parametrize("missing", [0, -1, None])
+def test_an_external_id_links_single_kernels_without_a_correlation_id(missing: int | None, tmp_path: Path) -> None:
+    events = [step(), *launch(0), *launch(1, None, {"correlation": missing}), *launch(2)]
+    again_in_op = event("cuda_runtime", "cudaLaunchKernel", 20, 2, CPU, **{"External id": 1, "correlation": 200})
+    second = event("kernel", "second", 400, 5, GPU, **{"External id": 1, "correlation": missing})
+    path = written(tmp_path, files.trace([*events, again_in_op, second]))
+    expected = [(100, "aten::op0"), (101, "aten::op1"), (102, "aten::op2"), (200, "aten::op0")]
+    assert linked(path, "correlation_id", "range_name") == expected
+
+
+def test_an_external_id_of_several_processes_links_nothing(tmp_path: Path) -> None:
+    other = launch(0, {"correlation": 900}, cpu={"pid": 77, "tid": 77})[:2]
+    path = written(tmp_path, files.trace([step(), *launch(0, None, {"correlation": 0}), *other]))
+    with pytest.warns(TracekitWarning, match="1 have no correlation id"):
+        assert linked(path, "correlation_id", "range_name") == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        {"External id": None, "correlation": 0},
+        {"External id": 0, "correlation": -1},
+        {"External id": 77, "correlation": 0},
+    ],
+)
 def test_kernels_without_an_id_are_counted(kernel: Event, tmp_path: Path) -> None:
     path = written(tmp_path, files.trace([step(), *launch(0, None, kernel), *launch(1)]))
     with pytest.warns(
@@ -139,7 +163,7 @@ def test_an_id_of_zero_links_nothing(tmp_path: Path) -> None:
 REASONS = {
     "were probably launched before the recording began": {"correlation": 5},
     "have a correlation id that no recorded call has": {"correlation": 777},
-    "have no correlation id": {"correlation": 0},
+    "have no correlation id": {"correlation": 0, "External id": 0},
 }
 
 
@@ -286,6 +310,25 @@ def test_occupancy_is_read_and_exported(tmp_path: Path) -> None:
 
 def unset(listed: list[Event]) -> list[Event]:
     return [e | {"ts": 0.0, "dur": 0.0} for e in listed]
+
+
+@pytest.mark.parametrize("ts", [0.0, "0", -5.0, 3.0, 1e12, -T0])
+@pytest.mark.parametrize("dur", [0.0, 20.0])
+def test_events_far_from_all_others_have_no_valid_time(ts: float | str, dur: float, tmp_path: Path) -> None:
+    far = [e | {"ts": ts, "dur": dur} for e in launch(7)]
+    path = written(tmp_path, files.trace([step(), *(e for n in range(5) for e in launch(n)), *far]))
+    with pytest.warns(TracekitWarning, match="3 events have no valid time or duration and were skipped"):
+        loaded = tk.load(path)
+    with loaded:
+        assert loaded.info["origin_utc_ns"] == str(T0 * 1000)
+        assert loaded.count("kernels") == 5
+
+
+def test_gpu_times_of_another_clock_are_kept(tmp_path: Path) -> None:
+    events = [e | {"ts": e["ts"] - T0} if e["cat"] == "kernel" else e for n in range(5) for e in launch(n)]
+    path = written(tmp_path, files.trace([step(), *events]))
+    with tk.load(path) as loaded:
+        assert (loaded.count("kernels"), loaded.count("api_calls")) == (5, 5)
 
 
 def test_events_whose_times_were_never_set_are_skipped(tmp_path: Path) -> None:

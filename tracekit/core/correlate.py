@@ -513,12 +513,14 @@ def find_first_row_numbers(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series
         keys: The same columns, with the pairs to look up.
 
     Returns:
-        One row number of ``table`` per row of ``keys``. It is null if the table does not contain the pair, or if
-        an id of the pair is null.
+        One row number of ``table`` per row of ``keys``. It is null if the table does not contain the pair, if an id
+        of the pair is null, or if the correlation id is 0, with which profilers mark events without an id.
     """
     if not table.height or not keys.height:
         return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
-    process = CALL[0]
+    process, number = CALL
+    if (keys[number] == 0).any():
+        keys = keys.with_columns(pl.when(pl.col(number) != 0).then(number))
     blocks = [
         table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in iterate_row_blocks(table.height)
     ]

@@ -25,7 +25,7 @@ class KernelsWithoutCalls:
 
     Attributes:
         kernel_count: Number of all kernels.
-        without_id: Kernels without a correlation id. An id of 0 counts as no id unless a call of the process has it.
+        without_id: Kernels without a correlation id. An id of 0 is no id.
         without_process: Kernels with a correlation id whose process is unknown.
         earlier: Kernels whose correlation id is lower than those of all recorded calls of the process.
         other: All other kernels whose calls were not recorded.
@@ -71,11 +71,7 @@ def count_kernels_without_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> K
         calls: The same columns of all API calls.
     """
     process, number = CALL
-    is_zero = pl.col(number) == 0
-    zeros = kernels.filter(is_zero)
-    if zeros.height and find_first_row_numbers(calls.filter(is_zero), zeros).null_count() < zeros.height:
-        is_zero = pl.lit(value=False)  # Nsight Systems compares ids of 0 like all others
-    without_id = pl.col(number).is_null() | is_zero
+    without_id = pl.col(number).is_null() | (pl.col(number) == 0)
     no_id, no_process = kernels.select(
         without_id=without_id.sum(), without_process=(~without_id & pl.col(process).is_null()).sum()
     ).row(0)

@@ -70,8 +70,8 @@ def test_waits_do_not_count() -> None:
 
 def test_kernels_count_when_they_are_launched_whatever_the_thread() -> None:
     rows = [(150, 33, "k"), (99, 1, "k"), (200, 7, "k"), (155, 1000, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")]
-    kernels = [kernel(5000, 5000 + d, correlation_id=n, short_name=name) for n, (_, d, name) in enumerate(rows)]
-    launched = [call(at, at + 1, correlation_id=n, thread_id=77) for n, (at, _, _) in enumerate(rows)]
+    kernels = [kernel(5000, 5000 + d, correlation_id=n, short_name=name) for n, (_, d, name) in enumerate(rows, 1)]
+    launched = [call(at, at + 1, correlation_id=n, thread_id=77) for n, (at, _, _) in enumerate(rows, 1)]
     found = phases(*loop(), kernels=kernels, api_calls=launched)
     assert found[0, "load"] == (100, 33)
     assert found[0, "load/read/file"] == (50, 33)

@@ -97,7 +97,7 @@ def _table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def _call(name: str, number: int, start: int, end: int) -> dict[str, Any]:
-    key = {"api_call_id": number, "osrt_call_id": number, "correlation_id": number, "process_id": 1, "thread_id": 1}
+    key = {"api_call_id": number, "osrt_call_id": number, "correlation_id": number + 1, "process_id": 1, "thread_id": 1}
     return {**key, "start_ns": start, "end_ns": end, "name": name}
 
 
@@ -107,5 +107,5 @@ def _range(name: str, number: int, start: int, end: int) -> dict[str, Any]:
 
 
 def _activity(key: str, correlation: int, start: int, duration: int, name: str = "") -> dict[str, Any]:
-    ids = {key: correlation, "process_id": 1, "correlation_id": correlation, "stream_id": 7}
+    ids = {key: correlation, "process_id": 1, "correlation_id": correlation + 1, "stream_id": 7}
     return {**ids, "start_ns": start, "end_ns": start + duration, "name": name, "short_name": name.partition("<")[0]}

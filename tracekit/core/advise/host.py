@@ -12,6 +12,7 @@ from tracekit.core.advise.iteration_activity import (
     Finding,
     find_longest_interval,
     format_duration,
+    format_number,
     shorten_name,
     sum_durations,
 )
@@ -72,8 +73,8 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
         f"{format_duration(iteration_ns)}"
     )
     evidence = (
-        f"{summary}, {format_duration(time / count)} of it with idle GPUs; {1e9 / iteration_ns:.3g} iterations/s; "
-        f"{activity.describe_largest_ops(loads, DURATION)}"
+        f"{summary}, {format_duration(time / count)} of it with idle GPUs; "
+        f"{format_number(1e9 / iteration_ns)} iterations/s; {activity.describe_largest_ops(loads, DURATION)}"
     )
     advice = "Load data in other processes, in advance: num_workers, prefetch_factor, pin_memory; cache decoded data."
     figures = {
@@ -201,7 +202,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
         f"{waits.height} calls ({names}) in {activity.describe_largest_ops(waits, DURATION)}; "
-        f"{waits.height / activity.iteration_count:.3g} per iteration"
+        f"{format_number(waits.height / activity.iteration_count)} per iteration"
     )
     advice = "Avoid .item(), .cpu(), print and comparisons of tensors in the iteration; synchronize only to measure."
     problem, where = "The CPU waits for the GPU within the iteration", find_longest_interval(waits)
@@ -285,15 +286,21 @@ def _report_copies_in_direction(
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
     time, moved = sum_durations(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())
+    unknown = rows["bytes"].null_count()
     count = activity.iteration_count
     waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= count > 1
     if activity.compute_percentage(time) < MIN_COPYING and not (waits or unpinned):
         return
+    subject = "1 copy" if rows.height == 1 else f"{rows.height} copies"
+    size = f"{format_number(moved / count)} bytes in total"
+    if unknown:
+        size = "an unknown number of bytes" if unknown == rows.height else f"{size} (unknown for {unknown} copies)"
     evidence = (
-        f"{rows.height} copies, {rows.height / count:.3g} per iteration with {moved / count:.4g} bytes in total, "
+        f"{subject}, {format_number(rows.height / count)} per iteration with {size}, "
         f"{unpinned} with pageable memory; {activity.describe_largest_ops(rows, DURATION)}"
     )
-    figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
+    figures = {"copies": rows.height, "pageable_copies": unpinned, "copy_ns": time}
+    figures |= {} if unknown == rows.height else {"bytes": moved}
     figures |= {"iterations": count, "length_ns": activity.duration_ns}
     where = find_longest_interval(rows)
     yield Finding(

@@ -27,6 +27,7 @@ _KIND, _CAUSE = pl.Enum(KINDS), pl.Enum(CAUSES)
 _NCCL = r"^(?:_Z\d+)?nccl"
 _GRAPH = "CUDA graph"
 _CALL_KEY = ["process_id", "correlation_id"]
+_HAS_ID = pl.col("correlation_id") != 0
 _TIMES = ["start_ns", "end_ns"]
 _STREAM = ["process_id", "device_id", "context_id", "stream_id"]
 _STEP = "ProfilerStep"
@@ -103,7 +104,7 @@ def _find_stream_idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.Data
     The cause is ``host_wait`` if the next activity was launched after the end of the previous one, ``kernel_wait`` if
     it was launched earlier and the stream is idle for less than the option ``delay``, and ``other`` in all other cases.
     """
-    calls = request.frames("api_calls").select(*_CALL_KEY, launch_ns="start_ns").collect()
+    calls = request.frames("api_calls").filter(_HAS_ID).select(*_CALL_KEY, launch_ns="start_ns").collect()
     rows = rows.join(calls.unique(_CALL_KEY, keep="first"), on=_CALL_KEY, how="left")
     rows = rows.sort(*_STREAM, "start_ns").with_columns(previous_end=intervals.latest_end_before_expr(_STREAM))
     gaps = rows.with_columns(idle_ns=pl.col("start_ns") - pl.col("previous_end")).filter(pl.col("idle_ns") > 0)
@@ -169,7 +170,7 @@ def _select_activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.
     limit = _compute_launch_deadline(request.frames, request.get_text_option("steps"))
     if limit is None:
         return rows
-    calls = request.frames("api_calls").filter(pl.col("start_ns") < limit).select(_CALL_KEY).collect()
+    calls = request.frames("api_calls").filter(_HAS_ID & (pl.col("start_ns") < limit)).select(_CALL_KEY).collect()
     return rows.join(calls.unique(), on=_CALL_KEY, how="semi")
 
 

@@ -174,7 +174,8 @@ def _warn_about_skipped_data(path: Path, reading: _Reading) -> None:
         limits = f"{MAX_METADATA_ENTRY_BYTES >> 20} MiB per member and {MAX_METADATA_BYTES >> 20} MiB in total"
         warn(f"the metadata member {name} was skipped because it exceeds tracekit's limits of {limits}", path=path)
     if collector.untimed:
-        warn(f"{collector.untimed} events have no valid time or duration and were skipped", path=path)
+        what = "1 event has" if collector.untimed == 1 else f"{collector.untimed} events have"
+        warn(f"{what} no valid time or duration and {'was' if collector.untimed == 1 else 'were'} skipped", path=path)
     if collector.unplaced:
         warn(
             f"{collector.unplaced} API calls and ranges have no numeric process id or no numeric thread id: "

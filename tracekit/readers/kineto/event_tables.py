@@ -266,12 +266,15 @@ class EventCollector:
 def _read_ids_of_profiler_events(
     cells: EventCells, batch: Mapping[str, pa.Array], rows: Int64Array
 ) -> dict[str, pa.Array]:
-    """Return the process ids that are text, and the correlation and external ids, null instead of 0."""
+    """Return the process ids that are text, and the correlation and external ids.
+
+    Ids of 0 and negative ids, with which profilers mark events without an id, are null.
+    """
     ids = {s.name: batch[s.name] for s in (Slot.CORRELATION, Slot.EXTERNAL) if s.name in batch}
-    nonzero = {
-        name: pc.if_else(pc.equal(values, 0), pa.scalar(None, pa.int64()), values) for name, values in ids.items()
+    positive = {
+        name: pc.if_else(pc.less_equal(values, 0), pa.scalar(None, pa.int64()), values) for name, values in ids.items()
     }
-    return {**nonzero, repairs.PID_TEXT: _read_prefixed_ids(cells, rows)}
+    return {**positive, repairs.PID_TEXT: _read_prefixed_ids(cells, rows)}
 
 
 def _read_prefixed_ids(cells: EventCells, rows: Int64Array) -> pa.DictionaryArray:

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.forks import check_polars_can_run
 from tracekit.readers.common import columns as col
 from tracekit.readers.kineto.keys import Slot
 
@@ -24,6 +25,8 @@ PID_TEXT, RANK = "pid_text", "rank"
 ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls")
 _LAUNCHED = ("kernels", "memcpys", "memsets")
 PREFIXED_ID = re.compile(r"\s*(\[[^\]]{1,100}\]|[^\s:/]{1,100}?)[\s:/_-]+([0-9]{1,9})")
+_DAY_NS = 24 * 3600 * 10**9
+_YEAR_NS = 366 * _DAY_NS
 _LAUNCH_PATTERN = r"(?i)launch|memcpy|memset"
 
 
@@ -39,21 +42,39 @@ def find_rows_with_times(tables: Tables) -> dict[str, np.ndarray]:
 
     The start of such an event is 0, and so is its duration, or the end of such an event is 0. If only the end was set,
     the event seems to last from 0 until after the start of the earliest other event. Time 0 is valid, however, if the
-    earliest other event starts within the duration of all other events after 0.
+    earliest other event starts within a day after 0, or within the duration of all other events. An event that
+    starts more than a year before or after the median start has no valid time either, unless this applies to all events
+    of its table.
     """
     times = {name: _compute_starts_and_ends(columns) for name, columns in tables.items()}
-    is_set = {name: (start != 0) & (end != 0) for name, (start, end) in times.items()}
+    is_near = _find_rows_near_median({name: start for name, (start, _) in times.items()})
+    is_set = {name: is_near[name] & (start != 0) & (end != 0) for name, (start, end) in times.items()}
     starts, ends = (
         np.concatenate([np.zeros(0, np.int64), *(t[i][is_set[n]] for n, t in times.items())]) for i in (0, 1)
     )
-    if not len(starts) or starts.min() <= int(ends.max()) - int(starts.min()):
-        return {}
-    masks = {}
-    for name, (start, end) in times.items():
-        mask = is_set[name] | ((start == 0) & (end > 0) & (end < starts.min()))
-        if not mask.all():
-            masks[name] = mask
-    return masks
+    masks = is_near
+    if len(starts) and starts.min() > max(_DAY_NS, int(ends.max()) - int(starts.min())):
+        masks = {
+            name: is_set[name] | (is_near[name] & (start == 0) & (end > 0) & (end < starts.min()))
+            for name, (start, end) in times.items()
+        }
+    return {name: mask for name, mask in masks.items() if not mask.all()}
+
+
+def _find_rows_near_median(starts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a mask of the events that start at most a year from the median start, for each table.
+
+    All events count as near if most events are far from the median.
+    """
+    together = np.concatenate([np.zeros(0, np.int64), *starts.values()])
+    if not len(together):
+        return {name: np.ones(0, np.bool_) for name in starts}
+    median = int(np.partition(together, len(together) // 2)[len(together) // 2])
+    low, high = max(median - _YEAR_NS, -(1 << 63)), min(median + _YEAR_NS, (1 << 63) - 1)
+    masks = {name: (low <= start) & (start <= high) for name, start in starts.items()}
+    if 2 * sum(int(mask.sum()) for mask in masks.values()) <= len(together):
+        return {name: np.ones_like(mask) for name, mask in masks.items()}
+    return {name: mask if mask.any() else np.ones_like(mask) for name, mask in masks.items()}
 
 
 def _compute_starts_and_ends(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
@@ -162,32 +183,50 @@ def _number_devices(tables: Mapping[str, dict[str, pa.Array]]) -> dict[str, dict
 
 
 def replace_missing_correlation_ids(tables: Tables) -> dict[str, dict[str, pa.Array | pa.ChunkedArray]]:
-    """Give activities without a correlation id, and the calls that launched them, the same negative number.
+    """Give activities without a correlation id the id of a call in the op that launched them, if the op is known.
 
-    Some traces of AMD GPUs have no correlation ids. The number is the negative ``External id`` of the activity, which
-    is that of the op that launched the activity and of the calls in this op.
+    The ``External id`` of an activity is that of the op that launched it and of the calls in this op. In some traces
+    of AMD GPUs, neither activities nor calls have a correlation id, and both are given the negative ``External id``.
     """
     repaired = {name: dict(columns) for name, columns in tables.items()}
     if "api_calls" not in repaired:
         return repaired
     calls = repaired["api_calls"]
-    missing = _find_external_ids(calls)
+    activities = [repaired[name] for name in _LAUNCHED if name in repaired]
+    externals = [_find_external_ids(columns) for columns in activities]
+    if all(col.is_all_null(external) for external in externals):
+        return repaired
+    check_polars_can_run()
     is_launch = pc.match_substring_regex(
         col.concatenate_chunks(calls[Slot.NAME.name]).cast(pa.string()), _LAUNCH_PATTERN
     )
-    known = pc.unique(pc.if_else(is_launch, missing, pa.scalar(None, pa.int64()))).drop_null()
-    if not len(known):
-        return repaired
-    for name in ("api_calls", *_LAUNCHED):
-        if name in repaired:
-            columns = repaired[name]
-            external = missing if name == "api_calls" else _find_external_ids(columns)
-            external = pc.if_else(pc.is_in(external, known), external, pa.scalar(None, pa.int64()))
-            if name == "api_calls":
-                external = pc.if_else(is_launch, external, pa.scalar(None, pa.int64()))
-            ids = col.concatenate_chunks(columns[Slot.CORRELATION.name])
-            columns[Slot.CORRELATION.name] = pc.coalesce(ids, pc.negate(external))
+    missing = pc.if_else(is_launch, _find_external_ids(calls), pa.scalar(None, pa.int64()))
+    calls[Slot.CORRELATION.name] = pc.coalesce(_concatenate_ids(calls), pc.negate(missing))
+    launches = _list_launches_by_external_id(calls, is_launch, activities)
+    for columns, external in zip(activities, externals, strict=True):
+        keys = pl.DataFrame({"external": pl.Series(external)})
+        ids = keys.join(launches, "external", how="left", maintain_order="left")["correlation"].to_arrow()
+        columns[Slot.CORRELATION.name] = pc.coalesce(_concatenate_ids(columns), ids)
     return repaired
+
+
+def _list_launches_by_external_id(calls: Columns, is_launch: pa.Array, activities: Iterable[Columns]) -> pl.DataFrame:
+    """Return the ``external`` id and the ``correlation`` id of one launch per op.
+
+    Launches that no activity refers to take precedence. An id that calls of several processes have is left out.
+    """
+    slots = {"external": Slot.EXTERNAL, "correlation": Slot.CORRELATION, "process": Slot.PID}
+    columns = {name: pl.Series(col.concatenate_chunks(calls[slot.name])) for name, slot in slots.items()}
+    launches = pl.DataFrame(columns).filter(pl.Series(is_launch)).drop_nulls(["external", "correlation"])
+    used = [pl.Series(_concatenate_ids(columns)) for columns in activities]
+    is_used = pl.col("correlation").is_in(pl.concat(used).drop_nulls().unique().implode())
+    launches = launches.filter(pl.col("process").n_unique().over("external") == 1)
+    launches = launches.sort(is_used, maintain_order=True).unique("external", keep="first")
+    return launches.select("external", "correlation")
+
+
+def _concatenate_ids(columns: Columns) -> pa.Array:
+    return col.concatenate_chunks(columns[Slot.CORRELATION.name])
 
 
 def _find_external_ids(columns: Columns) -> pa.Array:
