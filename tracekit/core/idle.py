@@ -240,8 +240,8 @@ def _read_gpu_launches(frames: Frames) -> pl.DataFrame:
     launching call. If the call was not recorded, ``call_end_ns`` is null, and the thread is that of the next or
     previous launch on the device.
     """
-    calls = frames("api_calls").filter(pl.col("correlation_id") != 0)
-    calls = calls.select(*_CALL_KEY, "thread_id", call_end_ns="end_ns").collect()
+    recorded = frames("api_calls").filter(pl.col("correlation_id") != 0)
+    calls = recorded.select(*_CALL_KEY, "thread_id", call_end_ns="end_ns").collect()
     calls = calls.unique(_CALL_KEY, keep="first", maintain_order=True)
     rows = _read_gpu_activities(frames).sort("device_id", "start_ns", maintain_order=True)
     rows = rows.join(calls, on=_CALL_KEY, how="left", maintain_order="left")

@@ -15,7 +15,6 @@ from tracekit.core.advise.iteration_activity import (
     shorten_name,
     sum_durations,
 )
-from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,13 +150,11 @@ def _read_activities_of_streams(activity: IterationActivity) -> pl.DataFrame:
     """
     frames = activity.rollup.measures.ops.frames
     kernel_name = pl.coalesce("short_name", "name").cast(pl.String).fill_null("kernel")
-    copy_name = memcpy_label_expr(pl.col("copy_kind")).cast(pl.String).fill_null("memory copy")
+    copy_name = pl.format("memory copy {}", pl.col("copy_kind").cast(pl.String)).fill_null("memory copy")
     migrates = pl.col("migration_cause").is_not_null()
     tables = [
         frames("kernels").select(*overruns.READ, name=kernel_name, is_kernel=pl.lit(value=True)),
         frames("memcpys").filter(~migrates).select(*overruns.READ, name=copy_name, is_kernel=pl.lit(value=False)),
-        frames("memsets").select(
-            *overruns.READ, name=memset_label_expr().cast(pl.String), is_kernel=pl.lit(value=False)
-        ),
+        frames("memsets").select(*overruns.READ, name=pl.lit("memory set"), is_kernel=pl.lit(value=False)),
     ]
     return pl.concat(tables).collect()
