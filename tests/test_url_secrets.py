@@ -26,7 +26,7 @@ from tracekit.view.pages import PAGES
 from tracekit.view.server import Viewer
 
 PASSWORD, SIGNATURE = "pA55w0rd+of", "sIgN4tUr3/of"
-CREDENTIALS = f"alice:{urllib.parse.quote(PASSWORD, safe='')}@"
+CREDENTIALS = f"mallory7:{urllib.parse.quote(PASSWORD, safe='')}@"
 QUERY = f"?X-Amz-Credential=AKIA%2F1&X-Amz-Signature={urllib.parse.quote(SIGNATURE, safe='')}#access_token={SIGNATURE}"
 CAPTURES = {
     "report": "train_amp.nsys-rep",
@@ -40,7 +40,7 @@ STACK_FORMATS = ("collapsed", "pprof", "speedscope")
 
 def spell(secret: str) -> set[bytes]:
     """Return a secret as text, percent-encoded, escaped, and in the encodings of databases and headers."""
-    login = f"alice:{PASSWORD}"
+    login = f"mallory7:{PASSWORD}"
     texts = {secret, urllib.parse.quote(secret), urllib.parse.quote(secret, safe=""), secret.replace("/", "\\/")}
     shifted = {base64.b64encode(b"x" * n + secret.encode())[4 * (n > 0) : -4] for n in range(3)}
     return {text.encode(code) for text in texts for code in ("utf-8", "utf-16-le", "utf-16-be")} | {
@@ -49,7 +49,7 @@ def spell(secret: str) -> set[bytes]:
     }
 
 
-SECRETS = spell(PASSWORD) | spell(SIGNATURE) | {b"AKIA", b"X-Amz-", b"access_token", b"alice"}
+SECRETS = spell(PASSWORD) | spell(SIGNATURE) | {b"AKIA", b"X-Amz-", b"access_token", b"mallory7"}
 
 
 def check(data: bytes, place: str) -> None:
@@ -82,7 +82,7 @@ def test_the_search_finds_secrets() -> None:
             check(b"before" + secret + b"after", "")
 
 
-@pytest.mark.many(9)
+@pytest.mark.many(7)
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 @pytest.mark.parametrize("format_name", sorted(registry.exporters()))
 @pytest.mark.parametrize("name", CAPTURES)
@@ -125,7 +125,7 @@ FAILURES = {
     "truncated": ("cut.nsys-rep", (FIXTURES / "train_amp.nsys-rep").read_bytes()[:5000]),
     "no capture": ("page.sqlite", b"<html>login</html>"),
     "damaged": ("damaged.sqlite", (FIXTURES / "train_amp.sqlite").read_bytes()[:20000]),
-    "gzip": ("cut.pt.trace.json.gz", (FIXTURES / "kineto" / "train.pt.trace.json.gz").read_bytes()[:3000]),
+    "gzip": ("cut.pt.trace.json.gz", b"\x1f\x8b\x08" + bytes(50)),
 }
 
 
