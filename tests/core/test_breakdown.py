@@ -149,6 +149,20 @@ def test_kernels_of_a_stream_that_overlap_are_not_idle() -> None:
     assert idle.select("count", "idle_ns", "percent").rows() == [(1, 30, 100.0)]
 
 
+@pytest.mark.parametrize("unknown", [{1}, {0, 2}, {0, 1, 2}])
+def test_activities_without_a_process_are_on_the_same_stream(unknown: set[int]) -> None:
+    """Traces of PyTorch may state the process of only some activities of a stream."""
+    stream = {"device_id": 0, "context_id": 1, "stream_id": 7}
+    kernels = [
+        kernel(start, start + 10, **stream, correlation_id=n, **({"process_id": None} if n in unknown else {}))
+        for n, start in enumerate((0, 20, 50))
+    ]
+    calls = [call(start, start + 1, correlation_id=n) for n, start in enumerate((0, 1, 2))]
+    found = outputs("gpu_time_breakdown", {"kernels": kernels, "api_calls": calls}, delay=0)
+    assert found["busy"].select("total_ns", "computation_ns", "idle_ns").rows() == [(60, 30, 30)]
+    assert found["idle"].select("stream_id", "count", "idle_ns").rows() == [(7, 2, 30)]
+
+
 def test_one_step_leaves_nothing_out() -> None:
     steps = [nvtx(0, 10, "ProfilerStep#1"), nvtx(10, None, "ProfilerStep#2")]
     kernels = [kernel(t, t + 1, correlation_id=t) for t in (5, 15)]

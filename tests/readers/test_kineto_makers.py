@@ -305,6 +305,26 @@ def test_occupancy_is_read_and_exported(tmp_path: Path) -> None:
         assert values(again(path, format_), "kernels", *OCCUPANCY) == expected, format_
 
 
+def test_metrics_of_profiled_ranges_are_read_and_exported(tmp_path: Path) -> None:
+    metrics = {"sm__inst_executed.sum": 1024, "dram__bytes.sum": 2.5e9, "smsp__cycles.avg": "inf"}
+    ranges = [event("cuda_profiler_range", f"range{n}", 10 * n, 5, GPU, **metrics) for n in range(2)]
+    path = written(tmp_path, files.trace([step(), *ranges]))
+    columns = ("profiler_range_id", "range_name", "metric", "value")
+    expected = [
+        (n, f"range{n - 1}", name, value if isinstance(value, int | float) else None)
+        for n in (1, 2)
+        for name, value in metrics.items()
+    ]
+    with tk.load(path) as loaded:
+        frame = loaded.frame("profiler_metrics", names="string").collect()
+        assert frame.select(columns).rows() == expected
+        assert (frame["end_ns"] - frame["start_ns"]).to_list() == [5000] * 6
+        assert loaded.undecoded == {}
+    for format_ in ("parquet", "arrow"):
+        with tk.load(again(path, format_)) as loaded:
+            assert loaded.frame("profiler_metrics", names="string").select(columns).collect().rows() == expected
+
+
 # Times
 
 

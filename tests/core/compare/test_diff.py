@@ -393,6 +393,15 @@ def test_notes_say_why_sides_are_not_comparable() -> None:
     assert notes == ("the key ops, which delimit iterations, differ: step * (A), step */forward (B)",)
 
 
+@pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
+@pytest.mark.parametrize("name", ["train_amp", "mpi_rank0", "jax_mlp"])
+def test_a_report_and_its_export_do_not_differ(name: str) -> None:
+    """An export states the version of the tool that exported it, which is no difference of the recordings."""
+    diff = tk.diff(FIXTURES / f"{name}.nsys-rep", FIXTURES / f"{name}.sqlite", by=["kernels"])
+    assert not [note for note in diff.notes if "version" in note or "differ:" in note]
+    assert diff.frame("kernels")["change_ns"].to_list() == [0] * diff.frame("kernels").height
+
+
 def test_a_note_asks_for_a_key_op_if_none_was_found() -> None:
     sides = [summary_of([("k", 0, 1, 5)], (1,))] * 2
     note = compare.compare(*sides, ["kernels"]).notes[-1]
