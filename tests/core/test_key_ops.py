@@ -263,6 +263,14 @@ def test_steps_in_ranges_with_different_names() -> None:
     assert find([*outer, *parts], launches(6)).is_whole_capture
 
 
+@pytest.mark.parametrize(("name", "steps"), [("request", 4), ("generate", 4), ("work", 1)])
+def test_requests_in_ranges_with_different_names(name: str, steps: int) -> None:
+    workers = [("first", 0, 2 * STEP - 10), ("second", 2 * STEP, 4 * STEP)]
+    requests = [(text, start + 5, end) for text, start, end in cycles(name, "decode {}")]
+    its = find([*workers, *requests], [t + 5 for t in CYCLE])
+    assert (its.label, its.frame.height) == (name if steps > 1 else "", steps)
+
+
 def test_launches_in_nested_steps_count_once() -> None:
     """Each of 4 launches lies in two ranges. The other 6 launches lie in none."""
     outer = [("cat", 0, 2 * STEP - 10), ("dog", 2 * STEP, 4 * STEP)]

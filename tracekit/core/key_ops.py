@@ -12,12 +12,13 @@ chosen.
 5. The ranges that PyTorch writes around each step of an optimizer. They end a pass.
 6. Epochs.
 
-If no op qualifies, ops of the first two kinds that have the same label but different paths are tried together. If a
-capture has no GPU activities, the time inside of ranges decides between the ranges that repeat. By default, the
-following ops are never key ops: ops of frameworks and libraries, such as ``aten::linear``; parts of a model, such as
-``layer``; and the op "…", which represents all ranges that are nested too deeply. Start/end ranges that do not overlap
-are tried like ops. See ``key_instances`` for ops that run on several threads of a process. Of the ops of one kind,
-those on threads that launch nearly nothing during these ops, such as a thread that loads batches, are tried last.
+If no op qualifies, ops of the first two kinds, and ops named after an input, such as ``request``, are tried together if
+they have the same label but different paths. If a capture has no GPU activities, the time inside of ranges decides
+between the ranges that repeat. By default, the following ops are never key ops: ops of frameworks and libraries, such
+as ``aten::linear``; parts of a model, such as ``layer``; and the op "…", which represents all ranges that are nested
+too deeply. Start/end ranges that do not overlap are tried like ops. See ``key_instances`` for ops that run on several
+threads of a process. Of the ops of one kind, those on threads that launch nearly nothing during these ops, such as a
+thread that loads batches, are tried last.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tracekit.core.ops.step_names import (
     names_model_part_expr,
     names_numbered_step_expr,
     names_repeated_expr,
+    names_request_expr,
     names_step_expr,
     names_training_expr,
 )
@@ -53,7 +55,7 @@ _MAJORITY, _NEARLY_ALL = 0.5, 0.9
 _TRIED = 8
 _MIN_PASSES = 3
 _FEW = 0.1
-_NAMED, _COUNTED, _REPEATED, _BEGINNING, _ENDING, _EPOCHS, _TRAINING = range(7)
+_NAMED, _COUNTED, _REPEATED, _BEGINNING, _ENDING, _EPOCHS, _TRAINING, _REQUESTS = range(8)
 
 
 def choose_key_op(ops: Ops, instances: LoopInstances) -> KeyOp | None:
@@ -88,7 +90,7 @@ def _choose_from_labels(instances: LoopInstances, labels: pl.DataFrame, kinds: S
     by_op = _list_candidates(instances, labels.with_columns(candidate="op"))
     by_label = labels.with_columns(candidate=pl.col("op").min().over("label"))
     return _choose_candidate(instances, by_op, kinds) or _choose_candidate(
-        instances, _list_candidates(instances, by_label), (_NAMED, _COUNTED)
+        instances, _list_candidates(instances, by_label), (_NAMED, _COUNTED, _REQUESTS)
     )
 
 
@@ -119,9 +121,13 @@ def _qualifies(instances: LoopInstances, key_op: KeyOp, candidate: Mapping[str, 
         inside = instances.count_launches_in_keys(key_op)
     if candidate["may_be_part"] and not instances.launches_same_kernels(key_op):
         return False
-    if kind in (_NAMED, _COUNTED, _REPEATED, _EPOCHS, _TRAINING) and inside > _MAJORITY * total:
+    if kind in (_NAMED, _COUNTED, _REPEATED, _EPOCHS, _TRAINING, _REQUESTS) and inside > _MAJORITY * total:
         return True
-    if kind in (_REPEATED, _TRAINING) or candidate["count"] == 1 or (kind == _COUNTED and not candidate["is_numbered"]):
+    if (
+        kind in (_REPEATED, _TRAINING, _REQUESTS)
+        or candidate["count"] == 1
+        or (kind == _COUNTED and not candidate["is_numbered"])
+    ):
         return False
     counts = instances.count_launches(instances.find_iterations(key_op))
     required = _NEARLY_ALL if kind == _BEGINNING else _MAJORITY
@@ -226,6 +232,7 @@ def _list_kinds_expr() -> pl.Expr:
         match_categories_expr(label, lambda text: text.str.contains(_OPTIMIZER_STEP)) & passes,
         free & repeats & epoch,
         repeated & match_categories_expr(label, names_training_expr),
+        repeated & match_categories_expr(label, names_request_expr),
     )
     kinds = [pl.when(condition).then(kind) for kind, condition in enumerate(conditions)]
     return pl.concat_list(kinds)
