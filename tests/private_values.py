@@ -83,7 +83,7 @@ def _addresses() -> st.SearchStrategy[str]:
     six |= st.ip_addresses(v=6, network="fc00::/7") | st.ip_addresses(v=6).filter(lambda a: int(a) > 1 << 80)
     spellings = six.flatmap(lambda a: st.sampled_from([a.compressed, a.exploded]))
     mapped = octets.map(lambda a: f"::ffff:{a}")
-    return octets | cases(spellings) | mapped
+    return octets | cases(spellings) | mapped | octets.map(lambda a: f"ip-{a.replace('.', '-')}")
 
 
 def _hardware() -> st.SearchStrategy[str]:
@@ -147,6 +147,7 @@ _STRATEGIES: dict[str, st.SearchStrategy[Private]] = {
             text_of(ALPHANUMERIC, 5, 8),
             text_of(ALPHANUMERIC + "!$%", 6, 12),
         )
+        | text_of(ALPHANUMERIC, 8, 12).map(lambda p: Private(f"redis://:{p}q7@cache:6379/0", (f"{p}q7",)))
     ),
     "network address": around(one(_addresses())),
     "hardware address": around(one(_hardware())),

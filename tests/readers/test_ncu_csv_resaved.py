@@ -67,6 +67,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "excel, Unicode text": {"separator": "\t", "newline": "\r\n", "encoding": "utf-16"},
     "excel of old Macs": {"newline": "\r"},
     "quoted semicolons": {"separator": ";", "quoting": csv.QUOTE_ALL},
+    "bars": {"separator": "|"},
     "tabs": {"separator": "\t", "index": ["Unnamed: 0.1"]},
 }
 
@@ -82,7 +83,7 @@ def test_a_file_saved_again_has_the_same_tables(name: str, form: str, tmp_path: 
 
 OPTIONS = st.fixed_dictionaries(
     {
-        "separator": st.sampled_from([",", ";", "\t"]),
+        "separator": st.sampled_from([",", ";", "\t", "|"]),
         "quoting": st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
         "newline": st.sampled_from(["\n", "\r\n"]),
         "index": st.lists(st.sampled_from(["", "index", "Unnamed: 0", "Unnamed: 0.1"]), max_size=3),

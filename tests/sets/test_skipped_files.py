@@ -211,9 +211,12 @@ class TestFormsOfOneRun:
             tmp_path / "b.nsys-rep": "nsys-rep",
             tmp_path / "b.qdrep": "nsys-rep",
             tmp_path / "b.sqlite": "nsys-sqlite",
+            tmp_path / "b.nsys-rep.sqlite": "nsys-sqlite",
             tmp_path / "c" / "b.sqlite": "nsys-sqlite",
         }
-        assert paths.find_replaced_captures(formats) == {tmp_path / "b.sqlite": tmp_path / "b.nsys-rep"}
+        assert paths.find_replaced_captures(formats) == {
+            tmp_path / name: tmp_path / "b.nsys-rep" for name in ("b.sqlite", "b.nsys-rep.sqlite")
+        }
 
 
 class TestReplacedMembers:

@@ -43,6 +43,8 @@ _EXPORT_FORMATS = ("nsys-rep", "nsys-sqlite", "nsys-parquetdir", "nsys-arrowdir"
 """The format of reports and those of their exports. The first one of a run is read."""
 _FOLDER_SUFFIX = re.compile(r"_(?:pqtdir|arwdir)\Z")
 """Suffixes of the folders that ``nsys export`` names after the report."""
+_REPORT_SUFFIX = re.compile(r"\.(?:nsys-rep|qdrep)\Z")
+"""Suffixes of reports, which are sometimes kept in the names of their exports, such as ``rank0.nsys-rep.sqlite``."""
 _UNREADABLE = "the capture was skipped, because it cannot be read"
 
 
@@ -260,7 +262,7 @@ def find_replaced_captures(formats: Mapping[Path, str]) -> dict[Path, Path]:
     for path, name in formats.items():
         if name in _EXPORT_FORMATS:
             is_folder = name in _EXPORT_FORMATS[2:]
-            stem = _FOLDER_SUFFIX.sub("", path.name) if is_folder else path.stem
+            stem = _FOLDER_SUFFIX.sub("", path.name) if is_folder else _REPORT_SUFFIX.sub("", path.stem)
             form = _EXPORT_FORMATS.index(name), 0, path
             by_run.setdefault((path.parent, stem, False), []).append(form)
         elif name == "kineto":

@@ -8,11 +8,11 @@ _INDEX_CELL = rb'"?(?:index|Unnamed: \d{1,3}(?:\.\d{1,3})?)?"?(?P=separator)'
 _LEADING_CELLS = (
     (rb"ID", rb"Process ID"),
     (rb"Process ID", rb"Process Name"),
-    (rb"Domain", rb"Range:[^,;\t\r\n]*"),
+    (rb"Domain", rb"Range:[^,;|\t\r\n]*"),
 )
 RESAVED_HEADER = re.compile(
     rb"^(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?"
-    rb"(?=[^,;\t\r\n]{0,256}(?P<separator>[,;\t]))(?P<index>(?:"
+    rb"(?=[^,;|\t\r\n]{0,256}(?P<separator>[,;|\t]))(?P<index>(?:"
     + _INDEX_CELL
     + rb"){0,8})(?:"
     + b"|".join(rb'"?' + first + rb'"?(?P=separator)"?' + second + rb'"?' for first, second in _LEADING_CELLS)

@@ -1,8 +1,8 @@
 """Rewrite Nsight Compute CSV that another program saved again, such as pandas or Excel, in the form that ncu prints.
 
 ncu quotes every cell and separates cells by commas. Other programs quote only the cells that need quotes, separate
-cells by semicolons or tabs, add columns for the row index, and turn whole numbers in columns with empty cells into
-decimals.
+cells by semicolons, tabs or bars, add columns for the row index, and turn whole numbers in columns with empty cells
+into decimals.
 """
 
 from __future__ import annotations

@@ -126,6 +126,13 @@ IPV6 = Pattern(
         (b":", rb":" + _DOTTED),
     ),
 )  # fmt: skip
+IPV4_NAMES = Pattern(
+    NETWORK,
+    re.compile(rb"(?<![\w\-])ip-(?:" + _OCTET + rb"-){3}" + _OCTET + rb"(?![\w\-])"),
+    lambda match, _: re.sub(rb"\d", FILL, match[0]),
+    search_strings=(b"ip-",),
+)
+"""Names that clouds form from addresses, such as ``ip-10-0-3-4.ec2.internal``."""
 _REVERSED_IPV6 = (
     rb"(?<![0-9A-Za-z])(?:[0-9a-f]\.){4,32}ip6\.arpa"
     rb"|(?<![0-9A-Za-z\-])[0-9a-f\-]{2,45}(?:s\w{1,16})?\.ipv6-literal\.net"

@@ -169,7 +169,7 @@ OPTIONS = Pattern(
 )
 CREDENTIALS = Pattern(
     SECRET,
-    re.compile(rb"://[^\s/@:\"'<>]{1,256}(?::[^\s/@\"'<>]{0,1024})?@"),
+    re.compile(rb"://(?:[^\s/@:\"'<>]{1,256}(?::[^\s/@\"'<>]{0,1024})?|:[^\s/@\"'<>]{1,1024})@"),
     lambda match, _: b"://" + overwrite_with_x(match[0][3:-1]) + b"@",
     prefilters=((b":", rb"//[^\s/@\"'<>]{1,1281}@"),),
 )
