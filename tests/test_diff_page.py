@@ -22,7 +22,9 @@ def test_the_tables_of_a_page() -> None:
     first = diff.frame("kernels").row(0, named=True)
     assert kernels[1][:4] == [first["name"], "slower", "significant", f"{first['time_a_ns']:,}"]
     assert len(kernels) == 1 + 12
-    assert [row[0] for row in page.tables["Sides"][1:]] == ["Name", "Iterations", "GPUs", "Key op", "Recorded"]
+    assert [row[0] for row in page.tables["Sides"][1:]] == [
+        *("Name", "Iterations", "GPUs", "Key op", "Steps", "Recorded"),
+    ]
     assert page.tables["Sides"][1] == ["Name", "a.nsys-rep", "b.nsys-rep"]
     significant = [caption for caption in page.tables if caption.startswith("Significant changes")]
     assert len(page.tables[significant[0]]) == 1 + diff.significant().height

@@ -35,6 +35,7 @@ def diff(
     by: Sequence[str] | None = None,
     key_op: str | None = None,
     iterations: tuple[int | None, int | None] | None = None,
+    include_warm_up: bool = False,
     exact_names: bool = False,
     alpha: float | None = None,
     min_percent: float | None = None,
@@ -52,6 +53,8 @@ def diff(
             and ``iterations``. If None, all kinds are compared.
         key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
         iterations: First and last iteration to compare, both inclusive.
+        include_warm_up: Whether the first iterations are compared even if they are much slower than the others, as for
+            ``Trace.rollup``.
         exact_names: Whether names are compared as they were recorded. By default, hashes, addresses, numbers in
             template arguments and iteration numbers are replaced with ``*`` before names are compared.
         alpha: Probability that at least one change is significant although both sides come from the same distribution.
@@ -79,7 +82,7 @@ def diff(
 
     kinds = tuple(compare.KINDS if by is None else by)
     compare.check_kinds(kinds)
-    summarizer = Summarizer(kinds, key_op, iterations, exact_names)
+    summarizer = Summarizer(kinds, key_op, iterations, exact_names, include_warm_up=include_warm_up)
     limit = compare.DEFAULT_ALPHA if alpha is None else alpha
     return compare.compare(
         summarizer.summarize(a), summarizer.summarize(b), kinds, alpha=limit, min_percent=min_percent
@@ -92,6 +95,7 @@ def save_baseline(
     *,
     key_op: str | None = None,
     iterations: tuple[int | None, int | None] | None = None,
+    include_warm_up: bool = False,
     exact_names: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -105,6 +109,8 @@ def save_baseline(
         path: Baseline file to write.
         key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
         iterations: First and last iteration to save, both inclusive.
+        include_warm_up: Whether the first iterations are saved even if they are much slower than the others, as for
+            ``diff``.
         exact_names: Whether names are saved as they were recorded, as for ``diff``.
         overwrite: Whether to replace an existing file.
 
@@ -125,7 +131,8 @@ def save_baseline(
     """
     from tracekit.core import compare
 
-    summary = Summarizer(tuple(compare.KINDS), key_op, iterations, exact_names).summarize(side)
+    summarizer = Summarizer(tuple(compare.KINDS), key_op, iterations, exact_names, include_warm_up=include_warm_up)
+    summary = summarizer.summarize(side)
     return write_baseline(summary, path, overwrite=overwrite, inputs=list_input_files_of_side(side))
 
 
@@ -186,6 +193,7 @@ class Summarizer:
         iterations: First and last iteration to summarize, both inclusive.
         exact_names: Whether names are compared as they were recorded. If False, they are normalized first.
         strict: Whether a capture that cannot be read is an error if a side consists of several captures.
+        include_warm_up: Whether the warm-up is summarized.
     """
 
     kinds: tuple[str, ...]
@@ -193,16 +201,19 @@ class Summarizer:
     iterations: tuple[int | None, int | None] | None = None
     exact_names: bool = False
     strict: bool = False
+    include_warm_up: bool = False
 
     def __call__(self, trace: Trace) -> Summary:
         """Return the summary of a trace.
 
-        A trace that is already rolled up is not rolled up again if both ``key_op`` and ``iterations`` are None.
+        A trace that is already rolled up is not rolled up again if ``key_op`` and ``iterations`` are None and
+        ``include_warm_up`` is false.
         """
         linked = trace.correlate()
         is_rolled_up = linked._view.plan.rollup is not None  # noqa: SLF001 - as for exporters
-        if not is_rolled_up or self.key_op is not None or self.iterations is not None:
-            linked = linked.rollup(key_op=self.key_op, iterations=self.iterations)
+        if not is_rolled_up or self.key_op is not None or self.iterations is not None or self.include_warm_up:
+            included = self.include_warm_up or None
+            linked = linked.rollup(key_op=self.key_op, iterations=self.iterations, include_warm_up=included)
         return summaries.summarize(linked._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001
 
     def summarize(self, side: Side) -> Summary:
@@ -226,7 +237,7 @@ class Summarizer:
         """Return the summary of a trace, or the combined summary of all traces of a set."""
         from tracekit.core import compare
 
-        return compare.combine_summaries(side.map(self)) if isinstance(side, TraceSet) else self(side)
+        return compare.combine_summaries(side.map(self), side.ranks) if isinstance(side, TraceSet) else self(side)
 
 
 def list_input_files_of_side(side: Side) -> tuple[targets.Input, ...]:

@@ -27,6 +27,7 @@ _FACTS = {
     "cpu_model": "CPU",
     "os": "Operating system",
     "key_op": "Key op",
+    "steps": "Steps",
     "recorded": "Recorded",
 }
 _TITLES = {

@@ -50,7 +50,7 @@ def test_tables(run: Run, runs: tuple[Path, Path]) -> None:
 def test_limits_and_equal_rows(run: Run, runs: tuple[Path, Path]) -> None:
     few = run("diff", *runs, "--by", "kernels", "-n", "2").text.splitlines()
     assert few[-1] == "(first 2 of 12 rows; -n 0 prints all)"
-    assert len(run("diff", *runs, "--by", "kernels", "-n", "0").text.splitlines()) == 3 + 1 + 2 + 12
+    assert len(run("diff", *runs, "--by", "kernels", "-n", "0").text.splitlines()) == 4 + 1 + 2 + 12
     same = run("diff", runs[0], runs[0], "--by", "kernels").text.splitlines()
     assert same[-1].endswith("(+0.00 %); 0 of 12 rows changed, 0 significant")
 
@@ -103,7 +103,7 @@ def test_notes_are_messages_beside_data(run: Run) -> None:
     assert "note: the key ops, which delimit iterations, differ: " in done.stderr
     assert b"note" not in done.stdout
     assert done.stderr.startswith(
-        "verdict: not tested whether B differs from A, because 4 (A) and 4 (B) iterations are"
+        "verdict: not tested whether B differs from A, because 3 (A) and 2 (B) iterations are"
     )
     assert not run("diff", TRAIN, DDP, "--by", "kernels", "--format", "csv", "-q").stderr
 
@@ -254,3 +254,13 @@ def test_each_side_states_its_own_reason(run: Run) -> None:
         "no kernels were recorded; record them with nsys profile",
     )
     assert f"# Kernels: no rows in A, because {a}; no rows in B, because {b} --trace=cuda\n" in said
+
+
+def test_the_warm_up_is_left_out_and_the_output_says_so(run: Run) -> None:
+    steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
+    for options, selection, iterations in (((), "left out", 3), (("--include-warm-up",), "included", 4)):
+        printed = run("diff", TRAIN, TRAIN, "--by", "kernels", *options).text.splitlines()
+        assert f"steps of A and B: {steps}; the first step is warm-up and {selection}." in printed
+        assert printed[1].startswith(f"A: {iterations} iterations, ")
+        beside = run("diff", TRAIN, TRAIN, "--by", "kernels", "--format", "csv", *options).stderr
+        assert f"{steps}; the first step is warm-up and {selection}." in beside

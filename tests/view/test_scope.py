@@ -69,6 +69,14 @@ def test_steps_that_dlprof_recorded(tmp_path: Path) -> None:
             assert f"{STEPS}." in show(server, f"/{page}")
 
 
+def test_the_page_of_a_comparison_describes_the_steps_of_both_sides(viewer: Viewer) -> None:
+    shown = show(viewer, "/compare", "?other_iterations=2:3&other_capture=0")
+    assert [text for text in shown if "delimited" in text] == [
+        f"steps of A: {STEPS}; {SELECTIONS['']}.",
+        f"steps of B: {STEPS}; {SELECTIONS['?iterations=2:3']}.",
+    ]
+
+
 def test_captures_without_steps_have_no_scope() -> None:
     with running(FIXTURES / "ncu" / "ncu_roofline_raw.csv") as server:
         shown = [*show(server, "/"), *show(server, "/roofline")]

@@ -91,6 +91,11 @@ class _ComparedFiles:
     type=parse_iterations,
     help="Compare only some iterations of A and B. They are counted from 0: '2:9' selects 2 to 9, '2:' all from 2.",
 )
+@click.option(
+    "--include-warm-up",
+    is_flag=True,
+    help="Compare the first iterations even if they are much slower than the others. By default, they are left out.",
+)
 @click.option("--exact-names", is_flag=True, help="Compare names as they were recorded, with hashes and numbers.")
 @click.option(
     "--alpha",
@@ -138,6 +143,7 @@ def diff_command(
     kinds: list[str] | None,
     key_op: str | None,
     iterations: tuple[int | None, int | None] | None,
+    include_warm_up: bool,
     exact_names: bool,
     alpha: float | None,
     min_percent: float | None,
@@ -183,7 +189,9 @@ def diff_command(
     compare.check_kinds(chosen)
     parsed = [compare.parse_condition(text) for text in conditions]
     needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.required_kinds)])
-    summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names, is_strict())
+    summarizer = Summarizer(
+        tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names, is_strict(), include_warm_up
+    )
     inputs = [file for side in (a, b) if side is not None for file in list_input_files_of_side(side)]
     before, after = summarizer.summarize(a), None if b is None else summarizer.summarize(b)
     if baseline is not None:
@@ -304,7 +312,7 @@ def _print_diff_tables(page: Page, diff: Diff, printing: Printing, max_rows: int
 
 
 def _format_introduction(diff: Diff) -> Iterator[str]:
-    """Yield the verdict, a line about each of the two compared captures, and a line per note of the comparison."""
+    """Yield the verdict, lines about the two compared captures and their steps, and a line per note."""
     verdict, *notes = _format_verdict_and_notes(diff)
     yield verdict
     for name, side in (("A", diff.a), ("B", diff.b)):
@@ -314,7 +322,7 @@ def _format_introduction(diff: Diff) -> Iterator[str]:
 
 
 def _format_verdict_and_notes(diff: Diff) -> list[str]:
-    return [f"verdict: {diff.verdict}", *(f"note: {note}" for note in diff.notes)]
+    return [f"verdict: {diff.verdict}", *diff.step_notes, *(f"note: {note}" for note in diff.notes)]
 
 
 def _format_kind_heading(diff: Diff, kind: str) -> str:

@@ -166,6 +166,11 @@ class StepSummary:
         return self.gpu_time_in_steps_ns / self.gpu_time_ns if self.gpu_time_ns else None
 
     @property
+    def has_gpu_work(self) -> bool:
+        """Whether the capture contains kernels or other GPU activities."""
+        return self.kernels > 0 or self.gpu_time_ns > 0
+
+    @property
     def misses_work(self) -> bool:
         """Whether less than 90 % of the kernels or of the GPU time lie in steps."""
         return any(s is not None and s < MIN_COVERAGE for s in (self.kernel_share, self.gpu_time_share))
@@ -179,7 +184,7 @@ class StepSummary:
         return count + self._describe_coverage() + self._describe_selection() + "."
 
     def _describe_coverage(self) -> str:
-        if not self.kernels and not self.gpu_time_ns:
+        if not self.has_gpu_work:
             return "; no GPU work was recorded"
         kernels = f"{self.kernels_in_steps:,} of {self.kernels:,} kernels"
         share = self.gpu_time_share

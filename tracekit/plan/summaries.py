@@ -30,7 +30,7 @@ _MAX_REASON = 1000
 
 
 def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = False) -> Summary:
-    """Return the number and the times of the events of a trace, by name and iteration.
+    """Return the number and the times of the events of a trace, by name and iteration, without the warm-up.
 
     The facts of the summary state why there are no events of a kind.
 
@@ -42,7 +42,7 @@ def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = Fals
     from tracekit.core import compare
 
     view.prefetch(compare.READ_COLUMNS)
-    rollup = get_rollup(view.plan)
+    rollup = get_rollup(view.plan).steady
     source = compare.Source(view.frame, rollup, exact_names)
     counts = {table: view.count(table) for tables in compare.RECORDED.values() for table in tables}
     facts = compare.collect_capture_facts(view.info, source, counts)

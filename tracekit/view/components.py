@@ -135,9 +135,7 @@ def build_step_notes(context: Context) -> list[Any]:
 
 def build_note_paragraphs(notes: Iterable[str]) -> list[Any]:
     """Return a paragraph for each sentence about steps. Warnings are highlighted."""
-    return [
-        html.P(note, className="warning" if note.startswith("Warning: ") else "steps", role="note") for note in notes
-    ]
+    return [html.P(note, className="warning" if "Warning: " in note else "steps", role="note") for note in notes]
 
 
 def shorten(name: str) -> str:

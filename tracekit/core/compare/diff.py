@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.compare import changes, permutation
-from tracekit.core.compare.notes import have_comparable_iterations, list_comparability_notes
+from tracekit.core.compare.notes import describe_steps_of_sides, have_comparable_iterations, list_comparability_notes
 from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, MISSING, ON_GPU, merge_units_to_equal_sizes
 from tracekit.core.compare.verdict import format_verdict
 from tracekit.errors import TracekitError, UnknownFormatError, create_choices_hint
@@ -65,6 +65,14 @@ class Diff:
     def is_per_iteration(self) -> bool:
         """Whether the sides are compared per iteration, because one side has more iterations than the other."""
         return is_per_iteration(self.a, self.b)
+
+    @property
+    def step_notes(self) -> tuple[str, ...]:
+        """Sentences that describe what delimits the iterations of each side, and how much of the GPU work lies in them.
+
+        The warm-up is left out unless the user includes it, which the sentences state.
+        """
+        return describe_steps_of_sides(self.a, self.b)
 
     @property
     def verdict(self) -> str:

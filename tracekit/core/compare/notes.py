@@ -33,6 +33,14 @@ def list_comparability_notes(a: Summary, b: Summary, *, has_enough_iterations: b
     return tuple(_generate_notes(a, b, has_enough_iterations=has_enough_iterations))
 
 
+def describe_steps_of_sides(a: Summary, b: Summary) -> tuple[str, ...]:
+    """Return sentences that describe what delimits the iterations of each side, and how much work lies in them."""
+    texts = {name: side.facts["steps"] for name, side in (("A", a), ("B", b)) if "steps" in side.facts}
+    if len(texts) > 1 and len(set(texts.values())) == 1:
+        texts = {"A and B": texts["A"]}
+    return tuple(f"steps of {name}: {text}" for name, text in texts.items())
+
+
 def have_comparable_iterations(a: Summary, b: Summary) -> bool:
     """Return whether an op delimits the iterations of both sides or of neither side.
 

@@ -12,12 +12,14 @@ import polars as pl
 from tracekit.core import idle
 from tracekit.core.compare.names import normalize_categorical_names_expr, normalize_names_expr
 from tracekit.core.rollup import groups
+from tracekit.core.steps import list_notes_by_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tracekit.core.iterations import Iterations
     from tracekit.core.rollup import Rollup
+    from tracekit.core.steps import StepSummary
 
     Frames = Callable[[str], pl.LazyFrame]
 
@@ -66,8 +68,13 @@ class Source:
 
     @property
     def iterations(self) -> Iterations:
-        """The iterations of the trace."""
+        """The iterations of the trace. The warm-up is not aggregated, unless the user decided otherwise."""
         return self.rollup.iterations
+
+    @property
+    def iterations_with_warm_up(self) -> Iterations:
+        """The iterations of the trace, in which the warm-up is aggregated unless iterations were chosen."""
+        return self.rollup.complete.iterations
 
     def normalized_name_expr(self, column: str, rules: str) -> pl.Expr:
         """Return an expression for the normalized names in a Categorical column."""
@@ -84,6 +91,9 @@ SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
     "max_ns": pl.Int64,
 }
 """Columns of the samples of a summary."""
+STEPS = "steps"
+"""Name of the fact that describes what delimits the iterations, and how much of the GPU work lies in them."""
+_MAX_FACT = 4000
 MAX_UNITS = 256
 """Maximum number of units. If there are more iterations, a unit consists of several consecutive iterations.
 
@@ -134,11 +144,14 @@ class Summary:
             event, and null for all kinds except kernels.
         units: Number of iterations in each unit.
         facts: Facts about the capture, such as the names of the GPUs. None of them identifies people or machines.
+        steps: What delimits the iterations of the capture. None for a baseline and for several captures, whose facts
+            describe the iterations.
     """
 
     samples: pl.DataFrame
     units: tuple[int, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    steps: StepSummary | None = None
 
     @property
     def iterations(self) -> int:
@@ -153,7 +166,8 @@ class Summary:
 def summarize_trace(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str]) -> Summary:
     """Return the counts and times of the events of a trace, by name and iteration.
 
-    If only some iterations are aggregated, events outside of them are omitted.
+    If iterations were chosen, events outside of them are omitted. If the warm-up is left out, only its events are
+    omitted, so that two captures differ in nothing else if only one of them has a warm-up.
 
     Args:
         source: The trace, and how its names are compared.
@@ -164,23 +178,39 @@ def summarize_trace(source: Source, *, kinds: Sequence[str], facts: Mapping[str,
     numbers = iterations.aggregated["iteration"].sort()
     size = 1 << max(-(-len(numbers) // MAX_UNITS) - 1, 0).bit_length()
     unit_of = pl.DataFrame({"iteration": numbers, "unit": pl.int_range(len(numbers), eager=True) // size})
-    is_partial = not iterations.frame["aggregated"].all()
+    complete = source.iterations_with_warm_up.frame
+    is_partial = not complete["aggregated"].all()
+    warm_up = complete.filter("aggregated").select("iteration").join(unit_of, on="iteration", how="anti")
     frames_by_kind = []
     for kind in kinds:
-        rows = KINDS[kind].rows(source).join(unit_of, on="iteration", how="left")
+        rows = KINDS[kind].rows(source).join(warm_up, on="iteration", how="anti")
+        rows = rows.join(unit_of, on="iteration", how="left")
         rows = rows.drop_nulls("unit") if is_partial else rows
         rows = rows if "max_ns" in rows.columns else rows.with_columns(max_ns=pl.lit(None, pl.Int64))
         frames_by_kind.append(_sum_samples(rows.with_columns(kind=pl.lit(kind))))
     units = unit_of.group_by("unit", maintain_order=True).len()["len"].to_list()
-    return Summary(pl.concat([pl.DataFrame(schema=SAMPLES), *frames_by_kind]), tuple(units), dict(facts))
+    samples = pl.concat([pl.DataFrame(schema=SAMPLES), *frames_by_kind])
+    steps = source.rollup.step_summary
+    return Summary(
+        samples, tuple(units), {**facts, **_describe_steps([steps.note] if steps.has_gpu_work else [])}, steps
+    )
 
 
-def combine_summaries(summaries: Sequence[Summary]) -> Summary:
+def _describe_steps(notes: Sequence[str]) -> dict[str, str]:
+    """Return the fact that describes the iterations, or no fact if there are no sentences about them."""
+    return {STEPS: " ".join(notes)[:_MAX_FACT]} if notes else {}
+
+
+def combine_summaries(summaries: Sequence[Summary], ranks: Sequence[int] | None = None) -> Summary:
     """Return the sum of the summaries of processes that ran together, such as the ranks of a job.
 
     An iteration of the result consists of the same iteration of every process. Iterations that are missing in any
     process, and iterations in the same unit as a missing one, count as outside of all iterations. If a fact differs
     between processes, its values are listed.
+
+    Args:
+        summaries: The summaries.
+        ranks: Rank of each process, or None for 0, 1, 2 and so on.
     """
     if len(summaries) == 1:
         return summaries[0]
@@ -191,7 +221,12 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     rows = pl.concat([s.samples.with_columns(unit) for s in merged])
     names = dict.fromkeys(name for s in summaries for name in s.facts)
     facts = {n: ", ".join(dict.fromkeys(s.facts[n] for s in summaries if n in s.facts)) for n in names}
-    return Summary(_sum_samples(rows), units, facts)
+    steps = {
+        rank: s.steps
+        for rank, s in zip(range(len(summaries)) if ranks is None else ranks, summaries, strict=True)
+        if s.steps is not None and STEPS in s.facts
+    }
+    return Summary(_sum_samples(rows), units, {**facts, **_describe_steps(list_notes_by_rank(steps))})
 
 
 def merge_units_to_equal_sizes(summaries: Sequence[Summary]) -> list[Summary]:
@@ -304,7 +339,7 @@ def _read_group_samples(source: Source) -> pl.DataFrame:
     """
     rollup = source.rollup
     rows = groups.compute_group_times(
-        rollup.measures, rollup.iterations, rollup.devices["device_id"], rollup.measures.mode
+        rollup.measures, source.iterations_with_warm_up, rollup.devices["device_id"], rollup.measures.mode
     )
     path = pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path")
     name = path if source.exact_names else normalize_names_expr(path, "range")
@@ -393,9 +428,9 @@ _PARTS = {
 
 
 def _add_iteration_of_end(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the column ``iteration``: the aggregated iteration in which each event ended, or null."""
+    """Add the column ``iteration``: the aggregated or warm-up iteration in which each event ended, or null."""
     rows = events.collect()
-    return rows.with_columns(iteration=source.iterations.find_instance_iterations(rows)).lazy()
+    return rows.with_columns(iteration=source.iterations_with_warm_up.find_instance_iterations(rows)).lazy()
 
 
 KINDS: dict[str, Kind] = {

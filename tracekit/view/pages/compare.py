@@ -50,6 +50,7 @@ def build_page(context: Context) -> list[Any]:
     arguments["other_capture"] = str(other.capture)
     parts = [
         html.P(f"Verdict: {differences.verdict}.", id="verdict"),
+        *components.build_note_paragraphs(differences.step_notes),
         *chosen,
         _build_totals_panel(context, other, differences, by),
         components.build_panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
