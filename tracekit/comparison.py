@@ -76,7 +76,7 @@ def diff(
         >>> import tracekit as tk
         >>> diff = tk.diff("fixtures/train_amp.sqlite", "fixtures/ddp2.sqlite", by=["copies"])
         >>> diff.frame("copies").select("name", "status", "count_a", "count_b").rows()[0]
-        ('Device-to-Device', 'slower', 8, 60)
+        ('Device-to-Device', 'slower', 6, 24)
     """
     from tracekit.core import compare
 
