@@ -322,3 +322,9 @@ def test_garbage_is_collected_less_often() -> None:
     code += "except SystemExit: print(gc.get_threshold()[0] > 10_000)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("True\n")
+
+
+@pytest.mark.parametrize("name", ["help", "version"])
+def test_options_that_are_passed_as_commands_are_suggested(run: Run, name: str) -> None:
+    result = run(name, status=2)
+    assert f"unknown command '{name}'; did you mean `tracekit --{name}`?" in result.stderr

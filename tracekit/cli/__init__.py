@@ -34,6 +34,8 @@ COMMANDS = {
     "why": "Explain why a step is slow, and what each cure would save.",
 }
 
+_OPTIONS_NAMED_AS_COMMANDS = ("help", "version")
+
 
 class CommandGroup(click.Group):
     """A command group that lists its commands by name and imports a command only when it runs."""
@@ -58,6 +60,8 @@ class CommandGroup(click.Group):
         If the first argument is a file and not a command, all arguments are those of the command that summarizes files.
         """
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            if args[0] in _OPTIONS_NAMED_AS_COMMANDS and not os.path.lexists(args[0]):
+                ctx.fail(f"unknown command {args[0]!r}; did you mean `tracekit --{args[0]}`?")
             if not _is_path(args[0]):
                 ctx.fail(f"unknown command {args[0]!r}; {create_choices_hint('commands', COMMANDS, args[0])}")
             from tracekit.cli.summary import summary_command
