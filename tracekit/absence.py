@@ -27,6 +27,10 @@ _KINETO_OPTIONS = {
     "python_samples": "torch.profiler.profile(with_stack=True)",
 }
 _KINETO_DEFAULT = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+MAX_CLASSES = 10
+"""Maximum number of classes of undecoded events that a sentence names."""
+MAX_NAME_LENGTH = 80
+"""Maximum number of characters of the name of a class, which may come from the file."""
 _EXPORT_OF_NSYS = "export the report with nsys export --type sqlite, and load the export"
 
 
@@ -146,12 +150,32 @@ def _list_recorded_tables(capture: RecordedCapture, tables: Iterable[str]) -> li
 
 
 def describe_undecoded(undecoded: Mapping[str, EventCount]) -> str:
-    """Return a clause with the number of events of each class that are recorded, but not decoded."""
-    listed = [f"{size.count:,} {name}{'' if size.count == 1 else ' events'}" for name, size in undecoded.items()]
-    listed = [text.replace(" event events", " events") for text in listed]
-    is_one = [size.count for size in undecoded.values()] == [1]
+    """Return a clause with the number of events of each class that are recorded, but not decoded.
+
+    The classes with the most events come first. The events of all but ``MAX_CLASSES`` classes are summed up.
+    """
+    counts = dict(sorted(((name, size.count) for name, size in undecoded.items()), key=lambda item: -item[1]))
+    listed = [_format_class(name, count) for name, count in list(counts.items())[:MAX_CLASSES]]
+    if others := list(counts.values())[MAX_CLASSES:]:
+        listed.append(f"{sum(others):,} events of {len(others):,} other classes")
+    *first, last = listed
+    joined = f"{', '.join(first)} and {last}" if first else last
+    is_one = [*counts.values()] == [1]
     verb, them = ("is", "it") if is_one else ("are", "them")
-    return f"{' and '.join(listed)} {verb} recorded, but tracekit does not decode {them}"
+    return f"{joined} {verb} recorded, but tracekit does not decode {them}"
+
+
+def _format_class(name: str, count: int) -> str:
+    """Return the number of events of a class, which is the name of a table of an export, a category or a phrase."""
+    shown = name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}…"
+    if shown.isupper() and "_" in shown:
+        return f"{count:,} {'row' if count == 1 else 'rows'} of {shown}"
+    noun, preposition, rest = shown.partition(" of " if shown.startswith("generic event") else " without ")
+    if noun and preposition:
+        return f"{count:,} {noun}{'' if count == 1 else 's'}{preposition}{rest}"
+    if shown.startswith("without "):
+        return f"{count:,} {'event' if count == 1 else 'events'} {shown}"
+    return f"{count:,} {shown}{'' if count == 1 else ' events'}".replace(" event events", " events")
 
 
 def find_recording_command(table: str, format_name: str) -> str | None:

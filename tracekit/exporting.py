@@ -12,7 +12,7 @@ from tracekit.errors import ExportError, UnknownFormatError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tracekit.interface import Exporter, Progress, View
     from tracekit.plan.view import TraceView
@@ -29,6 +29,7 @@ def write_trace(
     tables: Sequence[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    is_whole: bool = False,
 ) -> Path:
     """Write a trace to a file or folder atomically.
 
@@ -40,6 +41,8 @@ def write_trace(
             except those that are declared as optional.
         overwrite: Whether to replace an existing output.
         progress: Callback that receives the number of written rows and the total number of rows.
+        is_whole: Whether ``tables`` contains all tables that have rows, so that a warning names all events that the
+            output lacks.
 
     Returns:
         The path of the output.
@@ -53,10 +56,20 @@ def write_trace(
         path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=list_input_files_of_trace(view)
     ) as new:
         _write_output(view, exporter, new, tables, progress or _ignore_progress)
+    warn_about_missing_events(view, None if is_whole else tables)
+    return Path(path)
+
+
+def warn_about_missing_events(view: TraceView, tables: Iterable[str] | None = None) -> None:
+    """Warn if an output lacks events that the files of a trace contain, but that tracekit does not decode.
+
+    Args:
+        view: The trace.
+        tables: Names of the tables in the output. If None, the output contains all tables that are selected.
+    """
     for source in view.plan.sources:
         if source.is_open:
-            source.warn_about_events_missing_in_output(tables or view.selected_tables or view.tables)
-    return Path(path)
+            source.warn_about_events_missing_in_output(tables or view.selected_tables)
 
 
 def write_table(

@@ -39,11 +39,14 @@ class Undecoded:
         count: Number of events, or of rows of a source table.
         bytes: Total uncompressed size of these events in bytes. None if it is unknown.
         tables: Names of the declared tables to which the events may belong. Empty if they belong to none.
+        is_auxiliary: Whether the events only describe the capture or repeat others, so that an output is complete
+            without them.
     """
 
     count: int
     bytes: int | None = None
     tables: tuple[str, ...] = ()
+    is_auxiliary: bool = field(default=False, repr=False)
 
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+import shutil
+import sqlite3
 import warnings
 from pathlib import Path
 
@@ -11,7 +15,7 @@ import tracekit as tk
 from tests.cli.conftest import Run
 from tests.readers.nsys_rep_files import Parts, event, strings
 from tracekit import schemas
-from tracekit.absence import State, find_recording_command
+from tracekit.absence import State, describe_undecoded, find_recording_command
 from tracekit.core import analyze, recipes, reports
 from tracekit.errors import TracekitWarning, UnknownFormatError
 from tracekit.readers.nsys_rep import layout, names
@@ -139,18 +143,111 @@ def test_messages_of_commands(run: Run) -> None:
     assert ranks.count("no openacc_events were recorded") == 1
 
 
-@pytest.mark.parametrize(("name", "style"), [("o.json", "chrome-trace"), ("o.sqlite", "sqlite")])
-def test_an_export_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, name: str, style: str) -> None:
+WHOLE = {
+    "nsys-rep": ["2 WDDM events and 1 Vulkan call are recorded, but tracekit does not decode them"],
+    "nsys-sqlite": ["3 rows of WDDM_QUEUES_UTILIZATION and 1 row of NEW_EVENTS are recorded, but tracekit does not"],
+    "kineto": [
+        "3 mtia_ccp_events events, 2 events without category and 1 overhead are recorded, but tracekit does not"
+    ],
+    "tfevents": ["histogram events, ", " are recorded, but tracekit does not decode them"],
+}
+
+
+def made_capture(style: str, folder: Path) -> Path:
+    """A capture in a format, with rows in tables and with events that tracekit does not decode."""
+    if style == "nsys-rep":
+        return made_report(folder / "made.nsys-rep")
+    if style == "tfevents":
+        return FIXTURES / "tensorflow" / "runs"
+    if style == "nsys-sqlite":
+        path = Path(shutil.copy(TRAIN, folder / "made.sqlite"))
+        path.chmod(0o644)
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("CREATE TABLE WDDM_QUEUES_UTILIZATION (start INTEGER)")
+            database.execute("INSERT INTO WDDM_QUEUES_UTILIZATION VALUES (1), (2), (3)")
+            database.execute("CREATE TABLE NEW_EVENTS (start INTEGER)")
+            database.execute("INSERT INTO NEW_EVENTS VALUES (1)")
+        return path
+    common = {"ph": "X", "ts": 5, "dur": 1, "pid": 7, "tid": 7}
+    made = [
+        {**common, "cat": "cpu_op", "name": "aten::add"},
+        {**common, "cat": "overhead", "name": "Buffer Flush"},
+        *({**common, "cat": "mtia_ccp_events", "name": "x"} for _ in range(3)),
+        {"ph": "i", "name": "[memory]", "ts": 6, "pid": 7, "tid": 7},
+        {"ph": "i", "name": "Record Window End", "ts": 9, "pid": "", "tid": ""},
+        {**common, "cat": "Trace", "name": "PyTorch Profiler (0)"},
+        {**common, "cat": "gpu_user_annotation", "name": "step"},
+    ]
+    path = folder / "made.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": made}))
+    return path
+
+
+@pytest.mark.parametrize("target", ["parquet", "csv", "arrow", "sqlite"])
+@pytest.mark.parametrize("style", WHOLE)
+def test_an_export_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, style: str, target: str) -> None:
+    path = made_capture(style, tmp_path)
+    said = run("convert", path, "-o", tmp_path / "out", "--to", target).stderr
+    assert said.count("the output is incomplete, because") == 1, said
+    assert all(text in said for text in WHOLE[style]), said
+    assert "META_DATA" not in said
+    assert "Trace" not in said.replace("Tracekit", "")
+
+
+@pytest.mark.parametrize("style", ["parquet", "csv", "arrow", "sqlite", "chrome-trace"])
+def test_an_export_of_ranks_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, style: str) -> None:
+    (tmp_path / "in").mkdir()
+    for rank in range(2):
+        shutil.copy(made_capture("nsys-sqlite", tmp_path), tmp_path / "in" / f"rank{rank}.sqlite")
+    shutil.copy(TRAIN, tmp_path / "in" / "rank2.sqlite")
+    said = run("convert", tmp_path / "in", "-o", tmp_path / "out", "--to", style).stderr
+    assert said.count("the output is incomplete") == 1, said
+    expected = (
+        "6 rows of WDDM_QUEUES_UTILIZATION and 2 rows of NEW_EVENTS are recorded, but tracekit does not decode them"
+    )
+    assert f"the output is incomplete, because {expected} (2 of 3 ranks)\n" in said
+
+
+def test_an_export_of_some_tables_counts_only_their_events(tmp_path: Path) -> None:
     path = made_report(tmp_path / "made.nsys-rep")
-    said = run("convert", path, tmp_path / name, "--to", style).stderr
-    events = "1 Vulkan call and 2 WDDM events"
-    assert f"the output is incomplete, because {events} are recorded, but tracekit does not decode them" in said
-    assert said.count("the output is incomplete") == 1
+    events = "2 WDDM events and 1 Vulkan call"
     with tk.load(path) as trace, warnings.catch_warnings():
         warnings.simplefilter("error")
-        trace.select(tables=["api_calls"]).export(tmp_path / f"few{Path(name).suffix}", format=style)
+        trace.select(tables=["api_calls"]).export(tmp_path / "few.json", format="chrome-trace")
+        trace.export(tmp_path / "few.parquet", tables=["api_calls"])
+    with (
+        tk.load(path) as trace,
+        pytest.warns(TracekitWarning, match=r"the output is incomplete, because 2 WDDM events"),
+    ):
+        trace.export(tmp_path / "one.parquet", tables=["wddm_packets"])
     with tk.load(path) as trace, pytest.warns(TracekitWarning, match=f"the output is incomplete, because {events}"):
         trace.export(tmp_path / "folder", format="parquet")
+
+
+@pytest.mark.filterwarnings("ignore:.*1 unknown or incomplete events were skipped")
+def test_rows_and_undecoded_events_of_one_table(tmp_path: Path) -> None:
+    """A table that has rows may also lack events."""
+    thread = (13, 1 << 56 | 7 << 24 | 9)
+    call = ((1, 10), (2, 20), (3, 1), (7, 0), (8, 0), thread)
+    block = event(48, layout.API, *call, (6, 0)) + event(48, layout.API, *call, (6, 200))
+    path = tmp_path / "made.nsys-rep"
+    path.write_bytes(Parts([block], [strings("name")]).pack())
+    with tk.load(path) as trace:
+        assert trace.count("api_calls") == 1
+        (name,) = trace.undecoded
+        assert "api_calls" in trace.undecoded[name].tables
+    with (
+        tk.load(path) as trace,
+        pytest.warns(TracekitWarning, match="the output is incomplete, because 1 call of class"),
+    ):
+        trace.export(tmp_path / "folder", format="csv")
+
+
+def test_long_lists_of_undecoded_events_are_shortened() -> None:
+    counts = {f"class {n}" + "x" * 200 * (n == 30): tk.Undecoded(n) for n in range(1, 31)}
+    text = describe_undecoded(counts)
+    assert text.startswith(f"30 class 30{'x' * 72}… events, 29 class 29 events, ")
+    assert text.endswith(" and 210 events of 20 other classes are recorded, but tracekit does not decode them")
 
 
 def test_every_class_of_undecoded_events_names_declared_tables() -> None:

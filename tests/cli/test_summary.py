@@ -78,7 +78,7 @@ class TestFile:
     def test_undecoded_gpu_work(self, run: Run, tmp_path: Path) -> None:
         text = run(made_report(tmp_path / "made.nsys-rep")).text
         assert (
-            "\nNot decoded: 1 Vulkan call and 2 WDDM events are recorded, but tracekit does not decode them; " in text
+            "\nNot decoded: 2 WDDM events and 1 Vulkan call are recorded, but tracekit does not decode them; " in text
         )
 
     @pytest.mark.parametrize("command", [(), ("info",)], ids=str)

@@ -351,7 +351,7 @@ def test_events_that_are_not_decoded_are_no_missing_gpu_work(tmp_path: Path) -> 
         warnings.simplefilter("ignore", tk.errors.TracekitWarning)
         text = exported(trace, tmp_path).plain()
     reason = (
-        "1 Vulkan call and 2 WDDM events are recorded, but tracekit does not decode them; export the report with nsys"
+        "2 WDDM events and 1 Vulkan call are recorded, but tracekit does not decode them; export the report with nsys"
     )
     assert f"tracekit reads no GPU work from this capture, because {reason}" in text
     assert f"Not decoded: {reason}" in text

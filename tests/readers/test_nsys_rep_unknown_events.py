@@ -113,8 +113,8 @@ def test_the_bytes_of_events_are_those_of_their_messages(tmp_path: Path) -> None
         "call of class 120": tk.Undecoded(2, 2 * (around + 4), ("api_calls", "osrt_calls")),
         "call of class 121": tk.Undecoded(2, 2 * (around + 9), ("api_calls", "osrt_calls")),
         "event of type 131": tk.Undecoded(2, 2 * (around + 5)),
-        "memory map": tk.Undecoded(2, 2 * (len(message((99, b""))) + 7)),
-        "process without a name": tk.Undecoded(2, 2 * len(message((1, 5), (2, 7 << 24)))),
+        "memory map": tk.Undecoded(2, 2 * (len(message((99, b""))) + 7), is_auxiliary=True),
+        "process without a name": tk.Undecoded(2, 2 * len(message((1, 5), (2, 7 << 24))), is_auxiliary=True),
     }
 
 

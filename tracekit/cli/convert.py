@@ -25,8 +25,10 @@ from tracekit.cli.output import STDOUT, open_output_path, print_message, print_r
 from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
+    import os
+
     from tracekit.cli.options import RollUp, Select, TraceOrSet
-    from tracekit.interface import Exporter
+    from tracekit.interface import Exporter, Progress
     from tracekit.names import TableName
 
 MINIMAL_TABLES: tuple[TableName, ...] = ("capture_info", "devices")
@@ -106,21 +108,27 @@ def convert_command(
         if output == STDOUT and (has_file_per_table or exporter.folder):
             hint = "choose one table with --table, or name a folder" if has_file_per_table else "name a folder"
             raise click.UsageError(f"{exporter.format} writes a folder, so standard output cannot be used: {hint}")
+        contains_all_tables = has_file_per_table and not tables
         if has_file_per_table:
             exporter.check_folder(output)
             tables = tables or _choose_tables_to_export(selected)
+        values = dict(options) | ({"tracks": ",".join(tracks)} if tracks else {})
         with (
             open_output_path(output, exporter.suffixes[0]) as file,
             show_progress_bar("converting", quiet=quiet) as progress,
         ):
-            selected.export(
-                file,
-                format=exporter.format,
-                tables=tables or None,
-                overwrite=force,
-                options=dict(options) | ({"tracks": ",".join(tracks)} if tracks else {}),
-                progress=progress,
-            )
+            if contains_all_tables:
+                chosen = exporter.with_options(values)
+                _write_all_tables(selected, file, chosen, tables, overwrite=force, progress=progress)
+            else:
+                selected.export(
+                    file,
+                    format=exporter.format,
+                    tables=tables or None,
+                    overwrite=force,
+                    options=values,
+                    progress=progress,
+                )
     print_message(f"wrote {output}", quiet=quiet or output == STDOUT)
 
 
@@ -159,6 +167,28 @@ def _choose_tables_to_export(trace: TraceOrSet) -> tuple[TableName, ...]:
         counts = {name: trace.count(name) for name in names}
     nonempty = tuple(t for t in names if counts[t])
     return nonempty if len(nonempty) > 1 else tuple(dict.fromkeys((*nonempty, *MINIMAL_TABLES)))
+
+
+def _write_all_tables(
+    trace: TraceOrSet,
+    path: str | os.PathLike[str],
+    exporter: Exporter,
+    tables: tuple[TableName, ...],
+    *,
+    overwrite: bool,
+    progress: Progress | None,
+) -> None:
+    """Write the tables that have rows to a folder, and warn about all recorded events that are in none of them."""
+    from tracekit.exporting import write_trace
+    from tracekit.sets.export import export
+    from tracekit.sets.trace_set import TraceSet
+    from tracekit.trace import get_trace_view
+
+    if isinstance(trace, TraceSet):
+        export(trace, path, exporter, tables=tables, overwrite=overwrite, progress=progress, is_whole=True)
+        return
+    view = get_trace_view(trace)
+    write_trace(view, path, exporter, tables=tables, overwrite=overwrite, progress=progress, is_whole=True)
 
 
 def _choose_exporter(out: Path | None, format_name: str | None) -> Exporter:

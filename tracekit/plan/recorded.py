@@ -84,6 +84,7 @@ class RecordedTables(Tables):
         self._counts: dict[str, int] = {}
         self._checked: set[str] = set()
         self._examined: set[str] = set()
+        self._missing_in_output: set[str] = set()
         self._undecoded: dict[str, Undecoded] | None = None
 
     @property
@@ -151,15 +152,39 @@ class RecordedTables(Tables):
             if not self.count(name) and (undecoded := self.list_undecoded(name)):
                 warn(f"the table {name} has no rows, because {describe_undecoded(undecoded)}", path=self.path)
 
-    def warn_about_events_missing_in_output(self, names: Iterable[str]) -> None:
-        """Warn if an output with some tables lacks events that are recorded, but not decoded."""
+    def warn_about_events_missing_in_output(self, names: Iterable[str] | None) -> None:
+        """Warn if an output lacks events that are recorded, but not decoded. A class of events is named only once.
+
+        Args:
+            names: Names of the tables in the output. None if the output contains the whole capture.
+        """
         with self._lock:
-            undecodable = set(self.capture.list_undecodable_tables()) - self._examined
-            empty = [name for name in names if name in undecodable and not self.count(name)]
-            undecoded = {n: size for name in empty for n, size in self.list_undecoded(name).items()}
+            listed = self.list_events_missing_in_output(names)
+            undecoded = {name: size for name, size in listed.items() if name not in self._missing_in_output}
             if undecoded:
-                self._examined.update(empty)
+                self._missing_in_output.update(undecoded)
                 warn(f"the output is incomplete, because {describe_undecoded(undecoded)}", path=self.path)
+
+    def list_events_missing_in_output(self, names: Iterable[str] | None) -> dict[str, Undecoded]:
+        """Return the events, by class, that an output lacks because they are recorded, but not decoded.
+
+        Args:
+            names: Names of the tables in the output. None if the output contains the whole capture.
+        """
+        with self._lock:
+            tables = None if names is None else set(self.capture.list_undecodable_tables()).intersection(names)
+            if tables is not None and not tables:
+                return {}
+            try:
+                recorded = self.undecoded()
+            except TracekitError as e:
+                warn(f"the events that tracekit does not decode cannot be counted: {e.message}", path=self.path)
+                return {}
+            return {
+                name: size
+                for name, size in recorded.items()
+                if not size.is_auxiliary and (tables is None or tables.intersection(size.tables))
+            }
 
     def read_launch_metadata(self) -> LaunchMetadata:
         """Return what the file records about the launch of the profiled program: rank variables and the host."""

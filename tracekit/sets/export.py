@@ -7,6 +7,7 @@ capture after another, so they need the memory of one capture. Other formats nee
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tracekit import exporting, registry, targets
 from tracekit.errors import ExportError
 from tracekit.sets import frames
+from tracekit.sets.notices import MissingEvents
 from tracekit.sets.page import render_ranks_page
 from tracekit.sets.timeline import align_traces
 
@@ -41,6 +43,7 @@ def export(
     tables: Sequence[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    is_whole: bool = False,
 ) -> Path:
     """Write the traces of a set to a file or folder atomically.
 
@@ -51,6 +54,8 @@ def export(
         tables: Names of the tables to write. If None, all tables are written except those declared as optional.
         overwrite: Whether to replace an existing output.
         progress: Callback that receives the number of members written so far and the number of all members.
+        is_whole: Whether ``tables`` contains all tables that have rows, so that a warning names all events that the
+            output lacks.
 
     Returns:
         The path of the output.
@@ -58,18 +63,20 @@ def export(
     Raises:
         ExportError: The format cannot hold several ranks, the output exists, or the output cannot be written.
     """
+    missing = MissingEvents(None if is_whole else tables)
+    progress = progress or _ignore_progress
+    write_file: Callable[[Path], None] | None = None
     if exporter.write_many is not None:
-        many = align_traces(traces)
+        write_many, many = exporter.write_many, align_traces(traces, missing)
+        write_file = lambda new: write_many(many, new, progress)  # noqa: E731
+    elif exporter.format == HTML:
+        write_file = functools.partial(_write_page, traces, progress, missing)
+    elif exporter.format == SQLITE:
+        write_file = functools.partial(_write_sqlite, traces, progress, missing)
+    if write_file is not None:
         with targets.open_atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
-            exporter.write_many(many, new, progress or _ignore_progress)
-        return Path(path)
-    if exporter.format == HTML:
-        with targets.open_atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
-            new.write_text(render_ranks_page(traces, progress), "utf-8", newline="\n")
-        return Path(path)
-    if exporter.format == SQLITE:
-        with targets.open_atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
-            _write_sqlite(traces, new, progress or _ignore_progress)
+            write_file(new)
+        missing.warn()
         return Path(path)
     if exporter.write_table is None:
         known = ", ".join(e.format for e in registry.exporters().values() if _can_write_several_ranks(e))
@@ -88,7 +95,8 @@ def export(
         if is_folder:
             new.mkdir()
         write = _WRITERS.get(exporter.format, _write_whole_tables)
-        write(traces, exporter, files, progress or _ignore_progress)
+        write(traces, exporter, files, progress, missing)
+    missing.warn()
     return Path(path)
 
 
@@ -141,17 +149,36 @@ class SetView:
         return self._traces.frame(cast("TableName", name))
 
 
-def _iterate_open_views_with_index(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
-    """Open each member in turn, and yield its view and its index. Each view is closed before the next one is opened."""
+def _iterate_open_views_with_index(
+    traces: TraceSet, progress: Progress, missing: MissingEvents | None = None
+) -> Iterator[tuple[RankedView, int]]:
+    """Open each member in turn, and yield its view and its index. Each view is closed before the next one is opened.
+
+    Args:
+        traces: The set of traces.
+        progress: Callback that receives the number of members read so far and the number of all members.
+        missing: Collection to which the events are added that are recorded, but not decoded.
+    """
     from tracekit.trace import get_trace_view
 
     for number, rank in enumerate(traces.ranks):
         with traces.open(rank) as trace:
             yield RankedView(get_trace_view(trace), rank), number
+            if missing is not None:
+                missing.add(missing.count(trace))
         progress(number + 1, len(traces))
 
 
-def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
+def _write_page(traces: TraceSet, progress: Progress, missing: MissingEvents, path: Path) -> None:
+    """Write an HTML page that shows the ranks side by side."""
+    path.write_text(render_ranks_page(traces, progress), "utf-8", newline="\n")
+    for counts in traces.map(missing.count):
+        missing.add(counts)
+
+
+def _write_whole_tables(
+    traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress, missing: MissingEvents
+) -> None:
     """Write each table with an exporter that receives the rows of all ranks at once."""
     view: Any = SetView(traces)
     write = exporter.write_table
@@ -159,6 +186,8 @@ def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str
         if write is not None:
             write(view, name, file, _ignore_progress)
         progress(number + 1, len(files))
+    for counts in traces.map(missing.count):
+        missing.add(counts)
 
 
 def _can_write_several_ranks(exporter: Exporter) -> bool:
@@ -166,7 +195,7 @@ def _can_write_several_ranks(exporter: Exporter) -> bool:
     return bool(exporter.write_table or exporter.write_many) or exporter.format in (SQLITE, HTML)
 
 
-def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
+def _write_sqlite(traces: TraceSet, progress: Progress, missing: MissingEvents, path: Path) -> None:
     """Write a SQLite database of all ranks, in which the column ``rank`` is part of the key of each table.
 
     Each member is opened twice, the first time to determine which keys are unique in all members.
@@ -185,7 +214,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
         rows += sum(map(ranked.view.count, names))
     tables = (
         (name, view.chunked_table(name))
-        for view, _ in _iterate_open_views_with_index(traces, _ignore_progress)
+        for view, _ in _iterate_open_views_with_index(traces, _ignore_progress, missing)
         for name in names
     )
     ranked_schemas = {name: traces.schema(cast("TableName", name)) for name in names}
@@ -194,10 +223,12 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
     )
 
 
-def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
+def _write_csv(
+    traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress, missing: MissingEvents
+) -> None:
     """Write each table as CSV, by appending the rows of each member in turn."""
     write: Any = exporter.write_table
-    for view, number in _iterate_open_views_with_index(traces, progress):
+    for view, number in _iterate_open_views_with_index(traces, progress, missing):
         for name, file in files.items():
             if not number:
                 write(view, name, file, _ignore_progress)
@@ -210,13 +241,15 @@ def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], 
                     shutil.copyfileobj(source, target)
 
 
-def _write_parquet(traces: TraceSet, _exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
+def _write_parquet(
+    traces: TraceSet, _exporter: Exporter, files: Mapping[str, Path], progress: Progress, missing: MissingEvents
+) -> None:
     """Write each table as Parquet, with at least one row group for each member that has rows."""
     from tracekit.exporters.parquet import TableWriter
 
     with contextlib.ExitStack() as stack:
         writers: dict[str, TableWriter] = {}
-        for view, _number in _iterate_open_views_with_index(traces, progress):
+        for view, _number in _iterate_open_views_with_index(traces, progress, missing):
             for name, file in files.items():
                 table = view.chunked_table(name)
                 if name not in writers:
@@ -224,7 +257,7 @@ def _write_parquet(traces: TraceSet, _exporter: Exporter, files: Mapping[str, Pa
                 writers[name].write(table)
 
 
-_WRITERS: dict[str, Callable[[TraceSet, Exporter, Mapping[str, Path], Progress], None]] = {
+_WRITERS: dict[str, Callable[[TraceSet, Exporter, Mapping[str, Path], Progress, MissingEvents], None]] = {
     CSV: _write_csv,
     PARQUET: _write_parquet,
 }

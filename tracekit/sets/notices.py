@@ -6,10 +6,13 @@ import functools
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tracekit.absence import describe_undecoded
+from tracekit.errors import warn
+from tracekit.interface import Undecoded
 from tracekit.notices import explain_missing_advice, list_notices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.sets.trace_set import TraceSet
     from tracekit.trace import Trace
@@ -29,6 +32,42 @@ def explain_missing_recipes(traces: TraceSet, recipes: Sequence[str]) -> dict[st
     """Return sentences that state why some recipes have no rows, by recipe, with the number of ranks."""
     by_rank = traces.map(functools.partial(_explain_recipes_of_rank, recipes)) if recipes else []
     return {recipe: merge_sentences([rank[number]] for rank in by_rank) for number, recipe in enumerate(recipes)}
+
+
+class MissingEvents:
+    """The events that an output of several ranks lacks, because they are recorded, but not decoded."""
+
+    def __init__(self, tables: Iterable[str] | None) -> None:
+        """Create an empty collection.
+
+        Args:
+            tables: Names of the tables in the output. If None, the output contains all tables that are selected.
+        """
+        self._tables = None if tables is None else frozenset(tables)
+        self._counts, self._ranks, self._total = Counter[str](), 0, 0
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add the result of ``count`` for one rank."""
+        self._counts.update(counts)
+        self._ranks += bool(counts)
+        self._total += 1
+
+    def count(self, trace: Trace) -> dict[str, int]:
+        """Return the number of events, by class, that the output lacks of the trace of one rank."""
+        from tracekit.trace import get_trace_view
+
+        view, counts = get_trace_view(trace), Counter[str]()
+        for source in view.plan.sources:
+            listed = source.list_events_missing_in_output(self._tables or view.selected_tables)
+            counts.update({name: size.count for name, size in listed.items()})
+        return dict(counts)
+
+    def warn(self) -> None:
+        """Warn if there are such events, with their numbers in all ranks."""
+        if self._counts:
+            undecoded = describe_undecoded({name: Undecoded(count) for name, count in self._counts.items()})
+            where = "" if self._ranks == self._total else f" ({self._ranks:,} of {self._total:,} ranks)"
+            warn(f"the output is incomplete, because {undecoded}{where}")
 
 
 def merge_sentences(by_rank: Iterable[Sequence[str]]) -> list[str]:

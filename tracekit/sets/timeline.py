@@ -20,16 +20,22 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.interface import View
+    from tracekit.sets.notices import MissingEvents
     from tracekit.sets.trace_set import TraceSet
 
 _LISTED = 8
 
 
-def align_traces(traces: TraceSet) -> ManyTraces:
+def align_traces(traces: TraceSet, missing: MissingEvents) -> ManyTraces:
     """Return the traces of a set for an exporter, with their clocks and with flows between communicating ranks.
 
     All rows of the captures are used to align the clocks, including rows that the set does not select. A warning lists
     ranks that are aligned only by the UTC times of their origins.
+
+    Args:
+        traces: The set of traces.
+        missing: Collection to which the events of each trace are added, after it was open for the first time, that are
+            recorded, but not decoded.
 
     Raises:
         ExportError: A rank cannot be aligned.
@@ -47,7 +53,12 @@ def align_traces(traces: TraceSet) -> ManyTraces:
         raise ExportError(f"{message}, because {reason}", hint="export these ranks separately")
     communication.warn_about_unaligned_clocks(analysis.clocks)
     parts = [
-        Part(f"rank {rank}", _RankOpener(traces, rank), clocks[rank]["offset_ns"], clocks[rank]["drift_ppm"] / 1e6)
+        Part(
+            f"rank {rank}",
+            _RankOpener(traces, rank, missing),
+            clocks[rank]["offset_ns"],
+            clocks[rank]["drift_ppm"] / 1e6,
+        )
         for rank in traces.ranks
     ]
     metadata = {"ranks": str(len(parts))} | {
@@ -61,15 +72,19 @@ def align_traces(traces: TraceSet) -> ManyTraces:
 class _RankOpener:
     """A callable that opens the trace of one rank for an exporter."""
 
-    def __init__(self, traces: TraceSet, rank: int) -> None:
+    def __init__(self, traces: TraceSet, rank: int, missing: MissingEvents) -> None:
         self._traces = traces
         self._rank = rank
+        self._missing: MissingEvents | None = missing
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[View]:
         """Open the trace, and yield its view. The trace is closed when the ``with`` block ends."""
         with self._traces.open(self._rank) as trace:
             yield get_trace_view(trace)
+            if self._missing is not None:
+                self._missing.add(self._missing.count(trace))
+                self._missing = None
 
 
 def find_flows_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:

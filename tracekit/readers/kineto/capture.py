@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.forks import check_polars_can_run
-from tracekit.interface import Capture
+from tracekit.interface import Capture, Undecoded
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.trailing import warn_about_trailing_bytes
@@ -19,14 +19,21 @@ from tracekit.readers.kineto import machine, metrics
 from tracekit.readers.kineto.cells import EventCells
 from tracekit.readers.kineto.document import MAX_METADATA_BYTES, MAX_METADATA_ENTRY_BYTES, Document
 from tracekit.readers.kineto.event_sandbox import EventSandbox
-from tracekit.readers.kineto.event_tables import PROFILER_TABLES, TABLE_MEMBERS, EventCollector
+from tracekit.readers.kineto.event_tables import (
+    AUXILIARY_CATEGORIES,
+    FLOW_PREFIX,
+    PROFILER_TABLES,
+    TABLE_MEMBERS,
+    WITHOUT_CATEGORY,
+    EventCollector,
+)
 from tracekit.readers.kineto.keys import KEYS, Slot
 from tracekit.readers.kineto.rows import EventRows
 from tracekit.readers.kineto.stream import Stream
 from tracekit.readers.kineto.tracks import Tracks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -187,6 +194,10 @@ def _warn_about_skipped_data(path: Path, reading: _Reading) -> None:
             warn(f"{count} strings contained invalid {what} and were repaired", path=path)
 
 
+_TABLES_OF_CATEGORIES = {"overhead": ("overheads",)}
+"""Names of the declared tables to which events may belong that are not decoded, by category."""
+
+
 class KinetoCapture(Capture):
     """The tables of a trace that the PyTorch profiler or tracekit wrote.
 
@@ -208,6 +219,7 @@ class KinetoCapture(Capture):
     ) -> None:
         self._path = path
         self.undecoded = dict(collector.undecoded)
+        self._uncategorized_marks = collector.uncategorized_marks
         exported = machine.is_tracekit_export(metadata)
         self._non_event_tables: dict[str, pa.Table] = {}
         self.metadata = metadata
@@ -221,9 +233,23 @@ class KinetoCapture(Capture):
         }
         self.profiler_ranges = members.get(metrics.TABLE, {})
 
-    def count_undecoded(self) -> Mapping[str, int]:
+    def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of events that belong to no table, by category."""
-        return self.undecoded
+        return {
+            category: Undecoded(
+                count,
+                tables=_TABLES_OF_CATEGORIES.get(category, ()),
+                is_auxiliary=category.startswith(FLOW_PREFIX)
+                or category in AUXILIARY_CATEGORIES
+                or (category == WITHOUT_CATEGORY and count == self._uncategorized_marks),
+            )
+            for category, count in self.undecoded.items()
+        }
+
+    def list_undecodable_tables(self) -> Collection[str]:
+        """Return the names of the tables to which events of categories that are not decoded may belong."""
+        present = _TABLES_OF_CATEGORIES.keys() & self.undecoded.keys()
+        return frozenset(name for category in present for name in _TABLES_OF_CATEGORIES[category])
 
     def names(self) -> list[str]:
         """Return the names of the tables that may have rows, and of ``api_calls`` even if there are no calls."""

@@ -138,6 +138,10 @@ PROFILER_TABLES = frozenset(_CATEGORY_TABLES.values())
 LAUNCH_FLOW = "ac2g"
 """Category of flow events from API calls to activities, which are ignored, because correlation ids link these rows."""
 
+FLOW_PREFIX, WITHOUT_CATEGORY = "flow ", "without category"
+AUXILIARY_CATEGORIES = ("Trace", "gpu_user_annotation")
+"""Categories of events that only describe the capture, or that repeat annotations at the time of their kernels."""
+_MARK_NAMES = pa.array(["Iteration Start: PyTorch Profiler", "Record Window End"])
 _TABLES = list(TABLE_MEMBERS)
 _CATEGORIES = pa.array(_CATEGORY_TABLES)
 _API_CALLS = _TABLES.index("api_calls")
@@ -152,6 +156,7 @@ class EventCollector:
 
     Attributes:
         undecoded: Number of events that belong to no table, by category.
+        uncategorized_marks: Number of events without a category that mark the steps and the end of the recording.
         untimed: Number of events that were skipped because their time or duration is missing or invalid.
         unplaced: Number of API calls and ranges whose process id or thread id is missing or not a number.
         counts: Number of rows by table.
@@ -167,6 +172,7 @@ class EventCollector:
         """
         self._budget = budget
         self.undecoded: Counter[str] = Counter()
+        self.uncategorized_marks = 0
         self.untimed = self.unplaced = 0
         self.counts: Counter[str] = Counter()
         self._exported = exported
@@ -234,12 +240,14 @@ class EventCollector:
         if not len(rows):
             return
         flows = phases[rows] >= _FLOW
+        is_mark = cells.find_string_indices(Slot.NAME, _MARK_NAMES)[rows] >= 0
+        self.uncategorized_marks += int((is_mark & (cells.get_string_codes(Slot.CATEGORY)[rows] < 0)).sum())
         for flow in (True, False):
             codes, counts = np.unique(cells.get_string_codes(Slot.CATEGORY)[rows[flows == flow]], return_counts=True)
             for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
-                name = cells.dictionary_strings[code].as_py() if code >= 0 else "without category"
+                name = cells.dictionary_strings[code].as_py() if code >= 0 else WITHOUT_CATEGORY
                 if name != LAUNCH_FLOW:
-                    label = f"flow {name}" if flow else name
+                    label = f"{FLOW_PREFIX}{name}" if flow else name
                     self.undecoded[label if len(self.undecoded) < MAX_NAMES else "other"] += count
 
     def _append_rows(self, table_name: str, rows: Int64Array, cells: EventCells) -> None:

@@ -8,15 +8,33 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, warn
+from tracekit.interface import Undecoded
 from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, LOOKUP_TABLES, NEWEST_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tracekit.readers.nsys.tables import Tables
 
 _NO_RECORDS = ("ENUM_", "sqlite_")
+_AUXILIARY_PREFIXES = ("TARGET_INFO_", "META_DATA_", "NVTX_PAYLOAD_")
+_AUXILIARY_TABLES = frozenset(
+    (
+        *("ANALYSIS_FILE", "OSRT_FILE_ACCESS_DESCRIPTORS", "ProcessStreams", "SystemInfo", "UnwindMethodType"),
+        *("DomainStrings", "MemcpyOperationStrings", "NvtxPushPopRanges", "cudaAPIStats", "cudaKernelStats"),
+        *("cudaMemoryOperationByteStats", "cudaMemoryOperationTimeStats", "nvtxPushPopRangeStats", "osrtAPIStats"),
+        *("estEnd", "me", "ms"),
+    )
+)
+"""Source tables that describe the capture, and tables that ``nsys stats`` computed from others."""
+_TABLES_OF_SOURCES: Mapping[str, tuple[str, ...]] = {
+    "WDDM_QUEUES_UTILIZATION": ("wddm_packets",),
+    "OSRT_FILE_ACCESS_EVENTS": ("osrt_calls",),
+    "FECS_EVENTS": ("gpu_context_switches",),
+    **dict.fromkeys(("VULKAN_PIPELINE_CREATION_EVENTS", "VULKAN_PIPELINE_STAGE_EVENTS"), ("graphics_calls",)),
+}
+"""Names of the declared tables to which rows of source tables that are not decoded may belong."""
 
 
 class Export(NsysCapture):
@@ -26,12 +44,24 @@ class Export(NsysCapture):
         super().__init__(tables)
         self._warn_if_too_new()
 
-    def count_undecoded(self) -> Mapping[str, int]:
+    def count_undecoded(self) -> Mapping[str, Undecoded]:
         """Return the number of rows of each source table that tracekit does not decode, by table name.
 
         Tables without rows are omitted.
         """
-        return self.undecoded
+        return {
+            table: Undecoded(
+                count,
+                tables=_TABLES_OF_SOURCES.get(table, ()),
+                is_auxiliary=table in _AUXILIARY_TABLES or table.startswith(_AUXILIARY_PREFIXES),
+            )
+            for table, count in self.undecoded.items()
+        }
+
+    def list_undecodable_tables(self) -> Collection[str]:
+        """Return the names of the tables to which rows of undecoded source tables may belong."""
+        present = _TABLES_OF_SOURCES.keys() & self.tables.columns.keys()
+        return frozenset(name for table in present for name in _TABLES_OF_SOURCES[table])
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:

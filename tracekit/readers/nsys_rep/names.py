@@ -64,6 +64,8 @@ TABLES_OF_UNDECODED_EVENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("NvMedia", "NvMedia call"), ("graphics_calls",)),
 }
 """Names of the declared tables to which undecoded events may belong, by class of event."""
+AUXILIARY_CLASSES = frozenset(("start or finish mark", "memory map", "process without a name"))
+"""Classes of undecoded events that only describe the capture."""
 CALL_CLASSES = {
     2: "OpenGL call",
     38: "NvMedia call",

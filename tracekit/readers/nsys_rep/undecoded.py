@@ -123,7 +123,9 @@ def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
             counts[name] += number
             totals[name] += size
     return {
-        name: Undecoded(number, totals[name], names.list_tables_of_undecoded_events(name))
+        name: Undecoded(
+            number, totals[name], names.list_tables_of_undecoded_events(name), name in names.AUXILIARY_CLASSES
+        )
         for name, number in counts.most_common()
         if number
     }
