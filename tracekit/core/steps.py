@@ -180,7 +180,7 @@ class StepSummary:
         if self.key_op is None:
             return "No range delimits steps, so the whole capture is one step" + self._describe_coverage() + "."
         each = " each" if self.ranks > 1 else ""
-        count = f"{self.steps} step{'' if self.steps == 1 else 's'}{each}, delimited by the range '{self.key_op}'"
+        count = f"{self.steps:,} step{'' if self.steps == 1 else 's'}{each}, delimited by the range '{self.key_op}'"
         return count + self._describe_coverage() + self._describe_selection() + "."
 
     def _describe_coverage(self) -> str:

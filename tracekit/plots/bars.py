@@ -19,6 +19,7 @@ from tracekit.plots.labels import (
 from tracekit.plots.theme import (
     COLORS,
     GRAPH_COLOR,
+    LONGEST_COLOR,
     OUTSIDE_COLOR,
     PART_COLORS,
     PART_NAMES,
@@ -216,7 +217,7 @@ def _draw_longest_iterations(bins: pl.DataFrame, factor: float) -> Any:
         y=[ns / factor for ns in bins["longest_ns"]],
         mode="markers",
         name="Longest iteration of the bar",
-        marker={"symbol": "line-ew", "size": 7, "line": {"width": 2, "color": OUTSIDE_COLOR}},
+        marker={"symbol": "line-ew", "size": 7, "line": {"width": 2, "color": LONGEST_COLOR}},
         customdata=labels,
         hovertemplate=_HOVER,
     )
