@@ -214,8 +214,8 @@ OPS = st.fixed_dictionaries(
         "name": TEXT,
         "pid": NUMBERS,
         "tid": NUMBERS,
-        "ts": st.integers(0, 1 << 50),
-        "dur": st.integers(0, 1 << 40),
+        "ts": st.integers(1 << 50, (1 << 50) + (1 << 36)),  # times of events that are far apart were never set
+        "dur": st.integers(0, 1 << 36),
     },
     optional={
         "args": st.dictionaries(TEXT, st.recursive(TEXT | NUMBERS | st.none(), st.lists, max_leaves=5)),
