@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
 
 LOW, LIKELY, HIGH = 0, 1, 2
-_MIN_COMPARED = 4
+_MIN_COMPARED, _EXPLAINED_SHARE = 4, 0.3
 Stays = tuple[float, float, float]
 """The share of a duration that stays if the saving is low, likely, and high."""
 
@@ -343,6 +343,10 @@ def _compare_with_other_steps(engine: Engine, cure: Cure, scales: CpuScales, is_
     if len(affected) < _MIN_COMPARED or affected.sum() > len(affected) / 2 or not affected.any():
         return 0.0
     times = np.diff(engine.measure_steps(engine.run(create_unedited(model), scales, is_stall)))
+    excess = int(times[affected].sum()) - int(affected.sum()) * float(np.median(times[~affected]))
+    own = model.items.end[cure.item_rows] - model.items.start[cure.item_rows]
+    if int(own.sum()) < _EXPLAINED_SHARE * excess:
+        return 0.0
     return max(0.0, 1 - float(np.median(times[~affected])) * len(times) / max(1, int(times.sum())))
 
 

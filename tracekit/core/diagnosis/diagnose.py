@@ -307,7 +307,7 @@ def _write_sentence(
 ) -> str:
     """Return the answer in one or two sentences."""
     busy = sum(part.share for part in parts if part.group in _GPU_CLASSES)
-    what = "Steady step" if step.name is not None else "The capture"
+    what = "Steady step" if step.name is not None else "The capture takes"
     text = f"{what} {format_duration(step.median_ns)}; the GPU computes {busy:.0%} of it"
     if shown:
         listed = [_describe_cause(cause, step.mean_ns) for cause in shown[:2]]

@@ -116,6 +116,13 @@ class Events:
         return _find_labels(self.ranges, self.key_op)
 
     @functools.cached_property
+    def first_calls(self) -> pl.DataFrame:
+        """The slow first calls of operations (see ``first_calls``)."""
+        from tracekit.core.diagnosis.first_calls import find_first_calls
+
+        return find_first_calls(self)
+
+    @functools.cached_property
     def framework(self) -> str:
         """The framework of the program: ``pytorch``, ``jax``, ``tensorflow`` or ``cuda``."""
         names = decode_categories(self.operations["name"].unique()).drop_nulls()

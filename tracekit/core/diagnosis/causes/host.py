@@ -36,6 +36,7 @@ _WAIT_CALLS = (
 )
 _ROUND_TRIP_BYTES = 1_000_000
 _RECOMPILED_SHARE = 0.3
+_WAITING_OPERATION = r"copy|item|scalar_dense|synchronize|nonzero|^aten::(to|cpu|equal)$"
 _PROGRAM_NS = 5 * LONG_NS
 """Duration of a pause in ranges that launch kernels from which on it is work of the program."""
 
@@ -52,6 +53,35 @@ class _Pauses(NamedTuple):
 
 def first_calls(inspection: Inspection) -> Iterator[Cure]:
     """Find loading of code in steady steps: once (a first call), or again and again (recompilation)."""
+    yield from _find_recompilations(inspection)
+    model, items = inspection.model, inspection.model.items
+    calls = model.events.first_calls.filter((pl.col("end_ns") > model.start_ns) & (pl.col("start_ns") < model.end_ns))
+    calls = calls.filter(~pl.col("name").str.contains(_WAITING_OPERATION))
+    steps = np.searchsorted(model.bounds, calls["start_ns"].to_numpy(), side="right")
+    recurs = len(np.flatnonzero(np.bincount(steps))) >= _RECOMPILED_SHARE * inspection.step_count
+    if not recurs or calls["excess_ns"].sum() < 0.01 * model.duration_ns:
+        return
+    middle = items.start + (items.end - items.start) // 2
+    starts, ends = calls["start_ns"].to_numpy(), np.maximum.accumulate(calls["end_ns"].to_numpy())
+    row = np.searchsorted(starts, middle, side="right") - 1
+    inside = (row >= 0) & (middle < ends[np.maximum(row, 0)]) & inspection.claims.free_items
+    rows = np.flatnonzero(inside)
+    later, excess = (float(calls[c].sum()) for c in ("later_ns", "excess_ns"))
+    kept = later / max(1.0, later + excess)
+    cure = Cure("first_call", inspection.find_main_label(rows, items.duration[rows]))
+    cure.example = inspection.show_item(rows)
+    cure.waits = rows[items.wait[rows] != NO_WAIT]
+    cure.items = [(inspection.claims.take_items(rows), (min(1.0, 3 * kept + 0.05), min(1.0, kept + 0.01), kept))]
+    names = calls.group_by("name").agg(pl.col("excess_ns").sum()).sort("excess_ns", "name", descending=[True, False])
+    cure.evidence = (
+        f"{calls.height:,} first calls, mostly of {names['name'][0]}, take {inspection.format(excess)} longer than "
+        "later calls of the same shapes"
+    )
+    yield cure
+
+
+def _find_recompilations(inspection: Inspection) -> Iterator[Cure]:
+    """Find code that is compiled and loaded again in many steps, or loaded in a single one."""
     model, items, n = inspection.model, inspection.model.items, inspection.step_count
     loads = np.flatnonzero(model.find_kind("load") & inspection.claims.free_items)
     if not len(loads):

@@ -1,0 +1,119 @@
+"""Find first calls: operations that take much longer when they are called with a shape for the first time.
+
+Libraries are loaded, kernels are compiled, and plans are built and tuned when an operation meets a shape for the first
+time. The time is the difference between the first call and later calls of the same shape. If no later call was
+recorded, the later calls of other shapes count.
+
+In traces of frameworks, an operation is a range of the framework, without the ranges within it. In other captures, it
+is the API call that launches a kernel, or one that loads code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core import intervals
+from tracekit.core.categorical import decode_categories_expr
+from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+
+if TYPE_CHECKING:
+    from tracekit.core.diagnosis.events import Events
+
+MIN_EXCESS_NS = 1_000_000
+_MIN_RATIO = 5
+_SHAPES = r'"Input Dims": *(\[[^"]*\])'
+_OPERATION = r"^(aten::|cudnn|torch::|autograd::|\w+Backward\d*$|triton_|CompiledFunction|Torch-Compiled)"
+_TRACK = ("process_id", "thread_id")
+
+SCHEMA = {
+    "name": pl.String,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "excess_ns": pl.Int64,
+    "later_ns": pl.Int64,
+}
+
+
+def find_first_calls(events: Events) -> pl.DataFrame:
+    """Return the slow first calls of a process.
+
+    Returns:
+        One row per first call that takes at least 1 ms longer than later ones: ``name``, ``start_ns``, ``end_ns``,
+        ``excess_ns``, and ``later_ns``, the duration of a later call.
+    """
+    ranges = _read_operation_ranges(events)
+    return _select_slow_first_calls(ranges if ranges.height else _read_launching_calls(events))
+
+
+def _read_operation_ranges(events: Events) -> pl.DataFrame:
+    """Return the ranges of a framework, with the time that no range within them covers: ``own_ns``."""
+    columns = ("start_ns", "end_ns", *_TRACK, "name", "payload_text", "kind")
+    rows = events.frames("nvtx_ranges").filter(
+        pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
+        & (pl.col("kind").cast(pl.String) == "push_pop")
+        & (pl.col("end_ns") > pl.col("start_ns"))
+    )
+    rows_of_operations = rows.select(columns).collect()
+    names = rows_of_operations["name"].unique().drop_nulls()
+    operations = names.filter(names.cast(pl.String).str.contains(_OPERATION))
+    rows_of_operations = rows_of_operations.filter(pl.col("name").is_in(operations.implode()))
+    if rows_of_operations.is_empty():
+        return (
+            rows_of_operations.select("start_ns", "end_ns")
+            .with_columns(name=pl.lit(""), shape=pl.lit(""), own_ns=pl.lit(0))
+            .clear()
+        )
+    parents = intervals.NestingIndex.from_intervals(
+        rows_of_operations.select("start_ns", "end_ns", *_TRACK), by=_TRACK
+    ).find_parents()
+    inside = rows_of_operations.select(parent=parents, ns=pl.col("end_ns") - pl.col("start_ns")).drop_nulls("parent")
+    sums = inside.group_by("parent").agg(pl.col("ns").sum())
+    numbered = rows_of_operations.with_row_index("row").with_columns(pl.col("row").cast(parents.dtype))
+    joined = numbered.join(sums, left_on="row", right_on="parent", how="left", maintain_order="left")
+    name = decode_categories_expr(pl.col("name"))
+    return joined.select(
+        "start_ns",
+        "end_ns",
+        name=name.str.extract(r"^([^,]*)").fill_null(name),
+        shape=pl.col("payload_text").str.extract(_SHAPES).fill_null(name),
+        own_ns=pl.col("end_ns") - pl.col("start_ns") - pl.col("ns").fill_null(0),
+    )
+
+
+def _read_launching_calls(events: Events) -> pl.DataFrame:
+    """Return the API calls that launch kernels, by kernel, and those that load code, by function."""
+    first = events.operations.drop_nulls("call").unique("call", keep="first").select("call", kernel="name")
+    calls = events.calls.with_row_index("call").with_columns(pl.col("call").cast(pl.Int64))
+    joined = calls.join(first.cast({"call": pl.Int64}), on="call", how="left", maintain_order="left")
+    loads = pl.col("kind") == CALL_NUMBERS["load"]
+    chosen = joined.filter(loads | (pl.col("kernel").is_not_null() & (pl.col("kind") == CALL_NUMBERS["launch"])))
+    name = pl.col("name").cast(pl.String)
+    return chosen.select(
+        "start_ns",
+        "end_ns",
+        name=name,
+        shape=pl.when(loads).then(pl.format("load {}", "call_id")).otherwise(pl.col("kernel").cast(pl.String)),
+        own_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+
+
+def _select_slow_first_calls(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that are the first ones of their shape and much longer than later ones."""
+    if calls.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
+    group = ["name", "shape"]
+    ordered = calls.sort("start_ns", maintain_order=True)
+    is_first = pl.int_range(pl.len()).over(group) == 0
+    ordered = ordered.with_columns(is_first=is_first)
+    later = ordered.filter(~pl.col("is_first"))
+    same = later.group_by(group).agg(same=pl.col("own_ns").median())
+    any_shape = later.group_by("name").agg(other=pl.col("own_ns").median())
+    firsts = ordered.filter("is_first").join(same, on=group, how="left").join(any_shape, on="name", how="left")
+    loads = pl.when(pl.col("shape").str.starts_with("load ")).then(0.0)
+    usual = pl.coalesce(loads, "same", "other").floor().cast(pl.Int64)
+    firsts = firsts.with_columns(later_ns=usual).drop_nulls("later_ns")
+    firsts = firsts.with_columns(excess_ns=pl.col("own_ns") - pl.col("later_ns"))
+    slow = firsts.filter((pl.col("excess_ns") >= MIN_EXCESS_NS) & (pl.col("own_ns") >= _MIN_RATIO * pl.col("later_ns")))
+    return slow.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()).sort("start_ns", "end_ns")
