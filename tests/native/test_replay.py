@@ -85,7 +85,8 @@ def slow_replay(model: Model) -> dict[str, list[int]]:
                 bounds.append(add(end["op", dependency], m["op_dependency_gap"][op]))
             start["op", op] = max(bounds)
             end["op", op] = add(start["op", op], m["op_duration"][op])
-            previous_op[gpu] = op
+            if gpu not in previous_op or end["op", op] > end["op", previous_op[gpu]]:
+                previous_op[gpu] = op
             op += 1
         end["item", i] = add(start["item", i], m["item_duration"][i])
         kind, target, residue = (m[f"item_wait_{name}"][i] for name in ("kind", "target", "residue"))

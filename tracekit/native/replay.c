@@ -67,7 +67,7 @@ static int32_t replay_op(const parameters *p, const arrays *a, uint32_t op, int6
   }
   a->op_start[op] = start;
   if (__builtin_add_overflow(start, a->op_duration[op], &a->op_end[op])) return OP_TIME;
-  a->gpu_lane_last[lane] = (int32_t)op;
+  if (last < 0 || a->op_end[op] > a->op_end[last]) a->gpu_lane_last[lane] = (int32_t)op;
   return DONE;
 }
 

@@ -43,7 +43,7 @@ NO_WAIT, WAIT_OPERATION, WAIT_LANE, WAIT_ALL = 0, 1, 2, 3
 _QUEUED_GAP_NS, _LAUNCH_NS, _NEAR_NS = 4_000, 60_000, 30_000
 _SYNC_NS, _COPY_CALL_NS, _SLOW_CALL_NS = 1_500, 3_000, 100_000
 _FULL_QUEUE, _SOME_QUEUE = 500, 64
-_LONG_DELAY_NS, _FREE_GAP_NS, _WAITED_NS = 1_000_000, 6_000, 10_000
+_FREE_GAP_NS, _WAITED_NS = 6_000, 10_000
 _USUAL_DELAY_NS, _USUAL_GAP_NS = 7_000, 1_000
 _PARALLEL_SHARE = 0.25
 MIN_STEPS = 3
@@ -456,35 +456,16 @@ def _infer_bounds_of_operations(items: Items, launched: tuple[Int64s, Int64s], e
     usual_delay, usual_gap = _find_usual_delay_and_gap(delay, gap, has_last)
     short_gap = np.minimum(gap, usual_gap)
     held = _find_recorded_dependencies(items, lane, end, start, events)
-    is_queued = gap <= _QUEUED_GAP_NS
+    is_queued = has_last & (gap <= _QUEUED_GAP_NS)
     is_launched = delay <= _LAUNCH_NS
-    is_held = held >= 0
-    is_late = (gap <= _LAUNCH_NS) & (delay > gap + 20_000)
-    other = _find_operations_that_ended_before(
-        start, end, lane, ~(is_queued | is_launched | is_held | is_late) & has_last
-    )
-    dependency = np.where(is_held & has_last & ~is_queued, held, other)
-    waits_for_other = has_last & ~is_queued & (dependency >= 0)
+    is_held = (held >= 0) & ~is_queued
+    is_late = has_last & (gap <= _LAUNCH_NS) & (delay > gap + 20_000)
+    other = _find_operations_that_ended_before(start, end, lane, ~(is_queued | is_launched | is_held | is_late))
+    dependency = np.where(is_held, held, other)
+    waits_for_other = ~is_queued & (dependency >= 0)
     dependency_gap = np.where(dependency >= 0, start - end[np.maximum(dependency, 0)], 0) if len(end) else start
-    new_delay = np.select(
-        [
-            ~has_last & (delay < _LONG_DELAY_NS),
-            ~has_last,
-            is_queued,
-            waits_for_other,
-            is_launched,
-            is_late,
-        ],
-        [
-            delay,
-            np.minimum(delay, usual_delay),
-            np.minimum(delay, usual_delay),
-            np.minimum(delay, usual_delay),
-            delay,
-            np.minimum(delay, usual_delay),
-        ],
-        delay,
-    )
+    is_bound_elsewhere = is_queued | waits_for_other | (is_late & ~is_launched)
+    new_delay = np.where(is_bound_elsewhere, np.minimum(delay, usual_delay), delay)
     new_gap = np.select([~has_last, is_queued | (is_late & ~is_launched & ~waits_for_other)], [0, gap], short_gap)
     dependency = np.where(waits_for_other, dependency, -1).astype(np.int32)
     return Operations(
