@@ -6,8 +6,8 @@ for. The ops are listed in the order in which the items launch them. All times a
 
 - An item starts at the end of the previous item of its lane (for the first item: ``cpu_lane_start``), at the end of the
   item ``item_after``, or at ``item_earliest``, whichever is latest.
-- An op starts ``op_delay`` after the start of the item that launches it, ``op_gap`` after the end of all previous ops of
-  its lane (for the first op: at ``gpu_lane_start``), or ``op_dependency_gap`` after the end of the op
+- An op starts ``op_delay`` after the start of the item that launches it, ``op_gap`` after the end of all previous ops
+  of its lane (for the first op: at ``gpu_lane_start``), or ``op_dependency_gap`` after the end of the op
   ``op_dependency``, whichever is latest. It ends ``op_duration`` later.
 - An item ends ``item_duration`` after its start. If it waits, it ends no earlier than ``item_wait_residue`` after the
   end (``WAIT_FOR_END``) or start (``WAIT_FOR_START``) of the op ``item_wait_target``, which this item or an earlier one

@@ -67,11 +67,13 @@ def first_calls(inspection: Inspection) -> Iterator[Cure]:
     inside = (row >= 0) & (middle < ends[np.maximum(row, 0)]) & inspection.claims.free_items
     rows = np.flatnonzero(inside)
     later, excess = (float(calls[c].sum()) for c in ("later_ns", "excess_ns"))
-    kept = later / max(1.0, later + excess)
+    remaining = later / max(1.0, later + excess)
     cure = Cure("first_call", inspection.find_main_label(rows, items.duration[rows]))
     cure.example = inspection.show_item(rows)
     cure.waits = rows[items.wait[rows] != NO_WAIT]
-    cure.items = [(inspection.claims.take_items(rows), (min(1.0, 3 * kept + 0.05), min(1.0, kept + 0.01), kept))]
+    cure.items = [
+        (inspection.claims.take_items(rows), (min(1.0, 3 * remaining + 0.05), min(1.0, remaining + 0.01), remaining))
+    ]
     names = calls.group_by("name").agg(pl.col("excess_ns").sum()).sort("excess_ns", "name", descending=[True, False])
     cure.evidence = (
         f"{calls.height:,} first calls, mostly of {names['name'][0]}, take {inspection.format(excess)} longer than "
