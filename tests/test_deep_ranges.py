@@ -44,8 +44,10 @@ COMMANDS = {
 OF_SHARED_NAME = {
     "dlprof-db": COMMANDS["dlprof-db"],
     "html": COMMANDS["html"],
-    "perfetto": COMMANDS["perfetto"],
-    "correlate": COMMANDS["correlate"],
+    **{name: COMMANDS[name] for name in ("perfetto", "correlate", "tfevents", "diff", "analyze")},
+    "diff, JSON": ("diff", "{0}", "{0}", "--format", "json"),
+    "baseline": ("diff", "{0}", "--save", "{1}.json"),
+    "csv": ("convert", "{0}", "{1}", "--to", "csv"),
     **{
         report: ("stats", "{0}", "--format", "csv", "--report", report)
         for report in ("nvtx_pushpop_trace", "nvtx_gpu_proj_trace", "nvtx_sum", "nvtx_kern_sum", "advise", "steps")

@@ -43,6 +43,7 @@ _ALIGNMENT = 64
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
 """Numbers of options in malloc.h of glibc."""
 _limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", default=None)
+_process_limits: list[int] = []
 _lock = threading.Lock()
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
@@ -57,14 +58,38 @@ def limit_memory(size_bytes: int | None) -> Iterator[None]:
         _limit.reset(token)
 
 
+@contextlib.contextmanager
+def limit_memory_of_process(size_bytes: int) -> Iterator[None]:
+    """Limit the memory for columns to ``size_bytes`` in the ``with`` block, in all threads of this process.
+
+    A limit that ``limit_memory`` set in the context of a thread takes precedence.
+    """
+    return_freed_memory()
+    _process_limits.append(size_bytes)
+    try:
+        yield
+    finally:
+        _process_limits.remove(size_bytes)
+
+
+def return_freed_memory() -> None:
+    """Configure the allocators so that they return freed memory to the system immediately.
+
+    polars and Arrow read their configuration when they are imported, so it also applies to new processes.
+    """
+    os.environ.update(ALLOCATORS | {"_RJEM_MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0"} | os.environ)
+    make_malloc_return_large_blocks()
+
+
 def get_memory_limit() -> int | None:
-    """Return the limit that ``limit_memory`` set for columns, in bytes. None means half of the free memory."""
-    return _limit.get()
+    """Return the limit for columns in bytes that applies in this context. None means half of the free memory."""
+    limit = _limit.get()
+    return _process_limits[-1] if limit is None and _process_limits else limit
 
 
 def compute_memory_budget() -> int:
     """Return the number of bytes that columns may use: the limit of the current context, or half of the free memory."""
-    chosen = _limit.get()
+    chosen = get_memory_limit()
     return read_available_memory_bytes() // 2 if chosen is None else chosen
 
 
@@ -167,7 +192,7 @@ def is_large(size_bytes: int) -> bool:
     If no limit is set, sizes below 1 MiB are never large. The free memory is then not read, because reading it takes
     longer than computing most columns of a small capture.
     """
-    if size_bytes < LARGE_BLOCK and _limit.get() is None:
+    if size_bytes < LARGE_BLOCK and get_memory_limit() is None:
         return False
     return size_bytes > compute_memory_budget() // SPILLED_SHARE
 

@@ -1,7 +1,8 @@
 """The peak memory of each command with ``--memory``: ``python memory.py EXPORT LIMIT`` prints a table.
 
 ``make bench JOB=memory`` needs it. The limit applies to the columns of tables, and not to the process, so the table
-also shows the peak without the memory of the interpreter and the libraries, divided by the limit.
+also shows the peak without the memory of the interpreter and the libraries, divided by the limit. A command that fails
+does not stop the others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HEADER = ["command", "peak MB", "beyond the start, MB", "limits", "CPU s"]
-LIMITED = {
+COMMANDS = {
     "convert to Parquet": ("convert", "{path}", "{out}", "--to", "parquet"),
     "convert to Arrow": ("convert", "{path}", "{out}", "--to", "arrow"),
     "convert to CSV": ("convert", "{path}", "{out}", "--to", "csv"),
@@ -32,9 +33,6 @@ LIMITED = {
     "stats, cuda_gpu_trace": ("stats", "{path}", "--report", "cuda_gpu_trace", "--format", "csv"),
     "stats, nvtx_pushpop_trace": ("stats", "{path}", "--report", "nvtx_pushpop_trace", "--format", "csv"),
     "stats, nvtx_kern_sum": ("stats", "{path}", "--report", "nvtx_kern_sum", "--format", "csv"),
-}
-"""The commands that have the option ``--memory``."""
-OTHERS = {
     "info": ("info", "{path}"),
     "tables": ("tables", "{path}"),
     "rows": ("rows", "{path}", "kernels", "--correlated", "-n", "10"),
@@ -42,8 +40,9 @@ OTHERS = {
     "recipe": ("recipe", "cuda_gpu_kern_sum", "{path}", "-o", "{out}"),
     "redact": ("redact", "{path}", "{out}.sqlite"),
     "diff": ("diff", "{path}", "{path}"),
+    "summary": ("{path}",),
 }
-"""The commands without this option. They use up to half of the free memory."""
+"""The commands that read captures, except the viewer, which has a table of its own."""
 _RUN = """
 import atexit, json, resource, runpy, sys
 sys.path.insert(0, {folder!r})
@@ -62,15 +61,17 @@ def measured(path: Path, limit_mb: int) -> Iterator[str]:
     yield f"Peak memory with `--memory {limit_mb}MB`. The interpreter and the libraries take {start:.0f} MB."
     yield ""
     yield from ("| " + " | ".join(cells) + " |" for cells in (HEADER, ["---"] * len(HEADER)))
-    for name, command in {**LIMITED, **OTHERS}.items():
-        option = ("--memory", f"{limit_mb}MB") if name in LIMITED else ()
+    for name, command in COMMANDS.items():
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             words = [word.format(path=path, out=Path(folder, "out")) for word in command]
-            peak, seconds = _run(
-                f"sys.argv[1:] = {[*words, *option]!r}\nrunpy.run_module('tracekit', run_name='__main__')"
-            )
-        share = f"{(peak - start) / limit_mb:.1f}" if option else ""
-        yield f"| {name} | {peak:,.0f} | {peak - start:,.0f} | {share} | {seconds:.0f} |"
+            words += ["--memory", f"{limit_mb}MB"]
+            try:
+                peak, seconds = _run(f"sys.argv[1:] = {words!r}\nrunpy.run_module('tracekit', run_name='__main__')")
+            except (subprocess.CalledProcessError, ValueError, IndexError) as error:
+                print(getattr(error, "stderr", error), file=sys.stderr)
+                yield f"| {name} | failed | | | |"
+                continue
+        yield f"| {name} | {peak:,.0f} | {peak - start:,.0f} | {(peak - start) / limit_mb:.1f} | {seconds:.0f} |"
 
 
 def _run(code: str) -> tuple[float, float]:

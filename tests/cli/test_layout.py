@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tracekit.cli.layout import format_rows_and_list_omitted_titles, format_table
+from tracekit.cli.layout import MAX_CELL_CHARS, format_rows_and_list_omitted_titles, format_table
 from tracekit.cli.shortening import shorten_names, shorten_to_width
 from tracekit.cli.times import Times, format_time
 
@@ -25,6 +25,18 @@ def test_without_a_terminal_nothing_is_cut() -> None:
         f"{LONG}  1,533,628      12345",
         "memset" + " " * (len(LONG) - 6) + "        960",
     ]
+
+
+@pytest.mark.parametrize("width", [None, 80])
+def test_rows_are_not_padded_to_a_very_long_string(width: int | None) -> None:
+    long = "a" * 50_000
+    frame = pl.DataFrame({"name": [f"{long}b{long}", f"{long}c{long}", "d" * MAX_CELL_CHARS], "count": [1, 2, 3]})
+    _, first, second, short = shown(frame, width)
+    assert first != second
+    if width is None:
+        assert len(first) == len(second) == len(short) == MAX_CELL_CHARS + len("  count")
+        assert first.startswith("a" * 2000)
+        assert short.startswith("d" * MAX_CELL_CHARS + "  ")
 
 
 def test_numbers_are_aligned_with_separators_and_ids_are_copyable() -> None:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
+import tracekit as tk
+from click.testing import CliRunner
 from tests.conftest import FIXTURES
+from tracekit import cli, memory
+from tracekit.sets import LocalEngine
 
 PROGRAM = """
 import os, sys
@@ -37,3 +44,64 @@ def test_allocators_return_memory_if_it_is_limited() -> None:
 @pytest.mark.thorough
 def test_the_environment_of_the_user_stays() -> None:
     assert run("--memory", "1MB", ARROW_DEFAULT_MEMORY_POOL="mimalloc").stderr == "[] mimalloc\n"
+
+
+READING = {
+    "": ("{path}",),
+    "analyze": ("analyze", "{path}"),
+    "convert": ("convert", "{path}", "{out}.csv", "--table", "kernels"),
+    "correlate": ("correlate", "{path}", "-o", "{out}.csv"),
+    "diff": ("diff", "{path}", "{path}"),
+    "info": ("info", "{path}"),
+    "recipe": ("recipe", "{path}", "-r", "cuda_gpu_kern_sum"),
+    "redact": ("redact", "{path}", "{out}.sqlite"),
+    "rows": ("rows", "{path}", "kernels"),
+    "stats": ("stats", "{path}", "-r", "cuda_gpu_kern_sum"),
+    "tables": ("tables", "{path}"),
+    "view": ("view", "{path}", "--no-browser", "--port", "0"),
+}
+"""The commands that read captures."""
+
+
+def test_every_command_that_reads_captures_is_listed() -> None:
+    assert set(cli.COMMANDS) - {"cache", "formats", "schema"} == set(READING) - {""}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_every_command_that_reads_captures_limits_its_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit applies to all threads of the command, and ends with it."""
+    limits: list[int | None] = []
+
+    def observe(*_: Any, **__: Any) -> None:
+        thread = threading.Thread(target=lambda: limits.append(memory.get_memory_limit()))
+        thread.start()
+        thread.join()
+        raise tk.TracekitError("observed")
+
+    for target in ("tracekit.detection.detect_reader", "tracekit.redacting.redact", "tracekit.view.open_viewer"):
+        monkeypatch.setattr(target, observe)
+    monkeypatch.setattr(memory, "return_freed_memory", lambda: None)
+    words = [word.format(path=FIXTURES / "train_amp.sqlite", out=tmp_path / "out") for word in READING[name]]
+    CliRunner().invoke(cli.cli, [*words, "--memory", "7MB"])
+    assert set(limits) == {7_000_000}
+    assert memory.get_memory_limit() is None
+
+
+def read_limit(_: tk.Trace) -> int | None:
+    return memory.get_memory_limit()
+
+
+def test_processes_divide_the_memory_among_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = tk.load_many(FIXTURES / "ranks", engine=LocalEngine(2))
+    monkeypatch.setattr(memory, "return_freed_memory", lambda: None)
+    with memory.limit_memory_of_process(7_000_000):
+        assert ranks.map(read_limit) == [3_500_000, 3_500_000]
+    assert ranks.map(read_limit) == [None, None]
+
+
+def test_a_limit_of_a_context_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "return_freed_memory", lambda: None)
+    with memory.limit_memory_of_process(7), memory.limit_memory(5):
+        assert (memory.get_memory_limit(), memory.compute_memory_budget()) == (5, 5)

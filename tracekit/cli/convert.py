@@ -13,7 +13,6 @@ from tracekit.cli.options import (
     input_options,
     list_table_names,
     load_inputs,
-    memory_option,
     output_format_option,
     parse_name_value,
     quiet_option,
@@ -71,7 +70,6 @@ MINIMAL_TABLES: tuple[TableName, ...] = ("capture_info", "devices")
     multiple=True,
     help="Tracks to draw in a timeline, such as default,samples. Short for --option tracks=NAME[,NAME].",
 )
-@memory_option
 @force_option
 @quiet_option
 def convert_command(

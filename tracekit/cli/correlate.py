@@ -13,7 +13,6 @@ from tracekit.cli.options import (
     input_options,
     inputs_argument,
     load_inputs,
-    memory_option,
     ops_option,
     output_format_option,
     parse_names,
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 @rank_option
 @selection_options
 @rollup_options
-@memory_option
 @force_option
 @quiet_option
 def correlate_command(

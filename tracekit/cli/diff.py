@@ -12,6 +12,7 @@ from tracekit.cli.options import (
     create_name_completer,
     is_strict,
     limit_option,
+    memory_option,
     parse_iterations,
     parse_names,
     printing_options,
@@ -134,6 +135,7 @@ class _ComparedFiles:
 @printing_options
 @quiet_option
 @strict_option
+@memory_option
 @click.pass_context
 def diff_command(
     context: click.Context,

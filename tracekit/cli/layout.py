@@ -29,6 +29,7 @@ MIN_NAME_WIDTH = 36  # in cells; columns are omitted before string columns becom
 MAX_SHORT_WIDTH = 12  # in cells; columns of longer strings that are not names are omitted before numbers
 KEPT_NUMBERS = 3  # columns of numbers that are kept as long as there are other columns than names
 KEPT_NAMES = 2  # columns of names that are kept as long as there are other columns
+MAX_CELL_CHARS = 4096  # longer strings are shortened before the widths of columns are computed
 MAX_BLOCK_LINES = 4  # maximum number of lines of a string in a block
 MAX_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
@@ -92,7 +93,8 @@ def format_table(
 
     Args:
         frame: The frame to format.
-        width: Width of the terminal in cells. If None, the width is unlimited and no value is shortened.
+        width: Width of the terminal in cells. If None, the width is unlimited, and only strings of more than
+            ``MAX_CELL_CHARS`` characters are shortened.
         prose_columns: Names of columns that contain sentences, which are wrapped between words and never shortened.
         bold: Whether to print headings in bold.
         times: The unit in which times are printed. If None, they are printed in ns.
@@ -309,5 +311,20 @@ def _choose_number_format(sizes: Sequence[float]) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Format a value that is not a number. Null becomes an empty string."""
-    return "" if value is None else to_printable(str(value))
+    """Format a value that is not a number. Null becomes an empty string, and very long strings are shortened."""
+    return "" if value is None else to_printable(_limit_length(str(value)))
+
+
+def _limit_length(text: str) -> str:
+    """Shorten a string of more than ``MAX_CELL_CHARS`` characters to its start, a hash of all of it, and its end.
+
+    Without this limit, every row of a table would be padded to the longest string of a column. The hash distinguishes
+    strings that have the same start and end.
+    """
+    if len(text) <= MAX_CELL_CHARS:
+        return text
+    import hashlib
+
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    half = (MAX_CELL_CHARS - len(digest)) // 2 - 1
+    return f"{text[:half]}…{digest}…{text[-half:]}"

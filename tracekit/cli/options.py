@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 import sys
 from decimal import Decimal, InvalidOperation
@@ -161,22 +160,19 @@ def _limit_memory(context: click.Context, _: click.Parameter, size: int | None) 
     if size is not None:
         from tracekit import memory
 
-        os.environ.update(memory.ALLOCATORS | {"_RJEM_MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0"} | os.environ)
-        memory.make_malloc_return_large_blocks()
-        context.with_resource(memory.limit_memory(size))
+        context.with_resource(memory.limit_memory_of_process(size))
 
 
-def memory_option(command: Command) -> Command:
-    """Add the option ``--memory`` to a command."""
-    return click.option(
-        "--memory",
-        metavar="SIZE",
-        type=parse_size,
-        callback=_limit_memory,
-        expose_value=False,
-        help="Memory for the columns of tables, such as 2GB. Larger tables are stored in temporary files. The process "
-        "needs more memory than that, for libraries and computations. The default is half of the free memory.",
-    )(command)
+memory_option = click.option(
+    "--memory",
+    metavar="SIZE",
+    type=parse_size,
+    callback=_limit_memory,
+    expose_value=False,
+    help="Memory for the columns of tables, such as 2GB, which the processes of --jobs divide among themselves. Larger "
+    "tables are stored in temporary files. Each process needs at least 250 MB more, for libraries and computations. The "
+    "default is half of the free memory.",
+)
 
 
 def limit_option(help_text: str) -> Callable[[Command], Command]:
@@ -204,7 +200,7 @@ def is_strict() -> bool:
 
 
 def input_options(command: Command) -> Command:
-    """Add the options ``--from``, ``--via``, ``--no-cache`` and ``--strict`` to a command.
+    """Add the options ``--from``, ``--via``, ``--no-cache``, ``--strict`` and ``--memory`` to a command.
 
     The command receives the format as ``from_``. The other values are stored in the context for ``load_input``.
     """
@@ -231,6 +227,7 @@ def input_options(command: Command) -> Command:
             help="Neither read columns of large captures from the cache nor store them in it.",
         ),
         strict_option,
+        memory_option,
     )
     return _add_options(options, command)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.options import force_option, input_argument, quiet_option
+from tracekit.cli.options import force_option, input_argument, memory_option, quiet_option
 from tracekit.cli.output import STDOUT, open_output_page, open_output_path, print_message
 
 PRIVATE_VALUES_REMAIN = 3
@@ -30,6 +30,7 @@ PRIVATE_VALUES_REMAIN = 3
     help="File with a secret key. The same key gives the same pseudonyms for the same values in every file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+@memory_option
 @force_option
 @quiet_option
 @click.pass_context

@@ -15,7 +15,6 @@ from tracekit.cli.options import (
     jobs_option,
     limit_option,
     load_inputs,
-    memory_option,
     parse_names,
     printing_options,
     quiet_option,
@@ -84,7 +83,6 @@ def collect_report_descriptions() -> dict[str, str]:
     help="TensorFlow graph or event file of the same program. The report graph_summary joins its nodes with the ops.",
 )
 @printing_options
-@memory_option
 @quiet_option
 def stats_command(
     *,

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import pyarrow as pa
+
     from tracekit.interface import Progress, View
 
 BATCH_ROWS = 1 << 18
+BATCH_BYTES = 1 << 26
+"""Maximum size of the strings in a batch, unless it has only one row."""
 OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before strings that look like formulas"}
 
 
@@ -33,12 +37,26 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
 
     check_polars_can_run()
     table = view.chunked_table(name)
+    size = max(1, min(BATCH_ROWS, BATCH_BYTES // max(_compute_max_string_bytes(table), 1)))
     with path.open("wb") as file:  # polars cannot open paths that are not UTF-8
-        for offset in range(0, max(table.num_rows, 1), BATCH_ROWS):
-            frame = pl.DataFrame(table.slice(offset, BATCH_ROWS)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
+        for offset in range(0, max(table.num_rows, 1), size):
+            frame = pl.DataFrame(table.slice(offset, size)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
             batch = escape_formulas(frame) if spreadsheet else frame
             batch.lazy().sink_csv(file, maintain_order=True, include_header=not offset)
-            progress(min(offset + BATCH_ROWS, table.num_rows), table.num_rows)
+            progress(min(offset + size, table.num_rows), table.num_rows)
+
+
+def _compute_max_string_bytes(table: pa.Table) -> int:
+    """Return the sum of the lengths of the longest string of each dictionary-encoded column, which rows can share."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total = 0
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            lengths = (pc.max(pc.binary_length(chunk.dictionary)).as_py() for chunk in column.chunks)
+            total += max((length for length in lengths if length), default=0)
+    return total
 
 
 def is_own_file(path: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runt
 
 from tracekit import no_pandas
 from tracekit.errors import TracekitError, create_choices_hint
-from tracekit.memory import read_total_memory_bytes
+from tracekit.memory import get_memory_limit, read_total_memory_bytes
 from tracekit.sets.workers import call_and_collect_warnings, call_or_return_error, check_picklable, initialize_worker
 from tracekit.threads import count_available_cores
 
@@ -125,13 +125,15 @@ class LocalEngine:
         from concurrent.futures.process import BrokenProcessPool
 
         check_picklable(function)
+        limit = get_memory_limit()
+        share = None if limit is None else limit // jobs
         pool = self._get_process_pool(jobs)
         pending: deque[tuple[Member, Future[MemberResult[Result]]]] = deque()
         left = iter(members)
         try:
             while True:
                 while len(pending) < 2 * jobs and (member := next(left, None)) is not None:
-                    pending.append((member, pool.submit(call_and_collect_warnings, function, member)))
+                    pending.append((member, pool.submit(call_and_collect_warnings, function, member, share)))
                 if not pending:
                     return
                 member, future = pending.popleft()

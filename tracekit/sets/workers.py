@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import threading
@@ -9,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tracekit import no_pandas
+from tracekit import memory, no_pandas
 from tracekit.errors import TracekitError, TracekitWarning
 
 if TYPE_CHECKING:
@@ -39,9 +40,18 @@ class MemberResult(Generic[Result]):
         return self.outcome
 
 
-def call_and_collect_warnings(function: Callable[[Member], Result], member: Member) -> MemberResult[Result]:
-    """Call a function for a member, and return its result or error together with its warnings."""
-    with warnings.catch_warnings(record=True) as caught:
+def call_and_collect_warnings(
+    function: Callable[[Member], Result], member: Member, memory_limit: int | None = None
+) -> MemberResult[Result]:
+    """Call a function for a member, and return its result or error together with its warnings.
+
+    Args:
+        function: The function.
+        member: The member.
+        memory_limit: Memory in bytes for the columns of the capture. None means half of the free memory.
+    """
+    limited = contextlib.nullcontext() if memory_limit is None else memory.limit_memory_of_process(memory_limit)
+    with limited, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TracekitWarning)
         result = call_or_return_error(function, member)
     texts = [str(w.message) for w in caught if issubclass(w.category, TracekitWarning)]

@@ -126,7 +126,7 @@ def _parse_names(value: object) -> pl.DataFrame:
         raise _create_damaged_baseline_error(
             'the second value of each pair in "names" of the baseline must be a string or null'
         )
-    return pl.DataFrame({"kind": kinds, "name": names}, schema={"kind": pl.String, "name": pl.String})
+    return pl.DataFrame({"kind": kinds, "name": names}, schema={"kind": SAMPLES["kind"], "name": SAMPLES["name"]})
 
 
 def _parse_column(value: dict[str, Any], name: str, length: int | None, limit: int) -> pl.Series:

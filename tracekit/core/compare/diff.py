@@ -251,7 +251,8 @@ def _compute_changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration
         *("iteration_change_ns", "iteration_change_percent"),
     )
     rows = joined.with_columns(status=changes.change_status_expr(shown))
-    return rows.sort(shown.abs(), "name", descending=[True, False], nulls_last=True).select(columns)
+    ordered = rows.sort(shown.abs(), "name", descending=[True, False], nulls_last=True)
+    return ordered.with_columns(pl.col("name").cast(pl.String)).select(columns)
 
 
 def _sum_by_name(side: Summary, kind: str) -> pl.DataFrame:
@@ -389,7 +390,7 @@ def _build_tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matr
     """
     units = len(side.units)
     rows = side.select_samples_of_kind(kind).drop_nulls("unit")
-    column = pl.DataFrame({"name": names, "column": pl.int_range(len(names), eager=True)})
+    column = pl.DataFrame({"name": names.cast(pl.Categorical), "column": pl.int_range(len(names), eager=True)})
     cells = rows.join(column, on="name", how="inner", nulls_equal=True)
     at = cells["unit"].to_numpy(), cells["column"].to_numpy()
     time, count = np.zeros((units, len(names))), np.zeros((units, len(names)))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core import idle
-from tracekit.core.compare.names import normalize_categorical_names_expr, normalize_names_expr
+from tracekit.core.categorical import map_categories_expr
+from tracekit.core.compare.names import normalize_categorical_names_expr
 from tracekit.core.rollup import groups
 from tracekit.core.steps import list_notes_by_rank
 
@@ -83,14 +84,14 @@ class Source:
 
 SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,
-    "name": pl.String,
+    "name": pl.Categorical,
     "unit": pl.Int64,
     "count": pl.Int64,
     "time_ns": pl.Int64,
     "bytes": pl.Int64,
     "max_ns": pl.Int64,
 }
-"""Columns of the samples of a summary."""
+"""Columns of the samples of a summary. Names are Categorical, because a long name can have many samples."""
 STEPS = "steps"
 """Name of the fact that describes what delimits the iterations, and how much of the GPU work lies in them."""
 _MAX_FACT = 4000
@@ -281,7 +282,7 @@ def _sum_samples(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the samples with the same kind, name and unit."""
     sizes = pl.when(pl.col("bytes").is_not_null().any()).then(pl.col("bytes").sum())
     totals = (pl.col("count", "time_ns").sum(), sizes, pl.col("max_ns").max())
-    summed = rows.group_by("kind", pl.col("name").cast(pl.String), "unit").agg(totals)
+    summed = rows.group_by("kind", "name", "unit").agg(totals)
     return summed.select(pl.col(c).cast(t) for c, t in SAMPLES.items()).sort("kind", "name", "unit")
 
 
@@ -304,7 +305,7 @@ def _sum_by_name_and_iteration(
     grouped = rows.group_by("name", "iteration").agg(
         _COUNT, *aggregates, time_ns=time.sum().cast(pl.Int64), bytes=total
     )
-    return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))
+    return grouped.collect().with_columns(pl.col("name").cast(pl.Categorical), pl.col("iteration").cast(pl.Int64))
 
 
 def _read_kernel_samples(source: Source) -> pl.DataFrame:
@@ -341,18 +342,25 @@ def _read_group_samples(source: Source) -> pl.DataFrame:
     rows = groups.compute_group_times(
         rollup.measures, source.iterations_with_warm_up, rollup.devices["device_id"], rollup.measures.mode
     )
-    path = pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path")
-    name = path if source.exact_names else normalize_names_expr(path, "range")
+    rows = rows.with_columns(path=pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path"))
+    name = source.normalized_name_expr("path", "range")
     return _append_directions_to_names(
-        rows.select("direction", "iteration", name=name, count="instance_count", time_ns="gpu")
+        rows.cast({"path": pl.Categorical}).select(
+            "direction", "iteration", name=name, count="instance_count", time_ns="gpu"
+        )
     )
 
 
 def _append_directions_to_names(rows: pl.DataFrame) -> pl.DataFrame:
     """Append the direction to each name, and add the column ``bytes``, which is null."""
-    direction = pl.when(pl.col("direction").is_not_null()).then(pl.format(" [{}]", "direction")).otherwise(pl.lit(""))
-    name = pl.col("name").cast(pl.String) + direction
-    return rows.select(name, "iteration", "count", "time_ns", bytes=pl.lit(None, pl.Int64))
+    by_direction = rows.partition_by("direction", as_dict=True, maintain_order=True)
+    named = []
+    for (direction,), part in by_direction.items():
+        suffix = "" if direction is None else f" [{direction}]"
+        name = map_categories_expr(pl.col("name"), lambda names, suffix=suffix: names + suffix)
+        named.append(part.with_columns(name))
+    columns = ("name", "iteration", "count", "time_ns", pl.lit(None, pl.Int64).alias("bytes"))
+    return pl.concat(named or [rows]).select(columns)
 
 
 def _read_range_samples(source: Source) -> pl.DataFrame:
@@ -403,11 +411,12 @@ def _read_idle_time_samples(source: Source) -> pl.DataFrame:
 
 def _read_iteration_samples(source: Source) -> pl.DataFrame:
     """Return the duration of each iteration, and the time of each type of activity, such as kernels or file access."""
-    rows = source.frames("iterations").filter("is_aggregated").collect()
+    columns = ("iteration", "start_ns", "end_ns", *_PARTS.values())
+    rows = source.frames("iterations").filter("is_aggregated").select(columns).collect()
     parts = {DURATION: _DURATION} | {name: pl.col(column) for name, column in _PARTS.items()}
     none = pl.lit(None, pl.Int64)
     frames = [
-        rows.select("iteration", name=pl.lit(name), count=pl.lit(1, pl.Int64), time_ns=time, bytes=none)
+        rows.select("iteration", name=pl.lit(name, pl.Categorical), count=pl.lit(1, pl.Int64), time_ns=time, bytes=none)
         for name, time in parts.items()
     ]
     return pl.concat([f.select("name", "iteration", "count", "time_ns", "bytes") for f in frames])

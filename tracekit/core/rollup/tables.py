@@ -99,7 +99,7 @@ def build_iterations(rollup: Rollup) -> pl.DataFrame:
     rows = rows.join(parts, on="iteration", how="left", maintain_order="left")
     return rows.select(
         *["iteration", *_TIMES, "name", "window_start_ns", "window_end_ns", "is_warm_up"],
-        key_op=pl.lit(rollup.iterations.key if rollup.iterations.has_key_op else None, pl.String),
+        key_op=pl.lit(rollup.iterations.key if rollup.iterations.has_key_op else None, pl.Categorical),
         is_aggregated="aggregated",
         **{n: pl.col(c).fill_null(0) for n, c in counts.items()},
         **{n: pl.col(p) for n, p in zip(_PART_COLUMNS, PARTS, strict=True)},

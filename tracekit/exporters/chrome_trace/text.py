@@ -18,9 +18,24 @@ _ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def json_string_expr(text: pl.Expr) -> pl.Expr:
-    """Return an expression that formats strings as JSON strings. Null remains null."""
-    escaped = text.cast(pl.String).str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
-    return pl.concat_str(pl.lit('"'), escaped, pl.lit('"'))
+    """Return an expression that formats strings as JSON strings. Null remains null.
+
+    Each distinct string of a Categorical column is formatted once, and rows with equal strings share its memory.
+    """
+    return text.map_batches(_format_json_strings, return_dtype=pl.String)
+
+
+def _format_json_strings(values: pl.Series) -> pl.Series:
+    """Return strings as JSON strings. Null remains null."""
+    if values.dtype == pl.Categorical:
+        distinct = values.unique().drop_nulls()
+        if 2 * len(distinct) <= len(values):
+            numbers = pl.int_range(len(distinct), dtype=pl.UInt32, eager=True)
+            codes = values.to_physical()
+            rows = codes.replace_strict(distinct.to_physical(), numbers, default=None, return_dtype=pl.UInt32)
+            return _format_json_strings(distinct.cast(pl.String)).gather(rows).alias(values.name)
+    escaped = pl.col(values.name).cast(pl.String).str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
+    return values.to_frame().select(pl.concat_str(pl.lit('"'), escaped, pl.lit('"')).alias(values.name)).to_series()
 
 
 def thousandths_exprs(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Expr]:
