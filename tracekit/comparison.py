@@ -15,6 +15,7 @@ from tracekit.plan import summaries
 from tracekit.sets import TraceSet, paths
 from tracekit.sets.trace_set import open_captures
 from tracekit.trace import Trace
+from tracekit.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -244,7 +245,7 @@ def list_input_files_of_side(side: Side) -> tuple[targets.Input, ...]:
     """Return the input files of one side of a comparison, which an output must not replace."""
     if isinstance(side, Trace | TraceSet):
         return side.inputs
-    if isinstance(side, str | os.PathLike):
+    if isinstance(side, str | os.PathLike) and not is_url(side):
         located = paths.locate_captures(side).urls.items()
         return tuple(targets.Input.from_path(path) for path, url in located if url is None)
     return ()

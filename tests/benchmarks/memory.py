@@ -8,6 +8,7 @@ does not stop the others.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -78,7 +79,10 @@ def _run(code: str) -> tuple[float, float]:
     """Run a program in a process of its own; return its peak memory in MB and its CPU time in seconds."""
     program = _RUN.format(folder=str(Path(__file__).parent)) + code
     command = [sys.executable, "-c", program]
-    run = subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TRACEKIT_CACHE": "off"}  # otherwise, only the first command reads the export
+    run = subprocess.run(
+        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    )
     peak, seconds = json.loads(run.stderr.splitlines()[-1])
     return peak, seconds
 

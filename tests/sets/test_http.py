@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import gzip
 import json
 import operator
+import os
 import pickle
 import shutil
 import socket
@@ -20,11 +22,14 @@ from typing import Any
 
 import pytest
 import tracekit as tk
+from click.testing import CliRunner, Result
 from tests.conftest import FIXTURES
-from tracekit import remote
+from tracekit import cli, remote
 from tracekit.errors import TracekitError
 from tracekit.remote import http, watching
 from tracekit.sets import LocalEngine
+from tracekit.sets.dask_engine import DaskEngine
+from tracekit.sets.trace_set import open_member
 
 RANKS = FIXTURES / "ranks"
 REPORT = (RANKS / "mpi_rank0.nsys-rep").read_bytes()
@@ -169,6 +174,62 @@ class TestCost:
             assert trace.count("kernels") == 15
         assert copy.map(lambda trace: trace.count("kernels")) == [15, 15]
         assert server.sent == 2 * len(REPORT)
+
+    def test_other_processes_share_one_download(self, server: Server, temporary: Path) -> None:
+        """Each task of another process receives a pickled member, and no process reads the file before the tasks."""
+        for name in ("mpi_rank0.nsys-rep", "mpi_rank1.nsys-rep"):
+            server.add_file(f"/{name}", (RANKS / name).read_bytes())
+        urls = [f"{server.url}/mpi_rank{n}.nsys-rep" for n in (0, 1)]
+        ranks = tk.load_many(urls, ranks={"mpi_rank0": 0, "mpi_rank1": 1})
+        for _ in range(3):
+            for member in pickle.loads(pickle.dumps(ranks.captures)):
+                with open_member(member) as trace:
+                    assert trace.count("kernels") == 15
+        assert ranks.map(lambda trace: trace.count("kernels")) == [15, 15]
+        assert server.sent == sum((RANKS / f"mpi_rank{n}.nsys-rep").stat().st_size for n in (0, 1))
+        assert len(list(temporary.rglob("*.nsys-rep"))) == 2
+        again = pickle.loads(pickle.dumps(ranks))
+        del ranks, member, trace
+        gc.collect()
+        assert list(temporary.iterdir()) == []
+        assert again.map(lambda trace: trace.count("kernels")) == [15, 15]
+
+    @pytest.mark.parametrize("change", ["another folder", "another user", "a full disk"])
+    def test_other_machines_download_the_file_themselves(
+        self, server: Server, temporary: Path, change: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server.add_file("/mpi_rank0.nsys-rep", REPORT)
+        ranks = tk.load_many([f"{server.url}/mpi_rank0.nsys-rep"], ranks={"mpi_rank0": 0})
+        pickled = pickle.dumps(ranks.captures)
+        (shared,) = temporary.glob("*/0")
+        if change == "another folder":
+            shared.rename(shared.with_name("moved"))
+            shared.mkdir()
+        elif change == "another user":
+            monkeypatch.setattr(os, "geteuid", lambda: -1)
+        else:
+            usage = shutil.disk_usage(temporary)
+            monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 * len(REPORT)))
+        for count in (1, 2):
+            (member,) = pickle.loads(pickled)
+            with open_member(member) as trace:
+                assert trace.count("kernels") == 15
+            assert server.sent == count * len(REPORT)
+            del member, trace
+            gc.collect()
+            assert list(temporary.rglob("*.nsys-rep")) == []
+
+    @pytest.mark.thorough
+    def test_dask_downloads_each_file_once(self, server: Server, temporary: Path) -> None:
+        pytest.importorskip("distributed")
+        names = [f"mpi_rank{n}.nsys-rep" for n in (0, 1)]
+        for name in names:
+            server.add_file(f"/{name}", (RANKS / name).read_bytes())
+        ranks = tk.load_many([f"{server.url}/{name}" for name in names], engine=DaskEngine(workers=2))
+        for _ in range(2):
+            assert ranks.map(operator.methodcaller("count", "kernels")) == [15, 15]
+        assert server.sent <= 1.2 * sum((RANKS / name).stat().st_size for name in names)
+        assert len(list(temporary.rglob("*.nsys-rep"))) == 2
 
     def test_copies_that_take_much_of_the_disk_are_not_kept(
         self, server: Server, temporary: Path, monkeypatch: pytest.MonkeyPatch
@@ -479,3 +540,114 @@ def test_an_abandoned_download_writes_nothing_more(temporary: Path) -> None:
     progress.cancel()
     with pytest.raises(InterruptedError):
         progress.add_bytes(5)
+
+
+COMMANDS = {
+    "": ("{0}",),
+    "analyze": ("analyze", "{0}"),
+    "convert": ("convert", "{0}", "-o", "{1}.json"),
+    "correlate": ("correlate", "{0}", "-o", "{1}.csv"),
+    "diff": ("diff", "{0}", str(RANKS / "mpi_rank0.nsys-rep")),
+    "diff, B": ("diff", str(RANKS / "mpi_rank0.nsys-rep"), "{0}"),
+    "info": ("info", "{0}"),
+    "recipe": ("recipe", "{0}", "-r", "cuda_gpu_kern_sum"),
+    "rows": ("rows", "{0}", "kernels"),
+    "stats": ("stats", "{0}", "-r", "cuda_gpu_kern_sum"),
+    "tables": ("tables", "{0}"),
+}
+"""The commands that read captures at URLs."""
+LOCAL_COMMANDS = {"redact": ("redact", "{0}", "{1}"), "view": ("view", "{0}")}
+"""The commands that read only local files."""
+
+
+class TestCommands:
+    def run(self, words: tuple[str, ...], url: str, out: Path) -> Result:
+        """Run a command with a URL, and check that it shows no secret."""
+        result = CliRunner().invoke(cli.cli, [word.format(url, out) for word in words])
+        assert SECRET not in f"{result.output} {result.stderr} {result.exception}"
+        return result
+
+    def test_every_command_is_listed(self) -> None:
+        assert {name.partition(",")[0] for name in COMMANDS} | set(LOCAL_COMMANDS) == {
+            "",
+            *set(cli.COMMANDS) - {"cache", "formats", "schema"},
+        }
+
+    @pytest.mark.many(4)
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_a_url_is_read_like_a_file(self, server: Server, name: str, tmp_path: Path) -> None:
+        server.add_file("/run/mpi_rank0.nsys-rep", REPORT)
+        with_secrets = server.url.replace("//", f"//user:{SECRET}@") + f"/run/mpi_rank0.nsys-rep?token={SECRET}"
+        outputs = []
+        for path in (with_secrets, str(RANKS / "mpi_rank0.nsys-rep")):
+            result = self.run(COMMANDS[name], path, tmp_path / f"out{len(outputs)}")
+            assert result.exit_code == 0, result.output
+            written = [file.read_bytes() for file in tmp_path.glob(f"out{len(outputs)}.*")]
+            outputs.append((result.stdout.splitlines(), written))
+        (remote_lines, remote_files), (local_lines, local_files) = outputs
+        assert remote_files == local_files
+        unequal = [pair for pair in zip(remote_lines, local_lines, strict=True) if pair[0] != pair[1]]
+        assert all("mpi_rank0.nsys-rep" in line for pair in unequal for line in pair)
+        assert server.sent == len(REPORT)
+
+    @pytest.mark.many(3)
+    @pytest.mark.parametrize("status", [403, 404, 500])
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_a_status_is_an_error_of_every_command(
+        self, server: Server, name: str, status: int, tmp_path: Path
+    ) -> None:
+        server.answers["/x.nsys-rep"] = lambda handler: handler.start(status, Content_Length=0)
+        result = self.run(COMMANDS[name], f"{server.url}/x.nsys-rep?token={SECRET}", tmp_path / "out")
+        assert isinstance(result.exception, TracekitError)
+        assert f"(HTTP status {status})" in str(result.exception)
+        assert not list(tmp_path.glob("out*"))
+
+    @pytest.mark.parametrize(
+        ("kind", "match"), [("endless", "no reader recognizes"), ("stall", "the server sent only")]
+    )
+    def test_hostile_answers(
+        self, server: Server, kind: str, match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if kind == "endless":
+            monkeypatch.setattr(watching, "STALL_S", 30.0)
+
+        def answer(handler: Handler) -> None:
+            handler.start()
+            while kind == "endless" and not server.is_closing.is_set():
+                handler.send(b"x" * (1 << 20))
+            server.is_closing.wait(3)
+
+        server.answers["/x.nsys-rep"] = answer
+        result = self.run(COMMANDS["stats"], f"{server.url}/x.nsys-rep", tmp_path / "out")
+        assert isinstance(result.exception, TracekitError)
+        assert match in str(result.exception)
+
+    @pytest.mark.parametrize("pattern", ["/run/", "/run/*.nsys-rep"])
+    def test_folders_and_patterns(self, server: Server, pattern: str, tmp_path: Path) -> None:
+        names = ("mpi_rank0.nsys-rep", "mpi_rank1.nsys-rep")
+        for name in names:
+            server.add_file(f"/run/{name}", (RANKS / name).read_bytes())
+        index = "".join(f'<a href="{name}">{name}</a>' for name in names)
+        server.add_file("/run/", index.encode(), Content_Type="text/html")
+        local = self.run(COMMANDS["stats"], str(RANKS), tmp_path)
+        assert self.run(COMMANDS["stats"], server.url + pattern, tmp_path).stdout == local.stdout
+        info = self.run(COMMANDS["info"], server.url + pattern, tmp_path)
+        assert [name in info.stdout for name in names] == [True, True]
+
+    @pytest.mark.parametrize("name", LOCAL_COMMANDS)
+    def test_commands_that_need_a_file_say_so(self, server: Server, name: str, tmp_path: Path) -> None:
+        result = self.run(LOCAL_COMMANDS[name], f"{server.url}/x.nsys-rep?token={SECRET}", tmp_path / "out")
+        assert f"{name} reads only files of this machine, not URLs\nHint: " in str(result.exception)
+        assert server.requests == []
+
+    def test_a_url_is_no_output(self, server: Server, tmp_path: Path) -> None:
+        result = self.run(("convert", "{0}", "{0}"), f"{server.url}/x.json", tmp_path)
+        assert result.exit_code == 2
+        assert "the last argument is a URL, which cannot be written" in result.stderr
+        result = self.run(("recipe", "{0}"), f"{server.url}/x.nsys-rep", tmp_path)
+        assert "the name of the recipe is missing" in result.stderr
+
+    def test_a_local_url_is_a_path(self, tmp_path: Path) -> None:
+        path = RANKS / "mpi_rank0.nsys-rep"
+        outputs = {self.run(COMMANDS["tables"], text, tmp_path).stdout for text in (path.as_uri(), str(path))}
+        assert len(outputs) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - click needs it
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -27,7 +26,7 @@ from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_o
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tracekit.cli.options import Printing, Select, TraceOrSet
+    from tracekit.cli.options import CapturePath, Printing, Select, TraceOrSet
     from tracekit.names import RuleName
 
 
@@ -69,7 +68,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 @quiet_option
 def analyze_command(
     *,
-    paths: tuple[Path, ...],
+    paths: tuple[CapturePath, ...],
     rule_names: list[RuleName] | None,
     from_: str | None,
     limit: int | None,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
+    CAPTURE,
     create_name_completer,
     force_option,
+    get_local_name,
     input_options,
     list_table_names,
     load_inputs,
@@ -26,7 +28,7 @@ from tracekit.errors import convert_to_printable_path
 if TYPE_CHECKING:
     import os
 
-    from tracekit.cli.options import RollUp, Select, TraceOrSet
+    from tracekit.cli.options import CapturePath, RollUp, Select, TraceOrSet
     from tracekit.interface import Exporter, Progress
     from tracekit.names import TableName
 
@@ -34,7 +36,7 @@ MINIMAL_TABLES: tuple[TableName, ...] = ("capture_info", "devices")
 
 
 @click.command("convert")
-@click.argument("paths", metavar="IN... [OUT]", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="IN... [OUT]", nargs=-1, required=True, type=CAPTURE)
 @click.option(
     "-o",
     "--output",
@@ -74,7 +76,7 @@ MINIMAL_TABLES: tuple[TableName, ...] = ("capture_info", "devices")
 @quiet_option
 def convert_command(
     *,
-    paths: tuple[Path, ...],
+    paths: tuple[CapturePath, ...],
     out: Path | None,
     to: str | None,
     from_: str | None,
@@ -101,7 +103,7 @@ def convert_command(
     with load_inputs(paths, from_) as trace:
         print_recorded_warnings(trace, quiet=quiet)
         selected = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
-        output = out or _choose_output_path(path, exporter, tables)
+        output = out or _choose_output_path(get_local_name(path), exporter, tables)
         has_file_per_table = exporter.write is None and len(tables) != 1
         if output == STDOUT and (has_file_per_table or exporter.folder):
             hint = "choose one table with --table, or name a folder" if has_file_per_table else "name a folder"
@@ -130,17 +132,21 @@ def convert_command(
     print_message(f"wrote {output}", quiet=quiet or output == STDOUT)
 
 
-def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> tuple[tuple[Path, ...], Path | None]:
+def _split_inputs_and_output(
+    arguments: tuple[CapturePath, ...], out: Path | None
+) -> tuple[tuple[CapturePath, ...], Path | None]:
     """Return the paths of the inputs and of the output. Without ``-o``, the last of several arguments is the output.
 
     Raises:
-        click.UsageError: The last of three or more arguments is a file with the suffix of the inputs. It is probably
-            an input, because the shell expanded a pattern.
+        click.UsageError: The last argument is a URL, or the last of three or more arguments is a file with the suffix
+            of the inputs. It is probably an input, because the shell expanded a pattern.
     """
     if out is not None or len(arguments) == 1:
         return arguments, out
     *inputs, last = arguments
-    if len(inputs) > 1 and last.is_file() and last.suffix == inputs[-1].suffix:
+    if isinstance(last, str):
+        raise click.UsageError("the last argument is a URL, which cannot be written: name the output with -o OUT")
+    if len(inputs) > 1 and last.is_file() and last.suffix == get_local_name(inputs[-1]).suffix:
         raise click.UsageError(
             f"{convert_to_printable_path(last)} exists and may be one of the inputs: name the output with -o OUT"
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
+    CAPTURE,
     force_option,
     input_options,
     inputs_argument,
@@ -24,7 +25,7 @@ from tracekit.cli.options import (
 from tracekit.cli.output import STDOUT, open_output_path, print_message, print_recorded_warnings, show_progress_bar
 
 if TYPE_CHECKING:
-    from tracekit.cli.options import RollUp, Select, TraceOrSet
+    from tracekit.cli.options import CapturePath, RollUp, Select, TraceOrSet
     from tracekit.trace import Trace
 
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     "--ncu",
     "ncu",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=CAPTURE,
     help="Nsight Compute report or CSV of the same program, whose metrics are joined with the kernels.",
 )
 @click.option(
@@ -61,10 +62,10 @@ if TYPE_CHECKING:
 @quiet_option
 def correlate_command(
     *,
-    paths: tuple[Path, ...],
+    paths: tuple[CapturePath, ...],
     out: Path,
     to: str | None,
-    ncu: Path | None,
+    ncu: CapturePath | None,
     metrics: list[str] | None,
     ops: bool,
     from_: str | None,
@@ -135,7 +136,7 @@ def _write_kernels(trace: TraceOrSet, file: Path, format_name: str | None, *, ov
         trace.export(file, format=format_name, tables=["kernels"], overwrite=overwrite)
 
 
-def _load_ncu_results(path: Path) -> Trace:
+def _load_ncu_results(path: CapturePath) -> Trace:
     """Load an Nsight Compute report or CSV output."""
     from tracekit.trace import load as load_trace
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
+    CAPTURE,
     create_name_completer,
+    get_local_name,
     is_strict,
     limit_option,
     memory_option,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.cli.options import Printing
+    from tracekit.cli.options import CapturePath, Printing
     from tracekit.cli.output import Page
     from tracekit.core.compare import Condition, Diff
     from tracekit.targets import Input
@@ -70,8 +72,8 @@ class _ComparedFiles:
 
 
 @click.command("diff")
-@click.argument("a", metavar="A", type=click.Path(path_type=Path))
-@click.argument("b", metavar="[B]", required=False, type=click.Path(path_type=Path))
+@click.argument("a", metavar="A", type=CAPTURE)
+@click.argument("b", metavar="[B]", required=False, type=CAPTURE)
 @click.option(
     "--by",
     "kinds",
@@ -140,8 +142,8 @@ class _ComparedFiles:
 def diff_command(
     context: click.Context,
     *,
-    a: Path,
-    b: Path | None,
+    a: CapturePath,
+    b: CapturePath | None,
     kinds: list[str] | None,
     key_op: str | None,
     iterations: tuple[int | None, int | None] | None,
@@ -207,7 +209,7 @@ def diff_command(
         if to is None:
             _print_diff(page, diff, printing, compute_max_rows_per_report(limit, printing, len(chosen)))
         else:
-            page.data.write(build_diff_page(diff, (a.name, b.name), limit).encode())
+            page.data.write(build_diff_page(diff, (get_local_name(a).name, get_local_name(b).name), limit).encode())
     if printing.style != "table" and to is None:
         for line in _format_verdict_and_notes(diff):
             print_message(line, quiet=quiet)
@@ -221,7 +223,7 @@ def _check_options_for_statistics(values: Mapping[str, object]) -> None:
             raise click.UsageError(f"{option} needs captures, but A and B are folders with the statistics of a recipe")
 
 
-def _print_statistics_diff(folder_a: Path, folder_b: Path, printing: Printing) -> None:
+def _print_statistics_diff(folder_a: CapturePath, folder_b: CapturePath, printing: Printing) -> None:
     """Print the differences between the recipe statistics in two folders, or write them to a folder."""
     from tracekit import targets
     from tracekit.sets import recipe_files

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracekit.absence import Absence, State
-from tracekit.cli.options import input_options, is_folder_or_pattern, is_strict, load_input
+from tracekit.cli.options import input_options, inputs_argument, is_folder_or_pattern, is_strict, load_input
 from tracekit.cli.output import open_output_page, print_error
 from tracekit.errors import TracekitError
 from tracekit.notices import RecordedWarning, explain_missing_gpu_work, format_notices, list_recorded_warnings
@@ -18,14 +18,15 @@ from tracekit.sets.paths import expand_paths, warn_about_unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from tracekit.cli.options import CapturePath
     from tracekit.trace import Trace
 
 
 @click.command("info")
-@click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@inputs_argument
 @input_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per input.")
-def info_command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
+def info_command(*, paths: tuple[CapturePath, ...], from_: str | None, as_json: bool) -> None:
     """Show the format, version, devices, time span and row counts of each IN, and count undecoded events.
 
     Warnings and errors that the profiler recorded come first, followed by the reason if IN contains no GPU work.
@@ -60,7 +61,7 @@ def info_command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -
         raise click.exceptions.Exit(1)
 
 
-def _expand_folders_and_patterns(paths: Iterable[Path], from_: str | None) -> Iterator[tuple[Path, bool]]:
+def _expand_folders_and_patterns(paths: Iterable[CapturePath], from_: str | None) -> Iterator[tuple[CapturePath, bool]]:
     """Yield each capture, and whether the user named it rather than its folder or a pattern."""
     for path in paths:
         if is_folder_or_pattern(path):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
+    CapturePath: TypeAlias = Path | str
     TraceOrSet: TypeAlias = Trace | TraceSet
     AnyTraceOrSet = TypeVar("AnyTraceOrSet", bound=TraceOrSet)
 
@@ -146,8 +147,49 @@ def list_table_names() -> Iterable[str]:
     return schemas.table_names()
 
 
-inputs_argument = click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-input_argument = click.argument("path", metavar="IN", type=click.Path(path_type=Path))
+class CaptureType(click.Path):
+    """The type of an argument that names captures: a ``Path``, or a URL of captures on another machine as a string."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a URL as a string, and any other argument, such as a URL with the scheme ``file``, as a ``Path``."""
+        from tracekit.urls import is_url
+
+        if not is_url(value):
+            return super().convert(value, param, ctx)
+        from tracekit.remote import convert_file_url_to_path
+
+        path = convert_file_url_to_path(value)
+        return path if is_url(path) else Path(path)
+
+
+CAPTURE = CaptureType(path_type=Path)
+inputs_argument = click.argument("paths", metavar="IN...", nargs=-1, required=True, type=CAPTURE)
+input_argument = click.argument("path", metavar="IN", type=CAPTURE)
+
+
+def check_local(paths: Iterable[CapturePath], command: str) -> list[Path]:
+    """Return the inputs of a command that reads only files of this machine.
+
+    Raises:
+        TracekitError: One of them is a URL.
+    """
+    from tracekit.errors import TracekitError
+
+    paths = list(paths)
+    for path in paths:
+        if isinstance(path, str):
+            hint = "download the file, and pass the path of the copy"
+            raise TracekitError(f"{command} reads only files of this machine, not URLs", path=path, hint=hint)
+    return [Path(path) for path in paths]
+
+
+def get_local_name(path: CapturePath) -> Path:
+    """Return the path of an input, or for a URL its file name, as a path in the current folder."""
+    from tracekit.remote import convert_url_to_path
+
+    return path if isinstance(path, Path) else Path(convert_url_to_path(path).name)
+
+
 force_option = click.option("-f", "--force", is_flag=True, help="Replace the output if it exists.")
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print no progress bar and no messages except warnings and errors."
@@ -170,8 +212,8 @@ memory_option = click.option(
     callback=_limit_memory,
     expose_value=False,
     help="Memory for the columns of tables, such as 2GB, which the processes of --jobs divide among themselves. Larger "
-    "tables are stored in temporary files. Each process needs at least 250 MB more, for libraries and computations. The "
-    "default is half of the free memory.",
+    "tables are stored in temporary files. Each process needs at least 250 MB more, for libraries and computations. "
+    "The default is half of the free memory.",
 )
 
 
@@ -657,7 +699,7 @@ def _add_options(options: Iterable[Callable[[Command], Command]], command: Calla
     return decorated
 
 
-def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
+def load_set(paths: Sequence[CapturePath], from_: str | None) -> TraceSet:
     """Load the inputs of a command as one set of traces, even if there is only one input.
 
     The options ``--from``, ``--via``, ``--rank`` and ``--jobs`` apply. Commands without ``--jobs`` use one process.
@@ -669,14 +711,17 @@ def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
 
     no_pandas.hide_pandas()
     meta = click.get_current_context().meta
-    jobs = meta.get(_JOBS, 1) or choose_process_count(list(locate_captures(paths, from_).urls))
+    jobs = meta.get(_JOBS, 1)
+    if not jobs:  # the sizes of remote captures are not known
+        is_local = all(isinstance(path, Path) for path in paths)
+        jobs = choose_process_count(list(locate_captures(paths, from_).urls)) if is_local else 1
     engine = LocalEngine(jobs)
     return load_many(
         paths, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=engine, strict=is_strict()
     )
 
 
-def load_input(path: Path, from_: str | None) -> Trace:
+def load_input(path: CapturePath, from_: str | None) -> Trace:
     """Load the input of a command according to the options ``--from`` and ``--via``."""
     from tracekit import no_pandas
     from tracekit.trace import load as load_trace
@@ -685,7 +730,7 @@ def load_input(path: Path, from_: str | None) -> Trace:
     return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA), cache=is_cache_enabled())
 
 
-def load_inputs(paths: Sequence[Path], from_: str | None) -> TraceOrSet:
+def load_inputs(paths: Sequence[CapturePath], from_: str | None) -> TraceOrSet:
     """Load the inputs of a command: one input as a trace, and several inputs or a folder of captures as a set.
 
     A single input is also loaded as a set if ``--rank`` states its rank.
@@ -696,10 +741,10 @@ def load_inputs(paths: Sequence[Path], from_: str | None) -> TraceOrSet:
     return load_set(paths, from_)
 
 
-def is_folder_or_pattern(path: Path) -> bool:
-    """Return whether a path is a pattern, or a folder of captures that is not itself a capture."""
-    if path.exists() and not path.is_dir():
+def is_folder_or_pattern(path: CapturePath) -> bool:
+    """Return whether a path or URL is a pattern, or a folder of captures that is not itself a capture."""
+    if isinstance(path, Path) and path.exists() and not path.is_dir():
         return False
-    from tracekit.sets.paths import is_folder_of_captures, is_pattern
+    from tracekit.sets.paths import is_single_capture
 
-    return is_pattern(path) or is_folder_of_captures(path)
+    return not is_single_capture(path)

@@ -16,6 +16,7 @@ from tracekit.cli.options import (
     force_option,
     has_table_suffix,
     input_options,
+    inputs_argument,
     jobs_option,
     limit_option,
     load_set,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.cli.options import CapturePath
     from tracekit.core.recipes.recipe import Output
     from tracekit.sets import TraceSet
 
@@ -126,7 +128,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("recipe")
-@click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@inputs_argument
 @click.option(
     "-r",
     "--recipe",
@@ -163,7 +165,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 def recipe_command(
     *,
     recipe: str | None,
-    paths: tuple[Path, ...],
+    paths: tuple[CapturePath, ...],
     options: Mapping[str, int | str],
     from_: str | None,
     table: str | None,
@@ -226,7 +228,7 @@ def recipe_command(
     _print_rows(rows, output, printing, limit)
 
 
-def _split_name_and_inputs(name: str | None, arguments: tuple[Path, ...]) -> tuple[str, tuple[Path, ...]]:
+def _split_name_and_inputs(name: str | None, arguments: tuple[CapturePath, ...]) -> tuple[str, tuple[CapturePath, ...]]:
     """Return the name of the recipe and the paths of the inputs. Without ``-r``, the first argument is the name.
 
     Raises:
@@ -235,7 +237,7 @@ def _split_name_and_inputs(name: str | None, arguments: tuple[Path, ...]) -> tup
     if name is not None:
         return name, arguments
     first, *paths = arguments
-    if first.exists() and str(first) not in list_recipe_names():
+    if (isinstance(first, str) or first.exists()) and str(first) not in list_recipe_names():
         raise click.UsageError("the name of the recipe is missing: choose one with -r NAME. --list shows all recipes.")
     if not paths:
         raise click.UsageError("Missing argument 'IN...'.")

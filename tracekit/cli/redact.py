@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import force_option, input_argument, memory_option, quiet_option
+from tracekit.cli.options import check_local, force_option, input_argument, memory_option, quiet_option
 from tracekit.cli.output import STDOUT, open_output_page, open_output_path, print_message
+
+if TYPE_CHECKING:
+    from tracekit.cli.options import CapturePath
 
 PRIVATE_VALUES_REMAIN = 3
 """Exit status of ``--check`` if the file contains private values."""
@@ -37,7 +41,7 @@ PRIVATE_VALUES_REMAIN = 3
 def redact_command(
     context: click.Context,
     *,
-    path: Path,
+    path: CapturePath,
     out: Path | None,
     check: bool,
     key_file: Path | None,
@@ -56,6 +60,7 @@ def redact_command(
 
     if check == (out is not None):
         raise click.UsageError("exactly one of OUT and --check is required")
+    (path,) = check_local([path], "redact")
     if out is None:
         counts = unredacted(path)
         _print_counts(counts, "remains", as_json=as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,7 @@ from click.shell_completion import CompletionItem
 
 from tracekit.absence import State
 from tracekit.cli.options import (
+    CAPTURE,
     correlated_option,
     create_name_completer,
     input_options,
@@ -29,7 +29,7 @@ from tracekit.cli.reports import explain_missing_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.cli.options import Printing, RollUp, Select, TraceOrSet
+    from tracekit.cli.options import CapturePath, Printing, RollUp, Select, TraceOrSet
     from tracekit.names import TableName
 
 ROWS_ON_A_TERMINAL = 20
@@ -50,7 +50,7 @@ def complete_input_or_table(context: click.Context, _: click.Parameter, typed: s
     metavar="IN...",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path),
+    type=CAPTURE,
     shell_complete=complete_input_or_table,
 )
 @click.argument("table", metavar="TABLE", shell_complete=create_name_completer(list_table_names))
@@ -81,7 +81,7 @@ def complete_input_or_table(context: click.Context, _: click.Parameter, typed: s
 @quiet_option
 def rows_command(
     *,
-    paths: tuple[Path, ...],
+    paths: tuple[CapturePath, ...],
     table: TableName,
     from_: str | None,
     limit: int | None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tracekit.cli.options import (
+    CAPTURE,
     create_name_completer,
     input_options,
     inputs_argument,
@@ -33,7 +33,7 @@ from tracekit.cli.reports import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tracekit.cli.options import Printing, RollUp, Select
+    from tracekit.cli.options import CapturePath, Printing, RollUp, Select
     from tracekit.names import ReportName
     from tracekit.trace import Trace
 
@@ -79,20 +79,20 @@ def collect_report_descriptions() -> dict[str, str]:
     "--graph",
     "graph",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=CAPTURE,
     help="TensorFlow graph or event file of the same program. The report graph_summary joins its nodes with the ops.",
 )
 @printing_options
 @quiet_option
 def stats_command(
     *,
-    paths: tuple[Path, ...],
+    paths: tuple[CapturePath, ...],
     report_names: list[ReportName],
     from_: str | None,
     limit: int | None,
     select: Select,
     roll_up: RollUp,
-    graph: Path | None,
+    graph: CapturePath | None,
     printing: Printing,
     quiet: bool,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path  # noqa: TC003 - click needs it
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.cli.options import TraceOrSet
+    from tracekit.cli.options import CapturePath, TraceOrSet
     from tracekit.names import TableName
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
@@ -57,7 +56,7 @@ class Findings(NamedTuple):
 @rank_option
 @jobs_option
 @quiet_option
-def summary_command(*, paths: tuple[Path, ...], from_: str | None, quiet: bool) -> None:
+def summary_command(*, paths: tuple[CapturePath, ...], from_: str | None, quiet: bool) -> None:
     """Show what a capture contains, and the most expensive findings.
 
     This is what tracekit does if a file is passed without a command. Several inputs are treated as the ranks of one

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - click needs it
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +13,7 @@ from tracekit.cli.output import print_message
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.cli.options import Printing
+    from tracekit.cli.options import CapturePath, Printing
     from tracekit.trace import Trace
 
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 @rank_option
 @jobs_option
 @printing_options
-def tables_command(*, paths: tuple[Path, ...], from_: str | None, printing: Printing) -> None:
+def tables_command(*, paths: tuple[CapturePath, ...], from_: str | None, printing: Printing) -> None:
     """List the tables of IN with their row counts.
 
     Several inputs are treated as the ranks of one job. The rows of each rank are then counted separately.

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tracekit import interrupts, memory
-from tracekit.cli.options import input_options, is_cache_enabled, is_strict
+from tracekit.cli.options import CAPTURE, check_local, input_options, is_cache_enabled, is_strict
 from tracekit.cli.output import print_message
+
+if TYPE_CHECKING:
+    from tracekit.cli.options import CapturePath
 
 
 @click.command("view")
-@click.argument("captures", metavar="CAPTURE...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("captures", metavar="CAPTURE...", type=CAPTURE, nargs=-1, required=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -30,7 +33,7 @@ from tracekit.cli.output import print_message
 )
 @input_options
 def view_command(
-    *, captures: tuple[Path, ...], host: str, port: int | None, no_browser: bool, token: bool, from_: str | None
+    *, captures: tuple[CapturePath, ...], host: str, port: int | None, no_browser: bool, token: bool, from_: str | None
 ) -> None:
     """Show captures in the browser: overview, ops, kernels, timeline and all tables.
 
@@ -43,7 +46,9 @@ def view_command(
     from tracekit.view import open_viewer
 
     cache, strict = is_cache_enabled(), is_strict()
-    viewer = open_viewer(captures, host=host, port=port, from_=from_, cache=cache, token=token, strict=strict)
+    viewer = open_viewer(
+        check_local(captures, "view"), host=host, port=port, from_=from_, cache=cache, token=token, strict=strict
+    )
     with interrupts.cleaning_up(viewer.close):
         click.echo(viewer.url)
         print_message("Press Ctrl-C to stop the viewer.")

@@ -138,7 +138,7 @@ def open_remote(
             download = remote.download(url, expected_size=expected_size, check_start=check_start)
             copy = temporary.enter_context(download)
             if kept_copy is not None:
-                kept_copy.keep(copy, temporary)
+                copy = kept_copy.keep(copy, temporary)
         temporary.callback(id, kept_copy)  # the capture keeps a reference to the object that deletes the copy
         temporary.enter_context(show_path_as(copy, url))
         with _replace_path_in_errors(url, copy):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -13,12 +14,12 @@ import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.remote.listing import Listing
-from tracekit.targets import create_workspace
+from tracekit.targets import create_workspace, delete_from_workspace
 from tracekit.urls import is_http, is_shortened_url, is_url, remove_assigned_secrets, remove_secrets
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def convert_file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.Pa
     ):
         message, hint = (
             "this is a URL, not the path of a file",
-            "pass a URL as a string in Python; commands read only files",
+            "pass the URL as a string instead of a pathlib.Path",
         )
         raise TracekitError(message, path=path_or_url, hint=hint)
     if isinstance(path_or_url, str) and path_or_url.startswith("file://"):
@@ -230,45 +231,58 @@ class KeptCopy:
     """The downloaded file of a capture, which all reads of a set use, so that the capture is downloaded only once.
 
     The file is deleted together with this object. Other processes of the same machine, to which this object is pickled,
-    use the file without deleting it.
+    use the file without deleting it. If the file has not been downloaded yet, they download it for this object.
     """
 
     _lock = threading.Lock()
     _total_bytes = 0
 
-    def __init__(self, borrowed: _BorrowedFile | None = None) -> None:
+    def __init__(self, borrowed: _BorrowedFile | None = None, shared: _SharedFolder | None = None) -> None:
         self._borrowed = borrowed
+        self._shared = shared
+        self._root: _SharedRoot | None = None
         self._copy: Path | None = None
 
-    def keep(self, copy: Path, temporary: contextlib.ExitStack) -> bool:
+    def keep(self, copy: Path, temporary: contextlib.ExitStack) -> Path:
         """Keep a downloaded file, unless all kept files would then take more than a quarter of the free disk space.
 
         Args:
             copy: The downloaded file.
-            temporary: Deletes the file when it is closed.
+            temporary: Deletes the file when it is closed. It no longer does if the file is kept.
 
         Returns:
-            Whether the file is kept. If False, the caller has to close ``temporary``.
+            The path of the file, which may have been moved.
         """
         size, free = copy.stat().st_size, shutil.disk_usage(copy.parent).free
+        if self._shared is not None and self._shared.exists():
+            kept = self._shared.compute_total_bytes() + size
+            return copy if kept > (free + kept) // _KEPT_SHARE else self._shared.move_file_into(copy)
         with KeptCopy._lock:
             total = KeptCopy._total_bytes + size
             if self._copy is not None or total > (free + total) // _KEPT_SHARE:
-                return False
+                return copy
             KeptCopy._total_bytes = total
             self._copy = copy
         weakref.finalize(self, _delete_copy, size, temporary.pop_all())
-        return True
+        return copy
 
     def get_path(self) -> Path | None:
         """Return the path of the kept file. Return None if there is none, or if this is another machine."""
-        if self._borrowed is not None:
-            is_same = _BorrowedFile.from_path(self._borrowed.path) == self._borrowed
-            return self._borrowed.path if is_same else None
+        if self._borrowed is not None and _BorrowedFile.from_path(self._borrowed.path) == self._borrowed:
+            return self._borrowed.path
+        if self._copy is None and self._shared is not None and self._shared.exists():
+            return self._shared.find_file()
         return self._copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KeptCopy, (self._borrowed if self._copy is None else _BorrowedFile.from_path(self._copy),)
+        if self._copy is not None:
+            return KeptCopy, (_BorrowedFile.from_path(self._copy),)
+        if self._borrowed is None and self._shared is None:
+            with KeptCopy._lock, contextlib.suppress(OSError):
+                self._root = _SharedRoot.get_or_create()
+                self._shared = self._root.create_folder()
+                weakref.finalize(self, self._root.delete_folder, self._shared)
+        return KeptCopy, (self._borrowed, self._shared)
 
 
 def _delete_copy(size: int, temporary: contextlib.ExitStack) -> None:
@@ -295,6 +309,81 @@ class _BorrowedFile(NamedTuple):
         except OSError:
             return None
         return cls(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class _SharedFolder(NamedTuple):
+    """A folder of the process that owns a set, in which the processes that read the set keep one downloaded file.
+
+    The folder is identified by its inode, because paths differ by machine.
+    """
+
+    path: Path
+    device: int
+    inode: int
+
+    @classmethod
+    def from_path(cls, path: Path) -> _SharedFolder:
+        """Return the folder at a path."""
+        status = path.lstat()
+        return cls(path, status.st_dev, status.st_ino)
+
+    def exists(self) -> bool:
+        """Return whether this machine has the folder. It must belong to the user of this process."""
+        try:
+            status = self.path.lstat()
+        except OSError:
+            return False
+        is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+        return (status.st_dev, status.st_ino) == (self.device, self.inode) and is_own
+
+    def find_file(self) -> Path | None:
+        """Return the path of the file in the folder, or None if it has not been downloaded yet."""
+        return next(self.path.iterdir(), None)
+
+    def compute_total_bytes(self) -> int:
+        """Return the total size of the files that are kept for the process that owns the folder."""
+        return sum(file.stat().st_size for file in self.path.parent.glob("*/*"))
+
+    def move_file_into(self, file: Path) -> Path:
+        """Move a file into the folder, and return its new path, or its old one if the folder is on another disk."""
+        try:
+            return file.rename(self.path / file.name)
+        except OSError:
+            return file
+
+
+class _SharedRoot:
+    """The temporary folder of this process that contains its shared folders. It is deleted with the last of them."""
+
+    _instances: ClassVar[weakref.WeakValueDictionary[int, _SharedRoot]] = weakref.WeakValueDictionary()
+
+    def __init__(self) -> None:
+        import tempfile
+
+        with contextlib.ExitStack() as stack:
+            self._folder = stack.enter_context(create_workspace(Path(tempfile.gettempdir())))
+            self._numbers = itertools.count()
+            weakref.finalize(self, stack.pop_all().close)
+
+    @classmethod
+    def get_or_create(cls) -> _SharedRoot:
+        """Return the root of this process, which is created if there is none."""
+        root = cls._instances.get(os.getpid())
+        if root is None:
+            root = cls._instances[os.getpid()] = cls()
+        return root
+
+    def create_folder(self) -> _SharedFolder:
+        """Create a folder for one file."""
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir(0o700)
+        return _SharedFolder.from_path(folder)
+
+    @staticmethod
+    def delete_folder(folder: _SharedFolder) -> None:
+        """Delete the file in a folder. The folder itself is deleted with the root."""
+        if folder.exists() and (file := folder.find_file()) is not None:
+            delete_from_workspace(file)
 
 
 def _create_size_changed_error(url: str) -> TracekitError:

@@ -128,7 +128,7 @@ class Captures:
         return UnknownFormatError(f"none of {len(reasons)} files can be read: {'; '.join(described)}{more}")
 
 
-def warn_about_unreadable(path: Path, error: Exception) -> None:
+def warn_about_unreadable(path: PathLike, error: Exception) -> None:
     """Warn that a capture was skipped because of an error."""
     warn(f"{_UNREADABLE}: {describe_error(error)}", path=path)
 
@@ -163,15 +163,15 @@ def expand_paths(
     format: str | None = None,  # noqa: A002
     *,
     strict: bool = False,
-) -> list[Path]:
-    """Return the paths of the captures that files, folders and patterns refer to.
+) -> list[Path | str]:
+    """Return the paths and URLs of the captures that files, folders, patterns and URLs refer to.
 
     The captures of a folder or pattern are in natural order, in which ``rank2`` precedes ``rank10``. A warning names
     each file that has the suffix of a capture and cannot be read, and another warning counts the other files.
 
     Args:
-        paths: A file, a folder of captures, a pattern such as ``run/*.nsys-rep``, or several of them. A folder that is
-            itself a capture, such as a folder of tables, is one capture.
+        paths: A file, a folder of captures, a pattern such as ``run/*.nsys-rep``, a URL, or several of them. A folder
+            that is itself a capture, such as a folder of tables, is one capture.
         format: Name of the format of all captures. If None, it is detected.
         strict: Whether a file that has the suffix of a capture and cannot be read is an error.
 
@@ -183,7 +183,7 @@ def expand_paths(
     if strict:
         captures.raise_first_error()
     captures.report_skipped()
-    return list(captures.urls)
+    return [path if url is None else url for path, url in captures.urls.items()]
 
 
 def locate_captures(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass, field, replace
@@ -356,9 +357,8 @@ def _append_directions_to_names(rows: pl.DataFrame) -> pl.DataFrame:
     by_direction = rows.partition_by("direction", as_dict=True, maintain_order=True)
     named = []
     for (direction,), part in by_direction.items():
-        suffix = "" if direction is None else f" [{direction}]"
-        name = map_categories_expr(pl.col("name"), lambda names, suffix=suffix: names + suffix)
-        named.append(part.with_columns(name))
+        append = functools.partial(pl.format, "{}" if direction is None else f"{{}} [{direction}]")
+        named.append(part.with_columns(map_categories_expr(pl.col("name"), append)))
     columns = ("name", "iteration", "count", "time_ns", pl.lit(None, pl.Int64).alias("bytes"))
     return pl.concat(named or [rows]).select(columns)
 
