@@ -42,6 +42,7 @@ COMMANDS = {
     "redact": ("redact", "{path}", "{out}.sqlite"),
     "diff": ("diff", "{path}", "{path}"),
     "summary": ("{path}",),
+    "why": ("why", "{path}"),
 }
 """The commands that read captures, except the viewer, which has a table of its own."""
 _RUN = """

@@ -554,6 +554,7 @@ COMMANDS = {
     "rows": ("rows", "{0}", "kernels"),
     "stats": ("stats", "{0}", "-r", "cuda_gpu_kern_sum"),
     "tables": ("tables", "{0}"),
+    "why": ("why", "{0}"),
 }
 """The commands that read captures at URLs."""
 LOCAL_COMMANDS = {"redact": ("redact", "{0}", "{1}"), "view": ("view", "{0}")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - click needs it
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +11,6 @@ from tracekit.cli.options import (
     inputs_argument,
     jobs_option,
     load_inputs,
-    memory_option,
     parse_duration,
     quiet_option,
     rank_option,
@@ -21,11 +19,12 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
 from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.cli.options import RollUp, Select
+    from tracekit.cli.options import CapturePath, RollUp, Select
     from tracekit.core.diagnosis import Why
     from tracekit.core.diagnosis.answer import CauseOfTime, LedgerPart
 
@@ -56,11 +55,10 @@ _INDENT = "     "
     default="text",
     help="How to print the answer. json is one object with all figures.",
 )
-@memory_option
 @quiet_option
 def why_command(
     *,
-    paths: tuple[Path, ...],
+    paths: tuple[CapturePath, ...],
     step_ns: int | None,
     from_: str | None,
     select: Select,
@@ -83,7 +81,7 @@ def why_command(
             answer = selected.why(step_time_ns=step_ns)
         with open_output_page() as page:
             if style == "json":
-                page.print_json(answer.to_envelope(list(map(str, paths))))
+                page.print_json(answer.to_envelope([remove_secrets(str(path)) for path in paths]))
                 return
             for line in format_answer(answer):
                 page.print_wrapped_line(line)

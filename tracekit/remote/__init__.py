@@ -255,8 +255,8 @@ class KeptCopy:
         """
         size, free = copy.stat().st_size, shutil.disk_usage(copy.parent).free
         if self._shared is not None and self._shared.exists():
-            kept = self._shared.compute_total_bytes() + size
-            return copy if kept > (free + kept) // _KEPT_SHARE else self._shared.move_file_into(copy)
+            total = self._shared.compute_total_bytes() + size
+            return copy if total > (free + total) // _KEPT_SHARE else self._shared.move_file_into(copy)
         with KeptCopy._lock:
             total = KeptCopy._total_bytes + size
             if self._copy is not None or total > (free + total) // _KEPT_SHARE:
