@@ -98,7 +98,10 @@ _CALL_PATTERNS = (
     ("launch", r"launch"),
     ("load", r"module(load|getfunction)|libraryload|librarygetkernel|kernelgetfunction_load|culink|graphinstantiate"),
     ("load", r"funcgetattributes_load|nvrtc|funcload|moduleloaddata"),
-    ("host_allocate", r"hostalloc|hostregister|hostunregister|mallochost|freehost|memallochost|memfreehost"),
+    (
+        "host_allocate",
+        r"hostalloc|hostmalloc|hostfree|hostregister|hostunregister|mallochost|freehost|memallochost|memfreehost",
+    ),
     ("other", r"mallocasync|freeasync|memallocfrompool|mempool"),
     ("allocate", r"malloc|memalloc|cudafree|memfree|memcreate|memmap|memunmap|memrelease|memsetaccess|addressreserve"),
     ("copy", r"memcpy"),

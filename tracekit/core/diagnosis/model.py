@@ -243,9 +243,9 @@ def build_model(events: Events, steps: tuple[Step, ...]) -> Model:
     bounds = find_bounds(events, steps)
     first, cpu_end = steps[0].start_ns, steps[-1].end_ns
     calls = events.calls.with_row_index("position")
-    calls = calls.filter((pl.col("end_ns") > first) & (pl.col("start_ns") < cpu_end))
+    calls = calls.filter(((pl.col("end_ns") > first) | (pl.col("start_ns") >= first)) & (pl.col("start_ns") < cpu_end))
     in_turn = _find_threads_in_turn(events, calls)
-    main = calls.filter(pl.col("thread_id").is_in(list(in_turn)))
+    main = calls.filter(_is_of_threads_expr(in_turn))
     items, item_of_call = _build_main_items(main, events, first, cpu_end)
     operations = _select_operations(events, calls, first, int(bounds[-1]))
     items, rows_and_items = _add_other_items(items, item_of_call, operations, events)
@@ -278,13 +278,12 @@ def _find_threads_in_turn(events: Events, calls: pl.DataFrame) -> set[int | None
     """Return the main thread and the launching threads whose calls rarely run at the same time as those of others."""
     launching = events.calls["thread_id"].gather(events.operations["call"].drop_nulls()).unique().to_list()
     chosen: set[int | None] = {events.main_thread}
-    is_chosen = pl.col("thread_id").is_in(list(chosen))
-    counts = calls.filter(pl.col("thread_id").is_in(launching)).group_by("thread_id").agg(pl.len())
+    counts = calls.filter(_is_of_threads_expr(set(launching))).group_by("thread_id").agg(pl.len())
     for thread in counts.sort("len", "thread_id", descending=[True, False])["thread_id"]:
         if thread in chosen:
             continue
-        rows = calls.filter(is_chosen)
-        own = calls.filter(pl.col("thread_id") == thread)
+        rows = calls.filter(_is_of_threads_expr(chosen))
+        own = calls.filter(_is_of_threads_expr({thread}))
         if rows.height and own.height:
             ends = np.maximum.accumulate(rows["end_ns"].to_numpy())
             before = np.searchsorted(rows["start_ns"].to_numpy(), own["start_ns"].to_numpy(), side="right") - 1
@@ -292,8 +291,12 @@ def _find_threads_in_turn(events: Events, calls: pl.DataFrame) -> set[int | None
             if overlaps.mean() > _PARALLEL_SHARE:
                 continue
         chosen.add(thread)
-        is_chosen = pl.col("thread_id").is_in(list(chosen))
     return chosen
+
+
+def _is_of_threads_expr(threads: set[int | None]) -> pl.Expr:
+    ids = pl.Series(list(threads), dtype=pl.Int64)
+    return pl.col("thread_id").is_in(ids.implode(), nulls_equal=True)
 
 
 def _build_main_items(calls: pl.DataFrame, events: Events, first: int, last: int) -> tuple[Items, Int64s]:
@@ -319,6 +322,8 @@ def _build_main_items(calls: pl.DataFrame, events: Events, first: int, last: int
     after = np.searchsorted(begin, cuts, side="right")
     in_gap = (cuts > gap_start[after]) & (cuts < gap_end[after])
     has_gap = gap_end > gap_start
+    if not len(begin):
+        has_gap[:] = True  # a step without duration and calls is one pause, too
     pauses = np.concatenate([gap_start[has_gap], cuts[in_gap]])
     all_starts = np.concatenate([begin, pauses])
     rows = np.concatenate([np.arange(len(begin)), np.full(len(pauses), PAUSE)])
@@ -600,8 +605,9 @@ def _infer_waits(items: Items, ops: Operations, events: Events) -> Items:
         outstanding > _FULL_QUEUE
     )
     is_full = is_launch & (wait == NO_WAIT) & slow & (ended >= 0) & (since < _SLOW_CALL_NS) & (items.lane == 0)
+    is_full &= since <= duration
     wait[is_full], target[is_full] = WAIT_OPERATION, ended[is_full]
-    residue[is_full] = np.minimum(since[is_full], duration[is_full])
+    residue[is_full] = since[is_full]
     duration[is_full] = np.minimum(duration[is_full], typical)
     return items._replace(wait=wait, target=target, residue=residue, duration=duration)
 
@@ -634,12 +640,12 @@ def _set_synchronization_waits(
         if not len(of_lane):
             continue
         if lane < 0:
-            stop = items.first[of_lane]
+            stop = items.first[of_lane] + items.launches[of_lane]
             last = np.where(stop > 0, latest[np.maximum(stop - 1, 0)], np.iinfo(np.int64).min)
         else:
             own = np.flatnonzero(ops.lane == lane)
             own_latest = np.maximum.accumulate(ops.end[own])
-            before = np.searchsorted(own, items.first[of_lane], side="left") - 1
+            before = np.searchsorted(own, items.first[of_lane] + items.launches[of_lane], side="left") - 1
             last = np.where(before >= 0, own_latest[np.maximum(before, 0)], np.iinfo(np.int64).min)
         base = np.minimum(duration[of_lane], _SYNC_NS)
         waited = (last > items.start[of_lane] + base) & (last <= items.end[of_lane])

@@ -5,6 +5,7 @@ Captures of PyTorch contain no peak rates, and those of Nsight Systems only the 
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -57,4 +58,4 @@ DEFAULT = Peaks(67, 494, 989, 2000, 132)
 def find_peaks(name: str | None) -> Peaks | None:
     """Return the peak rates of a device, given its name, or None if they are unknown."""
     text = (name or "").upper()
-    return next((peaks for part, peaks in _PEAKS if part.upper() in text), None)
+    return next((peaks for part, peaks in _PEAKS if re.search(rf"(?<![A-Z0-9]){part.upper()}(?![0-9])", text)), None)

@@ -41,7 +41,7 @@ class Engine:
         items, ops = self.model.items, self.model.operations
         wait, target = _resolve_waits(self.model)
         return Replay(
-            cpu_lane_start=np.full(2, int(items.start.min()) if len(items.start) else 0),
+            cpu_lane_start=np.array([int(items.start[np.argmin(items.lane)]), ANY_TIME]),
             gpu_lane_start=self.model.lane_starts if len(self.model.lane_starts) else np.full(1, ANY_TIME),
             item_lane=(items.lane != 0).astype(np.int32),
             item_duration=items.duration,
@@ -75,7 +75,7 @@ class Engine:
         if removed.any():
             arrays["op_delay"] = np.where(removed, _REMOVED_DELAY_NS, ops.delay)
             arrays["op_dependency"] = np.where(removed, NONE, ops.dependency).astype(np.int32)
-            gap = np.where(removed, 0, gap)
+            gap = np.where(removed, np.minimum(gap, 0), gap)
         arrays["op_gap"] = gap
         if edit.dropped_waits.any():
             wait, _ = self._waits
@@ -88,22 +88,34 @@ class Engine:
 
     def measure(self, edit: Edit, scales: CpuScales = RECORDED, is_stall: Mask | None = None) -> int:
         """Return the time of all steps after an edit, in ns."""
-        result = self.run(edit, scales, is_stall)
-        end = max(int(result.item_end.max()), int(result.op_end.max()) if len(result.op_end) else ANY_TIME)
-        return end - self.model.start_ns
+        return self._find_end(self.run(edit, scales, is_stall)) - self.model.start_ns
+
+    def _find_end(self, result: ReplayResult) -> int:
+        """Return when the last step ends: with its code, or with the last of the operations launched until then."""
+        ends = [result.item_end[self.model.items.lane == 0], result.op_end[self._is_launched_in_steps]]
+        return max(*(int(e.max()) for e in ends if len(e)), self.model.start_ns)
+
+    @functools.cached_property
+    def _is_launched_in_steps(self) -> Mask:
+        model = self.model
+        result: Mask = model.items.start[model.operations.item] < model.steps[-1].end_ns
+        return result
 
     def measure_steps(self, result: ReplayResult) -> Int64s:
         """Return the bounds of the steps in a replay, as ``find_bounds`` does for recorded times."""
-        model = self.model
-        first = np.searchsorted(model.step_of_item, np.arange(len(model.steps)), side="left")
-        starts = result.item_start[np.minimum(first, len(result.item_start) - 1)]
-        launched = model.items.first[np.minimum(first, len(model.items.first) - 1)]
-        latest = np.maximum.accumulate(result.op_end) if len(result.op_end) else result.op_end
-        done = np.where(launched > 0, latest[np.maximum(launched - 1, 0)] if len(latest) else 0, ANY_TIME)
-        begins = np.maximum(starts, done)
-        begins[0] = max(int(begins[0]), model.start_ns)
-        end = max(int(result.item_end.max()), int(latest[-1]) if len(latest) else ANY_TIME)
-        return np.append(np.maximum.accumulate(begins), end)
+        model, items = self.model, self.model.items
+        starts = np.array([s.start_ns for s in model.steps], np.int64)
+        after = np.searchsorted(items.start, starts, side="left")
+        own = np.flatnonzero(items.lane == 0)
+        inside = own[np.maximum(np.searchsorted(items.start[own], starts, side="right") - 1, 0)]
+        begins = np.minimum(result.item_start[inside] + starts - items.start[inside], result.item_end[inside])
+        launched = np.append(items.first, len(model.operations.start))[after]
+        latest = np.maximum.accumulate(result.op_end)
+        if len(latest):
+            done = np.where(launched > 0, latest[np.maximum(launched - 1, 0)], ANY_TIME)
+            begins = np.maximum(begins, done)
+        begins = np.maximum.accumulate(np.maximum(begins, model.start_ns))
+        return np.append(begins, max(self._find_end(result), int(begins[-1])))
 
     @functools.cached_property
     def error(self) -> float:
