@@ -92,11 +92,12 @@ class Engine:
 
     def _find_end(self, result: ReplayResult) -> int:
         """Return when the last step ends: with its code, or with the last of the operations launched until then."""
-        ends = [result.item_end[self.model.items.lane == 0], result.op_end[self._is_launched_in_steps]]
+        ends = [result.item_end[self.model.items.lane == 0], result.op_end[self._launched_in_steps]]
         return max(*(int(e.max()) for e in ends if len(e)), self.model.start_ns)
 
     @functools.cached_property
-    def _is_launched_in_steps(self) -> Mask:
+    def _launched_in_steps(self) -> Mask:
+        """Which operations were launched before the last step ended."""
         model = self.model
         result: Mask = model.items.start[model.operations.item] < model.steps[-1].end_ns
         return result
