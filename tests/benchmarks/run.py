@@ -2,7 +2,8 @@
 
 ``make bench JOB=text`` runs the jobs whose names contain the text. ``SIZES=1,20`` are the sizes of the job `growth`, in
 millions of kernels. ``JOB=memory`` runs each command, with ``--memory`` of ``LIMIT_MB=500``. ``JOB=diff`` compares
-``PAIRS=100`` pairs of runs. It takes minutes, and therefore runs only if it is named.
+``PAIRS=100`` pairs of runs. It takes minutes, and therefore runs only if it is named. ``JOB=why`` compares the savings
+that ``tracekit why`` predicts with true ones; ``TRUTH=FOLDER:FOLDER`` are folders with further captures.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
@@ -115,6 +116,7 @@ VIEWER = "viewer: overview, pages, sorting, filters"
 GROWTH = "growth: time and memory by number of kernels"
 PLANTED = "diff: kernels that became slower"
 MEMORY = "memory: peak of each command"
+WHY = "why: predicted and true savings"
 HEADER = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
 NOTES = """
 Medians of up to {runs} runs; a job is not repeated once its runs took {budget:.0f} s.
@@ -128,7 +130,7 @@ the imports of pyarrow and polars. importtime.txt lists all imports.
 def main(part: str = "") -> int:
     """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
     jobs = [job for job in JOBS if part.casefold() in job.name.casefold()]
-    listed = (GROWTH, VIEWER, MEMORY, *([PLANTED] if part else []))
+    listed = (GROWTH, VIEWER, MEMORY, WHY, *([PLANTED] if part else []))
     others = [name for name in listed if part.casefold() in name]
     if not jobs and not others:
         names = [*(job.name for job in JOBS), *listed]
@@ -171,7 +173,12 @@ def measured_lines(jobs: list[Job], others: list[str]) -> Iterator[str]:
     if PLANTED in others:
         yield "Pairs of runs of one program, 40 iterations each, compared with `tracekit.diff`:"
         yield ""
-        yield from planted_changes()
+        yield from module_lines("tests.benchmarks.planted", str(PAIRS))
+    if WHY in others:
+        yield "What cures save, predicted by `tracekit why` and true, as shares of a step:"
+        yield ""
+        yield from module_lines("tests.benchmarks.why", *filter(None, os.environ.get("TRUTH", "").split(":")))
+        yield ""
     installing = sum(installation_s)
     yield f"Took {time.perf_counter() - began - installing:.0f} s, and {installing:.0f} s more to install the peers."
 
@@ -216,9 +223,9 @@ def viewer(path: Path) -> list[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.splitlines()
 
 
-def planted_changes() -> Iterator[str]:
-    """Yield the lines of the table of pairs with and without a slower kernel, each when it is measured."""
-    command = [sys.executable, "-m", "tests.benchmarks.planted", str(PAIRS)]
+def module_lines(module: str, *arguments: str) -> Iterator[str]:
+    """Run a module that prints a table, and yield its lines, each when it is measured."""
+    command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         yield from (line.rstrip("\n") for line in process.stdout or ())
     if process.returncode:

@@ -1,0 +1,57 @@
+"""Predictions for programs that were timed with and without their cause.
+
+``fixtures/README.md`` describes the programs, and ``tests/why_truth.py`` the comparison.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from tests import why_truth
+from tests.conftest import FIXTURES
+from tests.why_truth import Assessment, Program
+
+PROGRAMS = {p.name: p for p in why_truth.read_programs(FIXTURES / "why" / "truth.jsonl")}
+MISSED = {"branches"}
+"""Captures for which the first cause is known to be a wrong one."""
+
+
+@pytest.fixture(scope="module")
+def assessment() -> Assessment:
+    return why_truth.assess(PROGRAMS.values())
+
+
+def test_the_true_cause_is_first(assessment: Assessment) -> None:
+    firsts = assessment.firsts
+    assert len(firsts) >= 14
+    assert {p.capture for p in firsts if not p.is_right} <= MISSED
+
+
+def test_the_median_error_of_savings_is_small(assessment: Assessment) -> None:
+    assert statistics.median(assessment.errors) < 0.08
+
+
+def test_most_intervals_contain_the_saving_of_a_run(assessment: Assessment) -> None:
+    known = [p for p in assessment.predictions if not p.is_unknowable]
+    assert sum(p.is_covered for p in known) >= 0.8 * len(known)
+    assert all(p.low <= p.likely <= p.high for p in known)
+
+
+def test_a_healthy_program_has_no_finding(assessment: Assessment) -> None:
+    assert assessment.findings
+    assert max(assessment.findings.values()) < why_truth.HEALTHY
+
+
+def test_graphs_of_unknown_content_are_unsure(assessment: Assessment) -> None:
+    [prediction] = [p for p in assessment.predictions if p.capture == "idle_streams"]
+    assert (prediction.status, prediction.is_right) == ("unsure", True)
+
+
+@pytest.mark.parametrize("name", ["recommender", "scratch"])
+def test_the_time_of_a_step_without_the_profiler_reduces_the_error(name: str, assessment: Assessment) -> None:
+    program: Program = PROGRAMS[name]
+    calibrated = why_truth.assess([program], with_step_time=True)
+    own = [p for p in assessment.predictions if p.capture in (name, f"{name} (PyTorch)")]
+    assert len(calibrated.predictions) == len(own) > 0
+    assert statistics.mean(calibrated.errors) < statistics.mean(abs(p.error) for p in own)
