@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LOW, LIKELY, HIGH = 0, 1, 2
 _MIN_COMPARED, _EXPLAINED_SHARE = 4, 0.3
+_GUESS_DIVISOR = 3
 Stays = tuple[float, float, float]
 """The share of a duration that stays if the saving is low, likely, and high."""
 
@@ -47,7 +48,7 @@ class CpuScales(NamedTuple):
 
 
 RECORDED = CpuScales(1.0, 1.0, 1.0)
-SCALES = (RECORDED, CpuScales(0.8, 0.68, 0.3), CpuScales(0.6, 0.5, 0.0), CpuScales(1.2, 0.6, 0.0))
+SCALES = (RECORDED, CpuScales(0.85, 0.62, 0.3), CpuScales(0.6, 0.45, 0.0), CpuScales(1.2, 0.6, 0.0))
 """Scales between which the CPU ran without the profiler, in the captures whose programs were also timed without it.
 
 The second one is the most likely one.
@@ -55,6 +56,9 @@ The second one is the most likely one.
 
 SCALES_OF_PYTORCH = (RECORDED, CpuScales(0.9, 0.45, 0.3), CpuScales(0.8, 0.3, 0.0), CpuScales(1.1, 0.6, 0.0))
 """The same for traces of PyTorch's profiler, which records each operation and therefore slows launching down more."""
+
+SCALES_OF_EMIT_NVTX = (RECORDED, CpuScales(0.9, 0.35, 0.3), CpuScales(0.8, 0.2, 0.0), CpuScales(1.1, 0.6, 0.0))
+"""The same for captures of Nsight Systems in which PyTorch marks each operation with a range."""
 
 
 class Example(NamedTuple):
@@ -87,6 +91,7 @@ class Cure:
         waits: Rows of items that no longer wait.
         shared: Rows of operations that belong to another cure and that this cure may shorten, too, with the durations
             that stay.
+        independent: Rows of operations that no longer depend on other streams if the saving is high.
         max_gap_ns: Gap between operations of a stream above which the gap is reduced, or None.
         example: The longest occurrence.
         is_unsure: Whether the capture cannot show that the cure applies.
@@ -103,6 +108,7 @@ class Cure:
     operations: list[tuple[Int64s, tuple[Int64s, Int64s, Int64s]]] = field(default_factory=list)
     waits: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     shared: list[tuple[Int64s, tuple[Int64s, Int64s, Int64s]]] = field(default_factory=list)
+    independent: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     max_gap_ns: int | None = None
     example: Example | None = None
     is_unsure: bool = False
@@ -185,12 +191,14 @@ class Edit(NamedTuple):
         item_duration: Durations of items, without waiting.
         operation_duration: Durations of operations.
         dropped_waits: Which items no longer wait.
+        dropped_dependencies: Which operations no longer depend on other streams.
         max_gap_ns: Gap between operations of a stream above which the gap is reduced, or None.
     """
 
     item_duration: Floats
     operation_duration: Int64s
     dropped_waits: Mask
+    dropped_dependencies: Mask
     max_gap_ns: int | None
 
 
@@ -200,6 +208,7 @@ def create_unedited(model: Model) -> Edit:
         model.items.duration.astype(np.float64),
         model.operations.duration.copy(),
         np.zeros(len(model.items.start), np.bool_),
+        np.zeros(len(model.operations.start), np.bool_),
         None,
     )
 
@@ -214,6 +223,7 @@ def apply_cures(model: Model, cures: Iterable[Cure], case: int) -> Edit:
         for rows, durations in (*cure.operations, *cure.shared):
             edit.operation_duration[rows] = np.minimum(edit.operation_duration[rows], durations[case])
         edit.dropped_waits[cure.waits] = True
+        edit.dropped_dependencies[cure.independent] = case == HIGH
     return edit._replace(max_gap_ns=min(gaps) if gaps else None)
 
 
@@ -296,8 +306,9 @@ def predict_savings(
 
 
 def _compute_weight(cure: Cure, saving: Saving) -> float:
-    """Return the saving by which cures are ordered. If it is a guess, it counts as the middle of its lower half."""
-    return (saving.low + saving.likely) / 2 if cure.is_guess or cure.is_unsure else saving.likely
+    """Return the saving by which cures are ordered. If it is a guess, a third of it above the low one counts."""
+    uncertain = cure.is_guess or cure.is_unsure
+    return saving.low + (saving.likely - saving.low) / _GUESS_DIVISOR if uncertain else saving.likely
 
 
 class _Setting(NamedTuple):

@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.core.advise.iteration_activity import format_duration
 from tracekit.core.categorical import decode_categories
-from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_PYTORCH, Claims, CpuScales, Example
+from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH, Claims, CpuScales, Example
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES
 from tracekit.core.diagnosis.ledger import find_exposed_times
 from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE
@@ -81,8 +81,12 @@ class Inspection:
     @functools.cached_property
     def scales(self) -> tuple[CpuScales, ...]:
         """Scales between which the CPU ran without the profiler. The second one is the most likely one."""
-        domains = self.model.events.frames("nvtx_ranges").select("domain").unique().collect()["domain"]
-        return SCALES_OF_PYTORCH if (domains.cast(pl.String) == "cpu_op").any() else SCALES
+        ranges = self.model.events.frames("nvtx_ranges")
+        domains = ranges.select("domain").unique().collect()["domain"]
+        if (domains.cast(pl.String) == "cpu_op").any():
+            return SCALES_OF_PYTORCH
+        names = decode_categories(ranges.select("name").unique().collect()["name"]).drop_nulls()
+        return SCALES_OF_EMIT_NVTX if names.str.starts_with("aten::").any() else SCALES
 
     @functools.cached_property
     def is_training(self) -> bool:

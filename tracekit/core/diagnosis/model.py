@@ -63,7 +63,7 @@ class Items(NamedTuple):
         kind: Number of the kind of the call, or -1 for a pause.
         label: Number of the label (see ``Labels``) at the start.
         lane: Number of the sequence to which the item belongs.
-        earliest: Time before which the item cannot start, or the smallest integer.
+        after: Row number of the item after whose end the item starts, or -1.
         duration: Time without waiting.
         wait: For what the item waits at its end: ``NO_WAIT``, ``WAIT_OPERATION``, ``WAIT_LANE`` or ``WAIT_ALL``.
         target: Row number of the operation, or number of the lane, for which it waits, or -1.
@@ -78,7 +78,7 @@ class Items(NamedTuple):
     kind: npt.NDArray[np.int8]
     label: Int32s
     lane: Int32s
-    earliest: Int64s
+    after: Int32s
     duration: Int64s
     wait: npt.NDArray[np.uint8]
     target: Int32s
@@ -340,7 +340,6 @@ def _build_main_items(calls: pl.DataFrame, events: Events, first: int, last: int
     item_of_call = np.full(events.calls.height, -1, np.int64)
     item_of_call[positions] = item_of_outer[np.maximum(number, 0)] if len(begin) else -1
     size = len(start)
-    smallest = np.full(size, np.iinfo(np.int64).min)
     zeros = np.zeros(size, np.int32)
     items = Items(
         start=start,
@@ -349,7 +348,7 @@ def _build_main_items(calls: pl.DataFrame, events: Events, first: int, last: int
         kind=item_kind.astype(np.int8),
         label=events.labels.find(start),
         lane=zeros,
-        earliest=smallest,
+        after=np.full(size, -1, np.int32),
         duration=stop - start,
         wait=np.zeros(size, np.uint8),
         target=np.full(size, -1, np.int32),
@@ -395,7 +394,10 @@ def _select_operations(events: Events, calls: pl.DataFrame, first: int, last: in
 def _add_other_items(
     items: Items, item_of_call: Int64s, launched: _Launched, events: Events
 ) -> tuple[Items, tuple[Int64s, Int64s]]:
-    """Add items that launch operations at their recorded times: those of other threads, and those without a call.
+    """Add items that launch the operations of other threads, and those without a recorded call.
+
+    Each of these items starts at the end of an item of lane 0: at the end of the one that runs at the time, or of the
+    one before, whichever is nearer. If the items of lane 0 become shorter, these items start earlier, too.
 
     Returns:
         The items, and the row numbers in ``Events.operations`` and the items of the operations in order of launch.
@@ -413,12 +415,13 @@ def _add_other_items(
     size = len(items.start)
     item[others] = size + np.arange(len(others))
     added = len(others)
+    after, times = _find_nearest_ends(items, times)
 
     values: dict[str, object] = {
         **dict.fromkeys(Items._fields, 0),
         "start": times,
         "end": times,
-        "earliest": times,
+        "after": after,
         "call": launched.call[others],
         "kind": CALL_NUMBERS["launch"],
         "lane": 1,
@@ -431,6 +434,7 @@ def _add_other_items(
     position = np.empty(size + added, np.int64)
     position[by_time] = np.arange(size + added)
     items = Items._make(np.asarray(column)[by_time] for column in items)
+    items = items._replace(after=np.where(items.after >= 0, position[items.after], -1).astype(np.int32))
     item = position[item]
     starts = events.operations["start_ns"].to_numpy()[launched.row]
     by_launch = np.lexsort((starts, item))
@@ -438,6 +442,16 @@ def _add_other_items(
     count = np.bincount(item, minlength=size + added).astype(np.int32)
     first = (np.cumsum(count) - count).astype(np.int32)
     return items._replace(first=first, launches=count), (rows, item)
+
+
+def _find_nearest_ends(items: Items, times: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the item of lane 0 whose end is nearest to each time, or -1 before all items, and this end."""
+    row = np.searchsorted(items.start, times, side="right") - 1
+    current = np.maximum(row, 0)
+    before_end = np.where(row > 0, items.end[np.maximum(current - 1, 0)], items.start[0])
+    is_nearer = (items.end[current] - times <= times - before_end) & (row >= 0)
+    after = np.where(row < 0, -1, np.where(is_nearer, current, current - 1))
+    return after, np.where(is_nearer, items.end[current], np.where(row < 0, times, before_end))
 
 
 def _extend(column: object, values: object, count: int) -> npt.NDArray[Any]:
@@ -465,7 +479,8 @@ def _infer_bounds_of_operations(items: Items, launched: tuple[Int64s, Int64s], e
     is_launched = delay <= _LAUNCH_NS
     is_held = (held >= 0) & ~is_queued
     is_late = has_last & (gap <= _LAUNCH_NS) & (delay > gap + 20_000)
-    other = _find_operations_that_ended_before(start, end, lane, ~(is_queued | is_launched | is_held | is_late))
+    is_settled = is_queued | is_launched | is_held
+    other = _find_operations_that_ended_before(start, end, lane, ~is_settled, is_late)
     dependency = np.where(is_held, held, other)
     waits_for_other = ~is_queued & (dependency >= 0)
     dependency_gap = np.where(dependency >= 0, start - end[np.maximum(dependency, 0)], 0) if len(end) else start
@@ -564,8 +579,11 @@ def _find_items_of_events(items: Items, events: Events, table: pl.LazyFrame) -> 
     )
 
 
-def _find_operations_that_ended_before(start: Int64s, end: Int64s, lane: Int32s, needed: Mask) -> Int64s:
-    """Return the operation of another stream that ended at most 30 µs before each needed operation started, or -1."""
+def _find_operations_that_ended_before(start: Int64s, end: Int64s, lane: Int32s, needed: Mask, is_late: Mask) -> Int64s:
+    """Return the operation of another stream that ended just before each needed operation started, or -1.
+
+    It ended at most 30 µs before, or at most 6 µs if the end of the stream's own operation can also be the bound.
+    """
     result = np.full(len(start), -1, np.int64)
     rows = np.flatnonzero(needed)
     if not len(rows):
@@ -573,9 +591,10 @@ def _find_operations_that_ended_before(start: Int64s, end: Int64s, lane: Int32s,
     by_end = np.argsort(end, kind="stable")
     ends = end[by_end]
     position = np.searchsorted(ends, start[rows], side="right") - 1
+    limit = np.where(is_late[rows], _FREE_GAP_NS, _NEAR_NS)
     for _ in range(8):
         candidate = by_end[np.maximum(position, 0)]
-        near = (position >= 0) & (start[rows] - end[candidate] < _NEAR_NS)
+        near = (position >= 0) & (start[rows] - end[candidate] < limit)
         fits = near & (lane[candidate] != lane[rows]) & (candidate < rows)
         hit = fits & (result[rows] < 0)
         result[rows[hit]] = candidate[hit]

@@ -49,7 +49,7 @@ class Engine:
             item_wait_kind=wait,
             item_wait_target=target,
             item_wait_residue=items.residue,
-            item_earliest=items.earliest,
+            item_after=items.after,
             op_lane=ops.lane,
             op_duration=ops.duration,
             op_delay=ops.delay,
@@ -72,9 +72,12 @@ class Engine:
         gap = ops.gap
         if edit.max_gap_ns is not None:
             gap = np.minimum(gap, edit.max_gap_ns)
+        if edit.dropped_dependencies.any():
+            arrays["op_dependency"] = np.where(edit.dropped_dependencies, NONE, ops.dependency).astype(np.int32)
         if removed.any():
             arrays["op_delay"] = np.where(removed, _REMOVED_DELAY_NS, ops.delay)
-            arrays["op_dependency"] = np.where(removed, NONE, ops.dependency).astype(np.int32)
+            no_dependency = removed | edit.dropped_dependencies
+            arrays["op_dependency"] = np.where(no_dependency, NONE, ops.dependency).astype(np.int32)
             gap = np.where(removed, np.minimum(gap, 0), gap)
         arrays["op_gap"] = gap
         if edit.dropped_waits.any():

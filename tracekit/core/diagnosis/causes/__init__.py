@@ -42,6 +42,7 @@ class Cause:
 
 RULES: list[Rule] = [
     kernels.opaque_graph,
+    kernels.serialized_streams,
     host.first_calls,
     kernels.unfused_optimizer,
     kernels.unfused_attention,

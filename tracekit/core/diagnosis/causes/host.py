@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES, find_following_synchronizations
-from tracekit.core.diagnosis.cures import Cure, Stays
+from tracekit.core.diagnosis.cures import Cure, Stays, deduplicate
 from tracekit.core.diagnosis.model import LONG_NS, MIN_STEPS, NO_WAIT, PAUSE
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ _WAIT_CALLS = (
 )
 _ROUND_TRIP_BYTES = 1_000_000
 _RECOMPILED_SHARE = 0.3
+_EAGER_LAUNCHES = 100
+_WAITING_SHARE = 0.3
+_DECODING = r"(?i)jpe?g|png|decode|inflate|zlib|webp|tiff|collate|dataloader|dataset|parquet|h5|lmdb|tokeniz"
 _WAITING_OPERATION = r"copy|item|scalar_dense|synchronize|nonzero|^aten::(to|cpu|equal)$"
 _PROGRAM_NS = 5 * LONG_NS
 """Duration of a pause in ranges that launch kernels from which on it is work of the program."""
@@ -92,6 +95,10 @@ def _find_recompilations(inspection: Inspection) -> Iterator[Cure]:
     compiles = _find_compilations(inspection, loads)
     own = np.concatenate([loads, compiles])
     time = int((items.end - items.start)[own].sum())
+    if time > 0.5 * model.duration_ns:
+        pauses = np.flatnonzero(model.long_pauses & inspection.claims.free_items & (items.duration > _PROGRAM_NS))
+        own = deduplicate(np.concatenate([own, pauses[np.isin(model.step_of_item[pauses], steps)]]))
+        time = int((items.end - items.start)[own].sum())
     if time < 0.01 * model.duration_ns:
         return
     step_share = len(np.flatnonzero(np.bincount(steps))) / n
@@ -158,7 +165,7 @@ def _find_host_copies_by_neighbors(inspection: Inspection) -> Iterator[Cure]:
     if not len(pauses):
         return
     steps = len(np.flatnonzero(np.bincount(model.step_of_item[pauses])))
-    recurs = steps >= 0.6 * inspection.step_count
+    recurs = steps >= 0.4 * inspection.step_count
     back = recurs and bool(to_device[chosen].sum() > 0)
     yield _cure_host_copies(inspection, pauses, own, inspection.find_main_label(own, items.duration[own]), back=back)
 
@@ -280,7 +287,7 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     labels = pl.Series([label])
     if labels.str.contains(IO_LABEL).item() or writes > 0.3 * time:
         cause = "blocking_io"
-    elif is_data or labels.str.contains(DATA_LABEL).item():
+    elif labels.str.contains(DATA_LABEL).item() or (is_data and _reads_data(inspection, rows, os_calls, time)):
         cause = "data_loading"
     else:
         cause = "cpu_work"
@@ -298,6 +305,13 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     if waits:
         cure.evidence += f", mostly in {waits[0][0]}"
     return cure
+
+
+def _reads_data(inspection: Inspection, rows: Int64s, os_calls: list[tuple[str, int]], time: float) -> bool:
+    """Return whether the CPU reads files, waits for other processes, or decodes data in pauses before a copy."""
+    waits = sum(ns for name, ns in os_calls if pl.Series([name]).str.contains(f"{_READ_CALLS}|{_WAIT_CALLS}").item())
+    functions = pl.Series(inspection.list_functions(rows, 10), dtype=pl.String)
+    return waits > _WAITING_SHARE * time or bool(functions.str.contains(_DECODING).any())
 
 
 def _find_tail_of_work(inspection: Inspection, rows: Int64s) -> Int64s:
@@ -352,11 +366,12 @@ def launch_overhead(inspection: Inspection) -> Iterator[Cure]:
     if launches <= 20 * n:
         return
     uses_graphs = bool(model.find_kind("graph_launch").any())
-    trains = inspection.is_training
+    is_eager_jax = model.events.framework == "jax" and launches > _EAGER_LAUNCHES * n
+    trains = inspection.is_training and not is_eager_jax
     cure = Cure("launch_overhead", inspection.find_main_label(rows, items.duration[rows]))
     cure.example = inspection.show_item(rows[items.launches[rows] > 0])
     claimed_rows = claims.take_items(rows)
-    cure.items = [(claimed_rows, (0.85, 0.6, 0.1) if trains else (0.1, 0.03, 0.01))]
+    cure.items = [(claimed_rows, (0.85, 0.35, 0.05) if trains else (0.1, 0.03, 0.01))]
     cure.max_gap_ns = None if trains or uses_graphs else 300
     cure.is_guess = trains
     ops = model.operations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.core.diagnosis.cures import Cure
-from tracekit.core.diagnosis.kinds import NUMBERS, select_classes
+from tracekit.core.diagnosis.kinds import CLASSES, NUMBERS, select_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 MATMULS = ("matmul", "matmul_fp32")
 POINTWISE = ("pointwise", "cast_or_copy")
 _SMALL_KERNEL_NS, _SHORT_KERNEL_NS = 20_000, 3_000
-_SIMILAR = 2.0
-_MIN_SMALL_KERNELS, _SMALL_SHARE = 60, 0.7
+_SIMILAR = 4.5
+_MIN_SMALL_KERNELS, _SMALL_SHARE, _LONG_RUN = 60, 0.7, 150
 _ATTENTION_SPAN = 16
+_MIN_STREAMS = 3
+_COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute")
 _MIN_CHAIN = 3
 _LOG_SOFTMAX = r"LogSoftMax|log_softmax|softmax_warp_(for|back)ward<[^>]*\d+, (\(bool\)1|true)"
 _OPTIMIZER_KERNELS = r"addcdiv|addcmul|lerp_|sqrt_kernel"
@@ -46,10 +48,25 @@ def unfused_optimizer(inspection: Inspection) -> Iterator[Cure]:
             yield _create_optimizer_cure(inspection, rows, items, model.labels.names[label])
             return
     is_own = model.match_names(_OPTIMIZER_KERNELS) & is_small
-    if int(is_own.sum()) <= _MIN_SMALL_KERNELS // 2 * n:
+    if int(is_own.sum()) > _MIN_SMALL_KERNELS // 2 * n:
+        rows = _extend_to_blocks(inspection, np.flatnonzero(is_own), is_small)
+    elif inspection.is_training:
+        rows = _find_long_runs(inspection, is_small)
+    else:
         return
-    rows = _extend_to_blocks(inspection, np.flatnonzero(is_own), is_small)
-    yield _create_optimizer_cure(inspection, rows, inspection.find_launch_items(rows), "")
+    if len(rows) > _MIN_SMALL_KERNELS * n:
+        yield _create_optimizer_cure(inspection, rows, inspection.find_launch_items(rows), "")
+
+
+def _find_long_runs(inspection: Inspection, is_small: Mask) -> Int64s:
+    """Return the small kernels in runs that are too long for a model: those of an optimizer without a range.
+
+    A run ends at the first kernel of another class, except for pointwise kernels of large parameters.
+    """
+    fits = is_small | inspection.model.find_class(*POINTWISE, "reduction")
+    number = np.cumsum(~fits)
+    length = np.bincount(number[is_small], minlength=int(number[-1]) + 1 if len(number) else 1)
+    return np.flatnonzero(is_small & (length[number] > _LONG_RUN))
 
 
 def _extend_to_blocks(inspection: Inspection, rows: Int64s, is_small: Mask) -> Int64s:
@@ -158,6 +175,7 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     if not rows:
         return
     own = np.concatenate(rows)
+    cure.shared = [_halve_memory_traffic(inspection)]
     cure.example = inspection.show_operation(own)
     cure.place = inspection.find_main_label(ops.item[own], ops.duration[own])
     cure.evidence = (
@@ -165,6 +183,15 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
         f"Cores, for {inspection.describe_time(float(ops.duration[own].sum()))}"
     )
     yield cure
+
+
+def _halve_memory_traffic(inspection: Inspection) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s]]:
+    """Return the kernels in FP32 that move half the bytes in BF16, and the durations that stay."""
+    model = inspection.model
+    moves = model.find_class(*POINTWISE, "normalization", "pooling", "reduction", "layout_conversion")
+    rows = np.flatnonzero(moves & model.match_names("float|fp32|f32") & ~model.match_names("BFloat16|Half|half|bf16"))
+    duration = model.operations.duration[rows]
+    return rows, (duration, (0.6 * duration).astype(np.int64), duration // 2)
 
 
 def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
@@ -249,7 +276,7 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
         order = np.argsort(own, kind="stable")
         rows = claims.take_operations(own)
         duration, share = ops.duration[rows], share[order]
-        stays = [(duration * np.minimum(1, f)).astype(np.int64) for f in (0.5 + 0.5 * share, 1.5 * share, share)]
+        stays = [(duration * np.minimum(1, f)).astype(np.int64) for f in (0.3 + 0.7 * share, 1.15 * share, 0.9 * share)]
         cure = Cure("low_occupancy", inspection.find_main_label(ops.item[rows], duration))
         cure.operations = [(rows, (stays[0], stays[1], stays[2]))]
         cure.example = inspection.show_operation(rows)
@@ -271,6 +298,30 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
         )
         cure.missing = "whether the branches of the model depend on one another"
         yield cure
+
+
+def serialized_streams(inspection: Inspection) -> Iterator[Cure]:
+    """Find kernels of several streams that run one after another, although no event orders them."""
+    model, ops = inspection.model, inspection.model.operations
+    waits = (ops.dependency >= 0) & model.find_class(*_COMPUTE)
+    rows = np.flatnonzero(waits & inspection.claims.free_operations)
+    lanes = np.flatnonzero(np.bincount(ops.lane[rows])) if len(rows) else rows
+    busy = int(ops.duration[rows].sum())
+    if len(lanes) < _MIN_STREAMS or len(rows) < 2 * inspection.step_count or busy < 0.2 * model.duration_ns:
+        return
+    if model.find_kind("wait_event").any():
+        return
+    cure = Cure("serialized_streams", inspection.find_main_label(ops.item[rows], ops.duration[rows]), is_unsure=True)
+    duration = ops.duration[rows]
+    cure.operations = [(rows, (duration, duration, duration))]
+    cure.independent = rows
+    cure.example = inspection.show_operation(rows)
+    cure.evidence = (
+        f"{inspection.count_per_step(len(rows))} kernels per step in {len(lanes)} streams start when a kernel of another "
+        "stream ends; work in the default stream, for example, orders all others"
+    )
+    cure.missing = "whether the kernels of different streams depend on one another"
+    yield cure
 
 
 def find_sm_count(inspection: Inspection) -> int:
