@@ -130,11 +130,14 @@ def _format_cause(number: int, cause: CauseOfTime) -> Iterator[str]:
     saving = f"saves {cause.saving.likely:.0%} ({cause.saving.low:.0%} to {cause.saving.high:.0%})"
     if cause.status == "unsure":
         saving = f"unsure: may save {cause.saving.low:.0%} to {cause.saving.high:.0%}"
-    after = f", {cause.after:.0%} after those above" if number > 1 else ""
+    if cause.saving.high == 0:
+        saving = "healthy"
+    after = f", {cause.after:.0%} after those above" if number > 1 and cause.after else ""
     yield f"{number:>3}. {name}{place}: {saving}{after}"
     yield f"{_INDENT}{cause.evidence.text}"
     if cause.place.functions:
         yield f"{_INDENT}samples are in {', '.join(cause.place.functions)}"
-    yield f"{_INDENT}change: {cause.change}"
+    if cause.change:
+        yield f"{_INDENT}change: {cause.change}"
     if cause.missing:
         yield f"{_INDENT}to be sure, record: {cause.missing}"

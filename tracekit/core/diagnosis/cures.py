@@ -95,6 +95,7 @@ class Cure:
         max_gap_ns: Gap between operations of a stream above which the gap is reduced, or None.
         example: The longest occurrence.
         is_unsure: Whether the capture cannot show that the cure applies.
+        is_healthy: Whether the cause only states what limits work that needs no cure.
         missing: What has to be recorded to be sure.
         functions: Functions in which samples of the CPU fall during the items, the most frequent first.
         is_guess: Whether the share of the time that the cure saves is a guess, so that surer causes come first.
@@ -112,6 +113,7 @@ class Cure:
     max_gap_ns: int | None = None
     example: Example | None = None
     is_unsure: bool = False
+    is_healthy: bool = False
     missing: str = ""
     functions: list[str] = field(default_factory=list)
     is_guess: bool = False

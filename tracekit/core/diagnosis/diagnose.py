@@ -131,11 +131,12 @@ def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
     parts = _build_ledger(rows, step.median_ns)
     all_causes = tuple(_list_causes(inspection, ordered, predictions))
     shown = tuple(c for c in all_causes if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
-    unsure = tuple(c for c in all_causes if c.status == "unsure" and c not in shown)
+    healthy = {cure.cause for cure in ordered if cure.is_healthy}
+    others = tuple(c for c in all_causes if c not in shown and (c.status == "unsure" or c.cause in healthy))
     status = _choose_status(engine, parts, shown)
     notes = tuple(_list_notes(step, engine, parts, model, complete))
     cold = _describe_cold_steps(events, steady, step.median_ns)
-    listed = (*shown, *unsure)[:MAX_CAUSES]
+    listed = (*shown, *others)[:MAX_CAUSES]
     return Why(
         sentence=_write_sentence(step, parts, shown, status, cold),
         status=status,

@@ -216,6 +216,18 @@ class Inspection:
         """Return what the CPU ran during items most often, by samples of its stacks, the most frequent first."""
         return sampled_functions(self.model, rows, count)
 
+    def measure_blocked_time(self, rows: Int64s) -> int:
+        """Return for how long the main thread did not run on any CPU during items, in ns."""
+        events = self.model.events
+        switches = events.frames("cpu_scheduling").filter(
+            pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
+            & pl.col("thread_id").eq_missing(pl.lit(events.main_thread, pl.Int64))
+        )
+        recorded = switches.select("timestamp_ns", "is_scheduled_in").collect().drop_nulls().sort("timestamp_ns")
+        away = recorded.with_columns(end_ns=pl.col("timestamp_ns").shift(-1)).filter(~pl.col("is_scheduled_in"))
+        away = away.drop_nulls("end_ns").select("timestamp_ns", "end_ns")
+        return int(self._measure_overlaps(rows, away["timestamp_ns"].to_numpy(), away["end_ns"].to_numpy()).sum())
+
     def list_os_calls(self, rows: Int64s) -> list[tuple[str, int]]:
         """Return the operating system calls of the main thread during items: name and time, the longest first."""
         return list(self._os_call_times(rows).items())
@@ -224,16 +236,24 @@ class Inspection:
         calls = self._os_calls
         if calls.is_empty() or not len(rows):
             return {}
-        items = self.model.items
-        start, end = items.start[rows], items.end[rows]
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-        row = np.searchsorted(start, calls["start_ns"].to_numpy(), side="right") - 1
-        begin = np.maximum(calls["start_ns"].to_numpy(), start[np.maximum(row, 0)])
-        overlap = np.where(row >= 0, np.minimum(calls["end_ns"].to_numpy(), end[np.maximum(row, 0)]) - begin, 0)
-        totals = calls.select("name", ns=pl.Series(np.maximum(overlap, 0))).group_by("name").agg(pl.col("ns").sum())
+        overlap = self._measure_overlaps(rows, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+        totals = calls.select("name", ns=pl.Series(overlap)).group_by("name").agg(pl.col("ns").sum())
         totals = totals.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
         return {str(name): int(ns) for name, ns in totals.iter_rows()}
+
+    def _measure_overlaps(self, rows: Int64s, first: Int64s, last: Int64s) -> Int64s:
+        """Return how long each interval overlaps with items, which are disjoint."""
+        items = self.model.items
+        order = np.argsort(items.start[rows], kind="stable")
+        start, end = items.start[rows][order], items.end[rows][order]
+        before = np.concatenate([[0], np.cumsum(end - start)])
+
+        def measure(times: Int64s) -> Int64s:
+            row = np.searchsorted(start, times, side="right")
+            inside = np.minimum(times, end[np.maximum(row - 1, 0)]) - start[np.maximum(row - 1, 0)]
+            return np.where(row > 0, before[np.maximum(row - 1, 0)] + inside, 0)
+
+        return measure(last) - measure(first) if len(rows) else np.zeros(len(first), np.int64)
 
     @functools.cached_property
     def _os_calls(self) -> pl.DataFrame:

@@ -40,7 +40,7 @@ LONG_NS = 200_000
 
 PAUSE = -1
 NO_WAIT, WAIT_OPERATION, WAIT_LANE, WAIT_ALL = 0, 1, 2, 3
-_QUEUED_GAP_NS, _LAUNCH_NS, _NEAR_NS = 4_000, 60_000, 30_000
+_QUEUED_GAP_NS, _LAUNCH_NS, _NEAR_NS, _FAR_NS = 4_000, 60_000, 30_000, 1_000_000
 _SYNC_NS, _COPY_CALL_NS, _SLOW_CALL_NS = 1_500, 3_000, 100_000
 _FULL_QUEUE, _SOME_QUEUE = 500, 64
 _FREE_GAP_NS, _WAITED_NS = 6_000, 10_000
@@ -477,17 +477,20 @@ def _infer_bounds_of_operations(items: Items, launched: tuple[Int64s, Int64s], e
     held = _find_recorded_dependencies(items, lane, end, start, events)
     is_queued = has_last & (gap <= _QUEUED_GAP_NS)
     is_launched = delay <= _LAUNCH_NS
-    is_held = (held >= 0) & ~is_queued
+    since_held = start - end[np.maximum(held, 0)] if len(end) else start
+    is_held = (held >= 0) & ~is_queued & (since_held < _NEAR_NS)
     is_late = has_last & (gap <= _LAUNCH_NS) & (delay > gap + 20_000)
     is_settled = is_queued | is_launched | is_held
-    other = _find_operations_that_ended_before(start, end, lane, ~is_settled, is_late)
+    limit = np.where(is_late, _FREE_GAP_NS, np.clip(delay // 2, _NEAR_NS, _FAR_NS))
+    other = _find_operations_that_ended_before(start, end, lane, ~is_settled, limit)
     dependency = np.where(is_held, held, other)
     waits_for_other = ~is_queued & (dependency >= 0)
     dependency_gap = np.where(dependency >= 0, start - end[np.maximum(dependency, 0)], 0) if len(end) else start
     is_bound_elsewhere = is_queued | waits_for_other | (is_late & ~is_launched)
     new_delay = np.where(is_bound_elsewhere, np.minimum(delay, usual_delay), delay)
     new_gap = np.select([~has_last, is_queued | (is_late & ~is_launched & ~waits_for_other)], [0, gap], short_gap)
-    dependency = np.where(waits_for_other, dependency, -1).astype(np.int32)
+    dependency = np.where(waits_for_other, dependency, held).astype(np.int32)
+    dependency_gap = np.where(waits_for_other, dependency_gap, np.minimum(since_held, usual_gap))
     return Operations(
         start,
         end,
@@ -579,11 +582,10 @@ def _find_items_of_events(items: Items, events: Events, table: pl.LazyFrame) -> 
     )
 
 
-def _find_operations_that_ended_before(start: Int64s, end: Int64s, lane: Int32s, needed: Mask, is_late: Mask) -> Int64s:
-    """Return the operation of another stream that ended just before each needed operation started, or -1.
-
-    It ended at most 30 µs before, or at most 6 µs if the end of the stream's own operation can also be the bound.
-    """
+def _find_operations_that_ended_before(
+    start: Int64s, end: Int64s, lane: Int32s, needed: Mask, limit_ns: Int64s
+) -> Int64s:
+    """Return the last operation of another stream that ended within a limit before each needed one started, or -1."""
     result = np.full(len(start), -1, np.int64)
     rows = np.flatnonzero(needed)
     if not len(rows):
@@ -591,7 +593,7 @@ def _find_operations_that_ended_before(start: Int64s, end: Int64s, lane: Int32s,
     by_end = np.argsort(end, kind="stable")
     ends = end[by_end]
     position = np.searchsorted(ends, start[rows], side="right") - 1
-    limit = np.where(is_late[rows], _FREE_GAP_NS, _NEAR_NS)
+    limit = limit_ns[rows]
     for _ in range(8):
         candidate = by_end[np.maximum(position, 0)]
         near = (position >= 0) & (start[rows] - end[candidate] < limit)

@@ -59,6 +59,7 @@ RULES: list[Rule] = [
     kernels.unfused_pointwise,
     host.launch_overhead,
     kernels.low_occupancy,
+    kernels.healthy_work,
 ]
 """The rules that find causes in one process, in the order in which they claim events."""
 

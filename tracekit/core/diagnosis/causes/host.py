@@ -311,6 +311,7 @@ def _reads_data(inspection: Inspection, rows: Int64s, os_calls: list[tuple[str, 
     """Return whether the CPU reads files, waits for other processes, or decodes data in pauses before a copy."""
     waits = sum(ns for name, ns in os_calls if pl.Series([name]).str.contains(f"{_READ_CALLS}|{_WAIT_CALLS}").item())
     functions = pl.Series(inspection.list_functions(rows, 10), dtype=pl.String)
+    waits = max(waits, inspection.measure_blocked_time(rows))
     return waits > _WAITING_SHARE * time or bool(functions.str.contains(_DECODING).any())
 
 

@@ -25,7 +25,12 @@ _SMALL_KERNEL_NS, _SHORT_KERNEL_NS = 20_000, 3_000
 _SIMILAR = 4.5
 _MIN_SMALL_KERNELS, _SMALL_SHARE, _LONG_RUN = 60, 0.7, 150
 _ATTENTION_SPAN = 16
-_MIN_STREAMS = 3
+_MIN_STREAMS, _FED_SHARE = 3, 0.9
+_ON_TENSOR_CORES = ("matmul", "convolution", "fused_attention")
+_MOVING = (
+    *("pointwise", "cast_or_copy", "normalization", "reduction", "softmax", "embedding", "optimizer", "pooling"),
+    *("matrix_vector", "layout_conversion"),
+)
 _COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute")
 _MIN_CHAIN = 3
 _LOG_SOFTMAX = r"LogSoftMax|log_softmax|softmax_warp_(for|back)ward<[^>]*\d+, (\(bool\)1|true)"
@@ -312,16 +317,38 @@ def serialized_streams(inspection: Inspection) -> Iterator[Cure]:
     if model.find_kind("wait_event").any():
         return
     cure = Cure("serialized_streams", inspection.find_main_label(ops.item[rows], ops.duration[rows]), is_unsure=True)
+    rows = inspection.claims.take_operations(rows)
     duration = ops.duration[rows]
     cure.operations = [(rows, (duration, duration, duration))]
     cure.independent = rows
     cure.example = inspection.show_operation(rows)
     cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} kernels per step in {len(lanes)} streams start when a kernel of another "
-        "stream ends; work in the default stream, for example, orders all others"
+        f"{inspection.count_per_step(len(rows))} kernels per step in {len(lanes)} streams start when a kernel of "
+        "another stream ends; work in the default stream, for example, orders all others"
     )
     cure.missing = "whether the kernels of different streams depend on one another"
     yield cure
+
+
+def healthy_work(inspection: Inspection) -> Iterator[Cure]:
+    """Find what limits kernels that keep the GPU busy: computation or memory. Nothing has to be changed."""
+    model, ops = inspection.model, inspection.model.operations
+    exposed = inspection.exposed_ns
+    busy = int(exposed[model.find_class(*_COMPUTE)].sum())
+    if busy < _FED_SHARE * model.duration_ns:
+        return
+    for cause, classes in (("compute_bound", _ON_TENSOR_CORES), ("memory_bound", _MOVING)):
+        rows = np.flatnonzero(model.find_class(*classes))
+        time = int(exposed[rows].sum())
+        if time < busy / 2:
+            continue
+        cure = Cure(cause, inspection.find_main_label(ops.item[rows], ops.duration[rows]), is_healthy=True)
+        cure.example = inspection.show_operation(rows)
+        cure.evidence = (
+            f"kernels keep the GPU busy for {busy / model.duration_ns:.0%} of the step; {time / busy:.0%} of their time "
+            f"is spent in {'matrix products' if cause == 'compute_bound' else 'kernels that mostly move data'}"
+        )
+        yield cure
 
 
 def find_sm_count(inspection: Inspection) -> int:
