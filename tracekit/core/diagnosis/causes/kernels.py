@@ -344,9 +344,10 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
             continue
         cure = Cure(cause, inspection.find_main_label(ops.item[rows], ops.duration[rows]), is_healthy=True)
         cure.example = inspection.show_operation(rows)
+        what = "matrix products" if cause == "compute_bound" else "kernels that mostly move data"
         cure.evidence = (
-            f"kernels keep the GPU busy for {busy / model.duration_ns:.0%} of the step; {time / busy:.0%} of their time "
-            f"is spent in {'matrix products' if cause == 'compute_bound' else 'kernels that mostly move data'}"
+            f"kernels keep the GPU busy for {busy / model.duration_ns:.0%} of the step; {time / busy:.0%} of their "
+            f"time is spent in {what}"
         )
         yield cure
 
