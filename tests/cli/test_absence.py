@@ -147,7 +147,7 @@ WHOLE = {
     "nsys-rep": ["2 WDDM events and 1 Vulkan call are recorded, but tracekit does not decode them"],
     "nsys-sqlite": ["3 rows of WDDM_QUEUES_UTILIZATION and 1 row of NEW_EVENTS are recorded, but tracekit does not"],
     "kineto": [
-        "3 mtia_ccp_events events, 2 events without category and 1 overhead are recorded, but tracekit does not"
+        "3 mtia_ccp_events events and 2 events without category are recorded, but tracekit does not decode them"
     ],
     "tfevents": ["histogram events, ", " are recorded, but tracekit does not decode them"],
 }

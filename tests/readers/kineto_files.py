@@ -105,6 +105,12 @@ def mark(event: Row) -> Row:
     return {"timestamp_ns": nanoseconds(event["ts"]), **thread(event), "name": event["name"]}
 
 
+def overhead(event: Row) -> Row:
+    """What an interval of work for the profiler tells: −1 stands for an unknown process."""
+    known = event["pid"] >= 0
+    return {**times(event), "name": event["name"], **(thread(event) if known else dict.fromkeys(thread(event)))}
+
+
 KINDS: dict[tuple[Any, Any], tuple[str, Callable[[Row], Row]]] = {
     ("X", "kernel"): ("kernels", kernel),
     ("X", "gpu_memcpy"): ("memcpys", memcpy),
@@ -112,6 +118,7 @@ KINDS: dict[tuple[Any, Any], tuple[str, Callable[[Row], Row]]] = {
     **dict.fromkeys((("X", name) for name in CALLS), ("api_calls", call)),
     **dict.fromkeys((("X", name) for name in RANGES), ("nvtx_ranges", range_)),
     ("i", "cpu_instant_event"): ("nvtx_marks", mark),
+    ("X", "overhead"): ("overheads", overhead),
 }
 
 

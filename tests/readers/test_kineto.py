@@ -89,7 +89,6 @@ def test_facts_and_machine() -> None:
             "gpu_user_annotation": 16,
             "without category": 2,
             "Trace": 1,
-            "overhead": 1,
         }
 
 
@@ -446,6 +445,49 @@ def test_threads_without_a_number_are_warned_of(tmp_path: Path) -> None:
     path = written(tmp_path, trace(launched("main")))
     with pytest.warns(tk.TracekitWarning, match="2 API calls and ranges have no numeric process id or no"):
         assert tk.load(path).count("kernels") == 1
+
+
+OVERHEADS = {
+    "Driver Compiler": "Driver JIT compiler (CUDA)",
+    "Buffer Flush": "Buffer flush (Profiler)",
+    "Instrumentation": "Instrumentation (Profiler)",
+    "Resource": "Resource creation/destruction (Profiler)",
+    "Runtime Triggered Module Loading": "Runtime module loading (CUDA)",
+    "Lazy Function Loading": "Lazy function loading (CUDA)",
+    "Command Buffer Full": "Command buffer full (CUDA)",
+    "Activity Buffer Request": None,
+    "a kind of the future": None,
+}
+
+
+def test_overheads_are_a_table_and_no_process(tmp_path: Path) -> None:
+    listed = [
+        {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": 20 + n, "dur": 0.5}
+        for n, name in enumerate(OVERHEADS)
+    ]
+    known = {"ph": "X", "cat": "overhead", "name": "Instrumentation", "pid": 4242, "tid": 7, "ts": 90, "dur": 1}
+    untimed = {"ph": "X", "cat": "overhead", "name": "Resource", "pid": -1, "tid": 0, "dur": 1}
+    path = written(tmp_path, trace([*launched(6, pid=4242), *listed, known, untimed]))
+    with pytest.warns(tk.TracekitWarning, match="1 event has no valid time"):
+        loaded = tk.load(path)
+    with loaded:
+        origin = loaded.frame("overheads").select(pl.col("start_ns").min()).collect().item()
+        assert rows(loaded, "overheads", ["overhead_id", "start_ns", "process_id", "thread_id", "overhead_type"]) == [
+            {"overhead_id": n + 1, "start_ns": origin + 1000 * n, "process_id": None, "thread_id": None} | kind
+            for n, kind in enumerate({"overhead_type": kind} for kind in OVERHEADS.values())
+        ] + [
+            {"overhead_id": 10, "start_ns": origin + 70_000, "process_id": 4242, "thread_id": 7}
+            | {"overhead_type": "Instrumentation (Profiler)"}
+        ]
+        assert rows(loaded, "overheads", ["name"]) == [{"name": n} for n in (*OVERHEADS, "Instrumentation")]
+        assert rows(loaded, "processes", ["process_id"]) == [{"process_id": 4242}]
+        assert loaded.correlate()["kernels"]["process_id"].to_pylist() == [4242]
+        assert not counted(loaded.undecoded)
+        drawn = json.loads(loaded.export(tmp_path / "out.json", format="chrome-trace").read_text("utf-8"))
+        assert sum(e.get("name") == "Lazy function loading (CUDA)" for e in drawn["traceEvents"]) == 1
+        again = loaded.export(tmp_path / "out", format="parquet")
+    with tk.load(again) as other:
+        assert other.count("overheads") == 10
 
 
 @pytest.mark.parametrize("end", ["]", "", ",\n"])

@@ -23,7 +23,7 @@ from tracekit.readers.kineto.event_tables import (
     AUXILIARY_CATEGORIES,
     FLOW_PREFIX,
     PROFILER_TABLES,
-    TABLE_MEMBERS,
+    ROW_IDS,
     WITHOUT_CATEGORY,
     EventCollector,
 )
@@ -194,10 +194,6 @@ def _warn_about_skipped_data(path: Path, reading: _Reading) -> None:
             warn(f"{count} strings contained invalid {what} and were repaired", path=path)
 
 
-_TABLES_OF_CATEGORIES = {"overhead": ("overheads",)}
-"""Names of the declared tables to which events may belong that are not decoded, by category."""
-
-
 class KinetoCapture(Capture):
     """The tables of a trace that the PyTorch profiler or tracekit wrote.
 
@@ -238,7 +234,6 @@ class KinetoCapture(Capture):
         return {
             category: Undecoded(
                 count,
-                tables=_TABLES_OF_CATEGORIES.get(category, ()),
                 is_auxiliary=category.startswith(FLOW_PREFIX)
                 or category in AUXILIARY_CATEGORIES
                 or (category == WITHOUT_CATEGORY and count == self._uncategorized_marks),
@@ -246,18 +241,13 @@ class KinetoCapture(Capture):
             for category, count in self.undecoded.items()
         }
 
-    def list_undecodable_tables(self) -> Collection[str]:
-        """Return the names of the tables to which events of categories that are not decoded may belong."""
-        present = _TABLES_OF_CATEGORIES.keys() & self.undecoded.keys()
-        return frozenset(name for category in present for name in _TABLES_OF_CATEGORIES[category])
-
     def names(self) -> list[str]:
         """Return the names of the tables that may have rows, and of ``api_calls`` even if there are no calls."""
         return list(dict.fromkeys([*self.rows, *_NON_EVENT_TABLES, *([metrics.TABLE] if self.profiler_ranges else [])]))
 
     def can_contain(self, name: str) -> bool:
         """Return whether the PyTorch profiler or tracekit can write rows of a table, even if this file has none."""
-        tables = TABLE_MEMBERS if machine.is_tracekit_export(self.metadata) else PROFILER_TABLES
+        tables = ROW_IDS if machine.is_tracekit_export(self.metadata) else PROFILER_TABLES
         return name in tables or self.may_have(name)
 
     def count(self, name: str) -> int:

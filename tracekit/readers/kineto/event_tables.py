@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.readers.kineto.event_sandbox import Int64Array
 
 SLICE, INSTANT, METADATA, FLOWS = "X", "i", "M", ("s", "t", "f")
-ARGUMENTS = "arguments"
+ARGUMENTS, OVERHEADS = "arguments", "overheads"
 MAX_TIME_NS, MAX_DURATION_NS = 1 << 62, 1 << 60
 MAX_NAMES = 1000
 _FEW_ROWS = 1 << 10
@@ -99,6 +99,7 @@ TABLE_MEMBERS = {
         _NVTX_TEXTS,
         (Slot.PAYLOAD,),
     ),
+    OVERHEADS: _create_interval_members((*_TIMES, *_TRACK, Slot.NEGATIVE), (Slot.NAME,)),
     "profiler_metrics": _create_interval_members((*_TIMES, *_TRACK, *_STREAM), (Slot.NAME,), (Slot.PAYLOAD,)),
     "cuda_events": _create_instant_members(
         (Slot.START, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.EVENT, Slot.EVENT_SYNC, Slot.CUDA_EVENT_ID),
@@ -130,6 +131,7 @@ _CATEGORY_TABLES = {
     "Runtime": "api_calls",
     "cuda_sync": "syncs",
     "cuda_profiler_range": "profiler_metrics",
+    "overhead": OVERHEADS,
     **dict.fromkeys(RANGE_CATEGORIES, "nvtx_ranges"),
     **dict.fromkeys(MARK_CATEGORIES, "nvtx_marks"),
 }
@@ -259,6 +261,9 @@ class EventCollector:
         batch: dict[str, pa.Array] = {s.name: cells.get_member_integers(s, rows) for s in members.integers}
         if not self._exported:
             batch |= _read_ids_of_profiler_events(cells, batch, rows)
+        if table_name == OVERHEADS:
+            has_process = pc.greater_equal(batch[Slot.PID.name], 0)  # the profiler writes -1 for an unknown process
+            batch |= {s.name: pc.if_else(has_process, batch[s.name], pa.scalar(None, pa.int64())) for s in _TRACK}
         if table_name in ON_THREADS and not self._exported:
             has_no_process = pc.and_(batch[Slot.PID.name].is_null(), batch[repairs.PID_TEXT].is_null())
             self.unplaced += pc.or_(has_no_process, batch[Slot.TID.name].is_null()).true_count

@@ -25,6 +25,16 @@ _SYNC_TYPES = {
     "Context Synchronize": "Context sync",
     "Stream Wait Event": "Stream wait sync",
 }
+_OVERHEAD_TYPES = {
+    "Unknown": "Unknown",
+    "Driver Compiler": "Driver JIT compiler (CUDA)",
+    "Buffer Flush": "Buffer flush (Profiler)",
+    "Instrumentation": "Instrumentation (Profiler)",
+    "Resource": "Resource creation/destruction (Profiler)",
+    "Runtime Triggered Module Loading": "Runtime module loading (CUDA)",
+    "Lazy Function Loading": "Lazy function loading (CUDA)",
+    "Command Buffer Full": "Command buffer full (CUDA)",
+}
 _NESTED = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
 _MAX_NESTING = 64
 _DIM3 = re.compile(r"\[\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\]")
@@ -79,6 +89,11 @@ def parse_memset_memory_kind(name: str) -> str | None:
 def convert_to_nsys_sync_type(kind: str) -> str:
     """Return the nsys name for a synchronization type of the profiler. Unknown types are returned unchanged."""
     return _SYNC_TYPES.get(kind, kind)
+
+
+def find_nsys_overhead_type(name: str) -> str | None:
+    """Return the kind of an overhead as nsys names it, or None if nsys does not distinguish this kind."""
+    return _OVERHEAD_TYPES.get(name)
 
 
 def find_api_of_category(category: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PID_TEXT, RANK = "pid_text", "rank"
 """Names of the collected columns of process ids that are text, and of the numbers of their prefixes (0 for none)."""
-ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls")
+ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "overheads")
 _LAUNCHED = ("kernels", "memcpys", "memsets")
 PREFIXED_ID = re.compile(r"\s*(\[[^\]]{1,100}\]|[^\s:/]{1,100}?)[\s:/_-]+([0-9]{1,9})")
 _DAY_NS = 24 * 3600 * 10**9

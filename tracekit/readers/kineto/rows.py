@@ -103,8 +103,9 @@ class EventRows:
         If tracekit wrote the file and all ids in the file are valid, these ids are used. Otherwise, rows are numbered
         from 1.
         """
-        ids = self.get_member_values(ROW_IDS[self.name])
-        return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
+        if self._order is None:
+            return pa.array(np.arange(1, self.count + 1))
+        return self.get_member_values(ROW_IDS[self.name])
 
     def _compute_never_closed_mask(self) -> pa.Array:
         """Return a mask of the ranges that were never closed."""
@@ -287,6 +288,10 @@ def _parse_finite_float(text: str) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
+def _build_overhead_type_column(rows: EventRows) -> pa.Array:
+    return labels.map_strings(rows.get_member_values(Slot.NAME), labels.find_nsys_overhead_type)
+
+
 def _build_sync_type_column(rows: EventRows) -> pa.Array:
     return (
         rows.get_member_values(Slot.NAME)
@@ -395,6 +400,13 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "timestamp_ns": EventRows.compute_start_ns,
         **_NVTX,
         "thread_id": _create_track_column_builder("thread_id"),
+    },
+    "overheads": {
+        "overhead_id": EventRows.compute_row_ids,
+        **_TIMES,
+        **_THREAD,
+        "name": _create_member_column_builder(Slot.NAME),
+        "overhead_type": _build_overhead_type_column,
     },
     "cuda_events": {
         "cuda_event_id": EventRows.compute_row_ids,
