@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracekit import foreign_files, registry
-from tracekit.errors import PluginError, TracekitError, UnknownFormatError, warn
+from tracekit.errors import PluginError, TracekitError, UnknownFormatError, convert_to_printable_path, warn
+from tracekit.interface import Capture
 from tracekit.source import Source
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tracekit.interface import Reader
 
 DescriptionAndHint: TypeAlias = tuple[str, str]
 """What a file or folder is, and what to do with it."""
 _SHOWN_FILES = 5
 _TABLE_FILES = ("parquet", "arrow")
+_EXPORT_FORMATS = ("nsys-sqlite", "nsys-parquetdir", "nsys-arrowdir")
+_EXPORT_ENDINGS = (".sqlite", "_pqtdir", "_arwdir")
+"""Formats of the exports of Nsight Systems, and the ends of their names, which begin like the name of the report."""
+_REPORT_SUFFIX = re.compile(r"\.(?:nsys-rep|qdrep)\Z", re.IGNORECASE)
 UNKNOWN = "no reader recognizes the content"
+_GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\x00"
 _APPLICATION_ID = slice(68, 72)
 """Offset of the application id in the header of a SQLite file."""
@@ -66,7 +76,34 @@ def detect_reader(source: Source) -> Reader:
     if (reader := find_reader(source)) is not None:
         return reader
     what, hint = describe_unrecognized(source)
-    raise UnknownFormatError(what, path=source.path, hint=hint)
+    is_compressed = source.head.startswith(_GZIP)
+    raise UnknownFormatError(what, path=source.path, hint=hint if is_compressed else create_report_hint(source.path, hint))
+
+
+def create_report_hint(path: Path, hint: str) -> str:
+    """Return the hint of an error about a damaged file: to read a complete export of the report, or another hint.
+
+    Args:
+        path: The damaged file.
+        hint: The hint if the file is no Nsight Systems report, or if no complete export of it lies beside it.
+    """
+    stem = _REPORT_SUFFIX.sub("", path.name)
+    exports = (f"{stem}{ending}" for ending in _EXPORT_ENDINGS if stem != path.name)
+    export = next((each for each in map(path.with_name, exports) if _is_complete_export(each)), None)
+    return hint if export is None else f"read {convert_to_printable_path(export)}, the export of this report"
+
+
+def _is_complete_export(path: Path) -> bool:
+    """Return whether a file or folder is an Nsight Systems export that can be opened."""
+    with contextlib.suppress(TracekitError, OSError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source = Source(path)
+        if source.exists and (reader := find_reader(source)) is not None and reader.format in _EXPORT_FORMATS:
+            capture = reader.open(source)
+            if isinstance(capture, Capture):
+                capture.close()
+                return True
+    return False
 
 
 def find_reader(source: Source) -> Reader | None:

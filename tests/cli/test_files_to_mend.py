@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import re
+import shutil
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,6 +101,47 @@ def test_a_report_that_is_not_whole(run: Run, tmp_path: Path, case: str, name: s
     data, what, hint = REPORTS[case]
     path = tmp_path / name
     path.write_bytes(data)
+    assert said(run, path) == [f"tracekit: {path}: {what}", hint]
+
+
+@pytest.mark.parametrize("form", ["report.sqlite", "report_pqtdir", "report_arwdir"])
+@pytest.mark.parametrize("case", [*REPORTS, "empty", "pointer"])
+def test_a_whole_export_beside_a_report_that_is_not_whole_is_named(
+    run: Run, tmp_path: Path, case: str, form: str
+) -> None:
+    data, what, _ = {**REPORTS, **CASES}[case]
+    (path := tmp_path / "report.nsys-rep").write_bytes(data)
+    export = tmp_path / form
+    if form.endswith("dir"):
+        shutil.copytree(FIXTURES / {"q": "train_amp_parquetdir", "r": "train_amp_arrowdir"}[form[8]], export)
+    else:
+        shutil.copyfile(FIXTURES / "cpu_only.sqlite", export)
+    assert said(run, path) == [f"tracekit: {path}: {what}", f"Hint: read {export}, the export of this report"]
+
+
+def test_damage_that_is_met_later_names_the_export_too(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "report.qdrep"
+    data = bytearray((FIXTURES / "train_amp.nsys-rep").read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 64] = b"\xff" * 64
+    path.write_bytes(data)
+    before = run("rows", path, "api_calls", status=1).stderr.splitlines()
+    shutil.copyfile(FIXTURES / "cpu_only.sqlite", tmp_path / "report.sqlite")
+    first, hint = run("rows", path, "api_calls", status=1).stderr.splitlines()
+    assert [first, COPY] == before
+    assert hint == f"Hint: read {tmp_path / 'report.sqlite'}, the export of this report"
+
+
+@pytest.mark.parametrize("case", ["damaged", "another database", "another name", "no report"])
+def test_an_export_that_is_not_whole_is_not_named(run: Run, tmp_path: Path, case: str) -> None:
+    data, what, hint = REPORTS["unfinished"]
+    (path := tmp_path / ("report" if case == "no report" else "report.nsys-rep")).write_bytes(data)
+    export = (FIXTURES / "cpu_only.sqlite").read_bytes()
+    name = "report2.sqlite" if case == "another name" else "report.sqlite"
+    if case == "another database":
+        with contextlib.closing(sqlite3.connect(tmp_path / name)) as database, database:
+            database.execute("CREATE TABLE t (x)")
+    else:
+        (tmp_path / name).write_bytes(export[: len(export) // 2] if case == "damaged" else export)
     assert said(run, path) == [f"tracekit: {path}: {what}", hint]
 
 

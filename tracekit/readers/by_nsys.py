@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import interrupts
+from tracekit.detection import create_report_hint
 from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.interface import Capture
 from tracekit.source import Source
@@ -107,7 +108,8 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
         TracekitError: The export failed.
     """
     target = folder / "export.sqlite"
-    hint = f"to see the reason, run: nsys export --type sqlite {convert_to_printable_path(source.path)}"
+    command = f"nsys export --type sqlite {convert_to_printable_path(source.path)}"
+    hint = create_report_hint(source.path, f"to see the reason, run: {command}")
     try:
         status = _run_silently([tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())])
     except OSError as e:

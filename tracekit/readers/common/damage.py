@@ -6,6 +6,7 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tracekit.detection import create_report_hint
 from tracekit.errors import CorruptTraceError
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def convert_damage(path: Path, table: str | None = None, file: InputFile | None 
             file.check_unchanged()
         if isinstance(e, CorruptTraceError):
             raise
-        raise CorruptTraceError(str(e), path=path, table=table, hint=COPY_AGAIN) from e
+        hint = create_report_hint(path, COPY_AGAIN)
+        raise CorruptTraceError(str(e), path=path, table=table, hint=hint) from e
 
 
 class checked_property(functools.cached_property[Value]):  # noqa: N801 - a decorator

@@ -63,12 +63,15 @@ class Tables(Protocol):
     Attributes:
         path: Path of the file.
         columns: Column names of each source table.
-        hint: Hint of the error that is raised if the file is damaged.
     """
 
     path: Path
-    hint: str
     columns: Mapping[str, tuple[str, ...]]
+
+    @property
+    def hint(self) -> str:
+        """Hint of the error that is raised if the file is damaged."""
+        ...
 
     def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of matching rows for each pair of a table and a filter, or 0 for a missing table."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tracekit.detection import create_report_hint
 from tracekit.errors import UnsupportedVersionError
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, checked_property
@@ -200,7 +201,7 @@ class RawData:
             raise UnsupportedVersionError(
                 f"the blocks of the report are compressed with {name!r}, but tracekit supports only lz4",
                 path=self.path,
-                hint="run nsys export --type sqlite REPORT, and read the export",
+                hint=create_report_hint(self.path, "run nsys export --type sqlite REPORT, and read the export"),
             )
 
     def _collect_checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:

@@ -9,7 +9,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from tracekit.detection import describe_unrecognized
+from tracekit.detection import create_report_hint, describe_unrecognized
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.files import Region
 from tracekit.readers.common.damage import Damage, convert_damage
@@ -48,7 +48,7 @@ class Container:
         self.path = source.path
         if not source.head.startswith(MAGIC):
             what, hint = describe_unrecognized(source)
-            raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=hint)
+            raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=create_report_hint(self.path, hint))
         self.file = source.open()
         self.offsets: dict[str, int] = {}
         try:
@@ -89,7 +89,7 @@ class Container:
                 "the report is unfinished or truncated: "
                 f"the end marker is missing at the end of the file ({self.file.size} bytes)",
                 path=self.path,
-                hint=UNFINISHED,
+                hint=create_report_hint(self.path, UNFINISHED),
             )
         start, _ = TAIL.unpack(self.file.read(size - TAIL.size, TAIL.size))
         if not len(MAGIC) <= start <= size - TAIL.size:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.detection import create_report_hint
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, Budget, Ledger
@@ -64,10 +65,7 @@ class Report:
     Attributes:
         path: Path of the file.
         columns: Column names of each source table, including tables without rows.
-        hint: Hint in error messages about a damaged report.
     """
-
-    hint = COPY_AGAIN
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
@@ -77,6 +75,11 @@ class Report:
         self.columns: Mapping[str, tuple[str, ...]] = self._list_source_columns()
         self._ledger = Ledger(self.raw_data.file_bytes)
         self._warned: Counter[tuple[int, str]] = Counter()
+
+    @property
+    def hint(self) -> str:
+        """Hint in error messages about a damaged report."""
+        return create_report_hint(self.path, COPY_AGAIN)
 
     def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Count the matching rows for each pair of a table and a filter. The count is 0 if the table is missing.
