@@ -76,8 +76,9 @@ def detect_reader(source: Source) -> Reader:
     if (reader := find_reader(source)) is not None:
         return reader
     what, hint = describe_unrecognized(source)
-    is_compressed = source.head.startswith(_GZIP)
-    raise UnknownFormatError(what, path=source.path, hint=hint if is_compressed else create_report_hint(source.path, hint))
+    if not source.head.startswith(_GZIP):
+        hint = create_report_hint(source.path, hint)
+    raise UnknownFormatError(what, path=source.path, hint=hint)
 
 
 def create_report_hint(path: Path, hint: str) -> str:

@@ -273,5 +273,6 @@ CommandName: TypeAlias = Literal[
     "stats",
     "tables",
     "view",
+    "why",
 ]
 """Name of a command of the command line."""

@@ -33,7 +33,7 @@ from tracekit.readers.kineto.stream import Stream
 from tracekit.readers.kineto.tracks import Tracks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 

@@ -48,7 +48,8 @@ class Container:
         self.path = source.path
         if not source.head.startswith(MAGIC):
             what, hint = describe_unrecognized(source)
-            raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=create_report_hint(self.path, hint))
+            hint = create_report_hint(self.path, hint)
+            raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=hint)
         self.file = source.open()
         self.offsets: dict[str, int] = {}
         try:
