@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _BAR_CHARS = 24
 _MIN_SHARE = 0.005
 _MAX_PARTS = 12
+_MAX_RANKS = 16
 _INDENT = "     "
 
 
@@ -103,8 +104,19 @@ def format_answer(answer: Why) -> Iterator[str]:
         yield ""
         yield f"the first {answer.cold.count} steps take {format_duration(answer.cold.total_ns)}:"
         yield from format_ledger(answer.cold.ledger)
+    if answer.ranks:
+        yield ""
+        yield from _format_ranks(answer.ranks)
     for note in answer.notes:
         yield f"note: {note}"
+
+
+def _format_ranks(ranks: Sequence[Why]) -> Iterator[str]:
+    """Yield one line per rank: its sentence. Only the first ranks are shown if there are many."""
+    for rank in ranks[:_MAX_RANKS]:
+        yield f"rank {rank.rank}: {rank.sentence}"
+    if len(ranks) > _MAX_RANKS:
+        yield f"{len(ranks) - _MAX_RANKS} more ranks"
 
 
 def format_ledger(parts: Sequence[LedgerPart]) -> Iterator[str]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from tracekit.absence import Absence
-    from tracekit.core.diagnosis import Options, Why
+    from tracekit.core.diagnosis import Examination, Options, Profile, Why
+    from tracekit.core.diagnosis import Plan as RankPlan
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.plan.base import Tables
@@ -172,6 +173,18 @@ class TraceView:
         from tracekit.core.diagnosis import diagnose
 
         return diagnose(get_rollup(self.plan).steady, options)
+
+    def profile_processes(self) -> list[Profile]:
+        """Return what the first pass of the diagnosis of a job measures in each process of the trace."""
+        from tracekit.core.diagnosis import profile_processes
+
+        return profile_processes(get_rollup(self.plan).steady)
+
+    def examine_processes(self, options: Options, plans: Mapping[int | None, RankPlan]) -> list[Examination]:
+        """Return what the second pass of the diagnosis of a job finds out about each process of the trace."""
+        from tracekit.core.diagnosis import examine_processes
+
+        return examine_processes(get_rollup(self.plan).steady, options, plans)
 
     def explain_missing_rows(self, name: str, *, is_part: bool = False) -> Absence:
         """Return why a table, a report, a rule or a recipe, or a part of it, has no rows."""

@@ -10,7 +10,7 @@ from tracekit.errors import TracekitWarning
 from tracekit.trace import Trace, call_with_tables, get_trace_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import polars as pl
 
@@ -48,15 +48,22 @@ def collect_rank_tables(traces: TraceSet, compute: Compute) -> Tables:
     import polars as pl
 
     results = traces.map(functools.partial(_compute_tables, compute))
-    ranked = [
-        {name: rows.with_columns(pl.lit(rank, pl.Int64).alias(RANK)) for name, rows in tables.items()}
-        for rank, tables in zip(traces.ranks, results, strict=True)
-    ]
-    if not ranked:
+    if not results:
         return {
             name: rows.with_columns(pl.lit(0, pl.Int64).alias(RANK)).clear()
             for name, rows in _compute_tables_of_empty_trace(compute)
         }
+    return concat_rank_tables(traces.ranks, results)
+
+
+def concat_rank_tables(ranks: Sequence[int], results: Sequence[Tables]) -> Tables:
+    """Return the rows of all ranks by table name, with a column ``rank``, given the tables of each rank."""
+    import polars as pl
+
+    ranked = [
+        {name: rows.with_columns(pl.lit(rank, pl.Int64).alias(RANK)) for name, rows in tables.items()}
+        for rank, tables in zip(ranks, results, strict=True)
+    ]
     return {name: pl.concat([tables[name] for tables in ranked]) for name in ranked[0]}
 
 

@@ -121,6 +121,14 @@ class Communication:
         return operations.compute_operation_times_by_rank(self.calls)
 
     @functools.cached_property
+    def waits(self) -> pl.DataFrame:
+        """How long each call waits for other ranks, with the times of its trace (see ``compute_waits_by_call``).
+
+        If ranks are missing, the waits for those that are present are returned.
+        """
+        return operations.compute_waits_by_call(self.calls, self._matched_calls, allow_missing_ranks=True)
+
+    @functools.cached_property
     def operations(self) -> pl.DataFrame:
         """Times, bandwidths and skew of each communication operation (see ``aggregate_operations``)."""
         return operations.aggregate_operations(self.rank_operations)

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.communication.kinds import MESSAGES
-from tracekit.core.communication.matching import MATCHED
+from tracekit.core.communication.matching import MATCHED, UNMATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +108,33 @@ def _add_operation_ids(calls: pl.DataFrame) -> pl.DataFrame:
         np.minimum.at(labels, members, least[kernels])
         labels = labels[labels]
     return rows.with_columns(operation_id=pl.Series(labels)[calls["collective_id"]]).drop("_kernel")
+
+
+def compute_waits_by_call(
+    matched_calls: pl.DataFrame, local_calls: pl.DataFrame, *, allow_missing_ranks: bool = False
+) -> pl.DataFrame:
+    """Return how long each call waits for other ranks, and how much later than all others the last rank starts.
+
+    Args:
+        matched_calls: The result of ``match_calls``, with times on the common clock.
+        local_calls: The same rows, with the times of each trace.
+        allow_missing_ranks: Whether to compare the ranks that are present if others are missing. Waits are then lower
+            bounds.
+
+    Returns:
+        The columns ``trace_rank``, ``process_id``, ``rank``, ``library``, ``kind``, ``name``, ``communicator``,
+        ``message_bytes``, ``kernel_id``, ``start_ns`` and ``end_ns`` of ``local_calls``, with ``operation_id``,
+        ``wait_ns`` and ``delay_ns`` of the operation, which are null if they are unknown.
+    """
+    calls = matched_calls
+    if allow_missing_ranks:
+        present = pl.when(pl.col("status") != UNMATCHED).then(pl.lit(MATCHED)).otherwise("status")
+        calls = calls.with_columns(status=present)
+    numbered = _add_operation_ids(calls)
+    times = compute_operation_times_by_rank(calls).select("operation_id", "rank", "wait_ns", "delay_ns")
+    columns = ("trace_rank", "process_id", "rank", "library", "kind", "name", "communicator", "message_bytes")
+    rows = local_calls.select(*columns, "kernel_id", "start_ns", "end_ns", operation_id=numbered["operation_id"])
+    return rows.join(times, on=["operation_id", "rank"], how="left", maintain_order="left")
 
 
 def aggregate_operations(operation_times: pl.DataFrame) -> pl.DataFrame:

@@ -6,10 +6,24 @@
 - ``inspection`` and ``causes``: the rules that find causes
 - ``cures``: what a cure changes, and the prediction of what it saves
 - ``answer``: the result
+- ``ranks`` and ``job``: the comparison of the ranks of a job, and the prediction of what cures save in it
 - ``diagnose``: all of these together
 """
 
 from tracekit.core.diagnosis.answer import Why
-from tracekit.core.diagnosis.diagnose import Options, diagnose
+from tracekit.core.diagnosis.diagnose import Options, diagnose, examine_processes, explain_job, profile_processes
+from tracekit.core.diagnosis.job import Examination
+from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks
 
-__all__ = ["Options", "Why", "diagnose"]
+__all__ = [
+    "Examination",
+    "Options",
+    "Plan",
+    "Profile",
+    "Why",
+    "diagnose",
+    "examine_processes",
+    "explain_job",
+    "plan_ranks",
+    "profile_processes",
+]

@@ -99,6 +99,7 @@ class Cure:
         missing: What has to be recorded to be sure.
         functions: Functions in which samples of the CPU fall during the items, the most frequent first.
         is_guess: Whether the share of the time that the cure saves is a guess, so that surer causes come first.
+        communicator: Name of the communicator whose operations the cure owns, or "".
     """
 
     cause: str
@@ -117,6 +118,7 @@ class Cure:
     missing: str = ""
     functions: list[str] = field(default_factory=list)
     is_guess: bool = False
+    communicator: str = ""
 
     @property
     def item_rows(self) -> Int64s:

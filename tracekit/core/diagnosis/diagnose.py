@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.core.communication import Communication, read_call_tables
 from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import (
     MAX_CAUSES,
@@ -24,6 +25,7 @@ from tracekit.core.diagnosis.answer import (
     StepFigures,
     Why,
 )
+from tracekit.core.diagnosis.causes.communication import find_transfer_times
 from tracekit.core.diagnosis.cures import (
     CpuScales,
     Cure,
@@ -33,13 +35,16 @@ from tracekit.core.diagnosis.cures import (
     find_stalls,
     predict_savings,
 )
+from tracekit.core.diagnosis.cures import Saving as CureSaving
 from tracekit.core.diagnosis.events import Events, Step, read_events
 from tracekit.core.diagnosis.inspection import Inspection
+from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model
+from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_process
 from tracekit.core.diagnosis.replay import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -79,21 +84,68 @@ def diagnose(rollup: Rollup, options: Options | None = None) -> Why:
         ``ranks`` has the answers of all of them.
     """
     chosen = options or Options()
-    answers = [_diagnose_process(events, rollup, chosen) for events in read_events(rollup)]
-    if not answers:
-        return _explain_missing_gpu_work(rollup)
-    if len(answers) == 1:
-        return answers[0]
-    return _combine(answers)
+    events = list(read_events(rollup))
+    if not events:
+        return explain_missing_gpu_work(rollup)
+    if len(events) == 1:
+        return _diagnose_process(events[0], rollup, chosen)
+    tables = read_call_tables(rollup.measures.ops.frames)
+    communication = Communication({n: rows.with_columns(rank=pl.lit(0, pl.Int64)) for n, rows in tables.items()})
+    plans, notes = plan_ranks({0: [profile_process(of_process) for of_process in events]}, communication)
+    examinations = [_examine_process(e, rollup, chosen, plans[0][e.process_id]) for e in events]
+    return explain_job(examinations, notes=notes)
 
 
-def _combine(answers: Sequence[Why]) -> Why:
-    """Return the answer of the first process, with those of all processes as ranks."""
-    ranks = tuple(replace(answer, rank=i) for i, answer in enumerate(answers))
-    return replace(ranks[0], ranks=ranks)
+def profile_processes(rollup: Rollup) -> list[Profile]:
+    """Return the profiles of the processes that ran GPU operations."""
+    return [profile_process(events) for events in read_events(rollup)]
 
 
-def _explain_missing_gpu_work(rollup: Rollup) -> Why:
+def examine_processes(rollup: Rollup, options: Options, plans: Mapping[int | None, Plan]) -> list[Examination]:
+    """Diagnose the processes of one capture, given the plan of each of them by its id."""
+    return [_examine_process(events, rollup, options, plans[events.process_id]) for events in read_events(rollup)]
+
+
+def explain_job(examinations: Sequence[Examination], others: Sequence[Why] = (), notes: Sequence[str] = ()) -> Why:
+    """Return the answer of a job, given what was found out about each of its processes.
+
+    Args:
+        examinations: The results for all processes with GPU operations.
+        others: The answers of ranks that cannot be explained.
+        notes: Sentences about the job as a whole.
+
+    Returns:
+        The answer of the slowest rank with the causes of the job. Its attribute ``ranks`` has the answers of all ranks.
+    """
+    ranked = [replace(e.answer, rank=e.rank) for e in examinations]
+    ranks = tuple(sorted([*ranked, *others], key=lambda answer: -1 if answer.rank is None else answer.rank))
+    if any(e.base is None for e in examinations) or not examinations:
+        slowest = max(ranks, key=lambda answer: answer.step.median_ns if answer.step else -1)
+        return replace(slowest, ranks=ranks, notes=(*notes, *slowest.notes))
+    number, listed = predict_job(examinations)
+    answer = ranked[number]
+    error = max(a.replay_error or 0.0 for a in ranked)
+    shown = tuple(c for c in listed if c.saving.likely >= MIN_SAVING)
+    status = _choose_status(error, answer.ledger, shown)
+    text = (
+        answer.sentence
+        if answer.step is None
+        else _write_sentence(answer.step, answer.ledger, shown, status, answer.cold)
+    )
+    return replace(
+        answer,
+        sentence=text,
+        status=status,
+        causes=listed,
+        together=sum(c.after for c in listed),
+        replay_error=error,
+        notes=(*notes, *answer.notes),
+        ranks=ranks,
+    )
+
+
+def explain_missing_gpu_work(rollup: Rollup) -> Why:
+    """Return the answer of a capture without GPU work, which says what to record."""
     frames = rollup.measures.ops.frames
     if frames("ncu_launches").select(pl.len()).collect().item():
         sentence = "An Nsight Compute report has no steps: it explains single kernels (tracekit stats -r ncu_limiter)."
@@ -106,10 +158,19 @@ def _explain_missing_gpu_work(rollup: Rollup) -> Why:
     return Why("The capture contains no GPU work that could be explained.", "not_applicable")
 
 
-def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
+class _Basis(NamedTuple):
+    """The steady steps of a process, and how their time is divided."""
+
+    model: Model
+    step: StepFigures
+    parts: tuple[LedgerPart, ...]
+    cold: ColdSteps | None
+
+
+def _measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> _Basis:
     steady = tuple(s for s in events.steps if not s.is_cold) or events.steps
     complete = build_model(events, steady)
-    rows = ledger.divide_steps(complete)
+    rows = divide_steps(complete, plan)
     durations = np.diff(complete.bounds)
     step = StepFigures(
         name=events.key_op,
@@ -120,22 +181,33 @@ def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
         total_ns=int(durations.sum()),
         covered=rollup.step_summary.gpu_time_share,
     )
+    cold = _describe_cold_steps(events, steady, step.median_ns, plan)
+    return _Basis(complete, step, _build_ledger(rows, step.median_ns), cold)
+
+
+def _compute_slack(model: Model, engine: Engine) -> float:
+    """Return the share by which predicted intervals are extended: half the spread of steps, and the replay's error."""
+    durations = np.diff(model.bounds)
+    median = int(np.sort(durations)[(len(durations) - 1) // 2])
+    spread = float(np.percentile(durations, 75) - np.percentile(durations, 25)) / max(1, median)
+    return 0.01 + min(0.3, spread / 2) / 2 + engine.error
+
+
+def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
+    complete, step, parts, cold = _measure_steps(events, rollup)
     model = _limit(events, complete)
     engine = Engine(model)
     inspection = Inspection(model)
     cures = list(causes.find_cures(inspection))
     scales, likely = _choose_scales(engine, inspection, cures, options)
-    spread = float(np.percentile(durations, 75) - np.percentile(durations, 25)) / max(1, step.median_ns)
-    slack = 0.01 + min(0.3, spread / 2) / 2 + engine.error
+    slack = _compute_slack(complete, engine)
     ordered, predictions = predict_savings(engine, cures, scales, slack, likely=likely)
-    parts = _build_ledger(rows, step.median_ns)
     all_causes = tuple(_list_causes(inspection, ordered, predictions))
     shown = tuple(c for c in all_causes if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
     healthy = {cure.cause for cure in ordered if cure.is_healthy}
     others = tuple(c for c in all_causes if c not in shown and (c.status == "unsure" or c.cause in healthy))
-    status = _choose_status(engine, parts, shown)
+    status = _choose_status(engine.error, parts, shown)
     notes = tuple(_list_notes(step, engine, parts, model, complete))
-    cold = _describe_cold_steps(events, steady, step.median_ns)
     listed = (*shown, *others)[:MAX_CAUSES]
     return Why(
         sentence=_write_sentence(step, parts, shown, status, cold),
@@ -150,6 +222,56 @@ def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
         device=inspection.device_name,
         framework=events.framework,
     )
+
+
+def _examine_process(events: Events, rollup: Rollup, options: Options, plan: Plan) -> Examination:
+    """Diagnose one process of a job. A process that has no steps in common with others is a separate program."""
+    if plan.steps is None:
+        return Examination(_diagnose_process(events, rollup, options), plan.rank)
+    complete, step, parts, cold = _measure_steps(events, rollup, plan)
+    first, last = plan.steps
+    is_part = (first, last) != (0, len(complete.steps) - 1)
+    model = build_model(events, complete.steps[first : last + 1]) if is_part else complete
+    late, waited = plan.find_late_times(model), plan.find_waits_on_cpu(model)
+    inspection = Inspection(model, late, plan)
+    engine = Engine(model, find_transfer_times(inspection), model.items.duration - waited)
+    cures = list(causes.find_cures(inspection))
+    own_step = None if options.step_ns is None else round(options.step_ns * plan.speed)
+    scales, likely = _choose_scales(engine, inspection, cures, Options(own_step))
+    error = Engine(model).error
+    slack = _compute_slack(complete, engine) - engine.error + error
+    replay = CureReplay(engine, scales, find_stalls(model, cures), likely, slack)
+    base = replay.measure_base()
+    durations = [replay.measure_cure(cure, base) for cure in cures]
+    unknown = Predictions([CureSaving(0.0, 0.0, 0.0)] * len(cures), [0.0] * len(cures), 0.0)
+    cured = zip(cures, _list_causes(inspection, cures, unknown), durations, strict=True)
+    answer = Why(
+        sentence=_write_sentence_of_rank(step, parts),
+        status=_choose_status(error, parts, ()),
+        step=step,
+        ledger=parts,
+        replay_error=error,
+        cold=cold,
+        notes=tuple(_list_notes(step, Engine(model), parts, model, complete)),
+        device=inspection.device_name,
+        framework=events.framework,
+    )
+    return Examination(
+        answer,
+        plan.rank,
+        tuple(CuredSteps.create(c, cause, d) for c, cause, d in cured),
+        base,
+        replay.combine(cures, durations),
+        likely,
+        slack,
+    )
+
+
+def divide_steps(model: Model, plan: Plan | None) -> pl.DataFrame:
+    """Return the parts of the steps of a model, with the waits for other ranks if they are known."""
+    if plan is None:
+        return ledger.divide_steps(model)
+    return ledger.divide_steps(model, plan.find_late_times(model), plan.list_calls_on_cpu())
 
 
 def _limit(events: Events, model: Model) -> Model:
@@ -259,9 +381,9 @@ def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
         yield Rows("api_calls", tuple(ids.to_list()), len(calls))
 
 
-def _choose_status(engine: Engine, parts: Sequence[LedgerPart], shown: Sequence[CauseOfTime]) -> Status:
+def _choose_status(error: float, parts: Sequence[LedgerPart], shown: Sequence[CauseOfTime]) -> Status:
     opaque = sum(part.share for part in parts if part.group == "opaque")
-    if engine.error > _MAX_ERROR or (opaque > _OPAQUE_SHARE and not shown):
+    if error > _MAX_ERROR or (opaque > _OPAQUE_SHARE and not shown):
         return "unsure"
     return "answered" if shown else "nothing_found"
 
@@ -288,13 +410,13 @@ def _list_notes(
         yield f"savings are predicted from {len(model.steps)} of {len(complete.steps)} steps"
 
 
-def _describe_cold_steps(events: Events, steady: Sequence[Step], median_ns: int) -> ColdSteps | None:
+def _describe_cold_steps(events: Events, steady: Sequence[Step], median_ns: int, plan: Plan | None) -> ColdSteps | None:
     """Return the ledger of the warm-up, or None if there is none."""
     cold = tuple(s for s in events.steps if s.is_cold and s.start_ns < steady[0].start_ns)
     if not cold:
         return None
     model = build_model(events, cold)
-    rows = ledger.divide_steps(model)
+    rows = divide_steps(model, plan)
     total = model.duration_ns
     return ColdSteps(len(cold), total, max(0, total - len(cold) * median_ns), _build_ledger(rows, total))
 
@@ -323,8 +445,21 @@ def _write_sentence(
     return text
 
 
+def _write_sentence_of_rank(step: StepFigures, parts: Sequence[LedgerPart]) -> str:
+    """Return how long a step of one rank takes, and how long it waits for other ranks."""
+    busy = sum(part.share for part in parts if part.group in _GPU_CLASSES)
+    waits = sum(part.ns for part in parts if part.part == ledger.WAIT_PART)
+    what = "Steady step" if step.name is not None else "The capture"
+    return (
+        f"{what} {format_duration(step.median_ns)}; the GPU computes {busy:.0%} of it, and the rank waits for others "
+        f"for {format_duration(waits)} ({waits / max(1, step.median_ns):.0%})."
+    )
+
+
 def _describe_cause(cause: CauseOfTime, step_ns: int) -> str:
     where = f" in '{cause.place.range}'" if cause.place.range else ""
     saving = format_duration(cause.saving.likely * step_ns)
     name = cause.cause.replace("_", " ")
+    if cause.cause in ("late_rank", "imbalance"):
+        where = f" (rank {cause.place.rank}){where}"
     return f"{name}{where} costs about {saving} ({cause.saving.likely:.0%})"

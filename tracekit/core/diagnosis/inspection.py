@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.core.diagnosis.model import Model
+    from tracekit.core.diagnosis.ranks import Plan
 
     Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
@@ -38,11 +39,13 @@ class Inspection:
     Attributes:
         model: The model.
         late_ns: Time for which each operation waits for other ranks, or None if it is unknown.
+        plan: What is known about the other ranks, or None.
         claims: Which items and operations already belong to a cure.
     """
 
     model: Model
     late_ns: Int64s | None = None
+    plan: Plan | None = None
     claims: Claims = field(init=False)
 
     def __post_init__(self) -> None:

@@ -60,18 +60,22 @@ class Segments(NamedTuple):
     label: Int32s
 
 
-def divide_steps(model: Model, late_ns: Int64s | None = None) -> pl.DataFrame:
+def divide_steps(model: Model, late_ns: Int64s | None = None, calls_on_cpu: pl.DataFrame | None = None) -> pl.DataFrame:
     """Divide the time of each step of a model into parts.
 
     Args:
         model: The model.
         late_ns: Time for which each operation waits for other ranks before it transfers data, or None if it is unknown.
+        calls_on_cpu: Calls in which the CPU communicates with other ranks (``start_ns``, ``end_ns``), which begin with
+            a wait (``wait_ns``), in order of start.
 
     Returns:
         One row per step, part and label: ``step`` (number in the model), ``part``, ``label`` (of the launching or
         running code), ``ns``. The sum of ``ns`` in a step is the duration of the step.
     """
     busy, idle = divide_time(model, late_ns)
+    if calls_on_cpu is not None:
+        idle = _assign_communication_on_cpu(idle, calls_on_cpu)
     parts = [_split(segments, model.bounds) for segments in (*busy, idle)]
     frames = [
         pl.DataFrame(
@@ -89,6 +93,24 @@ def divide_steps(model: Model, late_ns: Int64s | None = None) -> pl.DataFrame:
     labels = pl.Series("label", model.labels.names, pl.String)
     named = rows.with_columns(part=names.gather(rows["part"]), label=labels.gather(rows["label"]))
     return named.sort("step", "ns", "part", "label", descending=[False, True, False, False])
+
+
+def _assign_communication_on_cpu(idle: Segments, calls: pl.DataFrame) -> Segments:
+    """Assign the idle time during calls in which the CPU communicates to communication, and to waiting for ranks."""
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    latest = np.maximum.accumulate(end) if len(end) else end
+    begin = np.maximum(start, np.concatenate([start[:1], latest[:-1]]))
+    split = np.clip(start + calls["wait_ns"].to_numpy(), begin, np.maximum(begin, end))
+    segments = idle
+    for part, starts, ends in ((WAIT_PART, begin, split), (TRANSFER_PART, split, end)):
+        first, last = starts[ends > starts], ends[ends > starts]
+        segments = _split(segments, np.sort(np.concatenate([first, last])))
+        row = np.searchsorted(first, segments.start, side="right") - 1
+        inside = (
+            (row >= 0) & (segments.start < last[np.maximum(row, 0)]) if len(first) else np.zeros(len(row), np.bool_)
+        )
+        segments = segments._replace(part=np.where(inside, np.int8(_PART[part]), segments.part))
+    return segments
 
 
 def divide_time(model: Model, late_ns: Int64s | None = None) -> tuple[list[Segments], Segments]:

@@ -31,10 +31,12 @@ class Engine:
     Attributes:
         model: The model.
         operation_base: Durations of operations that replace the recorded ones before each edit, or None.
+        item_base: The same for items.
     """
 
     model: Model
     operation_base: Int64s | None = None
+    item_base: Int64s | None = None
 
     @functools.cached_property
     def _replay(self) -> Replay:
@@ -63,7 +65,10 @@ class Engine:
         model, arrays = self.model, {}
         ops = model.operations
         stalls = np.zeros(len(model.items.start), np.bool_) if is_stall is None else is_stall
-        arrays["item_duration"] = scale_items(model, edit.item_duration, scales, stalls)
+        on_cpu = edit.item_duration
+        if self.item_base is not None:
+            on_cpu = np.minimum(on_cpu, self.item_base)
+        arrays["item_duration"] = scale_items(model, on_cpu, scales, stalls)
         duration = edit.operation_duration
         if self.operation_base is not None:
             duration = np.minimum(duration, self.operation_base)

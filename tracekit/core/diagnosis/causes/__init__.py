@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.core.diagnosis.causes import communication, copies, host, kernels
+from tracekit.core.diagnosis.causes import communication, copies, host, kernels, ranks
 from tracekit.core.diagnosis.causes.changes import CHANGES, CHECKS
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ class Cause:
 RULES: list[Rule] = [
     kernels.opaque_graph,
     kernels.serialized_streams,
+    ranks.late_rank,
+    ranks.imbalance,
+    ranks.barrier,
     host.first_calls,
     kernels.unfused_optimizer,
     kernels.unfused_attention,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import CLASSES
@@ -51,30 +52,48 @@ def small_messages(inspection: Inspection) -> Iterator[Cure]:
 
 
 def communication_exposed(inspection: Inspection) -> Iterator[Cure]:
-    """Find collectives that run while no computation runs."""
+    """Find collectives that run while no computation runs, for each communicator."""
     model, ops = inspection.model, inspection.model.operations
     rows = np.flatnonzero(model.find_class("nccl") & inspection.claims.free_operations)
-    time = find_transfer_times(inspection)[rows]
-    total = float(time.sum())
-    exposed = np.minimum(inspection.exposed_ns[rows], time)
-    if not len(rows) or exposed.sum() < 0.4 * total or exposed.sum() < 0.005 * model.duration_ns:
-        return
+    time = find_transfer_times(inspection)
     compute = 0.66 * float(ops.duration[model.find_class(*_COMPUTE)].sum())
-    share = min(7 / 8, compute / max(1.0, total))
-    cure = Cure("communication_exposed", inspection.find_main_label(ops.item[rows], time))
-    cure.example = inspection.show_operation(rows)
-    order = np.argsort(rows, kind="stable")
-    claimed_rows = inspection.claims.take_operations(rows)
-    own = time[order]
-    low, likely, high = ((own * (1 - k * share)).astype(np.int64) for k in (0.3, 0.7, 1.0))
-    cure.operations = [(claimed_rows, (low, likely, high))]
-    cure.items = [(inspection.claims.take_items(inspection.find_launch_items(claimed_rows)), (1.0, 0.6, 0.3))]
-    cure.is_unsure = inspection.late_ns is None
-    cure.missing = (
-        "the captures of all ranks, which tell waiting for a late rank from transfer" if cure.is_unsure else ""
-    )
-    cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} collectives per step take {inspection.describe_time(total)}, of which "
-        f"{exposed.sum() / max(1.0, total):.0%} while no computation runs"
-    )
-    yield cure
+    share = min(7 / 8, compute / max(1.0, float(time[rows].sum())))
+    for communicator, own in _group_by_communicator(inspection, rows):
+        exposed, total = np.minimum(inspection.exposed_ns[own], time[own]).sum(), float(time[own].sum())
+        if exposed < 0.4 * total or exposed < 0.005 * model.duration_ns:
+            continue
+        cure = Cure("communication_exposed", inspection.find_main_label(ops.item[own], time[own]))
+        cure.communicator = communicator
+        cure.example = inspection.show_operation(own)
+        claimed_rows = inspection.claims.take_operations(own)
+        low, likely, high = ((time[claimed_rows] * (1 - k * share)).astype(np.int64) for k in (0.3, 0.7, 1.0))
+        cure.operations = [(claimed_rows, (low, likely, high))]
+        cure.items = [(inspection.claims.take_items(inspection.find_launch_items(claimed_rows)), (1.0, 0.6, 0.3))]
+        cure.is_unsure = inspection.late_ns is None
+        cure.missing = (
+            "the captures of all ranks, which tell waiting for a late rank from transfer" if cure.is_unsure else ""
+        )
+        cure.evidence = (
+            f"{inspection.count_per_step(len(own))} collectives per step"
+            + (f" of communicator {communicator}" if communicator else "")
+            + f" take {inspection.describe_time(total)}, of which {exposed / max(1.0, total):.0%} while no computation "
+            "runs"
+        )
+        yield cure
+
+
+def _group_by_communicator(inspection: Inspection, rows: Int64s) -> list[tuple[str, Int64s]]:
+    """Return the name and the operations of each communicator, or all operations if there is only one.
+
+    Operations whose communicator is unknown form a group of their own.
+    """
+    if inspection.plan is None or not len(rows):
+        return [("", rows)] if len(rows) else []
+    known = inspection.plan.calls.drop_nulls("kernel_id").select("kernel_id", "communicator").unique("kernel_id")
+    operations = inspection.model.events.operations.select("table", kernel_id=pl.col("id").cast(pl.Int64))
+    own = operations[inspection.model.operations.row[rows]].with_columns(row=pl.Series(rows))
+    joined = own.join(known, on="kernel_id", how="left", maintain_order="left")
+    groups = joined.group_by("communicator", maintain_order=True).agg("row")
+    if groups.height == 1:
+        return [("", rows)]
+    return [(name or "", np.array(listed, np.int64)) for name, listed in groups.iter_rows()]

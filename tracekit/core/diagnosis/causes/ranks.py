@@ -1,0 +1,185 @@
+"""Find causes in which ranks differ from one another or wait for one another."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.diagnosis.causes.host import DATA_LABEL, IO_LABEL
+from tracekit.core.diagnosis.cures import Cure, Stays
+from tracekit.core.diagnosis.model import MIN_STEPS, NO_WAIT
+from tracekit.core.diagnosis.ranks import CPU, GPU
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from tracekit.core.diagnosis.inspection import Inspection
+    from tracekit.core.diagnosis.ranks import Excess, Plan
+
+    Int64s = npt.NDArray[np.int64]
+
+_BARRIER_BYTES = 64
+_MAIN_EXCESS = 0.5
+_ORDINALS = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 8: "eighth", 10: "tenth"}
+
+
+def late_rank(inspection: Inspection) -> Iterator[Cure]:
+    """Find work on the CPU that takes longer than on the other ranks, which wait for this rank."""
+    plan = inspection.plan
+    for excess in () if plan is None else plan.excesses:
+        if plan is not None and excess.unit == CPU:
+            yield _cure_late_work(inspection, plan, excess)
+
+
+def _cure_late_work(inspection: Inspection, plan: Plan, excess: Excess) -> Cure:
+    model = inspection.model
+    rows = _find_items(inspection, excess)
+    is_main = excess.others_ns < _MAIN_EXCESS * excess.own_ns
+    cure = Cure("late_rank", excess.label)
+    cure.example = inspection.show_item(rows)
+    claimed_rows = inspection.claims.take_items(rows) if is_main else rows
+    step_of_row = model.step_of_item[claimed_rows]
+    for step, share in zip(excess.steps, excess.shares, strict=True):
+        stays: Stays = (share + 0.15 * (1 - share), share, share)
+        cure.items.append((claimed_rows[step_of_row == step], stays))
+    count = len(excess.steps)
+    name = _name_work(excess.label)
+    cure.evidence = (
+        f"{_describe_lateness(inspection, plan, excess)}: {name}it works on the CPU for "
+        f"{inspection.format(excess.own_ns / count)} per step, the others for "
+        f"{inspection.format(excess.others_ns / count)}, and then wait in collectives"
+    )
+    cure.functions = inspection.list_functions(rows[model.long_pauses[rows]])
+    return cure
+
+
+def _find_items(inspection: Inspection, excess: Excess) -> Int64s:
+    """Return the items of the label in the steps in which the rank is late."""
+    model, items = inspection.model, inspection.model.items
+    label = _find_label(inspection, excess)
+    own = (items.lane == 0) & (items.label == label) & np.isin(model.step_of_item, excess.steps)
+    return np.flatnonzero(own)
+
+
+def _find_label(inspection: Inspection, excess: Excess) -> int:
+    names = inspection.model.labels.names
+    return names.index(excess.label) if excess.label in names else -1
+
+
+def _describe_lateness(inspection: Inspection, plan: Plan, excess: Excess) -> str:
+    """Return by how much the rank is late, and in which steps."""
+    late, count = inspection.format(excess.late_ns), inspection.step_count
+    if len(excess.steps) == count:
+        return f"rank {plan.rank} is late by {late} in every step"
+    text = f"rank {plan.rank} is late by {late} in {len(excess.steps)} of {count} steps"
+    distances = {after - before for before, after in itertools.pairwise(excess.steps)}
+    distance = distances.pop() if len(distances) == 1 and len(excess.steps) >= MIN_STEPS else 1
+    return f"{text} (every {_ORDINALS.get(distance, f'{distance}th')} step)" if distance > 1 else text
+
+
+def _name_work(label: str) -> str:
+    """Return what a range does, as far as its name tells."""
+    labels = pl.Series([label])
+    if labels.str.contains(IO_LABEL).item():
+        return "it writes files, "
+    return "it loads data, " if labels.str.contains(DATA_LABEL).item() else ""
+
+
+def imbalance(inspection: Inspection) -> Iterator[Cure]:
+    """Find ranges in which the GPU works longer than on the other ranks, which wait for this rank."""
+    plan = inspection.plan
+    for excess in () if plan is None else plan.excesses:
+        if plan is None or excess.unit != GPU:
+            continue
+        model, ops = inspection.model, inspection.model.operations
+        label = _find_label(inspection, excess)
+        own = (inspection.label_of_operation == label) & ~model.find_class("nccl")
+        own &= np.isin(inspection.step_of_operation, excess.steps)
+        rows = np.flatnonzero(own)
+        shares = np.zeros(inspection.step_count)
+        shares[list(excess.steps)] = excess.shares
+        share = shares[inspection.step_of_operation[rows]]
+        duration = ops.duration[rows]
+        least = min(1.0, excess.others_ns / max(1, excess.own_ns))
+        factors = ((1 + share) / 2, share, np.minimum(share, least))
+        low, likely, high = ((duration * factor).astype(np.int64) for factor in factors)
+        cure = Cure("imbalance", excess.label)
+        cure.example = inspection.show_operation(rows)
+        cure.shared = [(rows, (low, likely, high))]
+        count = len(excess.steps)
+        cure.evidence = (
+            f"{_describe_lateness(inspection, plan, excess)}: its GPU works for "
+            f"{inspection.format(excess.own_ns / count)} per step, those of the others for "
+            f"{inspection.format(excess.others_ns / count)}"
+        )
+        yield cure
+
+
+def barrier(inspection: Inspection) -> Iterator[Cure]:
+    """Find barriers in the loop: MPI_Barrier, and collectives of a few bytes after which the CPU synchronizes."""
+    plan, model, items, ops = inspection.plan, inspection.model, inspection.model.items, inspection.model.operations
+    if plan is None or plan.calls.is_empty():
+        return
+    tiny = plan.calls.filter(
+        pl.col("kernel_id").is_not_null() & (pl.col("message_bytes") <= _BARRIER_BYTES) & (pl.col("kind") != "send")
+    )
+    ids = model.events.operations.select("table", "id").with_row_index("row")
+    ids = ids.filter((pl.col("table") == "kernels") & pl.col("id").is_in(tiny["kernel_id"].implode()))
+    rows = np.flatnonzero(np.isin(ops.row, ids["row"].to_numpy()) & inspection.claims.free_operations)
+    syncs, followed = _find_synchronizations_after(inspection, rows)
+    rows = rows[followed]
+    on_cpu = _find_items_of_mpi_barriers(inspection, plan)
+    count = len(rows) + len(plan.calls.filter(_is_mpi_barrier_expr(), *_in_model_exprs(inspection)))
+    if not count:
+        return
+    own = np.concatenate([syncs, inspection.find_launch_items(rows)])
+    everything = np.concatenate([own, on_cpu])
+    cure = Cure("barrier", inspection.find_main_label(everything, np.ones(len(everything), np.int64)))
+    cure.example = inspection.show_operation(rows) or inspection.show_item(on_cpu)
+    waits = (items.end - items.start)[syncs].sum() + (items.end - items.start)[on_cpu].sum()
+    cure.waits = syncs
+    cure.items = [(inspection.claims.take_items(own), (0.5, 0.2, 0.05))]
+    cure.items.append((inspection.claims.take_items(on_cpu), (0.5, 0.2, 0.05)))
+    cure.operations = [inspection.claims.scale_operations(rows, (0.5, 0.2, 0.0))]
+    cure.evidence = (
+        f"the ranks wait for one another in barriers {inspection.count_per_step(count)} times per step, in which the "
+        f"CPU waits for {inspection.describe_time(float(waits))}"
+    )
+    yield cure
+
+
+def _find_synchronizations_after(inspection: Inspection, rows: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Return the synchronizations after operations and before the next launch, and which operations have one."""
+    model, items = inspection.model, inspection.model.items
+    launch = np.append(np.flatnonzero((items.launches > 0) & (items.lane == 0)), len(items.start))
+    sync = np.flatnonzero(model.find_kind("synchronize") & (items.wait != NO_WAIT) & inspection.claims.free_items)
+    sync = np.append(sync, len(items.start))
+    item = model.operations.item[rows]
+    next_launch = launch[np.searchsorted(launch, item, side="right")]
+    next_sync = sync[np.searchsorted(sync, item, side="right")]
+    followed = next_sync < next_launch
+    return np.unique(next_sync[followed]), followed
+
+
+def _is_mpi_barrier_expr() -> pl.Expr:
+    return pl.col("kernel_id").is_null() & (pl.col("kind") == "barrier")
+
+
+def _in_model_exprs(inspection: Inspection) -> tuple[pl.Expr, ...]:
+    model = inspection.model
+    return pl.col("start_ns") >= model.start_ns, pl.col("start_ns") < model.end_ns
+
+
+def _find_items_of_mpi_barriers(inspection: Inspection, plan: Plan) -> Int64s:
+    """Return the items that consist mostly of MPI barriers."""
+    items = inspection.model.items
+    barriers = plan.calls.filter(_is_mpi_barrier_expr(), *_in_model_exprs(inspection))
+    barriers = barriers.with_columns(wait_ns=pl.col("end_ns") - pl.col("start_ns"))
+    covered = plan.__class__(plan.rank, plan.ranks, calls=barriers).find_waits_on_cpu(inspection.model)
+    duration = items.end - items.start
+    return np.flatnonzero((covered > 0) & (2 * covered > duration) & inspection.claims.free_items)
