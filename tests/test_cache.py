@@ -168,8 +168,9 @@ def test_the_version_changes_with_the_files_of_the_package(monkeypatch: pytest.M
 
 
 def append_trailer(path: Path, folder: Path) -> None:
-    """Append the trailer to a file of the cache, so that only its content is wrong."""
+    """Seal a file with some content at its place in the cache, so that only its content is wrong."""
     place = path.relative_to(folder).as_posix()
+    path.write_bytes(seal.create_header(place) + path.read_bytes())
     seal.append_trailer(path, place)
     sealed = seal.open_sealed(path, place)
     with sealed.file:
@@ -197,6 +198,7 @@ def test_columns_of_another_length_are_ignored(small_files_are_cached: Path) -> 
     expected = all_tables(EXPORT)
     for path in small_files_are_cached.rglob("kernels.*.columns"):
         with pa.memory_map(str(path)) as file:
+            file.seek(seal.HEADER_BYTES)
             stored = pa.ipc.open_stream(file).read_all()
         path.unlink()
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, stored.schema) as stream:

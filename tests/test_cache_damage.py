@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -283,6 +284,43 @@ def test_links_and_pipes_instead_of_files(folder: Path, expected: dict[str, pa.T
 
 class TestClear:
     """``tracekit cache --clear`` and the limit delete only files that tracekit wrote."""
+
+    @pytest.mark.parametrize("keep", [32, 63, 64, 65, 127, 128, -64, -1])
+    def test_truncated_files_are_deleted(self, folder: Path, keep: int) -> None:
+        notes = next(folder.glob("v1/*/*")) / "notes.columns"
+        notes.write_bytes(b"tracekit-cache\x02\n" + bytes(200))
+        for path in list_files(folder):
+            if path != notes:
+                path.write_bytes(path.read_bytes()[:keep])
+        assert _warnings_of(lambda: clear(folder))
+        assert list_files(folder) == [notes]
+
+    def test_files_that_are_cut_to_nothing_stay(self, folder: Path) -> None:
+        path = list_files(folder)[-1]
+        path.write_bytes(path.read_bytes()[:31])
+        clear(folder) if "known" in path.parts else _warnings_of(lambda: clear(folder))
+        assert list_files(folder) == [path]
+
+    def test_files_of_the_version_before_are_not_used_and_deleted(
+        self, folder: Path, expected: dict[str, pa.Table], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """They have no header, and a trailer with another constant."""
+        files = list_files(folder)
+        for path in files:
+            place, content = path.relative_to(folder).as_posix(), path.read_bytes()[64:-64]
+            size = len(content)
+            digest = hashlib.blake2b(f"{place}\0{size}".encode(), digest_size=16).digest()
+            path.write_bytes(content + b"tracekit-cache\x01\n" + size.to_bytes(8, "little") + digest + bytes(24))
+        old = {path: path.read_bytes() for path in files}
+        other = Path(shutil.copytree(folder, folder.parent / "other"))
+        clear(other)
+        assert list_files(other) == []
+        with caplog.at_level(logging.DEBUG, "tracekit"):
+            assert read(folder) == expected
+        assert "is damaged and is deleted" in caplog.text
+        read_again = [p for p in list_files_of(EXPORT, folder) if p.name.startswith("kernels")]
+        assert read_again
+        assert not [p for p in read_again if p.read_bytes() == old[p]]
 
     def test_files_of_the_user_stay(self, folder: Path) -> None:
         names = (

@@ -123,7 +123,7 @@ class CacheFolder:
             if digest is not None and FileStatus.from_path(path) == status:
                 if is_settled:
                     text = json.dumps({"status": status.to_list(), "digest": digest})
-                    self._write_file(self._build_digest_path(path), lambda new: new.write_text(text, "utf-8"))
+                    self._write_file(self._build_digest_path(path), lambda new: _append_text(text, new))
                 return digest
         return None
 
@@ -150,7 +150,7 @@ class CacheFolder:
 
     def store_metadata(self, folder: Path, metadata: dict[str, Any]) -> None:
         """Store the metadata of a capture as JSON in the entry of the capture."""
-        self._write_file(folder / _METADATA, lambda new: new.write_text(json.dumps(metadata), "utf-8"))
+        self._write_file(folder / _METADATA, lambda new: _append_text(json.dumps(metadata), new))
 
     def read_columns(self, folder: Path, table_name: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         """Return those of the requested columns of a table that an entry contains, by name. They are memory-mapped."""
@@ -168,13 +168,13 @@ class CacheFolder:
         """Store columns of a table in one file of an entry. Do nothing if there is too little space."""
         if self._has_space(columns.nbytes):
             key = hashlib.sha256(" ".join(columns.column_names).encode()).hexdigest()[:_DIGITS]
-            self._write_file(folder / f"{table_name}.{key}{_COLUMNS_SUFFIX}", lambda new: _write_columns(columns, new))
+            self._write_file(folder / f"{table_name}.{key}{_COLUMNS_SUFFIX}", lambda new: _append_columns(columns, new))
 
     def store_path_and_format(self, folder: Path, path: Path, format_name: str) -> None:
         """Store the path and the format of a capture in its entry, unless they are already stored."""
         if not self._read_json(folder / _SOURCE):
             text = json.dumps({"path": str(path.resolve()), "format": format_name})
-            self._write_file(folder / _SOURCE, lambda new: new.write_text(text, "utf-8"))
+            self._write_file(folder / _SOURCE, lambda new: _append_text(text, new))
 
     def list_entries(self) -> list[Entry]:
         """Return the entries of all versions of tracekit, in descending order of the time of their last use."""
@@ -235,7 +235,7 @@ class CacheFolder:
             return False
         return size_bytes <= self.limit and disk.free - size_bytes > disk.total // _FREE_SHARE
 
-    def _write_file(self, target: Path, write_content: Callable[[Path], object]) -> None:
+    def _write_file(self, target: Path, append_content: Callable[[Path], object]) -> None:
         """Write a sealed file of the cache atomically. Errors of the operating system are ignored.
 
         A file that tracekit did not write is not replaced. A file of columns then gets another name.
@@ -245,15 +245,16 @@ class CacheFolder:
             if not self._create_private_folder(target.parent):
                 return
             with create_workspace(self.root) as temporary:
-                new = temporary / "new"
-                write_content(new)
-                new.chmod(_FILE_MODE)
                 names = [target, *(target.with_suffix(f".{n}{_COLUMNS_SUFFIX}") for n in range(1, _MAX_NAMES))]
                 for path in names if target.suffix == _COLUMNS_SUFFIX else [target]:
                     if (old := self._open_sealed(path, must_be_private=False)) is not None:
                         old.file.close()
                     elif os.path.lexists(path):
                         continue
+                    new = temporary / "new"
+                    new.write_bytes(seal.create_header(self._get_place(path)))
+                    append_content(new)
+                    new.chmod(_FILE_MODE)
                     seal.append_trailer(new, self._get_place(path))
                     if old is None:
                         rename_without_replacing(new, path)
@@ -303,7 +304,7 @@ class CacheFolder:
             _LOGGER.debug("The file %s of the cache is damaged and is deleted", convert_to_printable_path(path))
             deletion.delete(path, sealed.identity)
             return None
-        return _select_columns(memory.map_file_into_memory(sealed.file).slice(0, sealed.size), columns)
+        return _select_columns(memory.map_file_into_memory(sealed.file).slice(seal.HEADER_BYTES, sealed.size), columns)
 
     def _read_json(self, path: Path) -> dict[str, Any]:
         """Return the JSON object in a file of the cache. Return an empty dictionary if the file cannot be used."""
@@ -315,7 +316,7 @@ class CacheFolder:
                 _LOGGER.debug("The file %s of the cache is damaged and is deleted", convert_to_printable_path(path))
                 deletion.delete(path, sealed.identity)
                 return {}
-            file.seek(0)
+            file.seek(seal.HEADER_BYTES)
             value = json.loads(file.read(sealed.size))
         return value if isinstance(value, dict) else {}
 
@@ -344,7 +345,7 @@ class CacheFolder:
         for path in _list_folder(folder):
             if (sealed := self._open_sealed(path, must_be_private=False)) is not None:
                 sealed.file.close()
-                size += sealed.size + seal.TRAILER_BYTES
+                size += sealed.file_bytes
         if not size:
             return None
         source = self._read_json(folder / _SOURCE)
@@ -364,12 +365,18 @@ def _read_size_limit() -> int:
     return int(text) if text else DEFAULT_LIMIT
 
 
-def _write_columns(columns: pa.Table, path: Path) -> None:
-    """Write columns to a file as an Arrow IPC stream, in which each record batch may have different dictionaries."""
+def _append_text(text: str, path: Path) -> None:
+    """Append text to a file."""
+    with path.open("ab") as file:
+        file.write(text.encode())
+
+
+def _append_columns(columns: pa.Table, path: Path) -> None:
+    """Append columns to a file as an Arrow IPC stream, in which each record batch may have different dictionaries."""
     import pyarrow as pa
 
     written = 0
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, columns.schema) as stream:
+    with pa.OSFile(str(path), "ab") as file, pa.ipc.new_stream(file, columns.schema) as stream:
         for batch in columns.to_batches():
             stream.write_batch(batch)
             written += batch.nbytes
