@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 MAX_ROW_IDS = 100
 _MAX_ERROR = 0.01
 _OPAQUE_SHARE = 0.2
+_SLACK = 0.03
+"""Share by which each predicted interval is extended on both sides: the difference between two runs of a program."""
 _MIN_COVERAGE = 0.9
 _PLACES = 3
 _GPU_CLASSES = ("compute", "opaque")
@@ -190,7 +192,7 @@ def _compute_slack(model: Model, engine: Engine) -> float:
     durations = np.diff(model.bounds)
     median = int(np.sort(durations)[(len(durations) - 1) // 2])
     spread = float(np.percentile(durations, 75) - np.percentile(durations, 25)) / max(1, median)
-    return 0.01 + min(0.3, spread / 2) / 2 + engine.error
+    return _SLACK + min(0.3, spread / 2) / 2 + engine.error
 
 
 def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:

@@ -25,14 +25,15 @@ _SMALL_KERNEL_NS, _SHORT_KERNEL_NS = 20_000, 3_000
 _SIMILAR = 4.5
 _MIN_SMALL_KERNELS, _SMALL_SHARE, _LONG_RUN = 60, 0.7, 150
 _ATTENTION_SPAN = 16
-_MIN_STREAMS, _FED_SHARE = 3, 0.9
+_MIN_STREAMS, _FED_SHARE, _FEW_THREADS = 3, 0.9, 64
 _ON_TENSOR_CORES = ("matmul", "convolution", "fused_attention")
 _MOVING = (
     *("pointwise", "cast_or_copy", "normalization", "reduction", "softmax", "embedding", "optimizer", "pooling"),
     *("matrix_vector", "layout_conversion"),
 )
 _COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute")
-_MIN_CHAIN = 3
+_MIN_CHAIN, _MIN_LIKELY_CHAIN = 3, 5
+"""Lengths of chains from which on they may be fused, and from which on fusing them likely saves time."""
 _LOG_SOFTMAX = r"LogSoftMax|log_softmax|softmax_warp_(for|back)ward<[^>]*\d+, (\(bool\)1|true)"
 _OPTIMIZER_KERNELS = r"addcdiv|addcmul|lerp_|sqrt_kernel"
 
@@ -229,7 +230,9 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     by_row = np.argsort(rows, kind="stable")
     claimed_rows = claims.take_operations(rows)
     share, duration = share[by_row], ops.duration[claimed_rows]
+    is_short = (length[numbers] < _MIN_LIKELY_CHAIN)[by_row]
     durations = [(duration * np.minimum(1, f * share)).astype(np.int64) for f in (2.5, 1.2, 1.0)]
+    durations[:2] = (np.where(is_short, duration, d) for d in durations[:2])
     cure = Cure("unfused_pointwise", inspection.find_main_label(ops.item[rows], ops.duration[rows]))
     cure.operations = [(claimed_rows, (durations[0], durations[1], durations[2]))]
     is_first = np.concatenate([[True], chain[positions][1:] != chain[positions][:-1]])
@@ -273,7 +276,7 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
     library = model.find_class(
         *MATMULS, "matrix_vector", "convolution", "convolution_fp32", "fused_attention", "reduction"
     )
-    is_small = claims.free_operations & (model.blocks > 0) & (ops.duration > _SHORT_KERNEL_NS)
+    is_small = claims.free_operations & (model.blocks > 0)
     is_small &= ~model.find_class("nccl", "opaque_graph", "memset", "copy_h2d", "copy_d2h", "copy_d2d")
     own = np.flatnonzero(is_small & ~library & (model.blocks < sms // 2) & (ops.duration > 3 * _SHORT_KERNEL_NS))
     if ops.duration[own].sum() > 0.05 * model.duration_ns:
@@ -281,7 +284,7 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
         order = np.argsort(own, kind="stable")
         rows = claims.take_operations(own)
         duration, share = ops.duration[rows], share[order]
-        stays = [(duration * np.minimum(1, f)).astype(np.int64) for f in (0.3 + 0.7 * share, 1.15 * share, 0.9 * share)]
+        stays = [(duration * np.minimum(1, f)).astype(np.int64) for f in (0.3 + 0.7 * share, 0.6 * share, 0.25 * share)]
         cure = Cure("low_occupancy", inspection.find_main_label(ops.item[rows], duration))
         cure.operations = [(rows, (stays[0], stays[1], stays[2]))]
         cure.example = inspection.show_operation(rows)
@@ -291,7 +294,9 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
             f"the {sms} multiprocessors, for {inspection.describe_time(float(duration.sum()))}"
         )
         yield cure
-    own = np.flatnonzero(is_small & library & (model.blocks < sms // 2) & claims.free_operations)
+    threads = model.blocks * model.sizes["threads"].fill_null(0).to_numpy()
+    fills_few = (model.blocks < sms // 2) | ((threads > 0) & (threads < sms * _FEW_THREADS))
+    own = np.flatnonzero(is_small & library & fills_few & claims.free_operations)
     if ops.duration[own].sum() > 0.3 * model.duration_ns:
         cure = Cure("serialized_streams", inspection.find_main_label(ops.item[own], ops.duration[own]), is_unsure=True)
         cure.operations = [claims.scale_operations(own, (1.0, 0.5, 0.3))]
