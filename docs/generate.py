@@ -6,6 +6,7 @@ blocks marked ``console``, the lines after ``$ command`` are its output, run in 
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -14,13 +15,18 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from tracekit import cli, registry, schemas
 from tracekit.core import analyze, compare, idle, recipes, reports
+from tracekit.core.diagnosis import causes, cures, ledger
+from tracekit.core.diagnosis.causes import changes
 from tracekit.exporters.stacks.options import OPTIONS
 from tracekit.readers.nsys import versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -232,6 +238,123 @@ def recipe_list() -> str:
     return "\n".join([*_grid(("recipe", "shows", "options", "tables"), rows), ""])
 
 
+def why_parts() -> str:
+    """Return a table of the parts of a step and their classes."""
+    rows = [(f"`{part}`", f"`{group}`", ledger.MEANINGS[part]) for part, group in ledger.PARTS.items()]
+    return "\n".join([*_grid(("part", "class", "meaning"), rows), ""])
+
+
+def why_causes() -> str:
+    """Return a table of the causes of slow steps, in the order of their declaration."""
+    rows = [(f"`{c.name}`", c.meaning, c.check or changes.DEFAULT_CHECK) for c in causes.CAUSES.values()]
+    return "\n".join([*_grid(("cause", "meaning", "how to check a change"), rows), ""])
+
+
+def why_changes() -> str:
+    """Return a table of what to change, by cause and framework."""
+    rows = [
+        (f"`{cause.name}`", _FRAMEWORKS[framework], _escape_markdown(change))
+        for cause in causes.CAUSES.values()
+        for framework, change in cause.changes.items()
+    ]
+    return "\n".join([*_grid(("cause", "framework", "change"), rows), ""])
+
+
+_FRAMEWORKS = {"pytorch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow", "cuda": "CUDA", "any": "all others"}
+
+
+def why_shares() -> str:
+    """Return a table of the shares of time that stay after a cure, as the rules state them."""
+    rows = []
+    for module in (causes.host, causes.copies, causes.kernels, causes.communication):
+        source = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+        for function in (node for node in source.body if isinstance(node, ast.FunctionDef)):
+            rows += [row for row in _read_shares(function, vars(module)) if row not in rows]
+    return "\n".join([*_grid(("cause", "time of", "low saving", "likely saving", "high saving"), rows), ""])
+
+
+def _read_shares(function: ast.FunctionDef, names: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the causes, the side and the three shares for each group of events that a rule claims."""
+    nodes = list(ast.walk(function))
+    calls = [(n, getattr(n.func, "attr", getattr(n.func, "id", ""))) for n in nodes if isinstance(n, ast.Call)]
+    claims = {id(call) for call, name in calls if name == "take_items"}
+    pairs = [n for n in nodes if isinstance(n, ast.Tuple) and id(n.elts[0]) in claims]
+    shares = [(p.lineno, "CPU", p.elts[1]) for p in pairs]
+    shares += [(call.lineno, "GPU", call.args[1]) for call, name in calls if name == "scale_operations"]
+    starts = sorted((call.lineno, i) for i, (call, name) in enumerate(calls) if name == "Cure")
+    for line, side, value in sorted(shares, key=lambda row: row[:2]):
+        own = next((i for start, i in reversed(starts) if start <= line), None)
+        stays = (
+            ast.parse(repr(names.get(ast.unparse(value))), mode="eval").body if isinstance(value, ast.Name) else value
+        )
+        if own is not None and isinstance(stays, ast.Tuple):
+            yield _code_list(_read_strings(function, calls[own][0].args[0])), side, *map(_format_share, stays.elts)
+
+
+def _format_share(value: ast.expr) -> str:
+    """Return a number in percent, or an expression as code."""
+    return f"{value.value:.0%}" if isinstance(value, ast.Constant) else f"`{ast.unparse(value)}`"
+
+
+def _read_strings(function: ast.FunctionDef, value: ast.expr) -> list[str]:
+    """Return the strings that an expression can be, which may be a variable of a function."""
+    names = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+    assigned = [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) if ast.unparse(n.targets[0]) in names]
+    constants = [n for expression in (value, *assigned) for n in ast.walk(expression) if isinstance(n, ast.Constant)]
+    return [n.value for n in constants if isinstance(n.value, str)]
+
+
+def why_scales() -> str:
+    """Return a table of the scales between which the CPU ran without a profiler."""
+    sets = [(name, value) for name, value in vars(cures).items() if name.startswith("SCALES")]
+    rows = [
+        (_PROFILERS.get(name, name), _SCALE_NAMES[i], *(f"{v:g}" for v in scales))
+        for name, value in sets
+        for i, scales in enumerate(value)
+    ]
+    return "\n".join([*_grid(("capture", "case", "work of the program", "launching", "irregular pauses"), rows), ""])
+
+
+_PROFILERS = {
+    "SCALES": "Nsight Systems",
+    "SCALES_OF_EMIT_NVTX": "Nsight Systems, with `emit_nvtx`",
+    "SCALES_OF_PYTORCH": "PyTorch profiler",
+}
+_SCALE_NAMES = ("as recorded", "likely", "fast CPU", "fast launching")
+
+
+def why_json() -> str:
+    """Return tables of the fields of what ``tracekit why --format json`` prints."""
+    schema = json.loads((ROOT / "schemas" / "why.json").read_text("utf-8"))
+    objects = {"The envelope": schema} | {f"`{name}`": d for name, d in schema["$defs"].items()}
+    parts = []
+    for title, definition in objects.items():
+        rows = [
+            (f"`{name}`", _json_type(field), _escape_backticked(field.get("description", "")))
+            for name, field in definition["properties"].items()
+        ]
+        parts.append("\n".join([f"{title}:\n", *_grid(("field", "type", "meaning"), rows), ""]))
+    return "\n".join(parts)
+
+
+def _json_type(field: dict[str, Any]) -> str:
+    """Return the type of a field of a JSON Schema as text."""
+    if "$ref" in field:
+        return f"`{field['$ref'].rpartition('/')[2]}`"
+    if "anyOf" in field:
+        return " or ".join(map(_json_type, field["anyOf"]))
+    if "const" in field:
+        return f"`{json.dumps(field['const'])}`"
+    names = field.get("type", "string")
+    text = names if isinstance(names, str) else " or ".join(names)
+    return f"array of {_json_type(field['items'])}" if text == "array" else text
+
+
+def _escape_backticked(text: str) -> str:
+    """Escape text for a Markdown table, except for code."""
+    return "`".join(part if i % 2 else _escape_markdown(part) for i, part in enumerate(text.split("`")))
+
+
 def stack_options() -> str:
     """Return a table of the options of the exporters of call stacks."""
     rows = [(f"`{name}`", _escape_markdown(doc)) for name, doc in OPTIONS.items()]
@@ -261,12 +384,14 @@ def _escape_markdown(text: str) -> str:
 _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
 _VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
 _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
+_WHY_GENERATORS = (why_parts, why_causes, why_changes, why_shares, why_scales, why_json)
 _GENERATORS = (
     tables,
     command_help,
     diff_metrics,
     *_REPORT_GENERATORS,
     *_RULE_GENERATORS,
+    *_WHY_GENERATORS,
     recipe_list,
     formats,
     stack_options,

@@ -1,7 +1,7 @@
 """The declarations in ``schemas/`` as JSON, because Python needs 20 times as long to parse TOML.
 
-``python -m tests.compiled_schemas`` writes ``schemas/_compiled.json`` anew; ``tests/test_schemas.py`` fails if the file
-is out of date.
+``python -m tests.compiled_schemas`` writes ``schemas/_compiled.json`` anew, and ``schemas/why.json`` (see
+``tests/why_schema.py``); ``tests/test_schemas.py`` fails if one of the files is out of date.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tomllib
 from typing import Any
 
 from google.protobuf import descriptor_pb2
+from tests import why_schema
 from tracekit import schemas
 
 FILE = schemas.FOLDER / "_compiled.json"
@@ -50,3 +51,4 @@ def text() -> str:
 
 if __name__ == "__main__":
     FILE.write_text(text(), "utf-8")
+    why_schema.FILE.write_text(why_schema.text(), "utf-8")

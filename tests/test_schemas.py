@@ -10,7 +10,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import compiled_schemas, strategies
+from tests import compiled_schemas, strategies, why_schema
 from tests.conftest import examples
 from tracekit import schemas
 from tracekit.errors import SchemaError
@@ -57,6 +57,7 @@ def test_the_schemas_of_a_table_agree(schema: schemas.TableSchema) -> None:
 def test_the_compiled_declarations_are_up_to_date() -> None:
     """To write them anew: ``python -m tests.compiled_schemas``."""
     assert compiled_schemas.FILE.read_text("utf-8") == compiled_schemas.text()
+    assert why_schema.FILE.read_text("utf-8") == why_schema.text()
 
 
 def test_some_columns() -> None:

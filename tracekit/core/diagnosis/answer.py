@@ -78,7 +78,13 @@ class LedgerPart:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A predicted saving as a share of the time of the steady steps: an interval, and the likely value."""
+    """A predicted saving as a share of the time of the steady steps: an interval, and the likely value.
+
+    Attributes:
+        low: Lower end of the interval.
+        likely: Likely saving.
+        high: Upper end of the interval.
+    """
 
     low: float
     likely: float

@@ -38,6 +38,41 @@ PARTS = {
     **dict.fromkeys(IDLE_PARTS, "idle"),
 }
 """The parts of a step, and the class of each part."""
+MEANINGS = {
+    "communication": "Collectives and other transfers of NCCL.",
+    "fused_attention": "Attention in one kernel.",
+    "layout_conversion": "Conversions between memory layouts, such as NCHW and NHWC.",
+    "convolution": "Convolutions on Tensor Cores.",
+    "convolution_fp32": "Convolutions in FP32 without Tensor Cores.",
+    "matmul": "Matrix products on Tensor Cores.",
+    "matmul_fp32": "Matrix products in FP32 without Tensor Cores.",
+    "matrix_vector": "Products of a matrix and a vector.",
+    "softmax": "Softmax in a kernel of its own.",
+    "optimizer": "Fused kernels of optimizers.",
+    "normalization": "Normalization of layers, batches or groups.",
+    "embedding": "Embeddings, gathers and scatters.",
+    "reduction": "Sums, norms, scans and sorts.",
+    "cast_or_copy": "Kernels that copy, convert, concatenate or transpose tensors.",
+    "pooling": "Pooling.",
+    "pointwise": "Pointwise kernels, also those that compilers fuse.",
+    "other_kernel": "Kernels with other names.",
+    "opaque_graph": "CUDA graphs that were recorded as a whole, so that their kernels are unknown.",
+    "copy_h2d": "Copies from the host to the GPU.",
+    "copy_d2h": "Copies from the GPU to the host.",
+    "copy_d2d": "Copies within and between GPUs.",
+    "memset": "Memory sets.",
+    "communication_wait": "Collectives that wait for a late rank.",
+    "cpu_work": "The launching thread works without API calls for 0.2 ms or more.",
+    "launch_code": "The launching thread is between API calls for less than 0.2 ms.",
+    "launch_calls": "The launching thread is in API calls that launch work.",
+    "synchronization": "The launching thread is in calls that wait for the GPU.",
+    "blocking_copy": "The launching thread is in copies that block it.",
+    "allocation": "The launching thread allocates or frees memory of the GPU.",
+    "host_allocation": "The launching thread allocates, registers or frees pinned memory.",
+    "code_loading": "The launching thread loads or compiles code for the GPU.",
+    "launch_latency": "All calls have returned, and the last work has not started yet.",
+}
+"""What the GPU does in each part, or what the CPU does while the GPU is idle."""
 _GROUPS = ("compute", "opaque", "communication", "copy")
 _NAMES = tuple(PARTS)
 _PART = {name: i for i, name in enumerate(_NAMES)}
