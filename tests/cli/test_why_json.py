@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 @pytest.mark.every
 @pytest.mark.parametrize("path", ["fixtures/train_amp.sqlite", "fixtures/cpu_only.sqlite"])
 def test_the_command_prints_the_declared_object(path: str, run: Run) -> None:
-    printed = json.loads(run("why", path, "--format", "json", "--quiet").out)
+    printed = json.loads(run("why", path, "--format", "json", "--quiet").stdout)
     assert why_schema.validate(printed) == []
     assert printed["input"] == [path]
