@@ -7,6 +7,7 @@ blocks marked ``console``, the lines after ``$ command`` are its output, run in 
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -266,7 +267,7 @@ _FRAMEWORKS = {"pytorch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow", "
 def why_shares() -> str:
     """Return a table of the shares of time that stay after a cure, as the rules state them."""
     rows = []
-    for module in (causes.host, causes.copies, causes.kernels, causes.communication):
+    for module in (m for m in vars(causes).values() if inspect.ismodule(m)):
         source = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
         for function in (node for node in source.body if isinstance(node, ast.FunctionDef)):
             rows += [row for row in _read_shares(function, vars(module)) if row not in rows]
