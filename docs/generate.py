@@ -279,7 +279,7 @@ def _read_shares(function: ast.FunctionDef, names: dict[str, Any]) -> Iterator[t
     nodes = list(ast.walk(function))
     calls = [(n, getattr(n.func, "attr", getattr(n.func, "id", ""))) for n in nodes if isinstance(n, ast.Call)]
     claims = {id(call) for call, name in calls if name == "take_items"}
-    pairs = [n for n in nodes if isinstance(n, ast.Tuple) and id(n.elts[0]) in claims]
+    pairs = [n for n in nodes if isinstance(n, ast.Tuple) and n.elts and id(n.elts[0]) in claims]
     shares = [(p.lineno, "CPU", p.elts[1]) for p in pairs]
     shares += [(call.lineno, "GPU", call.args[1]) for call, name in calls if name == "scale_operations"]
     starts = sorted((call.lineno, i) for i, (call, name) in enumerate(calls) if name == "Cure")
