@@ -181,3 +181,9 @@ def steps(program: Program, count: int, body: Any, *, name: str = "step {}") -> 
         body(number)
         program.range(name.format(number), start, program.now)
     return program
+
+
+def find_cure(program: Program, cause: str) -> Cure:
+    """Return the only cure of a cause."""
+    (cure,) = [c for c in program.cures() if c.cause == cause]
+    return cure

@@ -173,7 +173,7 @@ def find_exposed_times(model: Model) -> Int64s:
     for group in range(len(_GROUPS)):
         rows = np.flatnonzero(_GROUP_OF_CLASS[ops.cls] == group)
         start, end = ops.start[rows], ops.end[rows]
-        exposed[rows] = (end - start) - (_measure(covered, end) - _measure(covered, start))
+        exposed[rows] = (end - start) - (measure_before(covered, end) - measure_before(covered, start))
         covered = _unite(covered, (start, end))
     return exposed
 
@@ -258,8 +258,8 @@ def _unite(first: Union, second: Union) -> Union:
     return start[is_first], latest[is_last]
 
 
-def _measure(union: Union, times: Int64s) -> Int64s:
-    """Return how much of a union lies before each time, in ns."""
+def measure_before(union: Union, times: Int64s) -> Int64s:
+    """Return how much of a union of intervals lies before each time, in ns."""
     starts, ends = union
     if not len(starts):
         return np.zeros(len(times), np.int64)
@@ -274,7 +274,7 @@ def _subtract(segments: Segments, union: Union) -> Segments:
     if not len(union[0]) or not len(segments.start):
         return segments
     pieces = _split(segments, np.sort(np.concatenate(union)))
-    free = _measure(union, pieces.end) == _measure(union, pieces.start)
+    free = measure_before(union, pieces.end) == measure_before(union, pieces.start)
     return Segments(*(column[free] for column in pieces))
 
 

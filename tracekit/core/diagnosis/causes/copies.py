@@ -32,9 +32,7 @@ def memory_allocation(inspection: Inspection) -> Iterator[Cure]:
     items = model.items
     rows = np.flatnonzero(model.find_kind("allocate", "host_allocate") & claims.free_items)
     time = int((items.end - items.start)[rows].sum())
-    if len(rows) <= 2 * n and time < 0.02 * model.duration_ns:
-        return
-    if not len(rows):
+    if not len(rows) or (len(rows) <= 2 * n and time < 0.02 * model.duration_ns):
         return
     near = np.concatenate([rows - 1, rows + 1])
     near = near[(near >= 0) & (near < len(items.start))]

@@ -215,7 +215,7 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     breaks = fits & ~first & ((ratio * _SIMILAR <= 1) | (ratio >= _SIMILAR))
     first |= breaks
     chain = np.where(fits, np.cumsum(first), 0)
-    length = np.bincount(chain)
+    length = np.bincount(chain, minlength=1)
     length[0] = 0
     is_long = (length >= _MIN_CHAIN)[chain] & fits
     positions = np.flatnonzero(is_long)

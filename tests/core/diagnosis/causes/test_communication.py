@@ -1,0 +1,66 @@
+"""Causes in communication, as far as one process shows it."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
+from tracekit.core.diagnosis.causes import communication, find_cures
+from tracekit.core.diagnosis.inspection import Inspection
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def run(count: int, ns: int, *, stream: int = 7, compute: int = MS) -> Program:
+    """Steps with some collectives, which run after or beside a kernel."""
+
+    program = Program()
+
+    def body(_: int) -> None:
+        program.launch(HALF_GEMM, compute)
+        for _ in range(count):
+            program.launch(NCCL, ns, stream=stream)
+        program.pause(100 * US)
+
+    return steps(program, 4, body)
+
+
+def test_small_messages() -> None:
+    cure = find_cure(run(13, 20 * US), "small_messages")
+    assert cure.evidence == "13 collectives per step transfer data for less than 50 µs each, 260 µs per step in total"
+    assert "small_messages" not in run(12, 20 * US).causes()
+    assert "small_messages" not in run(13, 60 * US).causes()
+
+
+def test_exposed_communication() -> None:
+    """The cure hides at most 7/8 of the communication, and at most two thirds of the computation."""
+    cure = find_cure(run(1, MS), "communication_exposed")
+    assert cure.is_unsure
+    assert cure.missing
+    assert cure.evidence == ("1 collectives per step take 1 ms per step, of which 100% while no computation runs")
+    assert [stay[0] for stay in cure.operations[0][1]] == [int(MS * (1 - k * 0.66)) for k in (0.3, 0.7, 1.0)]
+    much = find_cure(run(1, MS, compute=10 * MS), "communication_exposed")
+    assert [stay[0] for stay in much.operations[0][1]] == [int(MS * (1 - k * 7 / 8)) for k in (0.3, 0.7, 1.0)]
+
+
+def test_hidden_communication() -> None:
+    assert "communication_exposed" not in run(1, 500 * US, stream=8).causes()
+    assert "communication_exposed" not in run(1, 5 * US).causes()
+    assert "communication_exposed" not in run(0, 0).causes()
+
+
+def test_time_of_other_ranks() -> None:
+    """The time for which other ranks are late is no transfer."""
+    model = run(1, MS).model()
+    late = np.where(model.find_class("nccl"), 900 * US, 0)
+    inspection = Inspection(model, late)
+    assert communication.find_transfer_times(inspection)[model.find_class("nccl")].tolist() == [100 * US] * 4
+    (cure,) = [c for c in find_cures(inspection) if c.cause == "communication_exposed"]
+    assert not cure.is_unsure
+    assert not cure.missing
+    assert [stay[0] for stay in cure.operations[0][1]] == [int(100 * US * (1 - k * 7 / 8)) for k in (0.3, 0.7, 1.0)]
+
+
+def test_a_rank_that_waits_for_the_whole_time_transfers_something() -> None:
+    model = run(1, MS).model()
+    inspection = Inspection(model, np.where(model.find_class("nccl"), 2 * MS, 0))
+    assert communication.find_transfer_times(inspection)[model.find_class("nccl")].tolist() == [US] * 4

@@ -1,0 +1,345 @@
+"""Causes on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+
+
+def run(body: Callable[[Program, int], object], count: int = 5) -> Program:
+    program = Program()
+    return steps(program, count, lambda number: body(program, number))
+
+
+def work(program: Program, label: str | None, ns: int = 3 * MS) -> None:
+    """Work on the CPU, in a range if there is a label."""
+    start = program.now
+    program.pause(ns)
+    if label:
+        program.range(label, start, program.now)
+
+
+@pytest.mark.parametrize(
+    ("label", "cause"),
+    [
+        ("load batch", "data_loading"),
+        ("next_batch", "data_loading"),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data_loading"),
+        ("save checkpoint", "blocking_io"),
+        ("logging", "blocking_io"),
+        ("augment", "cpu_work"),
+        ("tokenize 12", "cpu_work"),
+        ("forward", "cpu_work"),
+        (None, "cpu_work"),
+    ],
+)
+def test_work_on_the_cpu_in_a_range(label: str | None, cause: str) -> None:
+    program = run(lambda p, _: [p.launch(HALF_GEMM), p.launch(HALF_GEMM), work(p, label), p.launch(HALF_GEMM)])
+    cure = find_cure(program, cause)
+    place = {None: "", "tokenize 12": "tokenize"}.get(label, "data loader" if label and "Data" in label else label)
+    assert cure.place == place
+    assert cure.evidence == "the CPU works without API calls for 3 ms per step, in 1 pauses per step"
+
+
+def test_distributed_data_parallel_loads_no_data() -> None:
+    program = run(lambda p, _: [p.launch(HALF_GEMM), work(p, "DistributedDataParallel.prepare"), p.launch(HALF_GEMM)])
+    assert find_cure(program, "cpu_work").place == "DistributedDataParallel.prepare"
+
+
+def test_work_before_a_copy_to_the_gpu_loads_data() -> None:
+    """Without a range, pauses before a large copy prepare its data, and others do not."""
+
+    def body(program: Program, _: int) -> None:
+        program.launch(HALF_GEMM)
+        program.pause(3 * MS)
+        program.transfer(bytes=10**6)
+        program.launch(ADD)
+        program.pause(5 * MS)
+        program.launch(HALF_GEMM)
+
+    program = run(body)
+    assert "3 ms per step" in find_cure(program, "data_loading").evidence
+    assert "5 ms per step" in find_cure(program, "cpu_work").evidence
+
+
+def test_work_in_some_steps() -> None:
+    """Short work that occurs in every fifth step is no cause, long work is."""
+
+    def create_body(ns: int) -> Callable[[Program, int], object]:
+        return lambda p, number: [
+            p.launch(HALF_GEMM),
+            p.pause(ns if number % 5 == 4 else 10 * US),
+            p.launch(ADD),
+        ]
+
+    assert "cpu_work" not in run(create_body(2 * MS), 15).causes()
+    assert "cpu_work" in run(create_body(30 * MS), 15).causes()
+
+
+def test_periodic_work_at_changing_places() -> None:
+    """Work of 11 ms in every fourth step follows another kernel each time."""
+
+    def body(program: Program, number: int) -> None:
+        program.launch(f"kernel_{number}")
+        program.pause(11 * MS if number % 4 == 3 else 10 * US)
+        program.launch(HALF_GEMM)
+
+    assert "3 pauses" not in find_cure(run(body, 13), "cpu_work").evidence
+    assert len(find_cure(run(body, 13), "cpu_work").items[0][0]) == 3
+
+
+def test_work_in_a_single_step() -> None:
+    program = Program()
+    program.launch(HALF_GEMM)
+    program.pause(3 * MS)
+    program.launch(HALF_GEMM)
+    assert find_cure(program, "cpu_work").evidence.startswith("the CPU works without API calls for 3 ms per step")
+    program.launch(HALF_GEMM, 100 * MS)
+    program.wait()
+    assert "cpu_work" not in program.causes()
+
+
+def test_short_pauses_belong_to_launching() -> None:
+    program = run(lambda p, _: [p.launch(HALF_GEMM), p.pause(150 * US), p.launch(ADD)])
+    assert program.causes() == []
+
+
+def os_calls(name: str, ns: int = 3 * MS) -> Program:
+    """Work during which the main thread makes an operating system call, and another thread one, too."""
+    program = run(lambda p, _: [p.launch(HALF_GEMM), work(p, None), p.launch(HALF_GEMM)])
+    rows = [(r["start_ns"], r["end_ns"]) for r in program.tables["api_calls"][::2]]
+    for number, (_, start) in enumerate(rows):
+        row = {"osrt_call_id": number, "event_class": 1, "name_id": 0, "return_value": 0, "name": name}
+        program.add("osrt_calls", start_ns=start - 10, end_ns=start + ns, thread_id=1, **row)
+        program.add("osrt_calls", start_ns=start, end_ns=start + 3 * MS, thread_id=9, **{**row, "name": "fsync"})
+    return program
+
+
+def test_operating_system_calls_name_the_work() -> None:
+    assert find_cure(os_calls("write"), "blocking_io").evidence.endswith(", mostly in write")
+    assert find_cure(os_calls("nanosleep"), "cpu_work").evidence.endswith(", mostly in nanosleep")
+    assert find_cure(os_calls("write", 10 * US), "cpu_work").evidence.endswith("1 pauses per step")
+
+
+def test_samples_name_the_work() -> None:
+    program = run(lambda p, _: [p.launch(HALF_GEMM), work(p, None), p.launch(HALF_GEMM)])
+    stacks = [(1, None, "main"), (2, 1, "tokenize"), (3, 2, "PyObject_Call"), (4, 1, "read"), (5, None, "_start")]
+    for stack, parent, symbol in stacks:
+        program.tables["stacks"].append({"stack_id": stack, "parent_id": parent, "depth": 1, "symbol": symbol})
+    for number, row in enumerate(program.tables["api_calls"][::2]):
+        for k, stack in enumerate([3, 2, 4, 5] if number else [2]):
+            sample = {"cpu_sample_id": 10 * number + k, "cpu_cycles": 1, "stack_id": stack}
+            program.add("cpu_samples", timestamp_ns=row["end_ns"] + 5 + k, thread_id=1, **sample)
+        program.add("cpu_samples", cpu_sample_id=0, timestamp_ns=row["start_ns"], thread_id=1, stack_id=5, cpu_cycles=1)
+    assert find_cure(program, "cpu_work").functions == ["tokenize", "read"]
+    for row in program.tables["cpu_samples"]:
+        row["stack_id"] = 5
+    assert find_cure(program, "cpu_work").functions == []
+
+
+def test_round_trip_in_a_range() -> None:
+    def body(program: Program, _: int) -> None:
+        program.launch(HALF_GEMM)
+        start = program.now
+        program.transfer("Device-to-Host", blocks=True, bytes=4_000_000, dst_memory_kind="Pageable")
+        program.pause(3 * MS)
+        program.transfer(blocks=True, bytes=4_000_000, src_memory_kind="Pageable")
+        program.range("filter on the CPU", start, program.now)
+        program.launch(HALF_GEMM)
+
+    cure = find_cure(run(body), "host_round_trip")
+    assert cure.place == "filter on the CPU"
+    assert cure.evidence.startswith("the CPU copies 4 MB per step from the GPU and works on it and copies results back")
+    assert len(cure.operation_rows) == 10
+    assert len(cure.waits) == 10
+
+
+def test_data_that_stays_on_the_host() -> None:
+    def body(program: Program, _: int) -> None:
+        program.launch(HALF_GEMM)
+        start = program.now
+        program.transfer("Device-to-Host", blocks=True, bytes=4_000_000, dst_memory_kind="Pageable")
+        program.pause(3 * MS)
+        program.range("export", start, program.now)
+        program.launch(HALF_GEMM)
+
+    cure = find_cure(run(body), "blocking_io")
+    assert cure.evidence.startswith("the CPU copies 4 MB per step from the GPU and uses it there")
+
+
+@pytest.mark.parametrize(("back", "cause"), [(True, "host_round_trip"), (False, "blocking_io")])
+def test_round_trip_without_a_range(back: bool, cause: str) -> None:
+    def body(program: Program, _: int) -> None:
+        program.launch(HALF_GEMM)
+        program.transfer("Device-to-Host", blocks=True, bytes=4_000_000, dst_memory_kind="Pageable")
+        program.pause(3 * MS)
+        if back:
+            program.transfer(blocks=True, bytes=4_000_000, src_memory_kind="Pageable")
+        program.launch(HALF_GEMM)
+
+    assert find_cure(run(body), cause).place == ""
+
+
+def test_small_results_are_no_round_trip() -> None:
+    def body(program: Program, _: int) -> None:
+        program.launch(HALF_GEMM)
+        program.transfer("Device-to-Host", blocks=True, bytes=4, dst_memory_kind="Pageable")
+        work(program, "metrics")
+        program.launch(HALF_GEMM)
+
+    assert "host_round_trip" not in run(body).causes()
+    assert "blocking_io" not in run(body).causes()
+
+
+def test_synchronizations() -> None:
+    """The last synchronization of the capture does not count, as it is not in the loop."""
+
+    def body(program: Program, _: int) -> None:
+        program.launch(HALF_GEMM, MS)
+        program.wait()
+        program.pause(20 * US)
+        program.launch(HALF_GEMM, MS)
+        program.transfer("Device-to-Host", US, blocks=True, bytes=4, dst_memory_kind="Pageable")
+        program.pause(20 * US)
+
+    cure = find_cure(run(body), "synchronization")
+    assert cure.evidence.startswith(
+        "the CPU waits for the GPU 1 times per step, and reads small values 1 times, for 2.01 ms per step"
+    )
+    assert len(cure.waits) == 10
+    assert len(cure.operation_rows) == 5
+
+
+def test_without_small_values() -> None:
+    program = run(lambda p, _: [p.launch(HALF_GEMM, MS), p.wait(), p.pause(20 * US)])
+    assert "reads small values" not in find_cure(program, "synchronization").evidence
+
+
+def test_a_synchronization_at_the_end_is_none_in_the_loop() -> None:
+    program = Program()
+    program.launch(HALF_GEMM, MS)
+    program.wait()
+    assert "synchronization" not in program.causes()
+
+
+@pytest.mark.parametrize(("count", "is_cause"), [(21, True), (20, False)])
+def test_launch_overhead(count: int, is_cause: bool) -> None:
+    def body(program: Program, _: int) -> None:
+        for _ in range(count):
+            program.launch("my_kernel", 2 * US)
+            program.pause(20 * US)
+
+    program = run(body)
+    assert ("launch_overhead" in program.causes()) == is_cause
+    if is_cause:
+        cure = find_cure(program, "launch_overhead")
+        assert cure.evidence == ("21 launches per step cost the CPU 525 µs per step; the median kernel takes 2 µs")
+        assert cure.max_gap_ns == 300
+        assert not cure.is_guess
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [("my_kernel", "backward"), ("multi_tensor_apply_kernel", ""), ("softmax_backward", "")]
+)
+def test_launch_overhead_of_training_is_a_guess(name: str, label: str) -> None:
+    def body(program: Program, _: int) -> None:
+        start = program.now
+        for _ in range(30):
+            program.launch(name, 4 * US)
+            program.pause(20 * US)
+        if label:
+            program.range(label, start, program.now)
+
+    cure = find_cure(run(body), "launch_overhead")
+    assert cure.is_guess
+    assert cure.max_gap_ns is None
+
+
+def test_code_between_launches_that_recurs() -> None:
+    """Pauses of 0.3 ms between the same kernels of all steps belong to launching."""
+
+    def body(program: Program, _: int) -> None:
+        for number in range(30):
+            program.launch(f"kernel_{number}", 2 * US)
+            program.pause(300 * US)
+
+    cure = find_cure(run(body), "launch_overhead")
+    assert "cost the CPU 9.09 ms per step" in cure.evidence
+
+
+def test_a_launch_of_a_graph() -> None:
+    def body(program: Program, _: int) -> None:
+        for _ in range(25):
+            call = program.do("cudaGraphLaunch_v10000")
+            for node in range(3):
+                start = program.now + (10 * node + 2) * US
+                program.kernel(call, start, start + 8 * US, graph_node_id=node)
+            program.pause(40 * US)
+
+    cure = find_cure(run(body), "launch_overhead")
+    assert cure.max_gap_ns is None
+
+
+def test_loading_of_code_in_one_step() -> None:
+    def body(program: Program, number: int) -> None:
+        program.launch(HALF_GEMM, MS)
+        if number == 2:
+            program.do("cuModuleLoadData", MS)
+        program.launch(ADD)
+
+    cure = find_cure(run(body), "first_call")
+    assert cure.evidence == (
+        "code is compiled or loaded 0.2 times per step, before it can be reused, for 200 µs per step"
+    )
+
+
+def test_short_loading_is_no_cause() -> None:
+    program = run(lambda p, _: [p.launch(HALF_GEMM, 10 * MS), p.wait(), p.do("cuModuleGetFunction", US)])
+    assert "first_call" not in program.causes()
+
+
+def test_recompilation() -> None:
+    """Code is compiled for 2 ms and loaded in every step."""
+
+    def body(program: Program, number: int) -> None:
+        program.launch(HALF_GEMM, 100 * US)
+        program.wait()
+        program.pause(2 * MS)
+        program.do("cuModuleLoadData", 100 * US)
+        program.launch(f"triton_poi_fused_{number}")
+
+    cure = find_cure(run(body), "recompilation")
+    assert cure.evidence == ("code is compiled or loaded 1 times per step, in 100% of the steps, for 2.1 ms per step")
+
+
+def first_calls(*, rare: bool = False, name: str = "aten::linear") -> Program:
+    """Steps with an operation that takes 5 ms when it meets a shape for the first time, and then 0.1 ms."""
+
+    def body(program: Program, number: int) -> None:
+        program.launch(HALF_GEMM, 100 * US)
+        for call in range(2):
+            start = program.now
+            is_first = call == 0 and (not rare or number == 4)
+            program.pause(5 * MS if is_first else 100 * US)
+            program.launch(ADD)
+            shape = number if not rare or number == 4 else 0
+            text = f'{{"Input Dims": [[{shape}, 4]]}}'
+            program.range(name, start, program.now, payload_text=text.replace("[[", "[").replace("]]", "]"))
+
+    return run(body)
+
+
+def test_first_calls_of_shapes() -> None:
+    cure = find_cure(first_calls(), "first_call")
+    assert cure.evidence == (
+        "5 first calls, mostly of aten::linear, take 24.5 ms longer than later calls of the same shapes"
+    )
+
+
+def test_first_calls_in_few_steps_and_of_operations_that_wait() -> None:
+    assert "first_call" not in first_calls(rare=True).causes()
+    assert "first_call" not in first_calls(name="aten::item").causes()
