@@ -99,10 +99,12 @@ def test_threads_at_the_same_time_have_sequences_of_their_own() -> None:
         program.pause(MS)
     model = program.model()
     assert model.events.main_thread == 1
-    other = model.items.lane == 1
-    assert other.sum() == 4
-    assert (model.items.earliest[other] == model.items.start[other]).all()
-    assert (model.items.duration[other] == 0).all()
+    (others,) = np.nonzero(model.items.lane == 1)
+    assert len(others) == 4
+    assert model.items.start[others[0]] == 0
+    assert model.items.after[others[0]] == -1
+    assert (model.items.start[others[1:]] == model.items.end[model.items.after[others[1:]]]).all()
+    assert (model.items.duration[others] == 0).all()
     check_recorded_times(model)
 
 
@@ -118,10 +120,12 @@ def test_operations_without_calls() -> None:
     program = Program()
     steps(program, 3, lambda _: program.launch())
     program.kernel(None, 1000, 2000, stream_id=9)
+    program.kernel(None, 4000, 4500, stream_id=9)
     model = program.model()
-    (item,) = np.flatnonzero(model.items.lane == 1)
-    assert model.items.call[item] == -1
-    assert model.items.start[item] == 1000
+    first, second = np.flatnonzero(model.items.lane == 1)
+    assert model.items.call[[first, second]].tolist() == [-1, -1]
+    assert model.items.start[[first, second]].tolist() == [0, 5000]  # the ends that are nearest
+    assert model.items.after[second] == 0
     check_recorded_times(model)
 
 

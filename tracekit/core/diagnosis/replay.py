@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from tracekit.core.diagnosis.cures import RECORDED, CpuScales, Edit, create_unedited, scale_items
 from tracekit.core.diagnosis.model import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
@@ -52,6 +53,7 @@ class Engine:
             item_wait_target=target,
             item_wait_residue=items.residue,
             item_after=items.after,
+            item_earliest=np.where((items.lane != 0) & (items.after < 0), items.start, ANY_TIME),
             op_lane=ops.lane,
             op_duration=ops.duration,
             op_delay=ops.delay,
@@ -100,29 +102,28 @@ class Engine:
 
     def _find_end(self, result: ReplayResult) -> int:
         """Return when the last step ends: with its code, or with the last of the operations launched until then."""
-        ends = [result.item_end[self.model.items.lane == 0], result.op_end[self._launched_in_steps]]
+        stop = self.model.steps[-1].end_ns
+        ends = [result.item_end[self.model.items.lane == 0], result.op_end[self._launch_times < stop]]
         return max(*(int(e.max()) for e in ends if len(e)), self.model.start_ns)
 
     @functools.cached_property
-    def _launched_in_steps(self) -> Mask:
-        """Which operations were launched before the last step ended."""
-        model = self.model
-        result: Mask = model.items.start[model.operations.item] < model.steps[-1].end_ns
-        return result
+    def _launch_times(self) -> Int64s:
+        """Recorded time at which each operation was launched, or started if its launch is unknown."""
+        events, ops = self.model.events, self.model.operations
+        calls = events.operations["call"].gather(pl.Series(ops.row, dtype=pl.Int64))
+        times: Int64s = events.calls["start_ns"].gather(calls).fill_null(pl.Series(ops.start)).to_numpy()
+        return times
 
     def measure_steps(self, result: ReplayResult) -> Int64s:
         """Return the bounds of the steps in a replay, as ``find_bounds`` does for recorded times."""
         model, items = self.model, self.model.items
         starts = np.array([s.start_ns for s in model.steps], np.int64)
-        after = np.searchsorted(items.start, starts, side="left")
         own = np.flatnonzero(items.lane == 0)
         inside = own[np.maximum(np.searchsorted(items.start[own], starts, side="right") - 1, 0)]
         begins = np.minimum(result.item_start[inside] + starts - items.start[inside], result.item_end[inside])
-        launched = np.append(items.first, len(model.operations.start))[after]
-        latest = np.maximum.accumulate(result.op_end)
-        if len(latest):
-            done = np.where(launched > 0, latest[np.maximum(launched - 1, 0)], ANY_TIME)
-            begins = np.maximum(begins, done)
+        order = np.argsort(self._launch_times, kind="stable")
+        latest = np.append(ANY_TIME, np.maximum.accumulate(result.op_end[order]))
+        begins = np.maximum(begins, latest[np.searchsorted(self._launch_times[order], starts, side="left")])
         begins = np.maximum.accumulate(np.maximum(begins, model.start_ns))
         return np.append(begins, max(self._find_end(result), int(begins[-1])))
 

@@ -50,8 +50,8 @@ def test_distributed_data_parallel_loads_no_data() -> None:
     assert find_cure(program, "cpu_work").place == "DistributedDataParallel.prepare"
 
 
-def test_work_before_a_copy_to_the_gpu_loads_data() -> None:
-    """Without a range, pauses before a large copy prepare its data, and others do not."""
+def before_a_copy() -> Program:
+    """Work of 3 ms before a large copy to the GPU, and of 5 ms before a kernel."""
 
     def body(program: Program, _: int) -> None:
         program.launch(HALF_GEMM)
@@ -61,9 +61,55 @@ def test_work_before_a_copy_to_the_gpu_loads_data() -> None:
         program.pause(5 * MS)
         program.launch(HALF_GEMM)
 
-    program = run(body)
-    assert "3 ms per step" in find_cure(program, "data_loading").evidence
-    assert "5 ms per step" in find_cure(program, "cpu_work").evidence
+    return run(body)
+
+
+def pauses(program: Program) -> list[tuple[int, int]]:
+    """The times between the first two calls of each step."""
+    calls = program.tables["api_calls"]
+    return [(a["end_ns"], b["start_ns"]) for a, b in zip(calls[::4], calls[1::4], strict=True)]
+
+
+def add_stack(program: Program, *frames: tuple[int, int | None, str]) -> None:
+    for number, parent, symbol in frames:
+        program.tables["stacks"].append({"stack_id": number, "parent_id": parent, "depth": 1, "symbol": symbol})
+
+
+def test_work_before_a_copy_to_the_gpu() -> None:
+    """Nothing shows that it loads data."""
+    program = before_a_copy()
+    assert [c.evidence.split(",")[0] for c in program.cures() if c.cause == "cpu_work"] == [
+        "the CPU works without API calls for 3 ms per step",
+        "the CPU works without API calls for 5 ms per step",
+    ]
+
+
+@pytest.mark.parametrize("name", ["read", "poll", "pthread_cond_wait"])
+def test_reading_and_waiting_before_a_copy_loads_data(name: str) -> None:
+    program = before_a_copy()
+    for number, (start, end) in enumerate(pauses(program)):
+        row = {"osrt_call_id": number, "event_class": 1, "name_id": 0, "return_value": 0, "name": name}
+        program.add("osrt_calls", start_ns=start, end_ns=end, thread_id=1, **row)
+    assert "for 3 ms per step" in find_cure(program, "data_loading").evidence
+    assert "for 5 ms per step" in find_cure(program, "cpu_work").evidence
+
+
+def test_a_thread_that_does_not_run_before_a_copy_loads_data() -> None:
+    program = before_a_copy()
+    for number, (start, end) in enumerate(pauses(program)):
+        for k, (time, is_in) in enumerate([(start, False), (end, True)]):
+            row = {"timestamp_ns": time, "is_scheduled_in": is_in, "thread_id": 1}
+            program.add("cpu_scheduling", cpu_scheduling_id=2 * number + k, **row)
+    assert "for 3 ms per step" in find_cure(program, "data_loading").evidence
+
+
+def test_decoding_before_a_copy_loads_data() -> None:
+    program = before_a_copy()
+    add_stack(program, (1, None, "main"), (2, 1, "ImagingJpegDecode"))
+    for number, (start, _) in enumerate(pauses(program)):
+        sample = {"cpu_sample_id": number, "cpu_cycles": 1, "stack_id": 2}
+        program.add("cpu_samples", timestamp_ns=start + MS, thread_id=1, **sample)
+    assert find_cure(program, "data_loading").functions == ["ImagingJpegDecode"]
 
 
 def test_work_in_some_steps() -> None:
@@ -127,9 +173,9 @@ def test_operating_system_calls_name_the_work() -> None:
 
 def test_samples_name_the_work() -> None:
     program = run(lambda p, _: [p.launch(HALF_GEMM), work(p, None), p.launch(HALF_GEMM)])
-    stacks = [(1, None, "main"), (2, 1, "tokenize"), (3, 2, "PyObject_Call"), (4, 1, "read"), (5, None, "_start")]
-    for stack, parent, symbol in stacks:
-        program.tables["stacks"].append({"stack_id": stack, "parent_id": parent, "depth": 1, "symbol": symbol})
+    add_stack(
+        program, (1, None, "main"), (2, 1, "tokenize"), (3, 2, "PyObject_Call"), (4, 1, "read"), (5, None, "_start")
+    )
     for number, row in enumerate(program.tables["api_calls"][::2]):
         for k, stack in enumerate([3, 2, 4, 5] if number else [2]):
             sample = {"cpu_sample_id": 10 * number + k, "cpu_cycles": 1, "stack_id": stack}

@@ -340,7 +340,7 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
     model, ops = inspection.model, inspection.model.operations
     exposed = inspection.exposed_ns
     busy = int(exposed[model.find_class(*_COMPUTE)].sum())
-    if busy < _FED_SHARE * model.duration_ns:
+    if not busy or busy < _FED_SHARE * model.duration_ns:
         return
     for cause, classes in (("compute_bound", _ON_TENSOR_CORES), ("memory_bound", _MOVING)):
         rows = np.flatnonzero(model.find_class(*classes))
