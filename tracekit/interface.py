@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from tracekit.absence import Absence
+    from tracekit.explanations import Explanation
     from tracekit.schemas import TableSchema
     from tracekit.source import Source
 
@@ -206,6 +207,10 @@ class View(Protocol):
             name: Name of the data: ``gpu_utilization``, ``time_breakdown``, ``kernel_time``, ``iterations``, ``ops``,
                 ``kernels``, ``api_calls``, ``copies``, ``idle_causes`` or ``recorded_messages``.
         """
+        ...
+
+    def explanation(self) -> Explanation:
+        """Return why the steps of the trace take as long as they do, as texts."""
         ...
 
     def explain_missing_rows(self, name: str) -> Absence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import tracekit as tk
 from tests.cli.test_absence import made_report
 from tests.cli.test_terminal import FIXTURES, TRAIN
 from tracekit.cli import summary
-from tracekit.cli.summary import MAX_FINDINGS, Finding, Findings
+from tracekit.cli.summary import MAX_FINDINGS, MAX_PARTS, Finding, Findings
 from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 
@@ -36,13 +37,32 @@ class TestFile:
         text = run(path).text
         with tk.load(path) as trace:
             notices = "".join(f"  {notice}\n" for notice in list_notices(get_trace_view(trace)))
-            assert text.startswith(f"{path}\n{notices}  format ")
+            answer = trace.why()
+            assert text.startswith(f"{path}\n{notices}\n{answer.sentence}\n\n█")
             findings = trace.stats("advise")
             assert f"  rows: {trace.count('kernels'):,} kernels, " in text
+        shares = re.findall(r"^.{24} +([\d.]+)% +\S+ \S+  ", text, re.MULTILINE)
+        assert len(shares) <= MAX_PARTS + 1
+        assert sum(map(float, shares)) == pytest.approx(100, abs=0.5)
+        for number, cause in enumerate(answer.causes, start=1):
+            place = f" in '{cause.place.range}'" if cause.place.range else ""
+            line = f"\n  {number}. {cause.cause.replace('_', ' ')}{place}: "
+            assert line in text
+            assert f"\n     change: {cause.change}\n" in text.partition(line)[2]
+            assert cause.evidence.text not in text
         assert findings.height
+        assert f"all {findings.height} findings: tracekit stats {path} -r advise\n" in text
+        assert f"evidence, warm-up: tracekit why {path}\n" in text
+
+    def test_a_database_of_dlprof(self, run: Run, tmp_path: Path) -> None:
+        with tk.load(TRAIN) as trace:
+            path = trace.export(tmp_path / "dlprof.sqlite", format="dlprof-db")
+        with tk.load(path) as trace:
+            findings = trace.stats("advise").sort("Time (ns)", descending=True, maintain_order=True)
+        text = run(path).text
+        assert text.startswith(f"{path}\n  format ")
         for number, problem in enumerate(findings["Problem"].head(MAX_FINDINGS), start=1):
             assert f"  {number}. {problem} (up to " in text
-        assert f"  {MAX_FINDINGS + 1}. " not in text
         assert f"all {findings.height} findings: tracekit stats {path} -r advise\n" in text
 
     def test_the_rules_of_nsight_compute(self, run: Run) -> None:
@@ -73,7 +93,7 @@ class TestFile:
     def test_number_of_findings(self, run: Run, monkeypatch: pytest.MonkeyPatch, count: int, text: str) -> None:
         findings = Findings([Finding("problem", "", "")] * count, count, "stats {} -r advise")
         monkeypatch.setattr(summary, "collect_findings", lambda _: findings)
-        assert f"\n{text}: tracekit stats " in run(TRAIN).text
+        assert f"\n{text}: tracekit stats " in run(FIXTURES / "ncu" / "ncu_basic.ncu-rep").text
 
     def test_undecoded_gpu_work(self, run: Run, tmp_path: Path) -> None:
         text = run(made_report(tmp_path / "made.nsys-rep")).text
@@ -88,7 +108,8 @@ class TestFile:
             "  Warning recorded by Nsight Systems: Not all NVTX events might have been collected.",
             "  Warning recorded by Nsight Systems: Not all CUDA events might have been collected.",
         ]
-        assert lines[3].startswith("  format ")
+        assert lines[3:5] == ["", lines[4]] if not command else lines[3].startswith("  format ")
+        assert command or lines[4].startswith("Steady step ")
 
     @pytest.mark.parametrize("command", [(), ("info",)], ids=str)
     @pytest.mark.parametrize("name", ["cpu_only.nsys-rep", "cpu_only.sqlite", "empty.nsys-rep", "empty.sqlite"])
@@ -113,10 +134,10 @@ class TestFile:
             trace.select(tables=["memsets"]).export(tmp_path / "few", format="parquet")
         text = run(tmp_path / "few").text
         with tk.load(tmp_path / "few") as trace:
+            assert f"\n{trace.why().sentence}\n" in text
+            assert "finding" not in text
             assert trace.stats("advise").is_empty()
-            reason = explain_missing_advice(get_trace_view(trace))
-        assert reason.startswith("No finding of tracekit: ")
-        assert f"{reason}\n" in text
+            assert explain_missing_advice(get_trace_view(trace)).startswith("No finding of tracekit: ")
 
     def test_recorded_but_not_decoded(self, run: Run) -> None:
         text = run(FIXTURES / "nvtx_features.sqlite").text
@@ -125,13 +146,16 @@ class TestFile:
     def test_several_ranks(self, run: Run) -> None:
         text = run(FIXTURES / "ranks").text
         assert "  2 ranks: 0, 1\n" in text
-        assert "  1. rank 0: " in text
-        assert run(*sorted((FIXTURES / "ranks").iterdir())).text.count("rank 1: ") == text.count("rank 1: ")
+        with tk.load_many(FIXTURES / "ranks") as traces:
+            answer = traces.why()
+        assert f"\n{answer.sentence}\n" in text
+        assert all(f"\nrank {rank.rank}: {rank.sentence}\n" in text for rank in answer.ranks)
+        assert f"\n{answer.sentence}\n" in run(*sorted((FIXTURES / "ranks").iterdir())).text
 
     def test_every_line_fits_a_terminal(self, show: Show) -> None:
         shown = show(TRAIN, "-q", columns=60)
         assert max(map(len, shown.splitlines())) <= 60 + len(str(TRAIN))
-        assert "  1. GPU 0 is idle for " in shown
+        assert "\n  1. " in shown
 
     def test_options(self, run: Run) -> None:
         assert "nsys-sqlite" in run(TRAIN, "--from", "nsys-sqlite").text

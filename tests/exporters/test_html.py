@@ -22,8 +22,10 @@ from tests import chromium
 from tests.cli.test_absence import made_report
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import schemas
+from tracekit.errors import TracekitError
 from tracekit.exporters.html.sections import build_contents
 from tracekit.notices import explain_missing_advice
+from tracekit.plan.view import TraceView
 from tracekit.plots import theme
 from tracekit.trace import get_trace_view
 
@@ -177,7 +179,7 @@ def test_sections_of_steps_say_which_they_show(
     steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
     parts = [text for element, text in page.texts if element == "h2" or text == f"{steps}; {selection}."]
     titles = [title for title, following in itertools.pairwise(parts) if following.startswith(steps)]
-    assert titles == ["Overview", "Advice", "Iterations", "Groups and ops"]
+    assert titles == ["Why", "Overview", "Advice", "Iterations", "Groups and ops"]
 
 
 def test_sections_of_steps_warn_about_missing_work(tmp_path: Path) -> None:
@@ -215,6 +217,38 @@ def test_advice_and_overview_are_those_of_the_tables(amp: tk.Trace, page: Page) 
     assert f"{mean:,} ns ({mean / 1e6:.3f} ms)" in text
 
 
+def test_the_page_begins_with_the_answer(amp: tk.Trace, page: Page) -> None:
+    assert next(data for tag, data in page.texts if tag == "h2") == "Why"
+    answer, lines = amp.why(), page.plain().splitlines()
+    assert answer.sentence in lines
+    for number, cause in enumerate(answer.causes, start=1):
+        assert any(line.startswith(f"{number}. {cause.cause.replace('_', ' ')} in '") for line in lines)
+        assert {cause.evidence.text, f"change: {cause.change}"} <= set(lines)
+        assert f"{cause.evidence.start_ns:,} ns" in lines
+    assert f"all together: {answer.together:.0%}" in lines
+    assert answer.step is not None
+    assert answer.cold is not None
+    for caption, total in (("Time of a steady step", answer.step.median_ns), ("Time of the warm-up", None)):
+        times = [int(row[1].replace(",", "")) for row in page.tables[caption][1:]]
+        assert sum(times) == (total or answer.cold.total_ns)
+    for name in ("ledger", "cold_ledger"):
+        bars = json.loads(page.scripts[0])["figures"][name]["data"]
+        parts = sorted((base, base + x) for bar in bars for base, x in zip(bar["base"], bar["x"], strict=True))
+        assert parts[0][0] == 0
+        assert parts[-1][1] == pytest.approx(100)
+        assert all(end == pytest.approx(start) for (_, end), (start, _) in itertools.pairwise(parts))
+
+
+def test_an_error_of_the_answer_is_shown(amp: tk.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise TracekitError("no steps", hint="record again")
+
+    monkeypatch.setattr(TraceView, "explanation", fail)
+    section, following, *_ = build_contents(get_trace_view(amp), lambda _d, _t: None).sections
+    assert section.notes[:2] == ["The steps cannot be explained: no steps.", "record again"]
+    assert following.title == "Overview"
+
+
 def test_numbers_are_aligned_and_tables_have_headers(page: Page) -> None:
     scopes = [value for tag, name, value in page.attributes if name == "scope"]
     assert {"col", "row"} == set(scopes)
@@ -244,7 +278,9 @@ def test_figures_of_the_page_are_those_of_the_trace(amp: tk.Trace, page: Page) -
     figures = json.loads(page.scripts[0])["figures"]
     assert {f"figure-{name}" for name in figures} == {v for _, n, v in page.attributes if n == "id" and "figure-" in v}
     assert figures["top_kernels"]["data"] == json.loads(amp.plot.top_kernels().to_json())["data"]
-    assert list(figures)[:4] == ["gpu_utilization", "time_breakdown", "kernel_time", "iterations"]
+    ledgers, drawn = list(figures)[:2], list(figures)[2:6]
+    assert ledgers == ["ledger", "cold_ledger"]
+    assert drawn == ["gpu_utilization", "time_breakdown", "kernel_time", "iterations"]
 
 
 def evil_trace() -> tk.Trace:

@@ -675,7 +675,7 @@ def test_charts_are_drawn_after_the_page_is_shown() -> None:
         assert "number-card" in page
         assert '"type":"Graph"' not in page
         tokens = dict.fromkeys(re.findall(r'"token":"(\d+)"', page))
-        assert len(tokens) == 5
+        assert len(tokens) == 6
         drawn = [call(viewer, '"part":"deferred"', [{"part": "deferred", "token": t}], {"token": t}) for t in tokens]
         assert all('"type":"Graph"' in each.text for each in drawn)
         assert '"type":"Graph"' in call(viewer, "navigation.children", ["/", "", "light"]).text

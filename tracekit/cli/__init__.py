@@ -85,7 +85,7 @@ def _is_path(argument: str) -> bool:
 def cli() -> None:
     """Read GPU profiler files, attribute kernels to NVTX ranges, and export to the formats of other tools.
 
-    tracekit FILE... shows what a capture contains, and the most expensive findings.
+    tracekit FILE... shows why a step is slow, and what a capture contains.
     """
 
 

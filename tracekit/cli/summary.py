@@ -1,4 +1,4 @@
-"""The answer to ``tracekit FILE``: what the capture contains, and what makes the program slow."""
+"""The answer to ``tracekit FILE``: what makes the program slow, and what the capture contains."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ import click
 from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
 from tracekit.cli.output import list_step_notes, open_output_page, show_progress_bar
+from tracekit.cli.why import format_explanation
 from tracekit.errors import convert_to_printable_path
-from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice
+from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice, list_notices
 from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
 
     from tracekit.cli.options import CapturePath, TraceOrSet
+    from tracekit.explanations import Explanation
     from tracekit.names import TableName
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
 MAX_FINDINGS = 5
+MAX_PARTS = 6
 MAX_RANKS = 10
 _INDENT = "     "
 COUNTED: tuple[TableName, ...] = (
@@ -57,43 +60,102 @@ class Findings(NamedTuple):
 @jobs_option
 @quiet_option
 def summary_command(*, paths: tuple[CapturePath, ...], from_: str | None, quiet: bool) -> None:
-    """Show what a capture contains, and the most expensive findings.
+    """Show why a step is slow, and what a capture contains.
 
     This is what tracekit does if a file is passed without a command. Several inputs are treated as the ranks of one
     job. A file that has the name of a command, such as info, has to be passed as ./info.
     """
-    from tracekit.trace import Trace
-
     names = " ".join(shlex.quote(convert_to_printable_path(path)) for path in paths)
     with load_inputs(paths, from_) as trace, open_output_page() as page:
-        lines = list(_describe_capture(trace) if isinstance(trace, Trace) else _describe_ranks(trace, names))
         with show_progress_bar("computing", quiet=quiet):
-            findings = collect_findings(trace)
-        lines.append("")
-        if findings.listed:
-            for i, finding in enumerate(findings.listed, start=1):
-                lines += _format_finding(i, finding)
-            count = "1 finding" if findings.total == 1 else f"all {findings.total:,} findings"
-            lines += ["", f"{count}: tracekit {findings.command.format(names)}"]
-        else:
-            lines += [*explain_missing_findings(trace), ""]
-        if findings.total and trace.count("kernels"):
-            lines.append(f"GPU time by kernel: tracekit stats {names} -r cuda_gpu_kern_sum")
-        lines.append(f"in the browser: tracekit view {names}")
+            explanation = _explain(trace)
+            if explanation.is_answered:
+                lines = list(_describe_with_explanation(trace, names, explanation))
+            else:
+                lines = list(_describe_with_findings(trace, names))
         for line in lines:
             page.print_wrapped_line(line)
+
+
+def _explain(trace: TraceOrSet) -> Explanation:
+    """Return why the steps of a capture or of the ranks of a job take as long as they do."""
+    from tracekit.core.diagnosis.texts import write_explanation
+    from tracekit.trace import Trace, get_trace_view
+
+    if isinstance(trace, Trace):
+        return get_trace_view(trace).explanation(MAX_PARTS)
+    return write_explanation(trace.why(), max_parts=MAX_PARTS)
+
+
+def _describe_with_explanation(trace: TraceOrSet, names: str, explanation: Explanation) -> Iterator[str]:
+    """Yield why a step is slow, what the capture contains in a few lines, and which commands show more."""
+    from tracekit.trace import Trace, get_trace_view
+
+    is_capture = isinstance(trace, Trace)
+    yield str(trace.path) if isinstance(trace, Trace) else names
+    notices = list_notices(get_trace_view(trace)) if isinstance(trace, Trace) else list_notices_of_ranks(trace)
+    yield from (f"  {notice}" for notice in notices)
+    yield ""
+    yield from format_explanation(explanation, is_short=True)
+    yield ""
+    yield from _describe_capture_briefly(trace) if isinstance(trace, Trace) else _describe_ranks(trace)
+    yield ""
+    yield f"evidence, warm-up: tracekit why {names}"
+    findings = trace.stats("advise").height
+    if findings:
+        count = "1 finding" if findings == 1 else f"all {findings:,} findings"
+        yield f"{count}: tracekit stats {names} -r advise"
+    if trace.count("kernels"):
+        yield f"GPU time by kernel: tracekit stats {names} -r cuda_gpu_kern_sum"
+    if is_capture:
+        yield f"GPUs, rows by table: tracekit info {names}"
+    yield f"in the browser: tracekit view {names}"
+
+
+def _describe_with_findings(trace: TraceOrSet, names: str) -> Iterator[str]:
+    """Yield what a capture without steps on a GPU contains, and the findings that Nsight Compute recorded in it."""
+    from tracekit.trace import Trace
+
+    if isinstance(trace, Trace):
+        yield from _describe_capture(trace)
+    else:
+        yield names
+        yield from (f"  {notice}" for notice in list_notices_of_ranks(trace))
+        yield from _describe_ranks(trace)
+    yield ""
+    findings = collect_findings(trace)
+    if findings.listed:
+        for i, finding in enumerate(findings.listed, start=1):
+            yield from _format_finding(i, finding)
+        count = "1 finding" if findings.total == 1 else f"all {findings.total:,} findings"
+        yield from ("", f"{count}: tracekit {findings.command.format(names)}")
+    else:
+        yield from (*explain_missing_findings(trace), "")
+    yield f"in the browser: tracekit view {names}"
 
 
 def _describe_capture(trace: Trace) -> Iterator[str]:
     """Yield the lines of ``tracekit info``, with the numbers of rows in one line."""
     metadata = collect_metadata(trace)
-    rows, undecoded = metadata["rows"], metadata["undecoded"]
     yield from format_metadata({**metadata, "rows": {}, "undecoded": {}})
+    yield from _describe_rows(trace, metadata["rows"])
+
+
+def _describe_capture_briefly(trace: Trace) -> Iterator[str]:
+    """Yield the format, the GPUs, the numbers of rows, and the steps of a capture."""
+    names = [name or "unknown GPU" for name in trace.devices["name"]]
+    gpus = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
+    yield "  " + ", ".join([trace.format or "tables", *gpus])
+    yield from _describe_rows(trace, {name: n for name, n in trace.count_all().items() if n})
+
+
+def _describe_rows(trace: Trace, rows: Mapping[str, int]) -> Iterator[str]:
+    """Yield the numbers of rows by table, the numbers of events that are not decoded, and the steps."""
     counts = [f"{rows[name]:,} {name}" for name in COUNTED if name in rows]
     others = len(rows) - len(counts)
     counts += [f"{others:,} other tables"] if counts and others else []
     yield f"  rows: {', '.join(counts)}" if counts else f"  rows in {others:,} tables" if others else "  no rows"
-    if undecoded:
+    if trace.undecoded:
         yield f"  recorded, but not decoded: {_describe_undecoded(trace)}"
     if any(trace.count(name) for name in GPU_ACTIVITIES):
         yield from (f"  steps: {note}" for note in list_step_notes(trace))
@@ -105,10 +167,8 @@ def _describe_undecoded(trace: Trace) -> str:
     return ", ".join(counts[:MAX_FINDINGS]) + ", …" * (len(counts) > MAX_FINDINGS)
 
 
-def _describe_ranks(traces: TraceSet, names: str) -> Iterator[str]:
+def _describe_ranks(traces: TraceSet) -> Iterator[str]:
     """Yield lines about the captures of several ranks."""
-    yield names
-    yield from (f"  {notice}" for notice in list_notices_of_ranks(traces))
     ranks, rows = traces.ranks, traces.count_all()
     listed = ", ".join(map(str, ranks[:MAX_RANKS])) + ", …" * (len(ranks) > MAX_RANKS)
     yield f"  {len(ranks):,} ranks: {listed}" if len(ranks) > 1 else f"  rank {listed}"

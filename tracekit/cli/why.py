@@ -19,19 +19,16 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
 from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.explanations import REST
 from tracekit.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tracekit.cli.options import CapturePath, RollUp, Select
-    from tracekit.core.diagnosis import Why
-    from tracekit.core.diagnosis.answer import CauseOfTime, LedgerPart
+    from tracekit.explanations import Explanation, LedgerRow
 
 _BAR_CHARS = 24
-_MIN_SHARE = 0.005
-_MAX_PARTS = 12
-_MAX_RANKS = 16
 _INDENT = "     "
 
 
@@ -75,6 +72,8 @@ def why_command(
 
     A program is slower under a profiler. With --step-time, predictions apply to the program without the profiler.
     """
+    from tracekit.core.diagnosis.texts import write_explanation
+
     with load_inputs(paths, from_) as trace:
         selected = roll_up(select(trace))
         print_recorded_warnings(trace, quiet=quiet)
@@ -84,72 +83,40 @@ def why_command(
             if style == "json":
                 page.print_json(answer.to_envelope([remove_secrets(str(path)) for path in paths]))
                 return
-            for line in format_answer(answer):
+            for line in format_explanation(write_explanation(answer)):
                 page.print_wrapped_line(line)
 
 
-def format_answer(answer: Why) -> Iterator[str]:
-    """Yield the lines of an answer: the sentence, the ledger, the causes, the warm-up, and notes."""
-    yield answer.sentence
-    if answer.ledger:
+def format_explanation(explanation: Explanation, *, is_short: bool = False) -> Iterator[str]:
+    """Yield the lines of an answer: the sentence, the ledger, the causes, the warm-up, and notes.
+
+    Args:
+        explanation: The answer.
+        is_short: Whether to omit the evidence of causes and the ledger of the warm-up.
+    """
+    yield explanation.sentence
+    if explanation.ledger:
         yield ""
-        yield from format_ledger(answer.ledger)
-    for i, cause in enumerate(answer.causes, start=1):
+        yield from format_ledger(explanation.ledger)
+    for i, cause in enumerate(explanation.causes, start=1):
         yield ""
-        yield from _format_cause(i, cause)
-    if len(answer.causes) > 1:
+        yield f"{i:>3}. {cause.title}: {cause.saving}"
+        details = (cause.change,) if is_short else (cause.evidence, cause.functions, cause.change, cause.missing)
+        yield from (f"{_INDENT}{text}" for text in details if text)
+    if explanation.together:
         yield ""
-        yield f"all together: {answer.together:.0%}"
-    if answer.cold is not None:
+        yield explanation.together
+    if explanation.cold and not is_short:
         yield ""
-        yield f"the first {answer.cold.count} steps take {format_duration(answer.cold.total_ns)}:"
-        yield from format_ledger(answer.cold.ledger)
-    if answer.ranks:
-        yield ""
-        yield from _format_ranks(answer.ranks)
-    for note in answer.notes:
-        yield f"note: {note}"
+        yield f"{explanation.cold}:"
+        yield from format_ledger(explanation.cold_ledger)
+    if explanation.ranks:
+        yield from ("", *explanation.ranks)
+    yield from (f"note: {note}" for note in explanation.notes)
 
 
-def _format_ranks(ranks: Sequence[Why]) -> Iterator[str]:
-    """Yield one line per rank: its sentence. Only the first ranks are shown if there are many."""
-    for rank in ranks[:_MAX_RANKS]:
-        yield f"rank {rank.rank}: {rank.sentence}"
-    if len(ranks) > _MAX_RANKS:
-        yield f"{len(ranks) - _MAX_RANKS} more ranks"
-
-
-def format_ledger(parts: Sequence[LedgerPart]) -> Iterator[str]:
-    """Yield one line per part of a ledger: a bar, the share, the time, the name, and the main range."""
-    shown = [part for part in parts if part.share >= _MIN_SHARE][:_MAX_PARTS]
-    for part in shown:
-        bar = "█" * max(1, round(_BAR_CHARS * part.share))
-        place = f" in '{part.places[0][0]}'" if part.places and part.places[0][0] else ""
-        idle = "idle: " if part.group == "idle" else ""
-        name = part.part.replace("_", " ")
-        yield f"{bar:<{_BAR_CHARS}} {part.share:>6.1%} {format_duration(part.ns):>9}  {idle}{name}{place}"
-    rest = len(parts) - len(shown)
-    if rest:
-        share = sum(part.share for part in parts) - sum(part.share for part in shown)
-        ns = sum(part.ns for part in parts) - sum(part.ns for part in shown)
-        yield f"{'':<{_BAR_CHARS}} {share:>6.1%} {format_duration(ns):>9}  {rest} more"
-
-
-def _format_cause(number: int, cause: CauseOfTime) -> Iterator[str]:
-    """Yield the lines of a cause: its name and saving, the evidence, the change, and the check."""
-    place = f" in '{cause.place.range}'" if cause.place.range else ""
-    name = cause.cause.replace("_", " ")
-    saving = f"saves {cause.saving.likely:.0%} ({cause.saving.low:.0%} to {cause.saving.high:.0%})"
-    if cause.status == "unsure":
-        saving = f"unsure: may save {cause.saving.low:.0%} to {cause.saving.high:.0%}"
-    if cause.saving.high == 0:
-        saving = "healthy"
-    after = f", {cause.after:.0%} after those above" if number > 1 and cause.after else ""
-    yield f"{number:>3}. {name}{place}: {saving}{after}"
-    yield f"{_INDENT}{cause.evidence.text}"
-    if cause.place.functions:
-        yield f"{_INDENT}samples are in {', '.join(cause.place.functions)}"
-    if cause.change:
-        yield f"{_INDENT}change: {cause.change}"
-    if cause.missing:
-        yield f"{_INDENT}to be sure, record: {cause.missing}"
+def format_ledger(rows: Sequence[LedgerRow]) -> Iterator[str]:
+    """Yield one line per row of a ledger: a bar, the share, the time, the name, and the main range."""
+    for row in rows:
+        bar = "" if row.group == REST else "█" * max(1, round(_BAR_CHARS * row.share))
+        yield f"{bar:<{_BAR_CHARS}} {row.share:>6.1%} {format_duration(row.ns):>9}  {row.label}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import absence, schemas
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis import Plan as RankPlan
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
+    from tracekit.explanations import Explanation
     from tracekit.plan.base import Tables
     from tracekit.plan.plan import Plan
 
@@ -185,6 +187,21 @@ class TraceView:
         from tracekit.core.diagnosis import examine_processes
 
         return examine_processes(get_rollup(self.plan).steady, options, plans)
+
+    def explanation(self, max_parts: int | None = None) -> Explanation:
+        """Return the answer of ``why`` as texts.
+
+        A database of DLProf is not explained, because its iterations have no ranges. DLProf's findings are recorded.
+
+        Args:
+            max_parts: Maximum number of parts of a ledger that have a row of their own, or None for the default.
+        """
+        from tracekit.core.diagnosis import Options
+        from tracekit.core.diagnosis.texts import MAX_PARTS, write_explanation
+
+        written = write_explanation(self.why(Options()), max_parts=max_parts or MAX_PARTS)
+        is_recorded = self.plan.rollup is None and self.count("iterations") > 0
+        return replace(written, is_answered=False) if is_recorded else written
 
     def explain_missing_rows(self, name: str, *, is_part: bool = False) -> Absence:
         """Return why a table, a report, a rule or a recipe, or a part of it, has no rows."""

@@ -35,6 +35,16 @@ PART_COLORS = {
 }
 """Colors of the parts of iterations in all figures. People with color vision deficiencies can distinguish them."""
 
+LEDGER_CLASSES = {
+    "compute": ("Computation on the GPU", "#0072B2"),
+    "opaque": ("CUDA graphs recorded as a whole", "#7B5EA7"),
+    "communication": ("Communication that no computation hides", "#D55E00"),
+    "copy": ("Copies that no computation hides", "#E69F00"),
+    "idle": ("GPU idle, by what the CPU does", "#8A8F98"),
+    "rest": ("Other", "#4C7A34"),
+}
+"""Titles and colors of the classes of parts into which the time of steps is divided."""
+
 GRAPH_COLOR = "#7B5EA7"
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7B5EA7", "#B3A536", "#8A8F98", "#4C7A34")
 DIRECTION_COLORS = {"fprop": "#0072B2", "bprop": "#D55E00", None: "#8A8F98"}

@@ -226,12 +226,18 @@ class Captures:
         """Return whether the figure or other result of a key is cached."""
         return key in self._figures
 
-    def defer(self, key: Hashable, title: str, compute: Callable[[], Any]) -> str:
-        """Store how to compute a result, and return the token with which ``compute_deferred_result`` computes it."""
+    def defer(self, key: Hashable, activity: str, compute: Callable[[], Any]) -> str:
+        """Store how to compute a result, and return the token with which ``compute_deferred_result`` computes it.
+
+        Args:
+            key: Key of the result in the cache.
+            activity: What the server does while it computes the result.
+            compute: Function that returns the result.
+        """
         with self._lock:
             self._deferred_count += 1
             token = str(self._deferred_count)
-            self._deferred[token] = lambda: self._compute_with_activity(key, f"drawing {title}", compute)
+            self._deferred[token] = lambda: self._compute_with_activity(key, activity, compute)
             while len(self._deferred) > MAX_DEFERRED:
                 self._deferred.popitem(last=False)
         return token

@@ -54,14 +54,15 @@ def build_figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bo
     return build_figure_panel(drawn, title, compact=compact)
 
 
-def build_deferred_figure(token: str, title: str) -> Any:
-    """Return a component that is replaced with a figure when the figure is drawn.
+def build_deferred_panel(token: str, title: str, status: str) -> Any:
+    """Return a component that is replaced with a panel when the panel is computed.
 
     Args:
-        token: The token with which ``Captures.compute_deferred_result`` draws the figure.
-        title: Heading of the figure.
+        token: The token with which ``Captures.compute_deferred_result`` computes the panel.
+        title: Heading of the panel.
+        status: Sentence that is shown until then.
     """
-    panel = build_panel(title, [html.P("This chart is being drawn …", className="dimmed pending")])
+    panel = build_panel(title, [html.P(status, className="dimmed pending")])
     return html.Div(panel, id={"part": "deferred", "token": token}, className="deferred")
 
 
@@ -73,11 +74,20 @@ def build_figure_panel(figure: Figure, title: str, *, compact: bool = False) -> 
         title: Heading of the panel.
         compact: Whether to return a smaller panel, which is shown next to others.
     """
+    return build_panel(title, [build_graph(figure, COMPACT_HEIGHT if compact else None)])
+
+
+def build_graph(figure: Figure, height: int | None = None) -> Any:
+    """Return a component that shows a plotly figure without its title.
+
+    Args:
+        figure: The figure.
+        height: Height in pixels. If None, it is the height of the figure.
+    """
     figure.update_layout(title=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", margin={"t": 16})
-    height = COMPACT_HEIGHT if compact else int(figure.layout.height or HEIGHT)
+    shown = int(figure.layout.height or HEIGHT) if height is None else height
     figure.update_layout(height=None, autosize=True)
-    graph = dcc.Graph(figure=figure, config=CONFIG, responsive=True, style={"height": height})
-    return html.Section([html.H2(title), graph], className="panel", **{"aria-label": title})
+    return dcc.Graph(figure=figure, config=CONFIG, responsive=True, style={"height": shown})
 
 
 def build_panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:

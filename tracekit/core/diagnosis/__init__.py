@@ -8,6 +8,7 @@
 - ``answer``: the result
 - ``ranks`` and ``job``: the comparison of the ranks of a job, and the prediction of what cures save in it
 - ``diagnose``: all of these together
+- ``texts``: the result as texts
 """
 
 from tracekit.core.diagnosis.answer import Why

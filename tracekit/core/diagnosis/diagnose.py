@@ -75,7 +75,7 @@ class Options:
 
 
 def diagnose(rollup: Rollup, options: Options | None = None) -> Why:
-    """Explain why the steps of a capture take as long as they do.
+    """Explain why the steps of a capture take as long as they do. The answer is computed once per roll-up.
 
     Args:
         rollup: The roll-up of the capture, whose aggregated iterations are the steady steps.
@@ -86,15 +86,23 @@ def diagnose(rollup: Rollup, options: Options | None = None) -> Why:
         ``ranks`` has the answers of all of them.
     """
     chosen = options or Options()
+    key = ("why", chosen, *causes.RULES)
+    if key not in rollup.results:
+        rollup.results[key] = _diagnose_all_processes(rollup, chosen)
+    answer: Why = rollup.results[key]
+    return answer
+
+
+def _diagnose_all_processes(rollup: Rollup, options: Options) -> Why:
     events = list(read_events(rollup))
     if not events:
         return explain_missing_gpu_work(rollup)
     if len(events) == 1:
-        return _diagnose_process(events[0], rollup, chosen)
+        return _diagnose_process(events[0], rollup, options)
     tables = read_call_tables(rollup.measures.ops.frames)
     communication = Communication({n: rows.with_columns(rank=pl.lit(0, pl.Int64)) for n, rows in tables.items()})
     plans, notes = plan_ranks({0: [profile_process(of_process) for of_process in events]}, communication)
-    examinations = [_examine_process(e, rollup, chosen, plans[0][e.process_id]) for e in events]
+    examinations = [_examine_process(e, rollup, options, plans[0][e.process_id]) for e in events]
     return explain_job(examinations, notes=notes)
 
 

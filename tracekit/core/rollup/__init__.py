@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
@@ -21,7 +21,7 @@ from tracekit.core.rollup import breakdown, groups, statistics
 from tracekit.core.rollup.measures import CALL_COLUMNS, METRICS, Measures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
     from tracekit.core.correlate import Frames
     from tracekit.core.iterations import Iterations
@@ -87,6 +87,11 @@ class Rollup:
     ) -> Rollup:
         """Return the roll-up of the same ops over different iterations, without reading or measuring the ops again."""
         return replace(self, key_op=key_op, span=span, include_warm_up=include_warm_up)
+
+    @functools.cached_property
+    def results(self) -> dict[Hashable, Any]:
+        """Cache of results that are expensive to compute from this roll-up, such as the answer of ``why``."""
+        return {}
 
     @functools.cached_property
     def complete(self) -> Rollup:

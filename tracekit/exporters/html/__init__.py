@@ -23,4 +23,9 @@ def write(view: View, path: Path, progress: Progress) -> None:
     path.write_text(page.render_page(sections.build_contents(view, progress)), "utf-8", newline="\n")
 
 
-EXPORTER = Exporter("html", "One HTML page with charts, top lists and advice, for mails and tickets", (".html",), write)
+EXPORTER = Exporter(
+    "html",
+    "One HTML page that explains a slow step, with charts and top lists, for mails and tickets",
+    (".html",),
+    write,
+)

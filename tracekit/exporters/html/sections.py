@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import MissingTableError
+from tracekit.errors import MissingTableError, TracekitError
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.plots import bars
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     from plotly.graph_objects import Figure
 
+    from tracekit.explanations import CauseText, Explanation
     from tracekit.interface import Progress, View
 
 _DRAWN_FROM_ROWS: Mapping[str, Callable[[pl.DataFrame], Figure]] = {
@@ -113,11 +114,7 @@ class _ContentsBuilder:
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
         else:
             drawn = self._compute_or_record_missing_table(lambda: self.view.figure(name, **options))
-        if drawn is None:
-            return {}
-        content = json.loads(drawn.to_json())
-        del content["layout"]["template"]
-        return {name: content}
+        return {} if drawn is None else {name: _convert_figure(drawn)}
 
     @functools.cached_property
     def step_notes(self) -> list[str]:
@@ -169,6 +166,59 @@ class _ContentsBuilder:
         except MissingTableError as e:
             self.missing.append(e)
             return None
+
+
+def _convert_figure(figure: Figure) -> Any:
+    """Return a figure as a JSON object without the template."""
+    content = json.loads(figure.to_json())
+    del content["layout"]["template"]
+    return content
+
+
+def _build_explanation_sections(builder: _ContentsBuilder) -> Iterator[Section]:
+    """Yield a section that explains why a step takes as long as it does. Without steps on a GPU, yield nothing."""
+    try:
+        explanation = builder.view.explanation()
+    except TracekitError as e:
+        yield Section("Why", "why", [f"The steps cannot be explained: {e.message}.", *([e.hint] if e.hint else [])])
+        return
+    if not explanation.is_answered:
+        return
+    figures = {}
+    if explanation.ledger:
+        drawn = bars.draw_ledger(explanation.ledger, title="Time of a steady step")
+        figures["ledger"] = _convert_figure(drawn)
+    if explanation.cold_ledger:
+        title = f"Warm-up: {explanation.cold}"
+        drawn = bars.draw_ledger(explanation.cold_ledger, title=title)
+        figures["cold_ledger"] = _convert_figure(drawn)
+    articles = [_build_cause_article(i, cause) for i, cause in enumerate(explanation.causes, start=1)]
+    if explanation.together:
+        articles.append((explanation.together, (), ()))
+    notes = [explanation.sentence, *explanation.ranks, *(f"Note: {note}" for note in explanation.notes)]
+    yield Section("Why", "why", notes, figures=figures, articles=articles, tables=_build_ledger_tables(explanation))
+
+
+def _build_cause_article(number: int, cause: CauseText) -> tuple[str, Sequence[str], Sequence[tuple[str, str]]]:
+    texts = [text for text in (cause.evidence, cause.functions, cause.change, cause.missing) if text]
+    pairs = [("Occurrences", f"{cause.count:,}"), ("Time of all occurrences", format_nanoseconds(cause.total_ns))]
+    if cause.start_ns is not None and cause.end_ns is not None:
+        pairs += [
+            ("Start of the longest occurrence", f"{cause.start_ns:,} ns"),
+            ("End of the longest occurrence", f"{cause.end_ns:,} ns"),
+        ]
+    return f"{number}. {cause.title}: {cause.saving}", texts, pairs
+
+
+def _build_ledger_tables(explanation: Explanation) -> list[Table]:
+    """Return a table of the parts of a steady step and, if there is a warm-up, one of the parts of the warm-up."""
+    titles = ("Part", "Time (ns)", "Share (%)")
+    captions = {"Time of a steady step": explanation.ledger, "Time of the warm-up": explanation.cold_ledger}
+    return [
+        Table(caption, titles, [(row.label, row.ns, round(100 * row.share, 3)) for row in ledger], len(ledger))
+        for caption, ledger in captions.items()
+        if ledger
+    ]
 
 
 def _build_overview_sections(builder: _ContentsBuilder) -> Iterator[Section]:
@@ -454,6 +504,7 @@ def _build_metrics_sections(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 _BUILDERS = (
+    _build_explanation_sections,
     _build_overview_sections,
     _build_advice_sections,
     _build_recorded_findings_sections,
@@ -481,5 +532,5 @@ _OF_THE_WHOLE_CAPTURE = (
     _build_memory_sections,
     _build_metrics_sections,
 )
-_OF_STEPS = (_build_advice_sections, _build_iterations_sections, _build_groups_sections)
+_OF_STEPS = (_build_explanation_sections, _build_advice_sections, _build_iterations_sections, _build_groups_sections)
 WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."

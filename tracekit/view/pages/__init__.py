@@ -34,7 +34,7 @@ from tracekit.view.pages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     import polars as pl
 
@@ -90,8 +90,22 @@ class Context:
         key = (name, self.state.at, self.dark, cache_key, tuple(sorted(options.items())))
         trace = trace or self.capture.get_aggregated_trace(self.state.at)
         compute = partial(components.build_figure, trace, name, title, dark=self.dark, **options)
-        if self.draws_later and may_draw_later and not self.captures.has_cached_result(key):
-            return components.build_deferred_figure(self.captures.defer(key, title, compute), title)
+        if not may_draw_later:
+            return self.captures.get_cached_result(key, compute)
+        return self.build_later(key, title, compute, f"drawing {title}", "This chart is being drawn …")
+
+    def build_later(self, key: Hashable, title: str, compute: Callable[[], Any], activity: str, status: str) -> Any:
+        """Return a panel. If ``draws_later`` is true and it is not cached, return a component that is replaced with it.
+
+        Args:
+            key: Key of the panel in the cache.
+            title: Heading of the panel.
+            compute: Function that returns the panel.
+            activity: What the server does while it computes the panel.
+            status: Sentence that is shown until then.
+        """
+        if self.draws_later and not self.captures.has_cached_result(key):
+            return components.build_deferred_panel(self.captures.defer(key, activity, compute), title, status)
         return self.captures.get_cached_result(key, compute)
 
     def build_recipe_figure(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:

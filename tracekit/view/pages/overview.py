@@ -1,4 +1,4 @@
-"""The page "Overview": utilization, iterations, the longest ops and kernels, advice, and metadata of the system."""
+"""The page "Overview": why steps take long, utilization, iterations, the longest ops and kernels, and advice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dash import html
 from tracekit.errors import TracekitError
 from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
-from tracekit.view import components, grid, missing, sources
+from tracekit.view import components, explanations, grid, missing, sources
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace
@@ -43,6 +43,7 @@ def build_page(context: Context) -> list[Any]:
     notices = list_notices(get_trace_view(context.capture.trace))
     parts = [
         *(html.P(notice, className="warning") for notice in notices),
+        explanations.build_panel_of_capture(context),
         *components.build_step_notes(context),
         _build_number_cards(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),

@@ -1,10 +1,10 @@
-"""The page "Ranks": the GPU time, the iterations and the stragglers of the ranks of a job."""
+"""The page "Ranks": why steps take long, the GPU time, the iterations and the stragglers of the ranks of a job."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.view import components, ranks
+from tracekit.view import components, explanations, ranks
 
 if TYPE_CHECKING:
     from tracekit.view.pages import Context
@@ -15,6 +15,7 @@ def build_page(context: Context) -> list[Any]:
     analysis = ranks.analyze_communication(context.captures, context.capture)
     shown = [name for name in ranks.OF_ITERATIONS if name in ranks.list_nonempty_tables(analysis)]
     return [
+        explanations.build_panel_of_ranks(context),
         *components.build_note_paragraphs(analysis.step_notes),
         context.build_recipe_figure("gpu_time_sum", "gpu_time"),
         context.build_table("gpu_time"),

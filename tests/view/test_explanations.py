@@ -1,0 +1,120 @@
+"""The panel that explains why a step takes as long as it does."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import tracekit as tk
+from plotly.utils import PlotlyJSONEncoder
+from tests.view.support import call, running, texts
+from tracekit.errors import TracekitError
+from tracekit.explanations import CauseText, Explanation, LedgerRow
+from tracekit.plan.view import TraceView
+from tracekit.view import explanations, pages
+from tracekit.view.captures import open_captures
+from tracekit.view.state import parse_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.view.captures import Captures
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+TRAIN = FIXTURES / "train_amp.sqlite"
+
+
+@pytest.fixture(scope="module")
+def train() -> Iterator[Captures]:
+    captures = open_captures([TRAIN])
+    yield captures
+    captures.close()
+
+
+def read_page(captures: Captures, path: str, query: str = "") -> list[str]:
+    """Return the texts of a page, in the order in which they are shown."""
+    content = pages.build_page(pages.Context(captures, parse_url(path, query, len(captures)), dark=True))
+    return texts(json.loads(json.dumps([part for part in content if part is not None], cls=PlotlyJSONEncoder)))
+
+
+@pytest.mark.parametrize(
+    ("query", "choice"),
+    [("", {}), ("iterations=2:3", {"iterations": (2, 3)}), ("warm_up=yes", {"include_warm_up": True})],
+)
+def test_the_overview_begins_with_the_answer(train: Captures, query: str, choice: dict[str, object]) -> None:
+    with tk.load(TRAIN) as trace:
+        answer = trace.rollup(**choice).why()  # type: ignore[arg-type]
+    shown = read_page(train, "/", query)
+    assert [text for text in shown if text in (explanations.TITLE, answer.sentence, "GPU utilization")] == [
+        *(explanations.TITLE, answer.sentence, "GPU utilization"),
+    ]
+    for cause in answer.causes:
+        assert f"change: {cause.change}" in shown
+        assert any(text.startswith(f"{cause.cause.replace('_', ' ')} in '") and "saves" in text for text in shown)
+    assert any(text.startswith("Warm-up: the first step takes") for text in shown) is (answer.cold is not None)
+    assert (answer.cold is None) is bool(query)
+
+
+def test_the_page_of_ranks_explains_the_job() -> None:
+    captures = open_captures([FIXTURES / "ranks"])
+    try:
+        shown = read_page(captures, "/ranks")
+        with tk.load_many(FIXTURES / "ranks") as traces:
+            answer = traces.why()
+        assert [text for text in shown if text in (explanations.TITLE_OF_RANKS, answer.sentence)]
+        assert {f"rank {rank.rank}: {rank.sentence}" for rank in answer.ranks} <= set(shown)
+        assert "Show in timeline" not in shown
+        one = read_page(captures, "/", "capture=1")
+        assert answer.ranks[1].sentence in one
+    finally:
+        captures.close()
+
+
+@pytest.mark.parametrize("name", ["cpu_only.sqlite", "ncu/ncu_roofline_raw.csv"])
+def test_captures_without_steps_have_no_panel(name: str) -> None:
+    captures = open_captures([FIXTURES / name])
+    assert explanations.TITLE not in read_page(captures, "/")
+    captures.close()
+
+
+def test_a_database_of_dlprof_has_no_panel(tmp_path: Path) -> None:
+    with tk.load(TRAIN) as trace:
+        path = trace.rollup().export(tmp_path / "dlprof.sqlite", format="dlprof-db")
+    captures = open_captures([path])
+    assert explanations.TITLE not in read_page(captures, "/")
+    captures.close()
+
+
+def test_an_error_is_shown_in_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise TracekitError("the steps overlap", hint="record again")
+
+    monkeypatch.setattr(TraceView, "explanation", fail)
+    captures = open_captures([TRAIN])
+    shown = read_page(captures, "/")
+    assert explanations.TITLE in shown
+    assert any("the steps overlap" in text for text in shown)
+    assert "Kernel time" in shown
+    captures.close()
+
+
+def test_names_are_text_and_cannot_change_the_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "<b onclick=x>\u202eevil</b>"
+    row, cause = LedgerRow(name, "idle", name, 5, 1.0), CauseText("x", name, name, name, name, name, name, 1, 1, 0, 1)
+    hostile = Explanation(True, name, (row,), (cause,), name, name, (row,), (name,), (name,))
+    monkeypatch.setattr(TraceView, "explanation", lambda _: hostile)
+    with running(TRAIN) as viewer:
+        page = call(viewer, "navigation.children", ["/", "", "light"]).text
+        assert "evil" not in page
+        token = re.findall(r'"token":"(\d+)"', page)[0]
+        for url in ("deferred", "navigation.children"):
+            arguments = [{"part": "deferred", "token": token}] if url == "deferred" else ["/", "", "light"]
+            state = {"token": token} if url == "deferred" else {}
+            answer = call(viewer, f'"part":"{url}"' if url == "deferred" else url, arguments, state).text
+            assert answer.count("evil") > 10
+            assert "\u202e" not in answer
+            assert "\\u202e" not in answer.replace("\\\\u202e", "")
+            assert "&lt;b onclick=x&gt;" in answer

@@ -1,0 +1,89 @@
+"""Write the answer of ``why`` as texts, which are the same on the command line, in HTML pages and in the viewer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.explanations import REST, CauseText, Explanation, LedgerRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tracekit.core.diagnosis.answer import CauseOfTime, LedgerPart, Why
+
+MIN_SHARE = 0.005
+"""Smallest share of a part that has a row of its own."""
+MAX_PARTS = 12
+MAX_RANKS = 16
+
+
+def write_explanation(answer: Why, *, max_parts: int = MAX_PARTS) -> Explanation:
+    """Return the texts of an answer.
+
+    Args:
+        answer: The answer.
+        max_parts: Maximum number of parts of a ledger that have a row of their own.
+    """
+    count = len(answer.causes)
+    cold = answer.cold
+    heading = ""
+    if cold is not None:
+        steps = "the first step takes" if cold.count == 1 else f"the first {cold.count} steps take"
+        heading = f"{steps} {format_duration(cold.total_ns)}"
+    return Explanation(
+        is_answered=answer.step is not None,
+        sentence=answer.sentence,
+        ledger=tuple(_list_rows(answer.ledger, max_parts)),
+        causes=tuple(_write_cause(i, cause) for i, cause in enumerate(answer.causes)),
+        together=f"all together: {answer.together:.0%}" if count > 1 else "",
+        cold=heading,
+        cold_ledger=() if cold is None else tuple(_list_rows(cold.ledger, max_parts)),
+        ranks=tuple(_list_ranks(answer.ranks)),
+        notes=answer.notes,
+    )
+
+
+def _list_ranks(ranks: Sequence[Why]) -> Iterator[str]:
+    """Yield one line per rank: its sentence. Only the first ranks are listed if there are many."""
+    for rank in ranks[:MAX_RANKS]:
+        yield f"rank {rank.rank}: {rank.sentence}"
+    if len(ranks) > MAX_RANKS:
+        yield f"{len(ranks) - MAX_RANKS} more ranks"
+
+
+def _list_rows(parts: Sequence[LedgerPart], max_parts: int) -> Iterator[LedgerRow]:
+    """Yield the rows of a ledger. The last row is the sum of all parts without a row of their own."""
+    large = sum(part.share >= MIN_SHARE for part in parts)
+    count = min(large, max_parts)
+    for part in parts[:count]:
+        place = part.places[0][0] if part.places else ""
+        name = part.part.replace("_", " ")
+        yield LedgerRow(f"idle: {name}" if part.group == "idle" else name, part.group, place, part.ns, part.share)
+    rest = parts[count:]
+    if rest:
+        yield LedgerRow(f"{len(rest)} more", REST, "", sum(p.ns for p in rest), sum(p.share for p in rest))
+
+
+def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
+    place = f" in '{cause.place.range}'" if cause.place.range else ""
+    saving = f"saves {cause.saving.likely:.0%} ({cause.saving.low:.0%} to {cause.saving.high:.0%})"
+    if cause.status == "unsure":
+        saving = f"unsure: may save {cause.saving.low:.0%} to {cause.saving.high:.0%}"
+    if cause.saving.high == 0:
+        saving = "healthy"
+    after = f", {cause.after:.0%} after those above" if index and cause.after else ""
+    functions = cause.place.functions
+    return CauseText(
+        cause=cause.cause,
+        title=f"{cause.cause.replace('_', ' ')}{place}",
+        saving=saving + after,
+        evidence=cause.evidence.text,
+        functions=f"samples are in {', '.join(functions)}" if functions else "",
+        change=f"change: {cause.change}" if cause.change else "",
+        missing=f"to be sure, record: {cause.missing}" if cause.missing else "",
+        count=cause.evidence.count,
+        total_ns=cause.evidence.total_ns,
+        start_ns=cause.evidence.start_ns,
+        end_ns=cause.evidence.end_ns,
+    )

@@ -1,0 +1,100 @@
+"""Build the panel that explains why steps take as long as they do."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dash import html
+
+from tracekit.core.diagnosis.texts import write_explanation
+from tracekit.errors import TracekitError
+from tracekit.notices import GPU_ACTIVITIES
+from tracekit.plots import bars
+from tracekit.trace import get_trace_view
+from tracekit.view import components, grid, ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.explanations import CauseText, Explanation
+    from tracekit.view.captures import Captures
+    from tracekit.view.pages import Context
+    from tracekit.view.state import State
+
+TITLE = "Why a step takes this long"
+TITLE_OF_RANKS = "Why a step of the job takes this long"
+_SCOPE_OF_RANKS = "All ranks are examined without their warm-up, whatever iterations are aggregated on other pages."
+_ACTIVITY = "explaining the steps"
+_STATUS = "The steps are being examined …"
+
+
+def build_panel_of_capture(context: Context) -> Any:
+    """Return a panel that explains the aggregated iterations of the page, or None without GPU activities."""
+    if not context.capture.has_rows_in_any(*GPU_ACTIVITIES):
+        return None
+    trace = context.capture.get_aggregated_trace(context.state.at)
+    explain = get_trace_view(trace).explanation
+    key = ("why", context.state.at, context.dark)
+    compute = partial(_build_panel, TITLE, explain, context.state, dark=context.dark)
+    return context.build_later(key, TITLE, compute, _ACTIVITY, _STATUS)
+
+
+def build_panel_of_ranks(context: Context) -> Any:
+    """Return a panel that explains the steps of a job, with the rank whose steps take longest."""
+    key = ("why of ranks", context.dark)
+    explain = partial(_explain_ranks, context.captures)
+    compute = partial(_build_panel, TITLE_OF_RANKS, explain, None, dark=context.dark)
+    return context.build_later(key, TITLE_OF_RANKS, compute, _ACTIVITY, _STATUS)
+
+
+def _explain_ranks(captures: Captures) -> Explanation:
+    job = ranks.get_rank_set(captures)
+    if job is None:
+        raise TracekitError("the captures are not the ranks of one job")
+    return write_explanation(job.why())
+
+
+def _build_panel(title: str, explain: Callable[[], Explanation], state: State | None, *, dark: bool) -> Any:
+    """Return a panel with the sentence, the ledger, the causes, the warm-up and notes, or None without an answer.
+
+    Args:
+        title: Heading of the panel.
+        explain: Function that returns the explanation.
+        state: State of the page of the capture to which links lead, or None for no links.
+        dark: Whether figures use the dark template.
+    """
+    try:
+        explanation = explain()
+    except TracekitError as error:
+        return components.build_panel(title, [grid.build_error_message(error)])
+    if not explanation.is_answered:
+        return None
+    parts: list[Any] = [html.P(explanation.sentence, className="answer")]
+    if state is None:
+        parts.append(html.P(_SCOPE_OF_RANKS, className="dimmed"))
+    if explanation.ledger:
+        drawn = bars.draw_ledger(explanation.ledger, title=title, dark=dark)
+        parts.append(components.build_graph(drawn))
+    if explanation.causes:
+        parts.append(html.Ol([_build_cause(cause, state) for cause in explanation.causes], className="advice"))
+    if explanation.together:
+        parts.append(html.P(explanation.together))
+    if explanation.cold:
+        drawn = bars.draw_ledger(explanation.cold_ledger, title=title, dark=dark)
+        parts.append(html.Details([html.Summary(f"Warm-up: {explanation.cold}"), components.build_graph(drawn)]))
+    if explanation.ranks:
+        parts.append(html.Ul([html.Li(text) for text in explanation.ranks], className="advice"))
+    parts += [html.P(f"Note: {note}", className="dimmed") for note in explanation.notes]
+    return components.build_panel(title, parts)
+
+
+def _build_cause(cause: CauseText, state: State | None) -> Any:
+    """Return a list item with a cause: its saving, evidence, change, and a link to its longest occurrence."""
+    parts: list[Any] = [html.Strong(f"{cause.title}: {cause.saving}"), html.P(cause.evidence)]
+    parts += [html.P(text, className="dimmed") for text in (cause.functions, cause.missing) if text]
+    parts += [html.P(cause.change)] if cause.change else []
+    if state is not None and cause.start_ns is not None and cause.end_ns is not None:
+        url = state.make_url("timeline", start=str(cause.start_ns), end=str(cause.end_ns))
+        parts.append(html.P(components.build_link("Show in timeline", url)))
+    return html.Li(parts)
