@@ -25,7 +25,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
 
 EXPORTER = Exporter(
     "html",
-    "One HTML page that explains a slow step, with charts and top lists, for mails and tickets",
+    "One HTML page with why a step is slow, charts and top lists, to share",
     (".html",),
     write,
 )
