@@ -32,13 +32,21 @@ _BAR_CHARS = 24
 _INDENT = "     "
 
 
+def _parse_step_time(text: str) -> int:
+    """Parse the duration of a step."""
+    duration = parse_duration(text)
+    if duration <= 0:
+        raise click.BadParameter(f"{text!r} is not a positive duration, such as 52ms")
+    return duration
+
+
 @click.command("why")
 @inputs_argument
 @click.option(
     "--step-time",
     "step_ns",
     metavar="TIME",
-    type=parse_duration,
+    type=_parse_step_time,
     help="Duration of a step without the profiler, such as 52ms. It calibrates the times on the CPU.",
 )
 @input_options

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LOW, LIKELY, HIGH = 0, 1, 2
 _MIN_COMPARED, _EXPLAINED_SHARE = 4, 0.3
 _GUESS_DIVISOR = 3
+_MAX_NS = 2.0**62
 Stays = tuple[float, float, float]
 """The share of a duration that stays if the saving is low, likely, and high."""
 
@@ -263,7 +264,7 @@ def scale_items(model: Model, durations: Floats, scales: CpuScales, is_stall: Ma
     blocks = (items.kind == CALL_NUMBERS["copy"]) & (items.wait != NO_WAIT)
     fixed = np.isin(items.kind, [CALL_NUMBERS[k] for k in ("allocate", "host_allocate", "load")])
     scale[blocks | fixed | (items.lane != 0)] = 1.0
-    result: Int64s = (durations * scale).astype(np.int64)
+    result: Int64s = np.minimum(durations * scale, _MAX_NS).astype(np.int64)
     return result
 
 

@@ -41,7 +41,7 @@ from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model
 from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_process
-from tracekit.core.diagnosis.replay import Engine
+from tracekit.core.diagnosis.replay import Engine, ReplayError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -147,7 +147,7 @@ def explain_job(examinations: Sequence[Examination], others: Sequence[Why] = (),
         sentence=text,
         status=status,
         causes=listed,
-        together=sum(c.after for c in listed),
+        together=sum((c.after for c in listed), 0.0),
         replay_error=error,
         notes=(*notes, *answer.notes),
         ranks=ranks,
@@ -204,7 +204,29 @@ def _compute_slack(model: Model, engine: Engine) -> float:
 
 
 def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
-    complete, step, parts, cold = _measure_steps(events, rollup)
+    basis = _measure_steps(events, rollup)
+    try:
+        return _predict_process(events, basis, options)
+    except ReplayError as error:
+        return _explain_without_replay(events, basis, error)
+
+
+def _explain_without_replay(events: Events, basis: _Basis, error: ReplayError) -> Why:
+    """Return the answer without causes, because nothing can be predicted."""
+    return Why(
+        sentence=_write_sentence(basis.step, basis.parts, (), "unsure", basis.cold),
+        status="unsure",
+        step=basis.step,
+        ledger=basis.parts,
+        cold=basis.cold,
+        notes=(f"the events cannot be replayed, so no savings are predicted: {error}",),
+        device=Inspection(basis.model).device_name,
+        framework=events.framework,
+    )
+
+
+def _predict_process(events: Events, basis: _Basis, options: Options) -> Why:
+    complete, step, parts, cold = basis
     model = _limit(events, complete)
     engine = Engine(model)
     inspection = Inspection(model)
@@ -225,7 +247,7 @@ def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
         step=step,
         ledger=parts,
         causes=listed,
-        together=sum(c.after for c in listed),
+        together=sum((c.after for c in listed), 0.0),
         replay_error=engine.error,
         cold=cold,
         notes=notes,
@@ -238,8 +260,18 @@ def _examine_process(events: Events, rollup: Rollup, options: Options, plan: Pla
     """Diagnose one process of a job. A process that has no steps in common with others is a separate program."""
     if plan.steps is None:
         return Examination(_diagnose_process(events, rollup, options), plan.rank)
-    complete, step, parts, cold = _measure_steps(events, rollup, plan)
-    first, last = plan.steps
+    basis = _measure_steps(events, rollup, plan)
+    try:
+        return _predict_rank(events, basis, options, plan, plan.steps)
+    except ReplayError as error:
+        return Examination(_explain_without_replay(events, basis, error), plan.rank)
+
+
+def _predict_rank(
+    events: Events, basis: _Basis, options: Options, plan: Plan, common_steps: tuple[int, int]
+) -> Examination:
+    complete, step, parts, cold = basis
+    first, last = common_steps
     is_part = (first, last) != (0, len(complete.steps) - 1)
     model = build_model(events, complete.steps[first : last + 1]) if is_part else complete
     late, waited = plan.find_late_times(model), plan.find_waits_on_cpu(model)

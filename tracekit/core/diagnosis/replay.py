@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _REMOVED_DELAY_NS = -(2**52)
 
 
+class ReplayError(Exception):
+    """A model cannot be replayed, because times do not fit into 64 bits or it needs too much memory."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """The replay of one model.
@@ -63,7 +67,11 @@ class Engine:
         )
 
     def run(self, edit: Edit, scales: CpuScales = RECORDED, is_stall: Mask | None = None) -> ReplayResult:
-        """Return the times of all items and operations after an edit."""
+        """Return the times of all items and operations after an edit.
+
+        Raises:
+            ReplayError: The model cannot be replayed.
+        """
         model, arrays = self.model, {}
         ops = model.operations
         stalls = np.zeros(len(model.items.start), np.bool_) if is_stall is None else is_stall
@@ -90,7 +98,10 @@ class Engine:
         if edit.dropped_waits.any():
             wait, _ = self._waits
             arrays["item_wait_kind"] = np.where(edit.dropped_waits, NO_WAIT, wait).astype(np.uint8)
-        return self._replay.run(**arrays)
+        try:
+            return self._replay.run(**arrays)
+        except (MemoryError, OverflowError, ValueError) as error:
+            raise ReplayError(str(error)) from error
 
     @functools.cached_property
     def _waits(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
