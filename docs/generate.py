@@ -22,7 +22,6 @@ import click
 from tracekit import cli, registry, schemas
 from tracekit.core import analyze, compare, idle, recipes, reports
 from tracekit.core.diagnosis import causes, cures, ledger
-from tracekit.core.diagnosis.causes import changes
 from tracekit.exporters.stacks.options import OPTIONS
 from tracekit.readers.nsys import versions
 
@@ -247,7 +246,7 @@ def why_parts() -> str:
 
 def why_causes() -> str:
     """Return a table of the causes of slow steps, in the order of their declaration."""
-    rows = [(f"`{c.name}`", c.meaning, c.check or changes.DEFAULT_CHECK) for c in causes.CAUSES.values()]
+    rows = [(f"`{c.name}`", c.meaning, causes.get_check(c.name)) for c in causes.CAUSES.values()]
     return "\n".join([*_grid(("cause", "meaning", "how to check a change"), rows), ""])
 
 
@@ -270,8 +269,9 @@ def why_shares() -> str:
     for module in (m for m in vars(causes).values() if inspect.ismodule(m)):
         source = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
         for function in (node for node in source.body if isinstance(node, ast.FunctionDef)):
-            rows += [row for row in _read_shares(function, vars(module)) if row not in rows]
-    return "\n".join([*_grid(("cause", "time of", "low saving", "likely saving", "high saving"), rows), ""])
+            rows += _read_shares(function, vars(module))
+    heads = ("cause", "time of", "low saving", "likely saving", "high saving")
+    return "\n".join([*_grid(heads, list(dict.fromkeys(rows))), ""])
 
 
 def _read_shares(function: ast.FunctionDef, names: dict[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -43,6 +43,7 @@ class CauseText:
         evidence: What was counted.
         functions: Sentence on the functions in which samples of the CPU fall, or "".
         change: What to change, or "" for a healthy program.
+        check: How to check the change, or "".
         missing: Sentence on what to record to be sure, or "".
         count: Number of occurrences in all steady steps.
         total_ns: Time of all occurrences.
@@ -56,6 +57,7 @@ class CauseText:
     evidence: str
     functions: str
     change: str
+    check: str
     missing: str
     count: int
     total_ns: int

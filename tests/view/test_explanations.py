@@ -102,7 +102,7 @@ def test_an_error_is_shown_in_the_panel(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_names_are_text_and_cannot_change_the_direction(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "<b onclick=x>\u202eevil</b>"
-    row, cause = LedgerRow(name, "idle", name, 5, 1.0), CauseText("x", name, name, name, name, name, name, 1, 1, 0, 1)
+    row, cause = LedgerRow(name, "idle", name, 5, 1.0), CauseText("x", *[name] * 7, 1, 1, 0, 1)
     hostile = Explanation(True, name, (row,), (cause,), name, name, (row,), (name,), (name,))
     monkeypatch.setattr(TraceView, "explanation", lambda _: hostile)
     with running(TRAIN) as viewer:

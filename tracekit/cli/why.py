@@ -109,7 +109,8 @@ def format_explanation(explanation: Explanation, *, is_short: bool = False) -> I
     for i, cause in enumerate(explanation.causes, start=1):
         yield ""
         yield f"{i:>3}. {cause.title}: {cause.saving}"
-        details = (cause.change,) if is_short else (cause.evidence, cause.functions, cause.change, cause.missing)
+        full = (cause.evidence, cause.functions, cause.change, cause.check, cause.missing)
+        details = (cause.change,) if is_short else full
         yield from (f"{_INDENT}{text}" for text in details if text)
     if explanation.together:
         yield ""

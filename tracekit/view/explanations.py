@@ -93,7 +93,7 @@ def _build_cause(cause: CauseText, state: State | None) -> Any:
     """Return a list item with a cause: its saving, evidence, change, and a link to its longest occurrence."""
     parts: list[Any] = [html.Strong(f"{cause.title}: {cause.saving}"), html.P(cause.evidence)]
     parts += [html.P(text, className="dimmed") for text in (cause.functions, cause.missing) if text]
-    parts += [html.P(cause.change)] if cause.change else []
+    parts += [html.P(text) for text in (cause.change, cause.check) if text]
     if state is not None and cause.start_ns is not None and cause.end_ns is not None:
         url = state.make_url("timeline", start=str(cause.start_ns), end=str(cause.end_ns))
         parts.append(html.P(components.build_link("Show in timeline", url)))

@@ -30,3 +30,13 @@ def test_captures_without_the_cause_keep_their_answer() -> None:
     before = tk.load(FIXTURES / "why" / "frames.nsys-rep").why()
     add_slow_triad()
     assert tk.load(FIXTURES / "why" / "frames.nsys-rep").why() == before
+
+
+def test_causes_are_described_with_changes_and_checks() -> None:
+    healthy = {"memory_bound", "compute_bound", "gpu_idle_unexplained"}
+    for name, cause in causes.CAUSES.items():
+        assert cause.meaning.endswith("."), name
+        assert bool(cause.changes) == bool(causes.get_check(name)) == (name not in healthy), name
+        assert causes.get_change(name, "tensorflow") or name in healthy, name
+    causes.register(causes.Cause("other", "Another cause.", {"any": "change it"}), lambda _: ())
+    assert causes.get_check("other") == causes.DEFAULT_CHECK

@@ -81,6 +81,7 @@ def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
         evidence=cause.evidence.text,
         functions=f"samples are in {', '.join(functions)}" if functions else "",
         change=f"change: {cause.change}" if cause.change else "",
+        check=f"check: {cause.check}" if cause.check else "",
         missing=f"to be sure, record: {cause.missing}" if cause.missing else "",
         count=cause.evidence.count,
         total_ns=cause.evidence.total_ns,

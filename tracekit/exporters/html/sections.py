@@ -200,7 +200,7 @@ def _build_explanation_sections(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 def _build_cause_article(number: int, cause: CauseText) -> tuple[str, Sequence[str], Sequence[tuple[str, str]]]:
-    texts = [text for text in (cause.evidence, cause.functions, cause.change, cause.missing) if text]
+    texts = [text for text in (cause.evidence, cause.functions, cause.change, cause.check, cause.missing) if text]
     pairs = [("Occurrences", f"{cause.count:,}"), ("Time of all occurrences", format_nanoseconds(cause.total_ns))]
     if cause.start_ns is not None and cause.end_ns is not None:
         pairs += [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tracekit.core.diagnosis.causes import communication, copies, host, kernels, ranks
-from tracekit.core.diagnosis.causes.changes import CHANGES, CHECKS
+from tracekit.core.diagnosis.causes.changes import CHANGES, CHECKS, DEFAULT_CHECK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -128,5 +128,6 @@ def get_change(cause: str, framework: str) -> str:
 
 
 def get_check(cause: str) -> str:
-    """Return how to check the change, given the name of a cause."""
-    return CAUSES[cause].check
+    """Return how to check the change, given the name of a cause, or "" if nothing has to be changed."""
+    declared = CAUSES[cause]
+    return declared.check or (DEFAULT_CHECK if declared.changes else "")

@@ -113,15 +113,32 @@ CHANGES: dict[str, dict[str, str]] = {
 }
 """What to change, by cause and framework. ``any`` applies to all frameworks without an entry of their own."""
 
-_AGAIN = "capture again and compare: tracekit diff BEFORE AFTER"
 CHECKS: dict[str, str] = {
     "data_loading": "replace the input with one batch that stays on the GPU, and time a step",
     "cpu_work": "leave this work out, and time a step",
     "launch_overhead": "time a step with the CUDA graph; kernels should follow one another without gaps",
-    "precision": "time a step with the setting, and compare the loss",
+    "synchronization": "leave out the reads of values, and time a step; the CPU should run ahead of the GPU",
+    "host_round_trip": "use constant data on the GPU instead, and time a step",
+    "blocking_io": "write nothing, and time a step",
+    "pageable_copy": "time a step with pinned memory; the copies should run beside kernels",
+    "small_copies": "time a step, and count its copies: tracekit stats AFTER -r cuda_gpu_mem_time_sum",
+    "exposed_copy": "leave out the copies, and time a step: overlapping cannot save more",
+    "memory_allocation": "time a step; steady steps should not allocate memory: tracekit stats AFTER -r cuda_api_sum",
     "first_call": "time the first and the second step of one shape",
     "recompilation": "count compilations per step with the setting",
+    "precision": "time a step with the setting, and compare the loss",
+    "unfused_attention": "time a step, and compare the results; no kernel of softmax should remain",
+    "unfused_pointwise": "time a step, and compare the results",
+    "memory_layout": "time a step; no kernel that converts layouts should remain",
+    "unfused_optimizer": "time the step of the optimizer with the setting",
+    "low_occupancy": "time the kernel with more blocks",
+    "serialized_streams": "time a step, and compare the results, which differ if the work is not independent",
+    "communication_exposed": "leave out the communication, and time a step: overlapping cannot save more",
     "late_rank": "time this range on every rank",
+    "barrier": "time a step without barriers",
+    "small_messages": "time a step, and count its collectives",
+    "imbalance": "compare the GPU time of this range on all ranks",
 }
-"""How to check a change, by cause. All others are checked with ``DEFAULT_CHECK``."""
-DEFAULT_CHECK = _AGAIN
+"""How to check a change, by cause."""
+DEFAULT_CHECK = "capture again, and compare: tracekit diff BEFORE AFTER"
+"""How to check the change of a cause without an entry of its own."""
