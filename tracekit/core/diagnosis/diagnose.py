@@ -37,6 +37,7 @@ from tracekit.core.diagnosis.cures import (
 )
 from tracekit.core.diagnosis.cures import Saving as CureSaving
 from tracekit.core.diagnosis.events import Events, Step, read_events
+from tracekit.core.diagnosis.first_calls import find_compile_times
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 
 MAX_ROW_IDS = 100
 _MAX_ERROR = 0.01
-_OPAQUE_SHARE = 0.2
+_OPAQUE_SHARE, _COMPILING_SHARE = 0.2, 0.3
+_TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 _SLACK = 0.03
 """Share by which each predicted interval is extended on both sides: the difference between two runs of a program."""
 _MIN_COVERAGE = 0.9
@@ -161,11 +163,45 @@ def explain_missing_gpu_work(rollup: Rollup) -> Why:
         sentence = "An Nsight Compute report has no steps: it explains single kernels (tracekit stats -r ncu_limiter)."
         return Why(sentence, "not_applicable")
     if frames("nvtx_ranges").select(pl.len()).collect().item() or frames("api_calls").select(pl.len()).collect().item():
-        sentence = (
-            "No GPU work was recorded, so there is nothing to explain: record with nsys profile --trace=cuda,nvtx."
+        return _explain_compilation(rollup) or Why(
+            "No GPU work was recorded, so there is nothing to explain: record with nsys profile --trace=cuda,nvtx.",
+            "not_recorded",
         )
-        return Why(sentence, "not_recorded")
     return Why("The capture contains no GPU work that could be explained.", "not_applicable")
+
+
+def _explain_compilation(rollup: Rollup) -> Why | None:
+    """Return the answer of a capture without GPU work that mostly compiles code, or None if it does not."""
+    frames = rollup.measures.ops.frames
+    ranges = frames("nvtx_ranges").select("process_id", "start_ns", "end_ns").drop_nulls("end_ns").collect()
+    processes = ranges["process_id"].unique().sort().to_list()
+    times = pl.concat([pl.DataFrame(schema=_TIMES), *(find_compile_times(frames, p) for p in processes)])
+    if times.is_empty():
+        return None
+    first, last = ranges.select(pl.col("start_ns").min().alias("first"), pl.col("end_ns").max().alias("last")).row(0)
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    longest = times.sort(duration, descending=True).row(0)
+    total = int(times.select(duration.sum()).item())
+    share = min(1.0, total / max(1, last - first))
+    if share < _COMPILING_SHARE:
+        return None
+    recurs = rollup.iterations.frame.height > 1
+    name = "recompilation" if recurs else "first_call"
+    text = f"ranges of a compiler take {format_duration(total)} of {format_duration(last - first)}"
+    cause = CauseOfTime(
+        cause=name,
+        place=Place(None, None, processes[0]),
+        evidence=Evidence(text, times.height, total, "nvtx_ranges", None, longest[0], longest[1]),
+        rows=(),
+        change=causes.get_change(name, "jax"),
+        check=causes.get_check(name),
+        saving=Saving(share / 2, share, 1.0),
+        after=share,
+        status="unsure",
+        missing="GPU work: nsys profile --trace=cuda,nvtx",
+    )
+    sentence = f"No GPU work was recorded, but {text}: {name.replace('_', ' ')}."
+    return Why(sentence, "unsure", causes=(cause,), together=share, framework="jax")
 
 
 class _Basis(NamedTuple):

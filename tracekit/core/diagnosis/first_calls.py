@@ -19,12 +19,17 @@ from tracekit.core.categorical import decode_categories_expr
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
 
 if TYPE_CHECKING:
+    from tracekit.core.correlate import Frames
     from tracekit.core.diagnosis.events import Events
 
 MIN_EXCESS_NS = 1_000_000
 _MIN_RATIO = 5
 _SHAPES = r'"Input Dims": *(\[[^"]*\])'
 _OPERATION = r"^(aten::|cudnn|torch::|autograd::|\w+Backward\d*$|triton_|CompiledFunction|Torch-Compiled)"
+_COMPILING = (
+    r"^Xla(Compile|Emit|Optimize|PassPipeline)|(?i)nvrtc|^(cu|hip)link|_compile\.|compile_fx|backend_compile"
+    r"|compile_and_load|triton.*compile|torchdynamo.*(convert|compile)|^compile"
+)
 _TRACK = ("process_id", "thread_id")
 
 SCHEMA = {
@@ -45,6 +50,16 @@ def find_first_calls(events: Events) -> pl.DataFrame:
     """
     ranges = _read_operation_ranges(events)
     return _select_slow_first_calls(ranges if ranges.height else _read_launching_calls(events))
+
+
+def find_compile_times(frames: Frames, process_id: int | None) -> pl.DataFrame:
+    """Return the disjoint times in which ranges say that a process compiles code: ``start_ns``, ``end_ns``."""
+    rows = frames("nvtx_ranges").filter(pl.col("process_id").eq_missing(pl.lit(process_id, pl.Int64)))
+    ranges = rows.select("name", "start_ns", "end_ns").drop_nulls().collect()
+    names = ranges["name"].unique()
+    compiling = names.filter(names.cast(pl.String).str.contains(_COMPILING))
+    own = ranges.filter(pl.col("name").is_in(compiling.implode()) & (pl.col("end_ns") > pl.col("start_ns")))
+    return intervals.merge_intervals(own.select("start_ns", "end_ns"), by=[])
 
 
 def _read_operation_ranges(events: Events) -> pl.DataFrame:

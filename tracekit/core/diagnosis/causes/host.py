@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES, find_following_synchronizations
 from tracekit.core.diagnosis.cures import Cure, Stays, deduplicate
+from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import LONG_NS, MIN_STEPS, NO_WAIT, PAUSE
 
 if TYPE_CHECKING:
@@ -89,11 +90,12 @@ def _find_recompilations(inspection: Inspection) -> Iterator[Cure]:
     """Find code that is compiled and loaded again in many steps, or loaded in a single one."""
     model, items, n = inspection.model, inspection.model.items, inspection.step_count
     loads = np.flatnonzero(model.find_kind("load") & inspection.claims.free_items)
-    if not len(loads):
+    pauses_in_ranges = _find_pauses_of_compilation(inspection)
+    if not len(loads) + len(pauses_in_ranges):
         return
-    steps = model.step_of_item[loads]
-    compiles = _find_compilations(inspection, loads)
+    compiles = deduplicate(np.concatenate([_find_compilations(inspection, loads), pauses_in_ranges]))
     own = np.concatenate([loads, compiles])
+    steps = model.step_of_item[own]
     time = int((items.end - items.start)[own].sum())
     if time > 0.5 * model.duration_ns:
         pauses = np.flatnonzero(model.long_pauses & inspection.claims.free_items & (items.duration > _PROGRAM_NS))
@@ -109,15 +111,30 @@ def _find_recompilations(inspection: Inspection) -> Iterator[Cure]:
     cure.items = [(inspection.claims.take_items(own), (0.15, 0.02, 0.0))]
     where = f"in {step_share:.0%} of the steps" if recurs else "before it can be reused"
     cure.evidence = (
-        f"code is compiled or loaded {inspection.count_per_step(len(loads))} times per step, {where}, for "
+        f"code is compiled or loaded {inspection.count_per_step(len(own))} times per step, {where}, for "
         f"{inspection.describe_time(time)}"
     )
     yield cure
 
 
+def _find_pauses_of_compilation(inspection: Inspection) -> Int64s:
+    """Return the long pauses during which ranges of compilers are open for at least half of the time."""
+    model, items = inspection.model, inspection.model.items
+    rows = np.flatnonzero(model.long_pauses & inspection.claims.free_items)
+    times = model.events.compile_times
+    if not len(rows) or times.is_empty():
+        return np.zeros(0, np.int64)
+    union = (times["start_ns"].to_numpy(), times["end_ns"].to_numpy())
+    compiling = measure_before(union, items.end[rows]) - measure_before(union, items.start[rows])
+    result: Int64s = rows[2 * compiling >= items.end[rows] - items.start[rows]]
+    return result
+
+
 def _find_compilations(inspection: Inspection, loads: Int64s) -> Int64s:
     """Return the long pauses before code is loaded, with only pauses and calls that launch nothing in between."""
     model, items = inspection.model, inspection.model.items
+    if not len(loads):
+        return loads
     blocks = (items.launches > 0) | (items.wait != NO_WAIT)
     group = np.cumsum(blocks)
     has_load = np.zeros(int(group[-1]) + 1, np.bool_)
