@@ -64,6 +64,47 @@ def _secrets() -> st.SearchStrategy[Private]:
     return secret.map(lambda t: Private(t[0].format(n=t[1], v=f"{t[2]}q7"), (f"{t[2]}q7",)))
 
 
+def _later_secrets() -> st.SearchStrategy[Private]:
+    """Passwords after ``-p``, short tokens, and secret keys of AWS that only the id of the key tells."""
+    word = text_of(string.ascii_lowercase + string.digits, 6, 10).filter(lambda t: len(set(t)) >= FEW_CHARACTERS)
+    word = word.map(lambda t: f"{t}q7")
+    key = text_of(ALPHANUMERIC + "+/", 40).filter(lambda t: len(set(t)) >= FEW_CHARACTERS)
+    upper = text_of(string.ascii_uppercase + string.digits, 16)
+    password = st.sampled_from(
+        [
+            "login -u me -p {}",
+            "tool -p={}",
+            "tool -p '{}'",
+            "mysql -p{}",
+            "mysqldump -u root -p{} db",
+            "mariadb -h h -p'{}'",
+        ]
+    )
+    token = st.sampled_from(
+        ["token={}", "TOKEN={}", '"token": "{}"', "wandb_token={}", "x?token={}&a=1", "token = '{}'"]
+    )
+    aws = st.sampled_from(["AKIA{} {}", "ASIA{}:{}", "AKIA{}, '{}'", "AKIA{}\n{}", "id AKIA{} and {}"])
+    return st.builds(lambda f, w: Private(f.format(w), (w,)), password | token, word) | st.builds(
+        lambda f, i, k: Private(f.format(i, k), (k, i)), aws, upper, key
+    )
+
+
+def _device_numbers() -> st.SearchStrategy[Private]:
+    serial = text_of(string.digits, 13).filter(lambda t: len(set(t)) >= FEW_CHARACTERS)
+    named = st.sampled_from(["serial: {}", '"serial": "{}"', "gpu_serial={}", "Serial Number : {}", "SerialNumber={}"])
+    guid = text_of(HEX, 16).filter(lambda t: len(set(t)) >= FEW_CHARACTERS and t[0] != "0")
+    guids = st.sampled_from(
+        ["guid: 0x{}", "node_guid=0x{}", '"guid": "0x{}"', "port GUID: 0x{}", "sys_image_guid 0x{}"]
+    )
+    lids = st.sampled_from(["lid: 0x{}", "base lid:\t0x{}", "sm_lid=0x{}", "LID 0x{}"])
+    return (
+        st.builds(lambda f, v: Private(f.format(v), (v,)), named, serial)
+        | st.builds(lambda f, v: Private(f.format(v), (v,)), guids, guid)
+        | st.builds(lambda f, v: Private(f.format(v[:4]), (f"0x{v[:4]}",)), lids, guid)
+        | st.builds(lambda v: Private(f"uuid: {v}", (v,)), guid)
+    )
+
+
 def _tokens() -> st.SearchStrategy[str]:
     upper = string.ascii_uppercase + string.digits
     return st.one_of(
@@ -141,6 +182,8 @@ def _environments() -> st.SearchStrategy[Private]:
 _STRATEGIES: dict[str, st.SearchStrategy[Private]] = {
     "secret": around(_secrets()),
     "token": around(one(_tokens())),
+    "later secret": around(_later_secrets()),
+    "device number": around(_device_numbers()),
     "credentials": around(
         st.builds(
             lambda u, p: Private(f"https://{u}:{p}@host/x", (f"{u}:{p}",)),

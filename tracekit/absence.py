@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tracekit import schemas
+from tracekit.describe import format_row_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -136,7 +137,7 @@ def _describe_search(counts: Mapping[str, int]) -> str:
     """Return a clause that states that nothing was found in tables with the given numbers of rows."""
     if not any(counts.values()):
         return f"the profiler was recording, but no {_join(list(counts))} occurred"
-    rows = ", ".join(f"{counts[table]:,} {table}" for table in counts if counts[table])
+    rows = ", ".join(format_row_count(counts[table], table) for table in counts if counts[table])
     return f"nothing of this kind was found in the recorded data ({rows})"
 
 

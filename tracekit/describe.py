@@ -57,6 +57,12 @@ class Description:
             yield f"{_pluralize(nonempty, 'table')} with rows"
 
 
+def format_row_count(number: int, table_name: str) -> str:
+    """Return the number of rows of a table, with the name of the table in the singular for one row: "1 memcpy"."""
+    singular = table_name.removesuffix("es" if table_name.endswith("ches") else "s")
+    return f"{number:,} {singular if number == 1 else table_name}"
+
+
 def _pluralize(number: int, noun: str) -> str:
     """Return a number and its noun in the singular or plural, such as "2 GPUs"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.cli.test_absence import made_report
 from tests.cli.test_terminal import FIXTURES, TRAIN
 from tracekit.cli import summary
 from tracekit.cli.summary import MAX_FINDINGS, MAX_PARTS, Finding, Findings
+from tracekit.describe import format_row_count
 from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 
@@ -245,3 +247,19 @@ def test_rows_are_not_written_as_something_else(run: Run, tmp_path: Path, name: 
 def test_a_page_of_differences_needs_no_option(run: Run, tmp_path: Path) -> None:
     run("diff", TRAIN, TRAIN, "--by", "copies", "-o", tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text().startswith("<!")
+
+
+def test_one_row_is_in_the_singular_and_the_usage_has_single_blanks(run: Run, tmp_path: Path) -> None:
+    base = {"ph": "X", "pid": 1, "tid": 2, "ts": 3, "dur": 4}
+    place = {"device": 0, "context": 1, "stream": 7, "correlation": 5}
+    listed = [
+        {**base, "cat": "cuda_runtime", "name": "cudaMemcpyAsync", "args": {"correlation": 5}},
+        {**base, "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)", "args": {**place, "bytes": 4}},
+    ]
+    path = tmp_path / "made.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": listed}))
+    assert "  rows: 1 memcpy, 1 api_call, " in run(path).text
+    usage = run(path, "--bad", status=2).stderr
+    assert "Usage: tracekit [OPTIONS] IN...\nTry 'tracekit --help' for help.\n" in usage
+    assert format_row_count(1, "graph_launches") == "1 graph_launch"
+    assert format_row_count(2, "graph_launches") == "2 graph_launches"

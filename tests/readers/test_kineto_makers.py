@@ -208,7 +208,9 @@ def rank_events(prefix: str, pid: int, device: int, *, stated: bool = True) -> l
     return [name, step(place=cpu), *(e for n in range(4) for e in launch(n, None, kernel, cpu=cpu, gpu=gpu))]
 
 
-@pytest.mark.parametrize(("first", "second"), [("[TP00] ", "[TP01] "), ("rank0:", "rank1:"), ("DP0 / ", "DP1 / ")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("[TP00] ", "[TP01] "), ("rank0:", "rank1:"), ("DP0 / ", "DP1 / "), ("Rank 0: ", "Rank 1: ")]
+)
 def test_merged_traces_of_ranks_stay_apart(first: str, second: str, tmp_path: Path) -> None:
     merged = [*rank_events(first, 4242, 0), *rank_events(second, 4343, 1)]
     path = written(tmp_path, files.trace(merged))
@@ -227,6 +229,15 @@ def test_ranks_with_equal_processes_and_devices_stay_apart(tmp_path: Path, *, st
     path = written(tmp_path, files.trace(ranks))
     found = linked(path, "process_id", "device_id", "range_path")
     processes = [1, 1 + (2 << 32), 1 + (3 << 32)]
+    assert found == [(p, d, f"ProfilerStep#1/aten::op{n}") for d, p in enumerate(processes) for n in range(4)]
+
+
+@pytest.mark.parametrize("suffix", ["-r{}", " (rank {})", "/rank_{}", " [TP{}]", "r{}", " Rank {}"])
+def test_ranks_after_the_number_of_a_process(suffix: str, tmp_path: Path) -> None:
+    events = [(rank, event) for rank in range(2) for event in rank_events("", 4242, 0)]
+    merged = [{**event, "pid": f"{event['pid']}{suffix.format(rank)}"} for rank, event in events]
+    found = linked(written(tmp_path, files.trace(merged)), "process_id", "device_id", "range_path")
+    processes = [4242, 4242 + (2 << 32)]
     assert found == [(p, d, f"ProfilerStep#1/aten::op{n}") for d, p in enumerate(processes) for n in range(4)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import warnings
 from collections.abc import Callable
@@ -89,6 +90,26 @@ def test_bytes_after_the_end_are_ignored_with_a_warning(name: str, tmp_path: Pat
         assert 1 <= len(new) <= files, new
         count = "1 byte after its end is" if len(tail) == 1 else f"{len(tail):,} bytes after its end are"
         assert set(new) == {f"the file is complete, and {count} ignored"}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("is_array", [False, True])
+@pytest.mark.parametrize(
+    ("rest", "count"),
+    [("", 0), ("\n \n", 0), ("\nnotes", 5), ('{"traceEvents": []}', 19), ("]", 1), ("x" * 3_000_000, 3_000_000)],
+)
+def test_text_after_the_end_of_a_json_trace_is_counted(
+    rest: str, count: int, is_array: bool, packed: bool, tmp_path: Path
+) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 2, "ts": 3, "dur": 4}
+    text = json.dumps([event] if is_array else {"schemaVersion": 1, "traceEvents": [event]}) + rest
+    path = tmp_path / "made.pt.trace.json"
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert tk.load(path, format="kineto").count("nvtx_ranges") == 1
+    ignored = "1 byte after its end is" if count == 1 else f"{count:,} bytes after its end are"
+    assert [str(w.message) for w in said] == [f"{path}: the file is complete, and {ignored} ignored"] * bool(count)
 
 
 def test_members_of_a_gzip_file_are_no_trailing_bytes(tmp_path: Path) -> None:

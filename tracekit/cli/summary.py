@@ -11,6 +11,7 @@ from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
 from tracekit.cli.output import list_step_notes, open_output_page, show_progress_bar
 from tracekit.cli.why import format_explanation
+from tracekit.describe import format_row_count
 from tracekit.errors import convert_to_printable_path
 from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice, list_notices
 from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
@@ -53,7 +54,22 @@ class Findings(NamedTuple):
     command: str
 
 
-@click.command("tracekit")
+class _Context(click.Context):
+    """A context without the name of a command in its usage message, because the command has none."""
+
+    @property
+    def command_path(self) -> str:
+        """The name of the program."""
+        return super().command_path.rstrip()
+
+
+class _Command(click.Command):
+    """The command that runs if a file is passed without a command."""
+
+    context_class = _Context
+
+
+@click.command("tracekit", cls=_Command)
 @inputs_argument
 @input_options
 @rank_option
@@ -151,10 +167,11 @@ def _describe_capture_briefly(trace: Trace) -> Iterator[str]:
 
 def _describe_rows(trace: Trace, rows: Mapping[str, int]) -> Iterator[str]:
     """Yield the numbers of rows by table, the numbers of events that are not decoded, and the steps."""
-    counts = [f"{rows[name]:,} {name}" for name in COUNTED if name in rows]
+    counts = [format_row_count(rows[name], name) for name in COUNTED if name in rows]
     others = len(rows) - len(counts)
-    counts += [f"{others:,} other tables"] if counts and others else []
-    yield f"  rows: {', '.join(counts)}" if counts else f"  rows in {others:,} tables" if others else "  no rows"
+    tables = "table" if others == 1 else "tables"
+    counts += [f"{others:,} other {tables}"] if counts and others else []
+    yield f"  rows: {', '.join(counts)}" if counts else f"  rows in {others:,} {tables}" if others else "  no rows"
     if trace.undecoded:
         yield f"  recorded, but not decoded: {_describe_undecoded(trace)}"
     if any(trace.count(name) for name in GPU_ACTIVITIES):
@@ -172,7 +189,7 @@ def _describe_ranks(traces: TraceSet) -> Iterator[str]:
     ranks, rows = traces.ranks, traces.count_all()
     listed = ", ".join(map(str, ranks[:MAX_RANKS])) + ", …" * (len(ranks) > MAX_RANKS)
     yield f"  {len(ranks):,} ranks: {listed}" if len(ranks) > 1 else f"  rank {listed}"
-    yield f"  rows: {', '.join(f'{rows[name]:,} {name}' for name in COUNTED if rows[name]) or 'none'}"
+    yield f"  rows: {', '.join(format_row_count(rows[name], name) for name in COUNTED if rows[name]) or 'none'}"
     if any(rows[name] for name in GPU_ACTIVITIES):
         yield from (f"  steps: {note}" for note in list_step_notes(traces))
 

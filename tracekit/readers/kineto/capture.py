@@ -68,7 +68,7 @@ class _Reading(NamedTuple):
     Attributes:
         document: The JSON document.
         damage: What is wrong with the compressed data, or None.
-        trailing_bytes: Number of bytes after the end of the compressed data.
+        trailing_bytes: Number of bytes after the end of the JSON document and after the end of the compressed data.
         collector: The collected events.
         repairs: Number of repaired strings by kind of repair.
     """
@@ -105,7 +105,7 @@ def _read_events(source: Source, *, has_escapes: bool) -> _Reading:
                 break
         file.check_unchanged()
     collector = collector or EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
-    return _Reading(document, stream.damage, stream.trailing_bytes, collector, repairs)
+    return _Reading(document, stream.damage, stream.trailing_bytes + document.trailing_bytes, collector, repairs)
 
 
 def read_leading_job_metadata(source: Source) -> dict[str, str]:

@@ -47,6 +47,7 @@ class Document:
         repaired: Number of names in which unescaped quotes were repaired.
         truncated: Whether the file ends before the end of the document.
         has_events: Whether the document contains an array of events.
+        trailing_bytes: Number of bytes after the end of the document, without leading white space.
         oversized: Keys of the requested members that were skipped because they exceed the size limits.
     """
 
@@ -55,11 +56,12 @@ class Document:
         self.invalid = self.repaired = 0
         self.truncated = False
         self.has_events = False
+        self.trailing_bytes = 0
         self.oversized: list[str] = []
         self._metadata_bytes = 0
         self._path, self._stream, self._sandbox, self._metadata_names = path, stream, sandbox, metadata_names
         self._skipped_bytes = self._member_count = 0
-        self._at_end = self._is_array = self._is_open = self._are_quotes_escaped = False
+        self._at_end = self._is_array = self._is_open = self._is_closed = self._are_quotes_escaped = False
 
     def parse_in_batches(self) -> Iterator[None]:
         """Parse the document to its end, and yield whenever the sandbox contains a batch of rows.
@@ -72,7 +74,9 @@ class Document:
         while self.advance_to_events():
             yield from self._parse_event_batches()
             if self._is_array:
-                return
+                break
+        if self._is_closed:
+            self._count_trailing_bytes()
 
     def advance_to_events(self) -> bool:
         """Read the members that precede the next array of events, and advance to the first event of the array.
@@ -117,6 +121,7 @@ class Document:
             match = _KEY.match(self._peek_bytes(_MAX_KEY_BYTES))
             if match is not None:
                 sandbox.offset += match.end()
+                self._is_closed = bool(match[2])
                 return None if match[2] else match[1].decode("utf-8", "replace")
             if sandbox.end - sandbox.offset >= _MAX_KEY_BYTES or not self._append_next_bytes():
                 self.truncated = True
@@ -197,6 +202,7 @@ class Document:
                 if not self._read_until_next_event():
                     self.truncated = True
                     return
+        self._is_closed = self._is_array
         yield from self._hand_over_rows()
 
     def _hand_over_rows(self) -> Iterator[None]:
@@ -257,6 +263,15 @@ class Document:
                 return False
             if self._skip_to_next_event():
                 return True
+
+    def _count_trailing_bytes(self) -> None:
+        """Read the file to its end, and count the bytes after the end of the document."""
+        sandbox, has_rest = self._sandbox, True
+        while has_rest:
+            rest = bytes(sandbox.data[sandbox.offset : sandbox.end])
+            self.trailing_bytes += len(rest if self.trailing_bytes else rest.lstrip())
+            sandbox.offset = sandbox.end
+            has_rest = self._append_next_bytes()
 
     def _append_next_bytes(self) -> bool:
         """Append the next bytes of the file to the sandbox. Return False if the sandbox is full or the file ends."""

@@ -291,10 +291,8 @@ def _read_ids_of_profiler_events(
 
 
 def _read_prefixed_ids(cells: EventCells, rows: Int64Array) -> pa.DictionaryArray:
-    """Return the process id of each given event if it consists of a prefix and a number, and null otherwise."""
-    return map_strings(
-        cells.get_member_strings(Slot.PID, rows), lambda t: t if repairs.PREFIXED_ID.fullmatch(t) else None
-    )
+    """Return the process id of each event if it consists of a number and the label of a rank, and null otherwise."""
+    return map_strings(cells.get_member_strings(Slot.PID, rows), lambda t: t if repairs.parse_prefixed_id(t) else None)
 
 
 def _compute_runtime_mask(cells: EventCells) -> np.ndarray:

@@ -24,7 +24,10 @@ PID_TEXT, RANK = "pid_text", "rank"
 """Names of the collected columns of process ids that are text, and of the numbers of their prefixes (0 for none)."""
 ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "overheads")
 _LAUNCHED = ("kernels", "memcpys", "memsets")
-PREFIXED_ID = re.compile(r"\s*(\[[^\]]{1,100}\]|[^\s:/]{1,100}?)[\s:/_-]+([0-9]{1,9})")
+_RANK_LABEL = r"\[[^\]]{1,100}\]|\([^)]{1,100}\)|[A-Za-z]{1,20}[\s_#=-]{0,2}[0-9]{1,6}"
+_PREFIXED_ID = re.compile(rf"\s*({_RANK_LABEL}|[^\s:/]{{1,100}}?)[\s:/_-]+([0-9]{{1,9}})\s*")
+_SUFFIXED_ID = re.compile(rf"\s*([0-9]{{1,9}})[\s:/_@-]{{0,9}}(?=[^0-9])({_RANK_LABEL})\s*")
+"""A process id that is text: ``[TP00] 4242`` or ``Rank 0: 4242``, and ``4242-r0`` or ``4242 (rank 0)``."""
 _DAY_NS = 24 * 3600 * 10**9
 _YEAR_NS = 366 * _DAY_NS
 _LAUNCH_PATTERN = r"(?i)launch|memcpy|memset"
@@ -35,6 +38,18 @@ class _PrefixedId(NamedTuple):
 
     rank: int
     number: int
+
+
+def parse_prefixed_id(text: str) -> tuple[str, int] | None:
+    """Return the label of a rank and the number that a process id consists of, in either order.
+
+    Return None if the process id is a number only, or something else.
+    """
+    if match := _PREFIXED_ID.fullmatch(text):
+        return match[1], int(match[2])
+    if match := _SUFFIXED_ID.fullmatch(text):
+        return match[2], int(match[1])
+    return None
 
 
 def find_rows_with_times(tables: Tables) -> dict[str, np.ndarray]:
@@ -134,8 +149,8 @@ def _parse_prefixed_ids(tables: Tables) -> dict[str, _PrefixedId]:
     ranks: dict[str, int] = {}
     for columns in tables.values():
         for text in _list_texts(columns).dictionary.to_pylist():
-            if (match := PREFIXED_ID.fullmatch(text)) is not None:
-                ids[text] = _PrefixedId(ranks.setdefault(match[1], len(ranks) + 1), int(match[2]))
+            if (parsed := parse_prefixed_id(text)) is not None:
+                ids[text] = _PrefixedId(ranks.setdefault(parsed[0], len(ranks) + 1), parsed[1])
     return ids
 
 

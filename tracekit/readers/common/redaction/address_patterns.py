@@ -176,7 +176,7 @@ HARDWARE = Pattern(
     ),
 )
 _NAMED_HARDWARE = (
-    rb"(?:mac|ether|lladdr|(?:mac|hw)[_\- ]?addr(?:ess)?|(?:node|port)_?guid)"
+    rb"(?:mac|ether|lladdr|(?:mac|hw)[_\- ]?addr(?:ess)?|(?:node|port|sys(?:tem)?_?ima?ge?|sm|ca|hca)?[_\- ]?guid)"
     rb"[\"']?[ \t]{0,2}[=: ][ \t]{0,2}[\"']?(?:0x)?"
     rb"([0-9a-f]{16}|[0-9a-f]{12}|(?:[0-9a-f]{1,2}[:\-]){5}[0-9a-f]{1,2})"
 )
@@ -186,10 +186,40 @@ NAMED_HARDWARE = Pattern(
     lambda match, _: match[0][: -len(match[1])] + _HEX.sub(FILL, match[1]),
     search_strings=(
         *(b"mac", b"hwaddr", b"hw_addr", b"hw-addr", b"hw addr", b"ether", b"lladdr"),
-        *(b"node_guid", b"nodeguid", b"port_guid", b"portguid"),
+        b"guid",
     ),
     confirm=re.compile(_NAMED_HARDWARE, re.IGNORECASE).match,
 )
+_INFINIBAND = rb"[gl](?:u?id)[\"']?[ \t]{0,2}[=: ][ \t]{0,2}[\"']?0x([0-9a-f]{1,16})"
+INFINIBAND = Pattern(
+    ADDRESS,
+    re.compile(
+        rb"(?:guid|(?<![A-Za-z])(?:base|sm|port)?[_\- ]?lid)"
+        rb"[\"']?[ \t]{0,2}[=: ][ \t]{0,2}[\"']?0x([0-9a-f]{1,16})(?![0-9a-z])",
+        re.IGNORECASE,
+    ),
+    lambda match, _: match[0][: -len(match[1])] + _HEX.sub(FILL, match[1]),
+    search_strings=(b"guid", b"lid"),
+    confirm=re.compile(_INFINIBAND, re.IGNORECASE).match,
+)
+_SERIAL = (
+    rb"serial(?:[_\- ]?(?:number|num|no|nr|id))?[\"']?[ \t]{0,8}(?:=|:(?!:))[ \t]{0,8}[\"']?"
+    rb"((?=[0-9A-Za-z\-]{0,40}\d)[0-9A-Za-z\-]{6,40})"
+    rb"|uuid[\"']?[ \t]{0,2}(?:=|:(?!:))[ \t]{0,2}[\"']?(?:0x)?([0-9a-f]{8,31})"
+)
+SERIALS = Pattern(
+    IDENTIFIER,
+    re.compile(
+        rb"(?<![A-Za-z])(?:(?:gpu|board|device|product|module|chassis|system)[_\- ]?)?(?:"
+        + _SERIAL
+        + rb")(?![0-9A-Za-z\-])",
+        re.IGNORECASE,
+    ),
+    overwrite_last_group,
+    search_strings=(b"serial", b"uuid"),
+    confirm=re.compile(_SERIAL, re.IGNORECASE).match,
+)
+"""Numbers of devices in fields with names such as ``serial``, and other ids than UUIDs in fields named ``uuid``."""
 PCI = Pattern(
     BUS,
     re.compile(rb"(?<![0-9a-f:])(?:[0-9a-f]{4}){1,2}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])", re.IGNORECASE),

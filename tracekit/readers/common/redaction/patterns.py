@@ -18,6 +18,7 @@ from tracekit.readers.common.redaction.address_patterns import (
     CONTAINERS,
     EMAILS,
     HARDWARE,
+    INFINIBAND,
     IPV4,
     IPV4_NAMES,
     IPV6,
@@ -25,6 +26,7 @@ from tracekit.readers.common.redaction.address_patterns import (
     NAMED_HARDWARE,
     PCI,
     PLAIN_UUIDS,
+    SERIALS,
     UUIDS,
 )
 from tracekit.readers.common.redaction.kinds import ENVIRONMENT
@@ -32,10 +34,13 @@ from tracekit.readers.common.redaction.path_patterns import HOMES, LIBRARIES, PA
 from tracekit.readers.common.redaction.pattern import Pattern, overwrite_with_x
 from tracekit.readers.common.redaction.secret_patterns import (
     ASSIGNMENTS,
+    AWS_SECRETS,
     AZURE_SECRETS,
     CREDENTIALS,
     OPTIONS,
     OTHER_ASSIGNMENTS,
+    PASSWORD_OPTIONS,
+    SHORT_TOKENS,
     TOKENS,
 )
 
@@ -54,13 +59,16 @@ _ENVIRONMENTS = Pattern(
 )
 
 PATTERNS = (
-    *(_ENVIRONMENTS, TOKENS, AZURE_SECRETS, ASSIGNMENTS, OTHER_ASSIGNMENTS, OPTIONS, CREDENTIALS, EMAILS),
+    *(_ENVIRONMENTS, AWS_SECRETS, TOKENS, AZURE_SECRETS, ASSIGNMENTS, OTHER_ASSIGNMENTS, SHORT_TOKENS, OPTIONS),
+    *(PASSWORD_OPTIONS, CREDENTIALS, EMAILS),
     *(
         UUIDS,
         PLAIN_UUIDS,
         CONTAINERS,
         HARDWARE,
         NAMED_HARDWARE,
+        INFINIBAND,
+        SERIALS,
         PCI,
         IPV6,
         IPV4_NAMES,
@@ -74,7 +82,10 @@ PATTERNS = (
 )
 """All patterns, in the order in which they are applied."""
 
-NAMED_VALUE_PATTERNS = (ASSIGNMENTS, OTHER_ASSIGNMENTS, OPTIONS, PLAIN_UUIDS, NAMED_HARDWARE, IPV6, IPV4)
+NAMED_VALUE_PATTERNS = (
+    *(ASSIGNMENTS, OTHER_ASSIGNMENTS, AWS_SECRETS, SHORT_TOKENS, OPTIONS, PASSWORD_OPTIONS),
+    *(PLAIN_UUIDS, NAMED_HARDWARE, INFINIBAND, SERIALS, IPV6, IPV4),
+)
 """Patterns of values that are private because of the name before them, such as ``password`` and ``uuid``."""
 
 

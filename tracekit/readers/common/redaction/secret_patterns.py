@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.readers.common.redaction.kinds import SECRET
-from tracekit.readers.common.redaction.pattern import Pattern, overwrite_match, overwrite_with_x
+from tracekit.readers.common.redaction.pattern import Pattern, overwrite_last_group, overwrite_match, overwrite_with_x
 
 if TYPE_CHECKING:
     from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
@@ -59,6 +59,17 @@ TOKENS = Pattern(
     search_strings=tuple(start.lower() for starts, _ in _FORMS for start in starts),
     confirm=re.compile(_TOKEN.replace(_END, b"")).match,
 )
+_AWS_SECRET = (
+    rb"A(?:KIA|SIA)[0-9A-Z]{16}(?![0-9A-Za-z])[^\0]{1,80}?(?<![0-9A-Za-z+/])([0-9A-Za-z+/]{40})(?![0-9A-Za-z+/=])"
+)
+AWS_SECRETS = Pattern(
+    SECRET,
+    re.compile(rb"(?<![0-9A-Za-z])" + _AWS_SECRET),
+    overwrite_last_group,
+    search_strings=(b"akia", b"asia"),
+    confirm=re.compile(rb"A(?:KIA|SIA)[0-9A-Z]{16}[^\0]{1,80}?[0-9A-Za-z+/]{40}").match,
+)
+"""Secret keys without a name that follow the id of an access key, which ``TOKENS`` overwrites afterwards."""
 AZURE_SECRETS = Pattern(
     SECRET,
     re.compile(rb"(?<![\w.~\-])[\w.~\-]{3}[78]Q~[\w.~\-]{31,40}(?![\w~\-])|(?<![\w+/])[0-9A-Za-z+/]{86}==(?![\w+/=])"),
@@ -67,6 +78,21 @@ AZURE_SECRETS = Pattern(
 )
 
 # Values assigned to names
+
+_TOKENS_OF_TEXT = b"bos eos pad unk sep cls mask next max min num stop start end special image first last new".split()
+"""What precedes the word token in the names of numbers and strings that are no secrets."""
+_SHORT_TOKEN = (
+    b"".join(rb"(?<!" + word + rb"[_\-])" for word in _TOKENS_OF_TEXT)
+    + rb"token[\"']?[ \t]{0,2}(?:=>|:=|={1,2}|:(?!:))[ \t]{0,2}[\"']?"
+    rb"(?!(?:none|null|true|false|undefined|tensor)(?!\w))((?=[^\s\"'&,;]{0,15}[A-Za-z])[\w./+=@!#$%^*~\-]{4,15}(?![\w./+(\[<]))"
+)
+SHORT_TOKENS = Pattern(
+    SECRET,
+    re.compile(rb"(?<![A-Za-z])" + _SHORT_TOKEN, re.IGNORECASE),
+    overwrite_last_group,
+    search_strings=(b"token",),
+    confirm=re.compile(rb"token[\"']?[ \t]{0,2}[=:][ \t=>]{0,3}[\"']?[\w./+=@!#$%^*~\-]{4}", re.IGNORECASE).match,
+)
 
 _NAMED = (
     rb"passw(?:or)?d|passphrase|passcode|secret|credentials?"
@@ -148,7 +174,7 @@ OTHER_ASSIGNMENTS = Pattern(
 
 # Arguments of options
 
-_OTHER_TOKENS = rb"(?:bos|eos|pad|unk|sep|cls|mask|next|max|min|num|stop|start|end|special|image|first|last|new)"
+_OTHER_TOKENS = rb"(?:" + b"|".join(_TOKENS_OF_TEXT) + rb")"
 _OPTION = re.compile(
     rb"(?<![\w\-])--?(?![\w\-]{0,40}" + _OTHER_TOKENS + rb"[_\-]token)[\w\-]{0,40}?"
     rb"(?:" + _NAMED + rb"|token(?=[\"']?[ \t,=]{1,4}[\"']?[^\s\"']{0,255}[A-Za-z])|pass|pwd)"
@@ -167,6 +193,19 @@ OPTIONS = Pattern(
     ),
     confirm=re.compile(rb"-?[\w\-]{1,50}[\"']?[ \t,=]", re.IGNORECASE).match,
 )
+_PASSWORD_OPTION = (
+    rb"-p(?:[ ]{1,2}[\"']?|=[\"']?|[\"'][ ]{0,2},[ ]{0,8}[\"'])"
+    rb"(?![\-/~.$%\\]|[A-Za-z]:[/\\]|[\d:.,\-]{1,32}(?![^\s\"',;]))([^\s\"'\0\\]{4,256})"
+)
+_MYSQL = rb"(?i:mysql|mariadb)[\w\-]{0,24}[^\0\r\n|;&]{0,200}?[ \"']-p[\"']?([^\s\"'\0\\]{1,256})"
+PASSWORD_OPTIONS = Pattern(
+    SECRET,
+    re.compile(rb"(?<![\w\-])(?:" + _PASSWORD_OPTION + rb"|" + _MYSQL + rb")"),
+    overwrite_last_group,
+    search_strings=(b"-p ", b"-p=", b'-p"', b"-p'", b"mysql", b"mariadb"),
+    confirm=re.compile(_PASSWORD_OPTION + rb"|" + _MYSQL).match,
+)
+"""Arguments of the option ``-p``. Numbers, such as ports, and paths are no passwords."""
 CREDENTIALS = Pattern(
     SECRET,
     re.compile(rb"://(?:[^\s/@:\"'<>]{1,256}(?::[^\s/@\"'<>]{0,1024})?|:[^\s/@\"'<>]{1,1024})@"),
