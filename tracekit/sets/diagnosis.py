@@ -57,7 +57,8 @@ def explain_job(traces: TraceSet, step_time_ns: int | None) -> Why:
     profiled = _collect(traces.outcomes(_profile_rank), errors)
     if not profiled:
         raise next(iter(errors.values()))
-    communication = Communication(concat_rank_tables(list(profiled), [tables for _, tables in profiled.values()]))
+    ranked = concat_rank_tables(list(profiled), [tables for _, tables in profiled.values()])
+    communication = Communication(ranked, ignores_missing_ranks=True)
     plans, notes = plan_ranks({rank: profiles for rank, (profiles, _) in profiled.items()}, communication)
     tasks = [
         _create_task(member, traces.function_of_member(functools.partial(_examine_rank, step_time_ns, plans[rank])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ from tracekit.core.diagnosis import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    from tracekit.core.rollup import Rollup
+
 _NUMBERS = ("kernel_id", "memcpy_id", "api_call_id", "range_id", "correlation_id", "mpi_call_id")
 
 
@@ -51,28 +53,33 @@ class Job:
         return self.offsets[rank] if rank < len(self.offsets) else 0
 
     def all_reduce(
-        self, ns: int = 500 * US, *, size: int = 1 << 20, communicator: int = 5, recorded: bool = True, stream: int = 7
+        self,
+        ns: int = 500 * US,
+        *,
+        size: int = 1 << 20,
+        communicator: int = 5,
+        stream: int = 7,
+        kind: str = "AllReduce",
     ) -> None:
-        """Reduce data of all ranks."""
+        """Run a collective of all ranks."""
         starts, calls = [], []
         for rank, program in enumerate(self.ranks):
             begin = program.now
             program.now += 20 * US
             calls.append(program.call(LAUNCH, begin + 10 * US, begin + 15 * US))
-            if recorded:
-                self._record(program, begin, size, communicator)
+            self._record(program, f"nccl{kind}", begin, size, communicator)
             starts.append(max(begin + 17 * US, program.free.get(stream, -1) + US) - self._offset(rank))
         end = max(starts) + ns
         for rank, program in enumerate(self.ranks):
             start, stop = starts[rank] + self._offset(rank), end + self._offset(rank)
             program.free[stream] = stop
-            program.kernel(calls[rank], start, stop, ALL_REDUCE, stream_id=stream, device_id=rank)
+            program.kernel(calls[rank], start, stop, f"ncclDevKernel_{kind}_RING_LL", stream_id=stream, device_id=rank)
 
-    def _record(self, program: Program, begin: int, size: int, communicator: int) -> None:
+    def _record(self, program: Program, name: str, begin: int, size: int, communicator: int) -> None:
         values: dict[str, Any] = {"NCCL communicator ID": communicator, "Message size [bytes]": size}
         values |= {"Reduction operation": "Sum"}
         row = {"domain_id": 1, "domain": "NCCL", "payload_type": "json", "payload_text": json.dumps(values)}
-        program.range("ncclAllReduce", begin, program.now, **row)
+        program.range(name, begin, program.now, **row)
 
     def create_communicator(self, communicator: int = 5) -> None:
         """Create a communicator of all ranks."""
@@ -83,13 +90,17 @@ class Job:
             program.range("ncclCommInitRankConfig", program.now, program.now + US, **row)
             program.now += 2 * US
 
-    def barrier(self) -> None:
-        """Wait in ``MPI_Barrier`` until all ranks have arrived."""
-        end = max(p.now - self._offset(rank) for rank, p in enumerate(self.ranks)) + 10 * US
+    def mpi(self, name: str = "MPI_Barrier", ns: int = 10 * US) -> None:
+        """Wait in a collective of MPI until all ranks have arrived."""
+        end = max(p.now - self._offset(rank) for rank, p in enumerate(self.ranks)) + ns
         for rank, program in enumerate(self.ranks):
-            stop = end + self._offset(rank)
-            number = len(program.tables["mpi_calls"])
-            values = {"name": "MPI_Barrier", "kind": "collectives", "thread_id": program.thread, "communicator_id": 1}
+            if "mpi_ranks" not in program.tables:
+                program.add("mpi_ranks", rank=rank, thread_id=program.thread)
+                place = {"rank": rank, "local_rank": rank, "group_root": -1, "group_root_id": 0}
+                size = self.communicator_size or self.size
+                program.add("mpi_communicators", communicator=1, size=size, timestamp_ns=None, **place)
+            stop, number = end + self._offset(rank), len(program.tables["mpi_calls"])
+            values = {"name": name, "kind": "collectives", "thread_id": program.thread, "communicator": 1}
             program.add("mpi_calls", mpi_call_id=number, start_ns=program.now, end_ns=stop, **values)
             program.now = stop
 
@@ -120,7 +131,20 @@ class Job:
         for program in self.ranks:
             program.wait()
 
+    def cut(self, rank: int, first: int, count: int) -> None:
+        """Remove the events of a rank that begin outside some consecutive steps."""
+        program = self.ranks[rank]
+        steps = [r for r in program.tables["nvtx_ranges"] if str(r["name"]).startswith("step ")]
+        begin, end = steps[first]["start_ns"], steps[first + count - 1]["end_ns"]
+        for name, rows in program.tables.items():
+            program.tables[name] = [r for r in rows if begin <= r.get("start_ns", begin) < end]
+
     # What the events say.
+
+    @functools.cached_property
+    def rollups(self) -> list[Rollup]:
+        """The roll-ups of all ranks, once all events have been added."""
+        return [program.rollup() for program in self.ranks]
 
     def plan(self) -> tuple[dict[int, dict[int | None, Plan]], list[str]]:
         """Return the plans of all ranks, one capture each."""
@@ -129,16 +153,16 @@ class Job:
             name: pl.concat([t[name].with_columns(rank=pl.lit(r, pl.Int64)) for r, t in enumerate(tables)])
             for name in tables[0]
         }
-        profiles = {r: profile_processes(program.rollup()) for r, program in enumerate(self.ranks)}
-        return plan_ranks(profiles, Communication(ranked))
+        profiles = {rank: profile_processes(rollup) for rank, rollup in enumerate(self.rollups)}
+        return plan_ranks(profiles, Communication(ranked, ignores_missing_ranks=True))
 
     def examine(self, step_ns: int | None = None) -> tuple[list[Examination], list[str]]:
         """Examine all ranks, one capture each."""
         plans, notes = self.plan()
         results = [
             e
-            for rank, program in enumerate(self.ranks)
-            for e in examine_processes(program.rollup(), Options(step_ns), plans[rank])
+            for rank, rollup in enumerate(self.rollups)
+            for e in examine_processes(rollup, Options(step_ns), plans[rank])
         ]
         return results, notes
 

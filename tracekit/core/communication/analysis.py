@@ -10,9 +10,9 @@ import polars as pl
 
 from tracekit.core.communication import operations, stragglers
 from tracekit.core.communication.calls import read_communication_calls
-from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
+from tracekit.core.communication.clocks import UTC, align_clocks, convert_to_common_clock
 from tracekit.core.communication.iterations import ITERATION_COLUMNS, PHASE_COLUMNS, read_iterations_and_phases
-from tracekit.core.communication.matching import match_calls
+from tracekit.core.communication.matching import INCOMPLETE, MATCHED, match_calls
 from tracekit.core.correlate import Correlation
 from tracekit.core.rollup import Rollup
 from tracekit.core.steps import StepSummary, list_notes_by_rank, read_summaries
@@ -93,9 +93,11 @@ class Communication:
         tables: The tables of ``read_rank_tables`` or ``read_call_tables``, concatenated over all traces. The column
             ``rank`` contains the rank of the trace. Without tables of iterations, phases and steps, there are no
             iterations.
+        ignores_missing_ranks: Whether operations count whose members are not all present. Waits are then lower bounds.
     """
 
     tables: Mapping[str, pl.DataFrame]
+    ignores_missing_ranks: bool = False
 
     @functools.cached_property
     def _origins_by_rank(self) -> dict[int, int | None]:
@@ -103,7 +105,11 @@ class Communication:
 
     @functools.cached_property
     def _matched_calls(self) -> pl.DataFrame:
-        return match_calls(self.tables[CALLS], self._origins_by_rank)
+        calls = match_calls(self.tables[CALLS], self._origins_by_rank)
+        if not self.ignores_missing_ranks:
+            return calls
+        status = pl.when(pl.col("status") == INCOMPLETE).then(pl.lit(MATCHED)).otherwise("status")
+        return calls.with_columns(status=status)
 
     @functools.cached_property
     def clocks(self) -> pl.DataFrame:
@@ -124,9 +130,12 @@ class Communication:
     def waits(self) -> pl.DataFrame:
         """How long each call waits for other ranks, with the times of its trace (see ``compute_waits_by_call``).
 
-        If ranks are missing, the waits for those that are present are returned.
+        Waits of traces whose clocks are not
+        aligned by collectives are unknown, because clocks that are set by a network differ by milliseconds.
         """
-        return operations.compute_waits_by_call(self.calls, self._matched_calls, allow_missing_ranks=True)
+        exact = self.clocks.with_columns(offset_ns=pl.when(pl.col("method") != UTC).then("offset_ns"))
+        calls = convert_to_common_clock(self._matched_calls, exact, _TIMES, rank_column="trace_rank")
+        return operations.compute_waits_by_call(calls, self._matched_calls)
 
     @functools.cached_property
     def operations(self) -> pl.DataFrame:

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.communication.kinds import MESSAGES
-from tracekit.core.communication.matching import MATCHED, UNMATCHED
+from tracekit.core.communication.matching import MATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,28 +110,25 @@ def _add_operation_ids(calls: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(operation_id=pl.Series(labels)[calls["collective_id"]]).drop("_kernel")
 
 
-def compute_waits_by_call(
-    matched_calls: pl.DataFrame, local_calls: pl.DataFrame, *, allow_missing_ranks: bool = False
-) -> pl.DataFrame:
-    """Return how long each call waits for other ranks, and how much later than all others the last rank starts.
+def compute_waits_by_call(matched_calls: pl.DataFrame, local_calls: pl.DataFrame) -> pl.DataFrame:
+    """Return how long each call waits for other ranks, and how much later than half of the ranks it starts.
 
     Args:
         matched_calls: The result of ``match_calls``, with times on the common clock.
         local_calls: The same rows, with the times of each trace.
-        allow_missing_ranks: Whether to compare the ranks that are present if others are missing. Waits are then lower
-            bounds.
 
     Returns:
         The columns ``trace_rank``, ``process_id``, ``rank``, ``library``, ``kind``, ``name``, ``communicator``,
         ``message_bytes``, ``kernel_id``, ``start_ns`` and ``end_ns`` of ``local_calls``, with ``operation_id``,
-        ``wait_ns`` and ``delay_ns`` of the operation, which are null if they are unknown.
+        ``wait_ns`` of the operation and ``late_ns``, the time from the median start of all ranks to the start of this
+        rank, or 0 if it starts earlier. Both are null if they are unknown.
     """
-    calls = matched_calls
-    if allow_missing_ranks:
-        present = pl.when(pl.col("status") != UNMATCHED).then(pl.lit(MATCHED)).otherwise("status")
-        calls = calls.with_columns(status=present)
-    numbered = _add_operation_ids(calls)
-    times = compute_operation_times_by_rank(calls).select("operation_id", "rank", "wait_ns", "delay_ns")
+    numbered = _add_operation_ids(matched_calls)
+    times = compute_operation_times_by_rank(matched_calls)
+    arrival, of = pl.col("arrival_ns"), "operation_id"
+    median = arrival.sort().slice((pl.len() - 1) // 2, 1).first().over(of)
+    late = pl.max_horizontal(arrival - median, 0)
+    times = times.select("operation_id", "rank", "wait_ns", late_ns=late)
     columns = ("trace_rank", "process_id", "rank", "library", "kind", "name", "communicator", "message_bytes")
     rows = local_calls.select(*columns, "kernel_id", "start_ns", "end_ns", operation_id=numbered["operation_id"])
     return rows.join(times, on=["operation_id", "rank"], how="left", maintain_order="left")

@@ -102,7 +102,8 @@ def _diagnose_all_processes(rollup: Rollup, options: Options) -> Why:
     if len(events) == 1:
         return _diagnose_process(events[0], rollup, options)
     tables = read_call_tables(rollup.measures.ops.frames)
-    communication = Communication({n: rows.with_columns(rank=pl.lit(0, pl.Int64)) for n, rows in tables.items()})
+    ranked = {name: rows.with_columns(rank=pl.lit(0, pl.Int64)) for name, rows in tables.items()}
+    communication = Communication(ranked, ignores_missing_ranks=True)
     plans, notes = plan_ranks({0: [profile_process(of_process) for of_process in events]}, communication)
     examinations = [_examine_process(e, rollup, options, plans[0][e.process_id]) for e in events]
     return explain_job(examinations, notes=notes)
@@ -325,7 +326,7 @@ def _predict_rank(
     cured = zip(cures, _list_causes(inspection, cures, unknown), durations, strict=True)
     answer = Why(
         sentence=_write_sentence_of_rank(step, parts),
-        status=_choose_status(error, parts, ()),
+        status="unsure" if error > _MAX_ERROR else "answered",
         step=step,
         ledger=parts,
         replay_error=error,

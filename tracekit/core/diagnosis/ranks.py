@@ -117,11 +117,6 @@ class Plan:
     excesses: tuple[Excess, ...] = ()
     speed: float = 1.0
 
-    @property
-    def knows_waits(self) -> bool:
-        """Whether the waits of any call are known."""
-        return bool(self.calls["wait_ns"].is_not_null().any())
-
     def find_late_times(self, model: Model) -> Int64s | None:
         """Return the time for which each operation waits for other ranks, or None if it is unknown."""
         rows = self.calls.drop_nulls(["kernel_id", "wait_ns"])
@@ -192,7 +187,7 @@ def plan_ranks(
 
     Args:
         profiles: The profiles of the processes of each trace, by the rank of the trace.
-        communication: The communication between all of them.
+        communication: The communication between all of them, which has to ignore missing ranks.
 
     Returns:
         The plans by the rank of the trace and the id of the process, and the sentences.
@@ -202,7 +197,12 @@ def plan_ranks(
     notes = list(_describe_missing_ranks(communication.calls))
     ranks = tuple(sorted(seats))
     shared = waits.filter(pl.col("wait_ns").is_not_null())["rank"].n_unique() > 1
-    if not shared:
+    if not shared and (communication.calls["rank_count"] > 1).any():
+        notes.insert(
+            0,
+            "the clocks of the ranks cannot be aligned by collectives, so it is unknown how long ranks wait for others",
+        )
+    elif not shared:
         notes.insert(0, "the ranks have no communication in common, so they are treated as separate programs")
     windows = _find_common_steps(seats, communication) if shared else None
     if shared and windows is None:
@@ -312,7 +312,7 @@ def _find_late_ranks(
     """Return in what each late rank exceeds the others."""
     ranks = list(seats)
     count = next(last - first + 1 for first, last in windows.values())
-    delays = np.zeros((len(ranks), count), np.int64)
+    lateness = np.zeros((len(ranks), count), np.int64)
     durations = np.zeros((len(ranks), count), np.int64)
     for i, rank in enumerate(ranks):
         trace, profile = seats[rank]
@@ -320,15 +320,15 @@ def _find_late_ranks(
         bounds = np.array(profile.bounds, np.int64)
         durations[i] = np.diff(bounds)[first : last + 1]
         own = waits.filter(_is_of_process_expr(trace, profile)).unique("operation_id", maintain_order=True)
-        own = own.drop_nulls("delay_ns")
+        own = own.drop_nulls("late_ns")
         step = np.searchsorted(bounds, own["start_ns"].to_numpy(), side="right") - 1 - first
         inside = (step >= 0) & (step < count)
-        delays[i] = np.bincount(step[inside], weights=own["delay_ns"].to_numpy()[inside], minlength=count)
+        lateness[i] = np.bincount(step[inside], weights=own["late_ns"].to_numpy()[inside], minlength=count)
     times, labels = _collect_times(seats, windows, count)
-    is_late = delays > np.maximum(_MIN_LATE_NS, MIN_LATE_SHARE * durations)
+    is_late = lateness > np.maximum(_MIN_LATE_NS, MIN_LATE_SHARE * durations)
     result = {}
     for i, rank in enumerate(ranks):
-        late = np.minimum(delays[i], durations[i])[is_late[i]]
+        late = np.minimum(lateness[i], durations[i])[is_late[i]]
         if late.sum() < MIN_LATE_SHARE * durations[i].sum():
             continue
         steps = np.flatnonzero(is_late[i])

@@ -61,14 +61,9 @@ def _cure_late_work(inspection: Inspection, plan: Plan, excess: Excess) -> Cure:
 def _find_items(inspection: Inspection, excess: Excess) -> Int64s:
     """Return the items of the label in the steps in which the rank is late."""
     model, items = inspection.model, inspection.model.items
-    label = _find_label(inspection, excess)
+    label = inspection.model.labels.names.index(excess.label)
     own = (items.lane == 0) & (items.label == label) & np.isin(model.step_of_item, excess.steps)
     return np.flatnonzero(own)
-
-
-def _find_label(inspection: Inspection, excess: Excess) -> int:
-    names = inspection.model.labels.names
-    return names.index(excess.label) if excess.label in names else -1
 
 
 def _describe_lateness(inspection: Inspection, plan: Plan, excess: Excess) -> str:
@@ -97,7 +92,7 @@ def imbalance(inspection: Inspection) -> Iterator[Cure]:
         if plan is None or excess.unit != GPU:
             continue
         model, ops = inspection.model, inspection.model.operations
-        label = _find_label(inspection, excess)
+        label = inspection.model.labels.names.index(excess.label)
         own = (inspection.label_of_operation == label) & ~model.find_class("nccl")
         own &= np.isin(inspection.step_of_operation, excess.steps)
         rows = np.flatnonzero(own)
