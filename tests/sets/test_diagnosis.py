@@ -41,8 +41,8 @@ class PicklingEngine(LocalEngine):
     def map(self, function: Any, members: Any) -> Any:
         """Apply a function to copies of members."""
         for member in members:
-            copied_function, copied_member = pickle.loads(pickle.dumps((function, member)))  # noqa: S301 - own data
-            yield member, pickle.loads(pickle.dumps(copied_function(copied_member)))  # noqa: S301 - own data
+            copied_function, copied_member = pickle.loads(pickle.dumps((function, member)))
+            yield member, pickle.loads(pickle.dumps(copied_function(copied_member)))
 
 
 def test_other_processes_compute_the_same(straggler: Why) -> None:
