@@ -465,11 +465,26 @@ class TraceSet:
     def why(self, *, step_time_ns: int | None = None) -> Why:
         """Explain why the steps of the job take as long as they do.
 
+        Collectives and messages are matched across ranks, which shows how long each rank waits for others, which rank
+        is late, and in what. A step of the job takes as long as that of its slowest rank, so a cure saves what the
+        slowest ranks gain if it is applied on all ranks.
+
         Args:
             step_time_ns: Duration of a step without the profiler, in ns.
 
         Returns:
-            The answer, as ``Trace.why`` describes it. Its attribute ``ranks`` has the answers of all ranks.
+            The answer, as ``Trace.why`` describes it: the ledger of the slowest rank, and the causes of the job. Its
+            attribute ``ranks`` has the steps and the ledger of each rank. Ranks without communication in common are
+            separate programs, and have causes of their own. A rank that cannot be read has the error as its answer.
+
+        Raises:
+            TracekitError: No capture can be read.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> answer = tk.load_many("fixtures/why/ddp_straggler_rank*.nsys-rep").why()
+            >>> answer.causes[0].cause, answer.causes[0].place.rank, answer.causes[0].place.range
+            ('late_rank', 1, 'data')
         """
         from tracekit.sets import diagnosis
 

@@ -234,8 +234,9 @@ class Why:
         device: Name of the GPU, or None if it is unknown.
         framework: Framework of the program.
         roofline: What limits kernels that already run well, or "".
-        ranks: The answers of all ranks or processes, if there are several.
-        rank: Rank or number of the process, or None if there is only one.
+        ranks: The answers of all ranks or processes, if there are several. Only separate programs have causes of their
+            own; the causes of a job are in its answer.
+        rank: Rank or number of the process, or None if there is only one. For a job, it is the slowest rank.
     """
 
     sentence: str

@@ -197,12 +197,12 @@ def plan_ranks(
     notes = list(_describe_missing_ranks(communication.calls))
     ranks = tuple(sorted(seats))
     shared = waits.filter(pl.col("wait_ns").is_not_null())["rank"].n_unique() > 1
-    if not shared and (communication.calls["rank_count"] > 1).any():
+    if len(seats) > 1 and not shared and (communication.calls["rank_count"] > 1).any():
         notes.insert(
             0,
             "the clocks of the ranks cannot be aligned by collectives, so it is unknown how long ranks wait for others",
         )
-    elif not shared:
+    elif len(seats) > 1 and not shared:
         notes.insert(0, "the ranks have no communication in common, so they are treated as separate programs")
     windows = _find_common_steps(seats, communication) if shared else None
     if shared and windows is None:
