@@ -37,7 +37,7 @@ from tracekit.core.diagnosis.cures import (
 )
 from tracekit.core.diagnosis.cures import Saving as CureSaving
 from tracekit.core.diagnosis.events import Events, Step, read_events
-from tracekit.core.diagnosis.first_calls import find_compile_times
+from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model
@@ -287,6 +287,7 @@ def _predict_process(events: Events, basis: _Basis, options: Options) -> Why:
         together=sum((c.after for c in listed), 0.0),
         replay_error=engine.error,
         cold=cold,
+        first_calls=tuple(list_first_calls(events)),
         notes=notes,
         device=inspection.device_name,
         framework=events.framework,
@@ -331,6 +332,7 @@ def _predict_rank(
         ledger=parts,
         replay_error=error,
         cold=cold,
+        first_calls=tuple(list_first_calls(events)),
         notes=tuple(_list_notes(step, Engine(model), parts, model, complete)),
         device=inspection.device_name,
         framework=events.framework,

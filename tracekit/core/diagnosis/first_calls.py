@@ -16,13 +16,19 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.categorical import decode_categories_expr
+from tracekit.core.diagnosis.answer import FirstCall
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tracekit.core.correlate import Frames
     from tracekit.core.diagnosis.events import Events
 
 MIN_EXCESS_NS = 1_000_000
+WAITING_OPERATION = r"copy|item|scalar_dense|synchronize|nonzero|^aten::(to|cpu|equal)$"
+"""Regular expression that matches the names of operations that wait for the GPU, so that their first call may be long."""
+
 _MIN_RATIO = 5
 _SHAPES = r'"Input Dims": *(\[[^"]*\])'
 _OPERATION = r"^(aten::|cudnn|torch::|autograd::|\w+Backward\d*$|triton_|CompiledFunction|Torch-Compiled)"
@@ -60,6 +66,22 @@ def find_compile_times(frames: Frames, process_id: int | None) -> pl.DataFrame:
     compiling = names.filter(names.cast(pl.String).str.contains(_COMPILING))
     own = ranges.filter(pl.col("name").is_in(compiling.implode()) & (pl.col("end_ns") > pl.col("start_ns")))
     return intervals.merge_intervals(own.select("start_ns", "end_ns"), by=[])
+
+
+def list_first_calls(events: Events) -> Iterator[FirstCall]:
+    """Yield the operations of a process that have slow first calls, the most expensive first."""
+    calls = events.first_calls.filter(~pl.col("name").str.contains(WAITING_OPERATION))
+    bounds = pl.concat([frame.select("start_ns", "end_ns") for frame in (events.calls, events.operations)])
+    first, last = bounds.select(pl.col("start_ns").min().alias("first"), pl.col("end_ns").max().alias("last")).row(0)
+    longest = pl.col("end_ns") - pl.col("start_ns")
+    grouped = calls.group_by("name").agg(
+        pl.len(),
+        pl.col("excess_ns").sum(),
+        longest.max().alias("longest_ns"),
+        pl.col("start_ns").get(longest.arg_max()),
+    )
+    for name, count, excess, duration, start in grouped.sort("excess_ns", "name", descending=[True, False]).iter_rows():
+        yield FirstCall(name, count, excess, min(1.0, excess / max(1, last - first)), duration, start)
 
 
 def _read_operation_ranges(events: Events) -> pl.DataFrame:

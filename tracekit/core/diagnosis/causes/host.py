@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES, find_following_synchronizations
 from tracekit.core.diagnosis.cures import Cure, Stays, deduplicate
+from tracekit.core.diagnosis.first_calls import WAITING_OPERATION
 from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import LONG_NS, MIN_STEPS, NO_WAIT, PAUSE
 
@@ -40,7 +41,6 @@ _RECOMPILED_SHARE = 0.3
 _EAGER_LAUNCHES = 100
 _WAITING_SHARE = 0.3
 _DECODING = r"(?i)jpe?g|png|decode|inflate|zlib|webp|tiff|collate|dataloader|dataset|parquet|h5|lmdb|tokeniz"
-_WAITING_OPERATION = r"copy|item|scalar_dense|synchronize|nonzero|^aten::(to|cpu|equal)$"
 _PROGRAM_NS = 5 * LONG_NS
 """Duration of a pause in ranges that launch kernels from which on it is work of the program."""
 
@@ -60,7 +60,7 @@ def first_calls(inspection: Inspection) -> Iterator[Cure]:
     yield from _find_recompilations(inspection)
     model, items = inspection.model, inspection.model.items
     calls = model.events.first_calls.filter((pl.col("end_ns") > model.start_ns) & (pl.col("start_ns") < model.end_ns))
-    calls = calls.filter(~pl.col("name").str.contains(_WAITING_OPERATION))
+    calls = calls.filter(~pl.col("name").str.contains(WAITING_OPERATION))
     steps = np.searchsorted(model.bounds, calls["start_ns"].to_numpy(), side="right")
     recurs = len(np.flatnonzero(np.bincount(steps))) >= _RECOMPILED_SHARE * inspection.step_count
     if not recurs or calls["excess_ns"].sum() < 0.01 * model.duration_ns:
