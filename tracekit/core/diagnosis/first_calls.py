@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MIN_EXCESS_NS = 1_000_000
 WAITING_OPERATION = r"copy|item|scalar_dense|synchronize|nonzero|^aten::(to|cpu|equal)$"
-"""Regular expression that matches the names of operations that wait for the GPU, so that their first call may be long."""
+"""Regular expression that matches the names of operations that wait for the GPU, so that a first call may be long."""
 
 _MIN_RATIO = 5
 _SHAPES = r'"Input Dims": *(\[[^"]*\])'
