@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.causes import communication, find_cures
 from tracekit.core.diagnosis.inspection import Inspection
+from tracekit.core.diagnosis.ranks import Plan
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
@@ -64,3 +66,20 @@ def test_a_rank_that_waits_for_the_whole_time_transfers_something() -> None:
     model = run(1, MS).model()
     inspection = Inspection(model, np.where(model.find_class("nccl"), 2 * MS, 0))
     assert communication.find_transfer_times(inspection)[model.find_class("nccl")].tolist() == [US] * 4
+
+
+def test_each_communicator_has_a_cure() -> None:
+    model = run(2, MS).model()
+    kernels = model.operations.row[model.find_class("nccl")]
+    ids = model.events.operations["id"].gather(kernels.tolist()).to_list()
+    schema = Plan(0, (0, 1)).calls.schema
+    rows = [{"kernel_id": number, "communicator": f"c{i % 2}"} for i, number in enumerate(ids)]
+    plan = Plan(0, (0, 1), calls=pl.DataFrame(rows, schema=schema))
+    cures = [c for c in find_cures(Inspection(model, None, plan)) if c.cause == "communication_exposed"]
+    assert [c.communicator for c in cures] == ["c0", "c1"]
+    assert "1 collectives per step of communicator c0 take 1 ms per step" in cures[0].evidence
+    one = plan.calls.with_columns(communicator=pl.lit("c0"))
+    (cure,) = [
+        c for c in find_cures(Inspection(model, None, Plan(0, (0, 1), calls=one))) if c.cause == "communication_exposed"
+    ]
+    assert cure.communicator == ""
