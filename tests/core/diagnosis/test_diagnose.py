@@ -295,3 +295,28 @@ def test_constants() -> None:
     assert models.LONG_NS == 200 * US
     assert isinstance(diagnose(Program().rollup()), Why)
     assert HALF_GEMM != GEMM
+
+
+def compiling(share: float, count: int) -> Program:
+    """A capture without GPU work, in which a compiler works for a share of the time."""
+    program = Program()
+    for number in range(count):
+        program.range(f"step {number}", number * MS, (number + 1) * MS)
+        program.range("XlaCompile", number * MS, number * MS + int(share * MS))
+    return program
+
+
+def test_compilation_without_gpu_work() -> None:
+    answer = compiling(0.5, 4).diagnose()
+    assert answer.status == "unsure"
+    assert [c.cause for c in answer.causes] == ["recompilation"]
+    assert answer.together == answer.causes[0].saving.likely == 0.5
+    assert answer.sentence == ("No GPU work was recorded, but ranges of a compiler take 2 ms of 4 ms: recompilation.")
+    assert [c.cause for c in compiling(0.5, 1).diagnose().causes] == ["first_call"]
+    assert compiling(0.2, 4).diagnose().status == "not_recorded"
+    json.dumps(answer.to_dict())
+
+
+def test_answers_are_computed_once() -> None:
+    rollup = loop().rollup()
+    assert diagnose(rollup) is diagnose(rollup)

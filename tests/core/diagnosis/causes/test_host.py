@@ -359,7 +359,7 @@ def test_recompilation() -> None:
         program.launch(f"triton_poi_fused_{number}")
 
     cure = find_cure(run(body), "recompilation")
-    assert cure.evidence == ("code is compiled or loaded 1 times per step, in 100% of the steps, for 2.1 ms per step")
+    assert cure.evidence == ("code is compiled or loaded 2 times per step, in 100% of the steps, for 2.1 ms per step")
 
 
 def first_calls(*, rare: bool = False, name: str = "aten::linear") -> Program:
@@ -389,3 +389,17 @@ def test_first_calls_of_shapes() -> None:
 def test_first_calls_in_few_steps_and_of_operations_that_wait() -> None:
     assert "first_call" not in first_calls(rare=True).causes()
     assert "first_call" not in first_calls(name="aten::item").causes()
+
+
+@pytest.mark.parametrize(("share", "is_cause"), [(0.6, True), (0.4, False)])
+def test_ranges_of_compilers(share: float, is_cause: bool) -> None:
+    """Pauses in which a compiler works for most of the time are recompilation."""
+
+    def body(program: Program, _: int) -> None:
+        program.launch(HALF_GEMM, 100 * US)
+        start = program.now
+        program.pause(3 * MS)
+        program.range("XlaCompile", start, start + int(share * 3 * MS), thread_id=9)
+        program.launch(ADD)
+
+    assert ("recompilation" in run(body).causes()) == is_cause
