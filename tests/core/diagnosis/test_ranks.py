@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.core.diagnosis.jobs import Job, straggle
 from tests.core.diagnosis.programs import MS, US
-from tracekit.core.diagnosis import Why, ranks
+from tracekit.core.diagnosis import Why, explain_job, ranks
 
 
 @pytest.fixture(scope="module")
@@ -295,3 +297,22 @@ def test_savings_of_a_job_are_shares_of_it(straggler: Why) -> None:
         for cause in answer.causes:
             assert 0 <= cause.saving.low <= cause.saving.likely <= cause.saving.high <= 1
             assert cause.after <= cause.saving.high
+
+
+def test_communication_beside_computation_is_no_cause() -> None:
+    def body(job: Job, number: int) -> None:
+        job.compute([4 * MS, 4 * MS])
+        job.all_reduce(MS, stream=9)
+        job.synchronize()
+
+    answer = Job().steps(6, body).diagnose()
+    assert "communication_exposed" not in {c.cause for c in answer.causes}
+    assert "communication" not in {p.part for p in answer.ledger}
+
+
+def test_a_rank_that_cannot_be_replayed_is_left_out_of_the_prediction() -> None:
+    first, second = straggle().examine()[0]
+    answer = explain_job([replace(first, base=None, cures=()), second])
+    assert (answer.rank, answer.causes[0].cause, len(answer.ranks)) == (1, "late_rank", 2)
+    neither = explain_job([replace(e, base=None, cures=()) for e in (first, second)])
+    assert (neither.causes, len(neither.ranks)) == ((), 2)

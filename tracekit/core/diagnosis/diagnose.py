@@ -132,11 +132,12 @@ def explain_job(examinations: Sequence[Examination], others: Sequence[Why] = (),
     """
     ranked = [replace(e.answer, rank=e.rank) for e in examinations]
     ranks = tuple(sorted([*ranked, *others], key=lambda answer: -1 if answer.rank is None else answer.rank))
-    if any(e.base is None for e in examinations) or not examinations:
+    replayed = [e for e in examinations if e.base is not None]
+    if not replayed:
         slowest = max(ranks, key=lambda answer: answer.step.median_ns if answer.step else -1)
         return replace(slowest, ranks=ranks, notes=(*notes, *slowest.notes))
-    number, listed = predict_job(examinations)
-    answer = ranked[number]
+    number, listed = predict_job(replayed)
+    answer = replace(replayed[number].answer, rank=replayed[number].rank)
     error = max(a.replay_error or 0.0 for a in ranked)
     shown = tuple(c for c in listed if c.saving.likely >= MIN_SAVING)
     status = _choose_status(error, answer.ledger, shown)

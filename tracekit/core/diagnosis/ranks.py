@@ -377,10 +377,9 @@ def _explain_lateness(times: Int64s, rank: int, labels: Sequence[str], steps: In
     for number, unit in enumerate((CPU, GPU)):
         if explained[number] < _MAIN_SHARE * explained.sum():
             continue
-        largest = excess[number].max()
-        for label in np.argsort(-excess[number], kind="stable").tolist():
-            if excess[number][label] < max(_MIN_LATE_NS, _MAIN_SHARE * largest):
-                break
+        order = np.argsort(-excess[number], kind="stable")
+        is_large = excess[number] >= max(_MIN_LATE_NS, _MAIN_SHARE * excess[number].max())
+        for label in order[is_large[order]].tolist():
             by_step = own[number, :, label] - median[number, :, label]
             is_main = by_step > max(_MIN_LATE_NS, _RARE_SHARE * by_step.max())
             time, aim = own[number, is_main, label], aims[number][is_main, label]
