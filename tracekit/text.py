@@ -23,6 +23,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _NOT_ASCII_PRINTABLE = re.compile(r"[^ -~]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
+_MAX_NS = 1 << 62
 _MAX_X_ESCAPE, _MAX_U_ESCAPE = 1 << 8, 1 << 16
 
 
@@ -95,3 +97,34 @@ def _escape_for_json(character: str) -> str:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def parse_nanoseconds(text: str) -> int:
+    """Parse a number of nanoseconds, or a number with a time unit such as ``1.5s``, into nanoseconds.
+
+    Raises:
+        ValueError: The text is not a time, or its absolute value is 2^62 ns (146 years) or more.
+    """
+    from decimal import Decimal, InvalidOperation
+
+    unit, factor = next(((u, f) for u, f in _UNITS if text.endswith(u)), ("", 1))
+    try:
+        value = Decimal(text.removesuffix(unit).strip()) * factor
+    except InvalidOperation:
+        raise ValueError(text) from None
+    if not (value.is_finite() and abs(value) < _MAX_NS):
+        raise ValueError(text)
+    return int(value)
+
+
+def parse_byte_count(text: str) -> int:
+    """Parse a size such as ``500MB`` or ``64KiB``, and return it in bytes.
+
+    Raises:
+        ValueError: The text is not a size.
+    """
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B?", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(text)
+    number, prefix, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix.upper() or " "))

@@ -32,7 +32,7 @@ from tracekit.plan import (
 from tracekit.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.absence import Absence
-    from tracekit.core.diagnosis import Why
+    from tracekit.core.diagnosis import WhatIf, Why
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.interface import LaunchMetadata, Progress, Undecoded
@@ -458,6 +458,38 @@ class Trace:
         from tracekit.core.diagnosis import Options
 
         return self._view.why(Options(step_time_ns))
+
+    def what_if(self, edits: str | Iterable[str], *, step_time_ns: int | None = None) -> WhatIf:
+        """Predict how long the steps of the trace take after edits of their events.
+
+        The events of the steady steps are replayed with other times. An edit consists of a selector and an action, such
+        as ``kernel *gemm* x0.5``, ``range data removed``, ``call cudaStreamSynchronize removed``,
+        ``copy Host-to-Device pageable =20us`` or ``cause:data_loading``, as for the command ``tracekit what-if``. Edits
+        apply one after another.
+
+        Args:
+            edits: One or several edits.
+            step_time_ns: Duration of a step without the profiler, in ns. It calibrates the times on the CPU.
+
+        Returns:
+            The prediction: the duration of a step before and after the edits, what each edit selects, and the ledger of
+            the predicted step.
+
+        Raises:
+            UnknownFormatError: A text is not an edit, or an edit matches nothing in the steady steps.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> answer = tk.load("fixtures/train_amp.sqlite").what_if("range * x0.5")
+            >>> answer.after_ns < answer.before_ns
+            True
+        """
+        from tracekit.core.diagnosis import Options, check_matches, parse_edits
+
+        parsed = parse_edits(edits)
+        answer = self._view.what_if(parsed, Options(step_time_ns))
+        check_matches(parsed, answer)
+        return answer
 
     @property
     def plot(self) -> Plots:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 import pytest
-from tracekit.cli.options import parse_duration, parse_nanoseconds, parse_time_window
+from tracekit.cli.options import parse_duration, parse_time_window
+from tracekit.text import parse_nanoseconds
 
 
 @pytest.mark.parametrize(

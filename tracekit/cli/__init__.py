@@ -31,6 +31,7 @@ COMMANDS = {
     "stats": "Print reports, such as those of nsys stats.",
     "tables": "List the tables of a profile with their row counts.",
     "view": "Show profiles in the browser.",
+    "what-if": "Predict how long a step would take after edits.",
     "why": "Explain why a step is slow, and what each cure would save.",
 }
 
@@ -48,8 +49,9 @@ class CommandGroup(click.Group):
         """Import the module of a command and return the command. Return None if the command does not exist."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"tracekit.cli.{cmd_name}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"tracekit.cli.{name}")
+        command: click.Command = getattr(module, f"{name}_command")
         return command
 
     def resolve_command(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+from tracekit.text import parse_byte_count, parse_nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
-_UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
-_MAX_NS = 1 << 62
 _MAX_DIGITS = 10
 _VIA, _RANKS, _JOBS, _NO_CACHE = "tracekit.via", "tracekit.ranks", "tracekit.jobs", "tracekit.no_cache"
 _STRICT = "tracekit.strict"
@@ -81,27 +79,10 @@ def parse_size(text: str) -> int:
     Raises:
         click.BadParameter: The text is not a size.
     """
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B?", text, re.IGNORECASE)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a size, such as 500MB or 2GB")
-    number, prefix, binary = match.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix.upper() or " "))
-
-
-def parse_nanoseconds(text: str) -> int:
-    """Parse a number of nanoseconds, or a number with a time unit such as ``1.5s``, into nanoseconds.
-
-    Raises:
-        ValueError: The text is not a time, or its absolute value is 2^62 ns (146 years) or more.
-    """
-    unit, factor = next(((u, f) for u, f in _UNITS if text.endswith(u)), ("", 1))
     try:
-        value = Decimal(text.removesuffix(unit).strip()) * factor
-    except InvalidOperation:
-        raise ValueError(text) from None
-    if not (value.is_finite() and abs(value) < _MAX_NS):
-        raise ValueError(text)
-    return int(value)
+        return parse_byte_count(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a size, such as 500MB or 2GB") from None
 
 
 def parse_names(text: str) -> list[str]:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from tracekit.absence import Absence
-    from tracekit.core.diagnosis import Examination, Options, Profile, Why
+    from tracekit.core.diagnosis import Examination, Options, Profile, WhatIf, Why
     from tracekit.core.diagnosis import Plan as RankPlan
+    from tracekit.core.diagnosis.edits import StepEdit
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.explanations import Explanation
@@ -202,6 +203,12 @@ class TraceView:
         written = write_explanation(self.why(Options()), max_parts=max_parts or MAX_PARTS)
         is_recorded = self.plan.rollup is None and self.count("iterations") > 0
         return replace(written, is_answered=False) if is_recorded else written
+
+    def what_if(self, edits: Sequence[StepEdit], options: Options, *, rank: int | None = None) -> WhatIf:
+        """Predict the time of the steps after edits. An edit that matches nothing is no error."""
+        from tracekit.core.diagnosis import predict
+
+        return predict(get_rollup(self.plan).steady, edits, options, rank=rank)
 
     def explain_missing_rows(self, name: str, *, is_part: bool = False) -> Absence:
         """Return why a table, a report, a rule or a recipe, or a part of it, has no rows."""

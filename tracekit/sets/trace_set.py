@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.core.communication import Communication
-    from tracekit.core.diagnosis import Why
+    from tracekit.core.diagnosis import WhatIf, Why
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.interface import Progress
@@ -489,6 +489,27 @@ class TraceSet:
         from tracekit.sets import diagnosis
 
         return diagnosis.explain_job(self, step_time_ns)
+
+    def what_if(self, edits: str | Iterable[str], *, step_time_ns: int | None = None) -> WhatIf:
+        """Predict how long the steps of each rank take after edits of their events.
+
+        An edit applies to all ranks, or to those that it names: ``rank 0,2-5: range data x0.1``. Ranks are replayed
+        separately: the time for which they wait for one another stays as recorded.
+
+        Args:
+            edits: One or several edits, as ``Trace.what_if`` describes them.
+            step_time_ns: Duration of a step without the profiler, in ns.
+
+        Returns:
+            The prediction for the rank with the longest predicted step. Its attribute ``ranks`` has the predictions for
+            all ranks.
+
+        Raises:
+            UnknownFormatError: A text is not an edit, or an edit matches nothing in the steady steps of any rank.
+        """
+        from tracekit.sets import what_if
+
+        return what_if.predict_job(self, edits, step_time_ns)
 
     def recipe(
         self,

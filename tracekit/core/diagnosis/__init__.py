@@ -9,22 +9,29 @@
 - ``ranks`` and ``job``: the comparison of the ranks of a job, and the prediction of what cures save in it
 - ``diagnose``: all of these together
 - ``texts``: the result as texts
+- ``edits``, ``matches`` and ``what_if``: edits that users declare, what they select, and the prediction
 """
 
 from tracekit.core.diagnosis.answer import Why
 from tracekit.core.diagnosis.diagnose import Options, diagnose, examine_processes, explain_job, profile_processes
 from tracekit.core.diagnosis.job import Examination
 from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks
+from tracekit.core.diagnosis.what_if import WhatIf, check_matches, combine, parse_edits, predict
 
 __all__ = [
     "Examination",
     "Options",
     "Plan",
     "Profile",
+    "WhatIf",
     "Why",
+    "check_matches",
+    "combine",
     "diagnose",
     "examine_processes",
     "explain_job",
+    "parse_edits",
     "plan_ranks",
+    "predict",
     "profile_processes",
 ]

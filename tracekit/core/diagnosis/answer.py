@@ -294,11 +294,18 @@ class Why:
             inputs: Paths of the captures.
             warnings: Warnings about the captures.
         """
-        return {
-            "schema": SCHEMA,
-            "tool": {"name": "tracekit", "version": version("tracekit")},
-            "input": list(inputs),
-            "status": self.status,
-            "warnings": list(warnings),
-            "data": self.to_dict(),
-        }
+        return create_envelope(self.status, self.to_dict(), inputs, warnings)
+
+
+def create_envelope(
+    status: Status, data: dict[str, Any], inputs: Sequence[str], warnings: Sequence[str]
+) -> dict[str, Any]:
+    """Return the envelope that all answers have, as a dictionary for JSON."""
+    return {
+        "schema": SCHEMA,
+        "tool": {"name": "tracekit", "version": version("tracekit")},
+        "input": list(inputs),
+        "status": status,
+        "warnings": list(warnings),
+        "data": data,
+    }

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 MAX_ROW_IDS = 100
-_MAX_ERROR = 0.01
+MAX_ERROR = 0.01
 _OPAQUE_SHARE, _COMPILING_SHARE = 0.2, 0.3
 _TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 _SLACK = 0.03
@@ -206,7 +206,7 @@ def _explain_compilation(rollup: Rollup) -> Why | None:
     return Why(sentence, "unsure", causes=(cause,), together=share, framework="jax")
 
 
-class _Basis(NamedTuple):
+class Basis(NamedTuple):
     """The steady steps of a process, and how their time is divided."""
 
     model: Model
@@ -215,7 +215,8 @@ class _Basis(NamedTuple):
     cold: ColdSteps | None
 
 
-def _measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> _Basis:
+def measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> Basis:
+    """Return the model of the steady steps of a process, and how their time is divided."""
     steady = tuple(s for s in events.steps if not s.is_cold) or events.steps
     complete = build_model(events, steady)
     rows = divide_steps(complete, plan)
@@ -230,7 +231,7 @@ def _measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> 
         covered=rollup.step_summary.gpu_time_share,
     )
     cold = _describe_cold_steps(events, steady, step.median_ns, plan)
-    return _Basis(complete, step, _build_ledger(rows, step.median_ns), cold)
+    return Basis(complete, step, build_ledger(rows, step.median_ns), cold)
 
 
 def _compute_slack(model: Model, engine: Engine) -> float:
@@ -242,14 +243,14 @@ def _compute_slack(model: Model, engine: Engine) -> float:
 
 
 def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
-    basis = _measure_steps(events, rollup)
+    basis = measure_steps(events, rollup)
     try:
         return _predict_process(events, basis, options)
     except ReplayError as error:
         return _explain_without_replay(events, basis, error)
 
 
-def _explain_without_replay(events: Events, basis: _Basis, error: ReplayError) -> Why:
+def _explain_without_replay(events: Events, basis: Basis, error: ReplayError) -> Why:
     """Return the answer without causes, because nothing can be predicted."""
     return Why(
         sentence=_write_sentence(basis.step, basis.parts, (), "unsure", basis.cold),
@@ -263,13 +264,13 @@ def _explain_without_replay(events: Events, basis: _Basis, error: ReplayError) -
     )
 
 
-def _predict_process(events: Events, basis: _Basis, options: Options) -> Why:
+def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     complete, step, parts, cold = basis
     model = _limit(events, complete)
     engine = Engine(model)
     inspection = Inspection(model)
     cures = list(causes.find_cures(inspection))
-    scales, likely = _choose_scales(engine, inspection, cures, options)
+    scales, likely = choose_scales(engine, inspection, cures, options)
     slack = _compute_slack(complete, engine)
     ordered, predictions = predict_savings(engine, cures, scales, slack, likely=likely)
     all_causes = tuple(_list_causes(inspection, ordered, predictions))
@@ -277,7 +278,7 @@ def _predict_process(events: Events, basis: _Basis, options: Options) -> Why:
     healthy = {cure.cause for cure in ordered if cure.is_healthy}
     others = tuple(c for c in all_causes if c not in shown and (c.status == "unsure" or c.cause in healthy))
     status = _choose_status(engine.error, parts, shown)
-    notes = tuple(_list_notes(step, engine, parts, model, complete))
+    notes = tuple(list_notes(step, engine, parts, model, complete))
     listed = (*shown, *others)[:MAX_CAUSES]
     return Why(
         sentence=_write_sentence(step, parts, shown, status, cold),
@@ -299,7 +300,7 @@ def _examine_process(events: Events, rollup: Rollup, options: Options, plan: Pla
     """Diagnose one process of a job. A process that has no steps in common with others is a separate program."""
     if plan.steps is None:
         return Examination(_diagnose_process(events, rollup, options), plan.rank)
-    basis = _measure_steps(events, rollup, plan)
+    basis = measure_steps(events, rollup, plan)
     try:
         return _predict_rank(events, basis, options, plan, plan.steps)
     except ReplayError as error:
@@ -307,7 +308,7 @@ def _examine_process(events: Events, rollup: Rollup, options: Options, plan: Pla
 
 
 def _predict_rank(
-    events: Events, basis: _Basis, options: Options, plan: Plan, common_steps: tuple[int, int]
+    events: Events, basis: Basis, options: Options, plan: Plan, common_steps: tuple[int, int]
 ) -> Examination:
     complete, step, parts, cold = basis
     first, last = common_steps
@@ -318,7 +319,7 @@ def _predict_rank(
     engine = Engine(model, find_transfer_times(inspection), model.items.duration - waited)
     cures = list(causes.find_cures(inspection))
     own_step = None if options.step_ns is None else round(options.step_ns * plan.speed)
-    scales, likely = _choose_scales(engine, inspection, cures, Options(own_step))
+    scales, likely = choose_scales(engine, inspection, cures, Options(own_step))
     error = Engine(model).error
     slack = _compute_slack(complete, engine) - engine.error + error
     replay = CureReplay(engine, scales, find_stalls(model, cures), likely, slack)
@@ -328,13 +329,13 @@ def _predict_rank(
     cured = zip(cures, _list_causes(inspection, cures, unknown), durations, strict=True)
     answer = Why(
         sentence=_write_sentence_of_rank(step, parts),
-        status="unsure" if error > _MAX_ERROR else "answered",
+        status="unsure" if error > MAX_ERROR else "answered",
         step=step,
         ledger=parts,
         replay_error=error,
         cold=cold,
         first_calls=tuple(list_first_calls(events)),
-        notes=tuple(_list_notes(step, Engine(model), parts, model, complete)),
+        notes=tuple(list_notes(step, Engine(model), parts, model, complete)),
         device=inspection.device_name,
         framework=events.framework,
     )
@@ -369,7 +370,7 @@ def _limit(events: Events, model: Model) -> Model:
     return build_model(events, model.steps[first : first + count])
 
 
-def _choose_scales(
+def choose_scales(
     engine: Engine, inspection: Inspection, cures: Sequence[Cure], options: Options
 ) -> tuple[tuple[CpuScales, ...], int]:
     """Return the scales of the CPU without the profiler, and the number of the likely ones.
@@ -391,7 +392,7 @@ def _choose_scales(
     return (CpuScales(low, low, low), CpuScales(low, 0.9 * low, low), CpuScales(low, min(1.1 * low, 4.0), low)), 0
 
 
-def _build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:
+def build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:
     """Return the parts of all steps, the largest first, given the rows of ``ledger.divide_steps``."""
     totals = rows.group_by("part").agg(pl.col("ns").sum()).sort("ns", "part", descending=[True, False])
     if totals.is_empty():
@@ -465,12 +466,12 @@ def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
 
 def _choose_status(error: float, parts: Sequence[LedgerPart], shown: Sequence[CauseOfTime]) -> Status:
     opaque = sum(part.share for part in parts if part.group == "opaque")
-    if error > _MAX_ERROR or (opaque > _OPAQUE_SHARE and not shown):
+    if error > MAX_ERROR or (opaque > _OPAQUE_SHARE and not shown):
         return "unsure"
     return "answered" if shown else "nothing_found"
 
 
-def _list_notes(
+def list_notes(
     step: StepFigures, engine: Engine, parts: Sequence[LedgerPart], model: Model, complete: Model
 ) -> Iterator[str]:
     """Yield what limits the answer."""
@@ -480,7 +481,7 @@ def _list_notes(
         yield f"the capture has only {step.count} steady steps"
     if step.covered is not None and step.covered < _MIN_COVERAGE:
         yield f"steps launched only {step.covered:.0%} of the GPU time"
-    if engine.error > _MAX_ERROR:
+    if engine.error > MAX_ERROR:
         yield f"the replay of a step is off by up to {engine.error:.1%}, so predictions are unreliable"
     opaque = sum(part.share for part in parts if part.group == "opaque")
     if opaque > _OPAQUE_SHARE:
@@ -500,7 +501,7 @@ def _describe_cold_steps(events: Events, steady: Sequence[Step], median_ns: int,
     model = build_model(events, cold)
     rows = divide_steps(model, plan)
     total = model.duration_ns
-    return ColdSteps(len(cold), total, max(0, total - len(cold) * median_ns), _build_ledger(rows, total))
+    return ColdSteps(len(cold), total, max(0, total - len(cold) * median_ns), build_ledger(rows, total))
 
 
 def _write_sentence(

@@ -312,9 +312,9 @@ def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
 
     The range that delimits steps has no label of its own.
     """
-    named = ranges.with_columns(label=map_categories_expr(pl.col("name"), _label_expr))
+    named = ranges.with_columns(label=map_categories_expr(pl.col("name"), convert_to_label_expr))
     text = decode_categories(named["label"].unique()).drop_nulls()
-    of_step = pl.select(_label_expr(pl.lit(key_op or "").str.replace(r"\*+$", "0"))).item()
+    of_step = pl.select(convert_to_label_expr(pl.lit(key_op or "").str.replace(r"\*+$", "0"))).item()
     hidden = text.filter(text.is_in(["", of_step]))
     rows = named.filter(~pl.col("label").is_in(hidden.cast(pl.Categorical).implode()))
     if rows.is_empty():
@@ -331,7 +331,7 @@ def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
     return Labels(times.to_numpy()[changes], codes.to_numpy()[changes].astype(np.int32), names)
 
 
-def _label_expr(text: pl.Expr) -> pl.Expr:
+def convert_to_label_expr(text: pl.Expr) -> pl.Expr:
     """Return an expression for the label of the name of a range: "" if a framework recorded it."""
     label = (
         pl.when(text.str.contains(FRAMEWORK_PATTERN))

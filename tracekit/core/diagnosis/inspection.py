@@ -172,6 +172,12 @@ class Inspection:
         following, quiet = self._launch_groups
         return np.flatnonzero(launching[:-1] | (quiet & launching[following]))
 
+    def find_next_launches(self, rows: Int64s) -> Int64s:
+        """Return, for each item that ``find_launch_items`` returns, the item that launches the operation."""
+        following, quiet = self._launch_groups
+        result: Int64s = np.where(quiet[rows], following[rows], rows)
+        return result
+
     def format(self, ns: float) -> str:
         """Format a duration."""
         return format_duration(ns)

@@ -34,11 +34,11 @@ def write_explanation(answer: Why, *, max_parts: int = MAX_PARTS) -> Explanation
     return Explanation(
         is_answered=answer.step is not None,
         sentence=answer.sentence,
-        ledger=tuple(_list_rows(answer.ledger, max_parts)),
+        ledger=tuple(list_ledger_rows(answer.ledger, max_parts)),
         causes=tuple(_write_cause(i, cause) for i, cause in enumerate(answer.causes)),
         together=f"all together: {answer.together:.0%}" if count > 1 else "",
         cold=heading,
-        cold_ledger=() if cold is None else tuple(_list_rows(cold.ledger, max_parts)),
+        cold_ledger=() if cold is None else tuple(list_ledger_rows(cold.ledger, max_parts)),
         ranks=tuple(_list_ranks(answer.ranks)),
         notes=answer.notes,
     )
@@ -52,7 +52,7 @@ def _list_ranks(ranks: Sequence[Why]) -> Iterator[str]:
         yield f"{len(ranks) - MAX_RANKS} more ranks"
 
 
-def _list_rows(parts: Sequence[LedgerPart], max_parts: int) -> Iterator[LedgerRow]:
+def list_ledger_rows(parts: Sequence[LedgerPart], max_parts: int = MAX_PARTS) -> Iterator[LedgerRow]:
     """Yield the rows of a ledger. The last row is the sum of all parts without a row of their own."""
     large = sum(part.share >= MIN_SHARE for part in parts)
     count = min(large, max_parts)

@@ -197,7 +197,7 @@ def _halve_memory_traffic(inspection: Inspection) -> tuple[Int64s, tuple[Int64s,
     moves = model.find_class(*POINTWISE, "normalization", "pooling", "reduction", "layout_conversion")
     rows = np.flatnonzero(moves & model.match_names("float|fp32|f32") & ~model.match_names("BFloat16|Half|half|bf16"))
     duration = model.operations.duration[rows]
-    return rows, (duration, (0.8 * duration).astype(np.int64), duration // 2)
+    return rows, (duration, (0.6 * duration).astype(np.int64), duration // 2)
 
 
 def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
@@ -340,7 +340,7 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
     model, ops = inspection.model, inspection.model.operations
     exposed = inspection.exposed_ns
     busy = int(exposed[model.find_class(*_COMPUTE)].sum())
-    if not busy or busy < _FED_SHARE * model.duration_ns:
+    if not model.duration_ns or busy < _FED_SHARE * model.duration_ns:
         return
     for cause, classes in (("compute_bound", _ON_TENSOR_CORES), ("memory_bound", _MOVING)):
         rows = np.flatnonzero(model.find_class(*classes))
