@@ -13,10 +13,12 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.core.scenes import declared
-from tracekit.core.advise import advise
+from tracekit.core.advise import advise, apply_rules
 from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.core.diagnosis import diagnose
 from tracekit.core.reports import compute_report
 from tracekit.core.rollup import Rollup
+from tracekit.plan.tables import get_rollup
 
 if TYPE_CHECKING:
     from tracekit.core.tensor_cores import Mode
@@ -115,7 +117,9 @@ class Program:
 
     def found(self, *, tensor_cores: Mode = "extended") -> dict[str, dict[str, object]]:
         """Findings by rule."""
-        return {f["rule"]: f for f in advise(Rollup.from_frames(self.frames, tensor_cores=tensor_cores)).to_dicts()}
+        return {
+            f["rule"]: f for f in apply_rules(Rollup.from_frames(self.frames, tensor_cores=tensor_cores)).to_dicts()
+        }
 
 
 def busy(program: Program, *, begin: int = 0) -> Program:
@@ -465,9 +469,10 @@ CAPTURES = [*sorted(FIXTURES.glob("*.nsys-rep")), *sorted((FIXTURES / "ops").glo
 def test_findings_of_real_captures_lie_within_them(path: Path) -> None:
     with tk.load(path) as trace:
         rolled = trace.rollup()
-        rows = rolled.report("advise").data
+        rows, causes = rolled.report("advise").data, rolled.why().causes
         iterations = rolled.frame("iterations").collect()
-    assert (rows.height > 0) == (path.stem not in {"cpu_only", "empty", "omp"})
+    assert {cause.cause for cause in causes if cause.saving.high > 0} <= set(rows["rule"])
+    assert rows.is_empty() or path.stem not in {"cpu_only", "empty", "omp"}
     assert (rows["time_ns"] >= 0).all()
     assert rows["share"].is_between(0, 100.0001).all()
     assert rows["time_ns"].is_sorted(descending=True)
@@ -488,6 +493,52 @@ def test_the_iterations_that_were_asked_for() -> None:
         second = trace.rollup().frame("iterations").collect()["start_ns"][2]
     assert every["Start (ns)"].min() < second <= some["Start (ns)"].min()
     assert "variation" not in some["Rule"]
+
+
+@pytest.mark.parametrize("name", ["train_amp", "graph_node"])
+def test_causes_are_those_of_the_diagnosis(name: str) -> None:
+    with tk.load(FIXTURES / f"{name}.nsys-rep") as trace:
+        answer, rows = trace.why(), trace.report("advise").data
+    causes = {cause.cause: cause for cause in answer.causes if cause.saving.high > 0}
+    assert causes
+    assert set(rows["rule"]) - {"overrunning_kernels", "imbalance", "variation"} == set(causes)
+    for row in rows.filter(pl.col("rule").is_in(list(causes))).iter_rows(named=True):
+        cause, figures = causes[row["rule"]], json.loads(row["figures"])
+        assert row["problem"].startswith(row["rule"].replace("_", " "))
+        assert (row["evidence"], row["advice"], row["count"]) == (
+            cause.evidence.text,
+            cause.change,
+            cause.evidence.count,
+        )
+        assert (figures["low"], figures["likely"], figures["high"]) == (
+            cause.saving.low,
+            cause.saving.likely,
+            cause.saving.high,
+        )
+        assert row["share"] == pytest.approx(100 * cause.saving.likely)
+        assert row["time_ns"] == round(cause.saving.likely * figures["length_ns"])
+
+
+def test_other_problems_are_added_to_the_causes() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        program.kernel(start, start + 10_000, start + 900_000)
+        program.kernel(start, start + 10_000, start + 300_000, device=1)
+    rollup = Rollup.from_frames(program.frames)
+    causes = {cause.cause for cause in diagnose(rollup.steady).causes if cause.saving.high > 0}
+    assert set(advise(rollup)["rule"]) == {*causes, "imbalance"}
+
+
+def test_dlprof_mode_and_databases_of_dlprof_keep_their_rules(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        as_dlprof = get_rollup(trace.rollup(tensor_cores="dlprof")._plan)
+        assert advise(as_dlprof).equals(apply_rules(as_dlprof))
+        path = trace.export(tmp_path / "dlprof.sqlite", format="dlprof-db")
+    with tk.load(path) as trace:
+        rows = trace.report("advise").data
+        assert rows.equals(apply_rules(get_rollup(trace._plan)))
+    assert "idle_by_cause" in rows["rule"]
 
 
 @pytest.mark.parametrize(("time", "text"), [(3, "3 ns"), (1500, "1.5 µs"), (2_000_000, "2 ms"), (3.25e9, "3.25 s")])

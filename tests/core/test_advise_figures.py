@@ -13,11 +13,12 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit.core import tensor_cores
-from tracekit.core.advise import RULES
+from tracekit.core.advise import RULES, apply_rules
 from tracekit.core.advise.kernels import GENERATED_PATTERN, PRODUCT_PATTERN
 from tracekit.core.idle import CAUSES
 from tracekit.core.overruns import STREAM
 from tracekit.core.rollup.breakdown import LOADER_NAME_PATTERN
+from tracekit.plan.tables import get_rollup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +65,7 @@ class Tables:
             made = trace.correlate().rollup(include_warm_up=False)
             names = (*ON_GPU, "api_calls", "iterations", "op_instances", "ops")
             self.rows = {n: made.frame(n).collect().to_dicts() for n in names}
-            self.findings = made.report("advise").data.to_dicts()
+            self.findings = apply_rules(get_rollup(made._plan)).to_dicts()
             kernels = made.frame("kernels").select(pl.col("name").cast(pl.String)).collect()
         uses = kernels.select(tensor_cores.uses_tensor_cores_expr(pl.col("name"))).to_series().to_list()
         for row, used in zip(self.rows["kernels"], uses, strict=True):

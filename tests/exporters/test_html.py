@@ -175,11 +175,17 @@ def test_a_page_of_some_iterations_says_what_it_counts(amp: tk.Trace, tmp_path: 
 def test_sections_of_steps_say_which_they_show(
     amp: tk.Trace, tmp_path: Path, choice: dict[str, Any], selection: str
 ) -> None:
-    page = Page(amp.rollup(**choice).export(tmp_path / "page.html").read_text("utf-8"))
+    rolled = amp.rollup(**choice)
+    page = Page(rolled.export(tmp_path / "page.html").read_text("utf-8"))
+    others = rolled.stats("advise").filter(~pl.col("Rule").is_in([cause.cause for cause in rolled.why().causes]))
+    assert others.height == bool(choice.get("include_warm_up"))
+    for row in others.rows(named=True):
+        assert {row["Problem"], row["Evidence"], row["Advice"]} <= set(page.plain().splitlines())
+        assert f"{row['Time (ns)']:,} ns" in page.plain()
     steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
     parts = [text for element, text in page.texts if element == "h2" or text == f"{steps}; {selection}."]
     titles = [title for title, following in itertools.pairwise(parts) if following.startswith(steps)]
-    assert titles == ["Why", "Overview", "Advice", "Iterations", "Groups and ops"]
+    assert titles == ["Why", "Overview", *["Advice"] * others.height, "Iterations", "Groups and ops"]
 
 
 def test_sections_of_steps_warn_about_missing_work(tmp_path: Path) -> None:
@@ -205,8 +211,8 @@ WHOLE_CAPTURE = [
 def test_advice_and_overview_are_those_of_the_tables(amp: tk.Trace, page: Page) -> None:
     text = page.plain()
     for row in amp.stats("advise").rows(named=True):
-        assert {row["Problem"], row["Evidence"], row["Advice"]} <= set(text.splitlines())
-        assert f"{row['Time (ns)']:,} ns" in text
+        assert {row["Evidence"], f"change: {row['Advice']}"} <= set(text.splitlines())
+        assert f". {row['Problem']}: saves " in text
     iterations = amp.rollup(include_warm_up=False).frame("iterations").filter("is_aggregated").collect()
     busy = iterations.select(pl.sum_horizontal("in_tensor_core_kernels_ns", "in_other_kernels_ns").sum()).item()
     time = iterations.select((pl.col("window_end_ns") - pl.col("window_start_ns")).sum()).item()

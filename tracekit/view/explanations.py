@@ -40,6 +40,18 @@ def build_panel_of_capture(context: Context) -> Any:
     return context.build_later(key, TITLE, compute, _ACTIVITY, _STATUS)
 
 
+def list_causes(context: Context) -> list[str]:
+    """Return the names of the causes that the panel of the capture lists.
+
+    Raises:
+        TracekitError: The steps cannot be explained.
+    """
+    if not context.capture.has_rows_in_any(*GPU_ACTIVITIES):
+        return []
+    explanation = get_trace_view(context.capture.get_aggregated_trace(context.state.at)).explanation()
+    return [cause.cause for cause in explanation.causes] if explanation.is_answered else []
+
+
 def build_panel_of_ranks(context: Context) -> Any:
     """Return a panel that explains the steps of a job, with the rank whose steps take longest."""
     key = ("why of ranks", context.dark)

@@ -43,7 +43,7 @@ class Finding:
     count: int
     start_ns: int
     end_ns: int
-    figures: Mapping[str, int]
+    figures: Mapping[str, float]
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,13 @@ def list_ledger_rows(parts: Sequence[LedgerPart], max_parts: int = MAX_PARTS) ->
         yield LedgerRow(f"{len(rest)} more", REST, "", sum(p.ns for p in rest), sum(p.share for p in rest))
 
 
-def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
+def write_title(cause: CauseOfTime) -> str:
+    """Return the name and the place of a cause."""
     place = f" in '{cause.place.range}'" if cause.place.range else ""
+    return f"{cause.cause.replace('_', ' ')}{place}"
+
+
+def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
     saving = f"saves {cause.saving.likely:.0%} ({cause.saving.low:.0%} to {cause.saving.high:.0%})"
     if cause.status == "unsure":
         saving = f"unsure: may save {cause.saving.low:.0%} to {cause.saving.high:.0%}"
@@ -76,7 +81,7 @@ def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
     functions = cause.place.functions
     return CauseText(
         cause=cause.cause,
-        title=f"{cause.cause.replace('_', ' ')}{place}",
+        title=write_title(cause),
         saving=saving + after,
         evidence=cause.evidence.text,
         functions=f"samples are in {', '.join(functions)}" if functions else "",

@@ -121,6 +121,21 @@ class _ContentsBuilder:
         """Sentences on which range delimits steps, how many there are, and how much of the GPU work lies in them."""
         return self.view.report("steps").frame()["Summary"].to_list()
 
+    @functools.cached_property
+    def explanation(self) -> Explanation | TracekitError:
+        """The answer of ``why`` as texts, or the error if the steps cannot be explained."""
+        try:
+            return self.view.explanation()
+        except TracekitError as e:
+            return e
+
+    def list_explained_causes(self) -> list[str]:
+        """Return the names of the causes that the section "Why" lists."""
+        explanation = self.explanation
+        if isinstance(explanation, TracekitError) or not explanation.is_answered:
+            return []
+        return [cause.cause for cause in explanation.causes]
+
     @property
     def omits_iterations(self) -> bool:
         """Whether at least one iteration is not aggregated."""
@@ -177,10 +192,10 @@ def _convert_figure(figure: Figure) -> Any:
 
 def _build_explanation_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section that explains why a step takes as long as it does. Without steps on a GPU, yield nothing."""
-    try:
-        explanation = builder.view.explanation()
-    except TracekitError as e:
-        yield Section("Why", "why", [f"The steps cannot be explained: {e.message}.", *([e.hint] if e.hint else [])])
+    explanation = builder.explanation
+    if isinstance(explanation, TracekitError):
+        hints = [explanation.hint] if explanation.hint else []
+        yield Section("Why", "why", [f"The steps cannot be explained: {explanation.message}.", *hints])
         return
     if not explanation.is_answered:
         return
@@ -302,8 +317,16 @@ def _build_overview_tables(builder: _ContentsBuilder) -> list[Table]:
 
 
 def _build_advice_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    """Yield a section with the findings of the report ``advise``, or with the reason why there are none."""
-    findings = builder.view.report("advise").frame()
+    """Yield a section with the findings of the report ``advise``, or with the reason why there are none.
+
+    The causes that the section "Why" lists are not repeated. If there are no others, there is no section.
+    """
+    import polars as pl
+
+    listed = builder.list_explained_causes()
+    findings = builder.view.report("advise").frame().filter(~pl.col("Rule").is_in(listed))
+    if listed and findings.is_empty():
+        return
     articles = [
         (
             row["Problem"],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TOP = 10
 MAX_MESSAGES = 50
+_ADVISING = "looking for problems", "Problems are being looked for …"
 EVIDENCE = {
     "idle_by_cause": "idle",
     "late_launches": "idle",
@@ -48,7 +49,7 @@ def build_page(context: Context) -> list[Any]:
         _build_number_cards(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
         _build_recorded_messages_panel(context),
-        _build_advice_panel(context),
+        context.build_later(("advice", context.state.at), "Advice", lambda: _build_advice_panel(context), *_ADVISING),
         *wide,
         html.Div(
             [each for each in (_build_top_ops_table(context, trace), _build_top_kernels_table(context)) if each],
@@ -167,10 +168,17 @@ def _build_top_kernels_table(context: Context) -> Any:
 
 
 def _build_advice_panel(context: Context) -> Any:
-    """Return a panel with the findings of the report ``advise``, each with its evidence and links."""
+    """Return a panel with the findings of the report ``advise``, each with its evidence and links.
+
+    The causes that the first panel of the page lists are not repeated. If there are no others, the result is None.
+    """
     try:
         findings = context.read_report("advise")
+        listed = explanations.list_causes(context)
     except TracekitError:
+        return None
+    findings = findings.filter(~pl.col("Rule").is_in(listed))
+    if listed and findings.is_empty():
         return None
     if not findings.height:
         view = get_trace_view(context.capture.trace)
