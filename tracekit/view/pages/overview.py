@@ -9,7 +9,7 @@ import polars as pl
 from dash import html
 
 from tracekit.errors import TracekitError
-from tracekit.notices import explain_missing_advice, list_notices
+from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
 
@@ -49,7 +49,7 @@ def build_page(context: Context) -> list[Any]:
         _build_number_cards(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
         _build_recorded_messages_panel(context),
-        context.build_later(("advice", context.state.at), "Advice", lambda: _build_advice_panel(context), *_ADVISING),
+        _build_advice_panel_later(context),
         *wide,
         html.Div(
             [each for each in (_build_top_ops_table(context, trace), _build_top_kernels_table(context)) if each],
@@ -165,6 +165,13 @@ def _build_top_kernels_table(context: Context) -> Any:
         f"Top kernels, {_WHOLE_CAPTURE}",
         [grid.build_plain_table(rows, titles, "Kernels with the longest total time", links)],
     )
+
+
+def _build_advice_panel_later(context: Context) -> Any:
+    """Return the panel with advice, which takes time to compute only for a capture with GPU activities."""
+    if not context.capture.has_rows_in_any(*GPU_ACTIVITIES):
+        return _build_advice_panel(context)
+    return context.build_later(("advice", context.state.at), "Advice", lambda: _build_advice_panel(context), *_ADVISING)
 
 
 def _build_advice_panel(context: Context) -> Any:
