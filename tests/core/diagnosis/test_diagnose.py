@@ -11,6 +11,7 @@ import tracekit as tk
 from hypothesis import given
 from tests.conftest import FIXTURES
 from tests.core.diagnosis.generated import captures, programs
+from tests.core.diagnosis.jobs import straggle
 from tests.core.diagnosis.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, steps
 from tests.core.diagnosis.test_fixtures import check_figures
 from tracekit.core.diagnosis import Why, causes, diagnose
@@ -320,3 +321,35 @@ def test_compilation_without_gpu_work() -> None:
 def test_answers_are_computed_once() -> None:
     rollup = loop().rollup()
     assert diagnose(rollup) is diagnose(rollup)
+
+
+def test_a_replay_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "error", 0.05)
+    answer = loop().diagnose()
+    assert answer.status == "unsure"
+    assert "the replay of a step is off by up to 5.0%, so predictions are unreliable" in answer.notes
+
+
+def test_a_rare_cause_does_not_explain_all_of_a_long_step() -> None:
+    """One step loads code for a short time, and waits for a long time for another reason."""
+
+    def body(number: int) -> None:
+        if number == 4:
+            program.do("cuModuleLoadData", 2 * MS)
+        program.launch("my_kernel", 20 * MS if number == 4 else MS)
+        program.wait()
+
+    program = Program()
+    (cause,) = [c for c in steps(program, 6, body).diagnose().causes if c.cause == "first_call"]
+    assert cause.saving.likely == pytest.approx(2 / 27, abs=0.02)
+
+
+def test_ranks_that_cannot_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise OverflowError("a time exceeds 64 bits")
+
+    monkeypatch.setattr("tracekit.native.replay.Replay.run", run)
+    answer = straggle(count=4).diagnose()
+    assert answer.status == "unsure"
+    assert [rank.status for rank in answer.ranks] == ["unsure", "unsure"]
+    assert "the events cannot be replayed, so no savings are predicted: a time exceeds 64 bits" in answer.notes

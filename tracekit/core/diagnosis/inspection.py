@@ -56,11 +56,6 @@ class Inspection:
         """Number of steps in the model."""
         return len(self.model.steps)
 
-    @property
-    def is_whole_capture(self) -> bool:
-        """Whether no range delimits steps."""
-        return self.model.events.key_op is None
-
     @functools.cached_property
     def peaks(self) -> Peaks:
         """The peak rates of the GPU. Those of a current one are assumed if they are unknown."""
