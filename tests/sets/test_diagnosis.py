@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
-from tracekit.cli.why import format_answer
 from tracekit.core.diagnosis import Why
+from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.sets.engines import LocalEngine
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ def test_ranks_without_gpu_work_have_a_sentence() -> None:
 
 
 def test_each_rank_has_a_line(straggler: Why) -> None:
-    lines = list(format_answer(straggler))
-    assert [line for line in lines if line.startswith("rank ")] == [
-        f"rank {r.rank}: {r.sentence}" for r in straggler.ranks
-    ]
+    lines = write_explanation(straggler).ranks
+    assert list(lines) == [f"rank {rank.rank}: {rank.sentence}" for rank in straggler.ranks]
     many = Why("", "answered", ranks=tuple(Why("it waits", "answered", rank=rank) for rank in range(20)))
-    assert list(format_answer(many))[-1] == "4 more ranks"
+    assert write_explanation(many).ranks[-1] == "4 more ranks"
