@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LOW, LIKELY, HIGH = 0, 1, 2
 _MIN_COMPARED, _EXPLAINED_SHARE = 4, 0.3
-_GUESS_DIVISOR = 3
+_UNSURE_DIVISOR = 3
 _MAX_NS = 2.0**62
 Stays = tuple[float, float, float]
 """The share of a duration that stays if the saving is low, likely, and high."""
@@ -99,7 +99,6 @@ class Cure:
         is_healthy: Whether the cause only states what limits work that needs no cure.
         missing: What has to be recorded to be sure.
         functions: Functions in which samples of the CPU fall during the items, the most frequent first.
-        is_guess: Whether the share of the time that the cure saves is a guess, so that surer causes come first.
         communicator: Name of the communicator whose operations the cure owns, or "".
     """
 
@@ -118,7 +117,6 @@ class Cure:
     is_healthy: bool = False
     missing: str = ""
     functions: list[str] = field(default_factory=list)
-    is_guess: bool = False
     communicator: str = ""
 
     @property
@@ -149,6 +147,14 @@ class Claims:
     def free_operations(self) -> Mask:
         """Which operations belong to no cure yet."""
         return self._free_operations.copy()
+
+    @property
+    def owned_share(self) -> float:
+        """Time of the items and operations that belong to a cure, as a share of the duration of the model."""
+        items, ops = self.model.items, self.model.operations
+        on_cpu = (items.end - items.start)[~self._free_items & (items.lane == 0)].sum()
+        on_gpu = ops.duration[~self._free_operations].sum()
+        return float(on_cpu + on_gpu) / max(1, self.model.duration_ns)
 
     def take_items(self, rows: Int64s) -> Int64s:
         """Claim the items that belong to no cure yet, and return their rows."""
@@ -311,9 +317,8 @@ def predict_savings(
 
 
 def _compute_weight(cure: Cure, saving: Saving) -> float:
-    """Return the saving by which cures are ordered. If it is a guess, a third of it above the low one counts."""
-    uncertain = cure.is_guess or cure.is_unsure
-    return saving.low + (saving.likely - saving.low) / _GUESS_DIVISOR if uncertain else saving.likely
+    """Return the saving by which cures are ordered. If it is unsure, a third of it above the low one counts."""
+    return saving.low + (saving.likely - saving.low) / _UNSURE_DIVISOR if cure.is_unsure else saving.likely
 
 
 class _Setting(NamedTuple):

@@ -38,21 +38,19 @@ class CuredSteps:
         cause: The cause, without a predicted saving.
         key: What identifies the cause on all ranks: its name, its place, and its communicator.
         durations: Durations of steps, with the axes case, CPU scales and step, or None if they stay the same.
-        is_guess: Whether the share of the time that the cure saves is a guess.
         is_healthy: Whether the cause says that nothing has to be cured.
     """
 
     cause: CauseOfTime
     key: tuple[str, str, str]
     durations: Int64s | None
-    is_guess: bool
     is_healthy: bool
 
     @classmethod
     def create(cls, cure: Cure, cause: CauseOfTime, durations: Int64s | None) -> Self:
         """Return the cause of a cure with the durations of steps after it."""
         key = (cure.cause, cure.place, cure.communicator)
-        return cls(cause, key, durations, cure.is_guess, cure.is_healthy)
+        return cls(cause, key, durations, cure.is_healthy)
 
 
 @dataclass(frozen=True)
@@ -190,8 +188,7 @@ def _predict_cure(job: _Job, key: tuple[str, str, str]) -> tuple[CauseOfTime, fl
     saved = [int((b - d[LIKELY])[job.likely].sum()) for b, d in zip(job.base, durations, strict=True)]
     main = max(cured, key=lambda i: (saved[i], -i))
     cause = cured[main].cause
-    is_guess = cured[main].is_guess or cause.status == "unsure"
-    weight = (saving.low + saving.likely) / 2 if is_guess else saving.likely
+    weight = (saving.low + saving.likely) / 2 if cause.status == "unsure" else saving.likely
     place = replace(cause.place, rank=job.examinations[main].rank)
     return replace(cause, place=place, saving=saving), weight
 
