@@ -111,10 +111,8 @@ def _find_recompilations(inspection: Inspection) -> Iterator[Cure]:
     cure.example = inspection.show_item(own)
     cure.items = [(inspection.claims.take_items(own), (0.15, 0.02, 0.0))]
     where = f"in {step_share:.0%} of the steps" if recurs else "before it can be reused"
-    cure.evidence = (
-        f"code is compiled or loaded {inspection.count_per_step(len(loads) or len(compiles))} times per step, {where}, for "
-        f"{inspection.describe_time(time)}"
-    )
+    count = inspection.count_per_step(len(loads) or len(compiles))
+    cure.evidence = f"code is compiled or loaded {count} times per step, {where}, for {inspection.describe_time(time)}"
     yield cure
 
 
