@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PROJECTIONS = "nvtx_projections"
 KERNELS = "kernels"
-WITH_CALLS = ("kernels", "memcpys", "memsets", "graph_launches")
+WITH_CALLS = ("kernels", "memcpys", "memsets", "graph_launches", "syncs", "cuda_events")
 """Tables whose correlated columns are null in a trace without API calls."""
 METRIC_DOC = "Metric of Nsight Compute, in base units."
 GRAPH_NODES = "graph_nodes"
