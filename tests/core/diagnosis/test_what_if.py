@@ -14,6 +14,7 @@ from tests.core.diagnosis.programs import GEMM, MS, US, Program, steps
 from tracekit.core.diagnosis import Options, WhatIf, check_matches, combine, parse_edits, predict
 from tracekit.core.diagnosis.edits import parse_edit
 from tracekit.core.diagnosis.matches import select_events
+from tracekit.core.diagnosis.replay import Engine, ReplayError
 from tracekit.errors import TracekitError, UnknownFormatError
 
 
@@ -242,8 +243,6 @@ def test_without_gpu_work() -> None:
 
 
 def test_an_untrustworthy_replay_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracekit.core.diagnosis.replay import Engine
-
     monkeypatch.setattr(Engine, "error", 0.2)
     answer = what_if(loop(), "kernel * x0.5")
     assert answer.status == "unsure"
@@ -334,3 +333,13 @@ def test_selections_are_those_of_brute_force(program: Program, label: str, kerne
     )
     launching = items.start[model.operations.item[ranges.operations.rows]]
     assert all(time // 500 in inside or (time // 500) - 1 in inside for time in launching.tolist())
+
+
+def test_without_a_replay_nothing_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ReplayError("too much memory")
+
+    monkeypatch.setattr(Engine, "run", fail)
+    answer = what_if(loop(), "kernel * x0.5")
+    assert (answer.status, answer.step, answer.ledger) == ("unsure", None, ())
+    assert answer.sentence == "The events cannot be replayed, so nothing is predicted: too much memory."
