@@ -62,7 +62,7 @@ _SLACK = 0.03
 _MIN_COVERAGE = 0.9
 _PLACES = 3
 _GPU_CLASSES = ("compute", "opaque")
-_BISECTIONS = 30
+_BISECTIONS, _USUAL_SHARE = 30, 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,12 +375,17 @@ def choose_scales(
 ) -> tuple[tuple[CpuScales, ...], int]:
     """Return the scales of the CPU without the profiler, and the number of the likely ones.
 
-    If the duration of a step without the profiler is known, one scale of all work on the CPU is solved for it.
+    If the duration of a step without the profiler is known, one scale of all work on the CPU is solved for it. If the
+    usual scales already yield this duration, they are kept, because the GPU may be the bound so that no scale can be
+    solved.
     """
     if options.step_ns is None:
         return inspection.scales, 1
     is_stall = find_stalls(engine.model, cures)
     unedited, target = create_unedited(engine.model), options.step_ns * len(engine.model.steps)
+    usual = engine.measure(unedited, inspection.scales[1], is_stall)
+    if abs(usual - target) <= _USUAL_SHARE * target:
+        return inspection.scales, 1
     low, high = 0.0, 4.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
