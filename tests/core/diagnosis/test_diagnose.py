@@ -207,6 +207,11 @@ def test_the_duration_of_a_step_without_the_profiler(step_ms: float, factor: flo
     assert (loading or [0.0])[0] == pytest.approx(0.96 * expected, abs=0.02)
 
 
+def test_the_duration_of_a_step_that_the_gpu_bounds() -> None:
+    """No scale of the CPU can be solved for it, so the usual ones are kept."""
+    assert loop(work=10 * US).diagnose(2 * MS).causes == loop(work=10 * US).diagnose().causes
+
+
 def test_large_captures_are_predicted_from_some_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["tracekit.core.diagnosis.diagnose"], "MAX_ITEMS", 12)
     answer = loop(9).diagnose()

@@ -62,7 +62,7 @@ _SLACK = 0.03
 _MIN_COVERAGE = 0.9
 _PLACES = 3
 _GPU_CLASSES = ("compute", "opaque")
-_BISECTIONS, _USUAL_SHARE = 30, 0.03
+_BISECTIONS, _FED_SHARE = 30, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +293,7 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
         notes=notes,
         device=inspection.device_name,
         framework=events.framework,
+        roofline=next((c.evidence.text for c in all_causes if c.cause in healthy), ""),
     )
 
 
@@ -376,15 +377,14 @@ def choose_scales(
     """Return the scales of the CPU without the profiler, and the number of the likely ones.
 
     If the duration of a step without the profiler is known, one scale of all work on the CPU is solved for it. If the
-    usual scales already yield this duration, they are kept, because the GPU may be the bound so that no scale can be
-    solved.
+    duration hardly depends on this scale because the GPU is the bound, the usual scales are kept.
     """
     if options.step_ns is None:
         return inspection.scales, 1
     is_stall = find_stalls(engine.model, cures)
     unedited, target = create_unedited(engine.model), options.step_ns * len(engine.model.steps)
-    usual = engine.measure(unedited, inspection.scales[1], is_stall)
-    if abs(usual - target) <= _USUAL_SHARE * target:
+    recorded, half = (engine.measure(unedited, CpuScales(s, s, s), is_stall) for s in (1.0, 0.5))
+    if recorded - half <= _FED_SHARE * recorded:
         return inspection.scales, 1
     low, high = 0.0, 4.0
     for _ in range(_BISECTIONS):

@@ -412,4 +412,10 @@ def _choose_launch_stays(*, trains: bool, has_others: bool) -> Stays:
     return (0.95, 0.8, 0.1) if has_others else (0.85, 0.35, 0.05)
 
 
-__all__ = ["find_following_synchronizations", "first_calls", "host_work", "launch_overhead", "synchronization"]
+__all__ = [
+    "find_following_synchronizations",
+    "first_calls",
+    "host_work",
+    "launch_overhead",
+    "synchronization",
+]
