@@ -175,12 +175,22 @@ class TraceView:
         """Explain why the steps of the trace take as long as they do."""
         from tracekit.core.diagnosis import diagnose
 
+        self._prefetch_diagnosis()
         return diagnose(get_rollup(self.plan).steady, options)
+
+    def _prefetch_diagnosis(self) -> None:
+        """Read the columns that the roll-up and the diagnosis need in one pass."""
+        from tracekit.core.diagnosis.events import READ_COLUMNS
+        from tracekit.core.rollup import tables
+
+        names = dict.fromkeys((*tables.READ_COLUMNS, *READ_COLUMNS))
+        self.prefetch({n: [*dict.fromkeys((*tables.READ_COLUMNS.get(n, ()), *READ_COLUMNS.get(n, ())))] for n in names})
 
     def profile_processes(self) -> list[Profile]:
         """Return what the first pass of the diagnosis of a job measures in each process of the trace."""
         from tracekit.core.diagnosis import profile_processes
 
+        self._prefetch_diagnosis()
         return profile_processes(get_rollup(self.plan).steady)
 
     def examine_processes(self, options: Options, plans: Mapping[int | None, RankPlan]) -> list[Examination]:

@@ -19,7 +19,7 @@ from tracekit.core.correlate import CALL, STREAM, find_first_row_numbers
 from tracekit.core.diagnosis import kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -36,6 +36,23 @@ _IDS = {
     "memsets": "memset_id",
     "graph_launches": "graph_launch_id",
 }
+_STREAM_AND_GRAPH = (*STREAM[1:], "graph_node_id")
+READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "nvtx_ranges": ("payload_text",),
+    "kernels": (
+        *("kernel_id", "graph_id", *_STREAM_AND_GRAPH),
+        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+    ),
+    "memcpys": (
+        *("memcpy_id", "bytes", "copy_kind", "src_memory_kind", "dst_memory_kind", "migration_cause"),
+        *_STREAM_AND_GRAPH,
+    ),
+    "memsets": ("memset_id", "bytes", *_STREAM_AND_GRAPH),
+    "graph_launches": ("graph_launch_id", "graph_exec_id", *STREAM[1:]),
+    "syncs": ("context_id", "stream_id", "event_sync_id"),
+}
+"""The columns that the diagnosis reads of large tables, keyed by table, in addition to those of the roll-up."""
+
 FRAMEWORK_PATTERN = (
     r"^(aten::|autograd::|torch::|c10|cudnn|cublas|cuda[A-Z]|cu[A-Z]|cub::|nccl|TorchDynamo|## Call|Torch-Compiled"
     r"|\[memory\]|enumerate\(DataLoader\)|_MultiProcessing|Optimizer\.|AccumulateGrad|autograd|PyTorch|triton_|CompiledFunction)"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit import memory
+from tracekit.core.diagnosis.events import READ_COLUMNS as DIAGNOSIS_COLUMNS
 from tracekit.core.dlprof.aggregated import AggregatedTables
 from tracekit.core.rollup import tables as rollup_tables
 from tracekit.core.series import spill_frame
@@ -48,20 +49,20 @@ _TABLES_OF_CALLS: Mapping[str, tuple[str, ...]] = {
     "call": ("read_only_cuda_calls",),
     "graph": ("read_only_cuda_calls",),
 }
-READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    **rollup_tables.READ_COLUMNS,
-    "kernels": (
-        *rollup_tables.READ_COLUMNS["kernels"],
-        *("context_id", "stream_id", "graph_node_id"),
-        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
-    ),
-    "memcpys": (*rollup_tables.READ_COLUMNS["memcpys"], "bytes", "copy_kind", "src_memory_kind", "dst_memory_kind"),
-    "memsets": (*rollup_tables.READ_COLUMNS["memsets"], "bytes"),
-    "syncs": (*rollup_tables.READ_COLUMNS["syncs"], "sync_type", "event_id"),
-    "osrt_calls": (*rollup_tables.READ_COLUMNS["osrt_calls"], "event_class"),
+_OWN_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "kernels": ("context_id", "stream_id", "graph_node_id"),
+    "memcpys": ("bytes", "copy_kind", "src_memory_kind", "dst_memory_kind"),
+    "memsets": ("bytes",),
+    "syncs": ("sync_type", "event_id"),
+    "osrt_calls": ("event_class",),
     "jit_operations": ("start_ns", "end_ns", "process_id", "thread_id", "name", "operation_type", "entry_type"),
     "cpu_scheduling": ("timestamp_ns", "process_id", "thread_id", "is_scheduled_in", "thread_state"),
     "cpu_samples": ("timestamp_ns", "process_id", "thread_id"),
+}
+_COLUMNS = (rollup_tables.READ_COLUMNS, _OWN_COLUMNS, DIAGNOSIS_COLUMNS)
+READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    table: tuple(dict.fromkeys(c for columns in _COLUMNS for c in columns.get(table, ())))
+    for table in dict.fromkeys(name for columns in _COLUMNS for name in columns)
 }
 """The columns from which the database is computed, keyed by table. They include the columns of the roll-up."""
 
