@@ -79,7 +79,6 @@ def test_many_long_names_take_little_time() -> None:
         ("commands", "export", "did you mean 'convert'?"),
         ("commands", "top", "did you mean 'stats'?"),
         ("commands", "summary", "did you mean 'info'?"),
-        ("commands", "why", "did you mean the report 'advise' (`tracekit stats IN --report advise`)?"),
         ("commands", "open", "did you mean 'view'?"),
         ("commands", "show", "did you mean 'view'?"),
         ("commands", "print", "did you mean 'rows'?"),

@@ -58,6 +58,7 @@ KINDS: Mapping[str, Kind] = {
             stats="top report reports stat statistics summarize summarise sum",
             tables="list ls count counts",
             view="show open gui ui serve server browse viewer web timeline plot",
+            why="explain diagnose diagnosis bottleneck slow cause causes reason",
         ),
     ),
     "reports": Kind(

@@ -273,6 +273,7 @@ CommandName: TypeAlias = Literal[
     "stats",
     "tables",
     "view",
+    "what-if",
     "why",
 ]
 """Name of a command of the command line."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
+_ROUNDED_TO_ONE, _LARGE_NUMBER = 0.9995, 999.5
+
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories that are escaped: controls, format characters, surrogates, and line and paragraph separators."""
 UNDECODED = "".join(map(chr, range(0xDC80, 0xDD00)))
@@ -128,3 +130,16 @@ def parse_byte_count(text: str) -> int:
         raise ValueError(text)
     number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix.upper() or " "))
+
+
+def format_duration(time_ns: float) -> str:
+    """Format a duration in ns with three significant digits and a suitable unit, such as ``1.25 ms``."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if time_ns >= size * _ROUNDED_TO_ONE:
+            return f"{format_number(time_ns / size)} {unit}"
+    return f"{time_ns:.0f} ns"
+
+
+def format_number(number: float) -> str:
+    """Format a number with three significant digits, or all digits before the decimal point, such as ``1,234``."""
+    return f"{number:.3g}" if abs(number) < _LARGE_NUMBER else f"{number:,.0f}"

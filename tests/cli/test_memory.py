@@ -59,6 +59,7 @@ READING = {
     "stats": ("stats", "{path}", "-r", "cuda_gpu_kern_sum"),
     "tables": ("tables", "{path}"),
     "view": ("view", "{path}", "--no-browser", "--port", "0"),
+    "what-if": ("what-if", "{path}", "--edit", "kernel * x0.5"),
     "why": ("why", "{path}"),
 }
 """The commands that read captures."""

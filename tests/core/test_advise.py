@@ -14,11 +14,11 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.core.scenes import declared
 from tracekit.core.advise import advise, apply_rules
-from tracekit.core.advise.iteration_activity import format_duration
 from tracekit.core.diagnosis import diagnose
 from tracekit.core.reports import compute_report
 from tracekit.core.rollup import Rollup
 from tracekit.plan.tables import get_rollup
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     from tracekit.core.tensor_cores import Mode

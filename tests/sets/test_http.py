@@ -554,6 +554,7 @@ COMMANDS = {
     "rows": ("rows", "{0}", "kernels"),
     "stats": ("stats", "{0}", "-r", "cuda_gpu_kern_sum"),
     "tables": ("tables", "{0}"),
+    "what-if": ("what-if", "{0}", "--edit", "call * x0.5"),
     "why": ("why", "{0}"),
 }
 """The commands that read captures at URLs."""

@@ -126,10 +126,10 @@ def test_numbers_are_shown_before_charts(open_tab: Callable[..., Tab]) -> None:
         tab.page.wait_for_selector(".number-card")
         assert drawing.wait(60)
         assert tab.page.locator(".js-plotly-plot").count() == 0
-        assert tab.page.locator(".pending").count() == 5
+        assert tab.page.locator(".pending").count() == 7
         cards.set()
         tab.settle()
-        assert tab.page.locator(".js-plotly-plot").count() == 5
+        assert tab.page.locator(".js-plotly-plot").count() == 7
         assert tab.page.locator(".pending").count() == 0
 
 

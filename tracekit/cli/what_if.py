@@ -19,7 +19,7 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
 from tracekit.cli.why import format_ledger
-from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.text import format_duration
 from tracekit.urls import remove_secrets
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
-from tracekit.core.advise.iteration_activity import format_duration
 from tracekit.explanations import REST
+from tracekit.text import format_duration
 from tracekit.urls import remove_secrets
 
 if TYPE_CHECKING:

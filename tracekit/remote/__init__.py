@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.remote.listing import Listing
 from tracekit.targets import create_workspace, delete_from_workspace
+from tracekit.targets.rename import rename_without_replacing
 from tracekit.urls import is_http, is_shortened_url, is_url, remove_assigned_secrets, remove_secrets
 
 if TYPE_CHECKING:
@@ -347,9 +348,10 @@ class _SharedFolder(NamedTuple):
     def move_file_into(self, file: Path) -> Path:
         """Move a file into the folder, and return its new path, or its old one if the folder is on another disk."""
         try:
-            return file.rename(self.path / file.name)
+            rename_without_replacing(file, self.path / file.name)
         except OSError:
             return file
+        return self.path / file.name
 
 
 class _SharedRoot:

@@ -45,6 +45,9 @@ def test_reports_of_two_ranks_of_mpi() -> None:
         found = analyze(first, second)
     assert found.clocks["method"].to_list() == ["reference", "collectives"]
     assert found.clocks["max_residual_ns"][1] < 5_000
+    assert found.steps["rank"].to_list() == [0, 1]
+    assert len(found.step_notes) == 1
+    assert "step" in found.step_notes[0]
     assert found.stragglers.select("straggler", "phase", "iterations").rows() == [(1, "compute", "0")]
     started = found.calls.filter(pl.col("kind") == "barrier").sort("collective_id", "rank")
     assert (

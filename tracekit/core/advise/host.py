@@ -11,14 +11,13 @@ from tracekit.core.advise.iteration_activity import (
     DURATION,
     Finding,
     find_longest_interval,
-    format_duration,
-    format_number,
     shorten_name,
     sum_durations,
 )
 from tracekit.core.idle import WAIT_PATTERN
 from tracekit.core.ops.calls import MODULE_LOAD_PATTERN
 from tracekit.core.rollup import breakdown
+from tracekit.text import format_duration, format_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,6 @@ DURATION = pl.col("end_ns") - pl.col("start_ns")
 MAX_NAME_LENGTH = 80
 _TIMES_OF_CALL = {"start_ns": "api_start_ns", "end_ns": "api_end_ns"}
 _TIMES_ON_GPU = {"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}
-_ROUNDED_TO_ONE, _LARGE_NUMBER = 0.9995, 999.5
 """The smallest numbers that are rounded to 1 and to 1000, given three significant digits."""
 _BORDERS = (("start_ns", -1), ("end_ns", 0))
 
@@ -218,16 +217,3 @@ def find_longest_interval(rows: pl.DataFrame) -> tuple[int, int]:
     """Return the start and end of the longest interval, or of the first one if several are equally long."""
     row = rows.select(DURATION.arg_max()).item()
     return int(rows["start_ns"][row]), int(rows["end_ns"][row])
-
-
-def format_duration(time_ns: float) -> str:
-    """Format a duration in ns with three significant digits and a suitable unit, such as ``1.25 ms``."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if time_ns >= size * _ROUNDED_TO_ONE:
-            return f"{format_number(time_ns / size)} {unit}"
-    return f"{time_ns:.0f} ns"
-
-
-def format_number(number: float) -> str:
-    """Format a number with three significant digits, or all digits before the decimal point, such as ``1,234``."""
-    return f"{number:.3g}" if abs(number) < _LARGE_NUMBER else f"{number:,.0f}"

@@ -11,10 +11,10 @@ from tracekit.core.advise.iteration_activity import (
     DURATION,
     Finding,
     find_longest_interval,
-    format_duration,
     shorten_name,
     sum_durations,
 )
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.core.advise.iteration_activity import format_duration
 from tracekit.core.communication import Communication, read_call_tables
 from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import (
@@ -43,6 +42,8 @@ from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, pre
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model
 from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_process
 from tracekit.core.diagnosis.replay import Engine, ReplayError
+from tracekit.sorting import create_series
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -237,8 +238,10 @@ def measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> B
 def _compute_slack(model: Model, engine: Engine) -> float:
     """Return the share by which predicted intervals are extended: half the spread of steps, and the replay's error."""
     durations = np.diff(model.bounds)
-    median = int(np.sort(durations)[(len(durations) - 1) // 2])
-    spread = float(np.percentile(durations, 75) - np.percentile(durations, 25)) / max(1, median)
+    ordered = np.sort(durations)
+    median = int(ordered[(len(durations) - 1) // 2])
+    last = len(durations) - 1
+    spread = int(ordered[3 * last // 4] - ordered[last // 4]) / max(1, median)
     return _SLACK + min(0.3, spread / 2) / 2 + engine.error
 
 
@@ -459,13 +462,13 @@ def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
     """Yield the ids of the GPU operations and API calls of a cure, by table."""
     model = inspection.model
     operations = model.events.operations.select("table", "id").with_row_index("row")
-    rows = operations.select(pl.all().gather(pl.Series(model.operations.row[cure.operation_rows], dtype=pl.Int64)))
+    rows = operations.select(pl.all().gather(create_series(model.operations.row[cure.operation_rows])))
     for (table,), own in rows.group_by("table", maintain_order=True):
         yield Rows(str(table), tuple(own["id"].head(MAX_ROW_IDS).to_list()), own.height)
     calls = model.items.call[cure.item_rows]
     calls = calls[calls >= 0]
     if len(calls):
-        ids = model.events.calls["call_id"].gather(pl.Series(calls[:MAX_ROW_IDS]))
+        ids = model.events.calls["call_id"].gather(create_series(calls[:MAX_ROW_IDS]))
         yield Rows("api_calls", tuple(ids.to_list()), len(calls))
 
 

@@ -17,6 +17,7 @@ from tracekit.core import intervals
 from tracekit.core.categorical import decode_categories, map_categories_expr
 from tracekit.core.correlate import CALL, STREAM, find_first_row_numbers
 from tracekit.core.diagnosis import kinds
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -215,7 +216,7 @@ def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame,
         .sort("start_ns", -pl.col("end_ns"), maintain_order=True)
         .collect()
     )
-    kind = pl.Series("kind", kinds.map_names(calls["name"], kinds.classify_call_name, 0))
+    kind = create_series(kinds.map_names(calls["name"], kinds.classify_call_name, 0)).alias("kind")
     calls = calls.with_columns(kind)
     rows = operations.filter(is_process)
     call = find_first_row_numbers(calls.select(CALL), rows.select(CALL))
@@ -263,7 +264,7 @@ def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
     if table == "graph_launches":
         columns["graph_id"] = pl.col("graph_exec_id")
     rows = frames(table).select(**columns).collect().with_columns(pl.col("name").cast(pl.Categorical))
-    return rows.with_columns(pl.Series("cls", _classify(table, rows), pl.Int8))
+    return rows.with_columns(create_series(_classify(table, rows)).alias("cls"))
 
 
 def _classify(table: str, rows: pl.DataFrame) -> npt.NDArray[np.int8]:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.advise.iteration_activity import format_duration
 from tracekit.core.categorical import decode_categories
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH, Claims, CpuScales, Example
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES
 from tracekit.core.diagnosis.ledger import find_exposed_times
 from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
+from tracekit.sorting import create_series
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -140,7 +141,14 @@ class Inspection:
         size, first = len(key), items.first[rows]
         after = np.where(first < size, key[np.minimum(first, max(size - 1, 0))] if size else -1, -1)
         before = np.where(first > 0, key[np.maximum(first - 1, 0)] if size else -1, -1)
-        frame = pl.DataFrame({"row": rows, "step": model.step_of_item[rows], "after": after, "before": before})
+        frame = pl.DataFrame(
+            {
+                "row": create_series(rows),
+                "step": create_series(model.step_of_item[rows]),
+                "after": create_series(after),
+                "before": create_series(before),
+            }
+        )
         grouped = frame.group_by("after", "before", maintain_order=True).agg("row", steps=pl.col("step").n_unique())
         return [(int(count), listed) for count, listed in grouped.select("steps", "row").iter_rows()]
 
@@ -241,7 +249,7 @@ class Inspection:
         if calls.is_empty() or not len(rows):
             return {}
         overlap = self._measure_overlaps(rows, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
-        totals = calls.select("name", ns=pl.Series(overlap)).group_by("name").agg(pl.col("ns").sum())
+        totals = calls.select("name", ns=create_series(overlap)).group_by("name").agg(pl.col("ns").sum())
         totals = totals.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
         return {str(name): int(ns) for name, ns in totals.iter_rows()}
 
@@ -286,7 +294,7 @@ def sampled_functions(model: Model, rows: Int64s, count: int) -> list[str]:
         recorded = samples.select("timestamp_ns", "stack_id").collect().drop_nulls()
         row = np.searchsorted(start, recorded["timestamp_ns"].to_numpy(), side="right") - 1
         inside = (row >= 0) & (recorded["timestamp_ns"].to_numpy() < end[np.maximum(row, 0)])
-        stacks = recorded["stack_id"].filter(pl.Series(inside))
+        stacks = recorded["stack_id"].gather(create_series(np.flatnonzero(inside)))
         if len(stacks):
             names = _name_innermost_functions(
                 events.frames("stacks").select("stack_id", "parent_id", "symbol").collect(), stacks

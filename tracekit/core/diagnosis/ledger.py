@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASS_NAMES, CLASSES
 from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,10 +116,10 @@ def divide_steps(model: Model, late_ns: Int64s | None = None, calls_on_cpu: pl.D
     frames = [
         pl.DataFrame(
             {
-                "step": (np.searchsorted(model.bounds, s.start, side="right") - 1).astype(np.int32),
-                "part": s.part,
-                "label": s.label,
-                "ns": s.end - s.start,
+                "step": create_series((np.searchsorted(model.bounds, s.start, side="right") - 1).astype(np.int32)),
+                "part": create_series(s.part),
+                "label": create_series(s.label),
+                "ns": create_series(s.end - s.start),
             }
         )
         for s in parts

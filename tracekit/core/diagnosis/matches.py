@@ -11,6 +11,7 @@ import polars as pl
 from tracekit.core.categorical import decode_categories, match_categories_expr
 from tracekit.core.diagnosis.events import convert_to_label_expr
 from tracekit.errors import create_choices_hint
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,7 +104,7 @@ def _select_operations(inspection: Inspection, edit: StepEdit) -> Selection:
     """Select kernels or copies. On the CPU, these are the calls that launch only one of them, and the code before."""
     model = inspection.model
     table = "kernels" if edit.target == "kernel" else "memcpys"
-    tables = model.events.operations["table"].gather(pl.Series(model.operations.row, dtype=pl.Int64))
+    tables = model.events.operations["table"].gather(create_series(model.operations.row))
     mask = (tables == table).to_numpy()
     if edit.pattern:
         mask &= _match_names(model.names, edit.pattern, flags="i" if edit.target == "copy" else "")

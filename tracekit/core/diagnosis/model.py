@@ -25,6 +25,7 @@ import polars as pl
 
 from tracekit.core.diagnosis import kinds
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -189,7 +190,7 @@ class Model:
     def sizes(self) -> pl.DataFrame:
         """The ``bytes``, ``blocks``, ``threads``, ``pageable`` and ``name`` of the operations, in their order."""
         columns = ("bytes", "blocks", "threads", "pageable", "name")
-        return self.events.operations.select(pl.col(columns).gather(pl.Series(self.operations.row)))
+        return self.events.operations.select(pl.col(columns).gather(create_series(self.operations.row)))
 
     @functools.cached_property
     def bytes(self) -> Int64s:
@@ -263,7 +264,7 @@ def _find_lane_starts(ops: Operations, events: Events) -> Int64s:
     first[ops.lane[::-1]] = np.arange(len(ops.lane))[::-1]
     used = np.flatnonzero(np.bincount(ops.lane, minlength=events.lanes.height))
     table = events.operations.with_row_index("row").filter(
-        ~pl.col("row").is_in(pl.Series(ops.row, dtype=pl.UInt32).implode())
+        ~pl.col("row").is_in(create_series(ops.row).cast(pl.UInt32).implode())
     )
     lane, end = table["lane"].to_numpy(), table["end_ns"].to_numpy()
     for number in used.tolist():
@@ -463,9 +464,7 @@ def _extend(column: object, values: object, count: int) -> npt.NDArray[Any]:
 def _infer_bounds_of_operations(items: Items, launched: tuple[Int64s, Int64s], events: Events) -> Operations:
     """Infer from recorded times what held back each operation: its launch, its stream, or another stream."""
     rows, item = launched
-    table = events.operations.select(
-        pl.col("start_ns", "end_ns", "lane", "cls").gather(pl.Series(rows, dtype=pl.Int64))
-    )
+    table = events.operations.select(pl.col("start_ns", "end_ns", "lane", "cls").gather(create_series(rows)))
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     lane = table["lane"].to_numpy().astype(np.int32)
     delay = start - items.start[item] if len(item) else start
@@ -571,8 +570,8 @@ def _find_items_of_events(items: Items, events: Events, table: pl.LazyFrame) -> 
     is_call = items.call >= 0
     of_items = pl.DataFrame(
         {
-            "item": np.flatnonzero(is_call),
-            "correlation_id": events.calls["correlation_id"].gather(pl.Series(items.call[is_call])),
+            "item": create_series(np.flatnonzero(is_call)),
+            "correlation_id": events.calls["correlation_id"].gather(create_series(items.call[is_call])),
         }
     )
     joined = rows.join(of_items, on="correlation_id", how="inner")
@@ -651,7 +650,7 @@ def _set_synchronization_waits(
     rows = np.flatnonzero((items.kind == CALL_NUMBERS["synchronize"]) & (items.lane == 0))
     if not len(rows):
         return
-    names = events.calls["name"].cast(pl.String).str.to_lowercase().gather(pl.Series(items.call[rows]))
+    names = events.calls["name"].cast(pl.String).str.to_lowercase().gather(create_series(items.call[rows]))
     of_event = names.str.contains("eventsynchronize").to_numpy()
     lanes = dict.fromkeys(rows.tolist(), -1) | _find_lanes_of_synchronizations(items, events)
     of_stream = names.str.contains("streamsynchronize|queuesynchronize").to_numpy()
@@ -696,8 +695,8 @@ def _find_lanes_of_synchronizations(items: Items, events: Events) -> dict[int, i
     is_sync = items.kind == CALL_NUMBERS["synchronize"]
     of_items = pl.DataFrame(
         {
-            "item": np.flatnonzero(is_sync),
-            "correlation_id": events.calls["correlation_id"].gather(pl.Series(items.call[is_sync])),
+            "item": create_series(np.flatnonzero(is_sync)),
+            "correlation_id": events.calls["correlation_id"].gather(create_series(items.call[is_sync])),
         }
     )
     joined = of_items.join(rows.unique("correlation_id"), on="correlation_id")
@@ -712,8 +711,8 @@ def _set_copy_waits(items: Items, ops: Operations, events: Events, columns: _Col
     if not len(rows):
         return
     last = items.first[rows] + items.launches[rows] - 1
-    pageable = events.operations["pageable"].gather(pl.Series(ops.row[last])).to_numpy()
-    names = events.calls["name"].cast(pl.String).gather(pl.Series(items.call[rows]))
+    pageable = events.operations["pageable"].gather(create_series(ops.row[last])).to_numpy()
+    names = events.calls["name"].cast(pl.String).gather(create_series(items.call[rows]))
     blocks = pageable | ~names.str.contains("Async").to_numpy()
     waits = blocks & (items.end[rows] > ops.end[last] - _NEAR_NS)
     chosen, op = rows[waits], last[waits]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from tracekit.core.diagnosis.cures import RECORDED, CpuScales, Edit, create_unedited, scale_items
 from tracekit.core.diagnosis.model import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 from tracekit.native.replay import ANY_TIME, NONE, Replay
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -121,8 +121,8 @@ class Engine:
     def _launch_times(self) -> Int64s:
         """Recorded time at which each operation was launched, or started if its launch is unknown."""
         events, ops = self.model.events, self.model.operations
-        calls = events.operations["call"].gather(pl.Series(ops.row, dtype=pl.Int64))
-        times: Int64s = events.calls["start_ns"].gather(calls).fill_null(pl.Series(ops.start)).to_numpy()
+        calls = events.operations["call"].gather(create_series(ops.row))
+        times: Int64s = events.calls["start_ns"].gather(calls).fill_null(create_series(ops.start)).to_numpy()
         return times
 
     def measure_steps(self, result: ReplayResult) -> Int64s:

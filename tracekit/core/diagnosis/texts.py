@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.core.advise.iteration_activity import format_duration
 from tracekit.explanations import REST, CauseText, Explanation, LedgerRow
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

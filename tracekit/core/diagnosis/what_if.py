@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.core.advise.iteration_activity import format_duration
 from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import LedgerPart, Saving, Status, StepFigures, create_envelope
 from tracekit.core.diagnosis.cures import LIKELY, Edit, apply_cures, create_unedited, find_stalls
@@ -27,6 +26,7 @@ from tracekit.core.diagnosis.matches import Part, Selection, create_matches_hint
 from tracekit.core.diagnosis.model import NO_WAIT
 from tracekit.core.diagnosis.replay import Engine, ReplayError
 from tracekit.errors import TracekitError, UnknownFormatError
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import CLASSES
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ def _group_by_communicator(inspection: Inspection, rows: Int64s) -> list[tuple[s
         return [("", rows)] if len(rows) else []
     known = inspection.plan.calls.drop_nulls("kernel_id").select("kernel_id", "communicator").unique("kernel_id")
     operations = inspection.model.events.operations.select("table", kernel_id=pl.col("id").cast(pl.Int64))
-    own = operations[inspection.model.operations.row[rows]].with_columns(row=pl.Series(rows))
+    own = operations[inspection.model.operations.row[rows]].with_columns(row=create_series(rows))
     joined = own.join(known, on="kernel_id", how="left", maintain_order="left")
     groups = joined.group_by("communicator", maintain_order=True).agg("row")
     if groups.height == 1:

@@ -60,7 +60,8 @@ TOKENS = Pattern(
     confirm=re.compile(_TOKEN.replace(_END, b"")).match,
 )
 _AWS_SECRET = (
-    rb"A(?:KIA|SIA)[0-9A-Z]{16}(?![0-9A-Za-z])[^\0]{1,80}?(?<![0-9A-Za-z+/])([0-9A-Za-z+/]{40})(?![0-9A-Za-z+/=])"
+    rb"A(?:KIA|SIA)[0-9A-Z]{16}(?![0-9A-Za-z])[^\0]{1,80}?(?:(?<![0-9A-Za-z+/])|(?<=\\[nrt]))([0-9A-Za-z+/]{40})"
+    rb"(?![0-9A-Za-z+/=])"
 )
 AWS_SECRETS = Pattern(
     SECRET,
