@@ -94,6 +94,7 @@ WRITERS: dict[str, Writer] = {
 }
 
 
+@pytest.mark.many(10)
 @pytest.mark.parametrize(("start", "end"), EDGES)
 @pytest.mark.parametrize("name", WRITERS)
 def test_times_at_the_edges_are_an_error(name: str, start: int, end: int, tmp_path: Path) -> None:
@@ -198,6 +199,7 @@ def test_every_table_with_times_is_checked(name: str) -> None:
             trace.table(name)
 
 
+@pytest.mark.many(12)
 @pytest.mark.parametrize("is_plugin", [False, True])
 @pytest.mark.parametrize("format_name", sorted(registry.exporters()))
 def test_exporters_refuse_times_at_the_edges(

@@ -26,6 +26,7 @@ CAPTURES = {
 
 
 @pytest.mark.every
+@pytest.mark.many(5)
 @pytest.mark.parametrize("name", CAPTURES)
 def test_an_answer_has_the_declared_schema(name: str) -> None:
     envelope = tk.load(FIXTURES / name).why().to_envelope([name])

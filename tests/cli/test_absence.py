@@ -183,6 +183,7 @@ def made_capture(style: str, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize("target", ["parquet", "csv", "arrow", "sqlite"])
 @pytest.mark.parametrize("style", WHOLE)
 def test_an_export_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, style: str, target: str) -> None:
@@ -194,6 +195,7 @@ def test_an_export_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, sty
     assert "Trace" not in said.replace("Tracekit", "")
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("style", ["parquet", "csv", "arrow", "sqlite", "chrome-trace"])
 def test_an_export_of_ranks_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, style: str) -> None:
     (tmp_path / "in").mkdir()

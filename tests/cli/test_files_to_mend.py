@@ -75,6 +75,7 @@ def said(run: Run, path: Path, *options: str) -> list[str]:
     return result.stderr.splitlines()
 
 
+@pytest.mark.many(8)
 @pytest.mark.parametrize("suffix", [".nsys-rep", ".sqlite", ".qdstrm", ""])
 @pytest.mark.parametrize("case", CASES)
 def test_another_file(run: Run, tmp_path: Path, case: str, suffix: str) -> None:
@@ -84,6 +85,7 @@ def test_another_file(run: Run, tmp_path: Path, case: str, suffix: str) -> None:
     assert said(run, path) == [f"tracekit: {path}: {what}", hint]
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize(
     ("reader", "kind"), [("nsys-rep", "not an Nsight Systems report"), ("nsys-sqlite", "not a SQLite database")]
 )
@@ -95,6 +97,7 @@ def test_another_file_for_a_named_reader(run: Run, tmp_path: Path, case: str, re
     assert said(run, path, "--from", reader) == [f"tracekit: {path}: {kind}: {what}", hint]
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize("name", ["report.nsys-rep", "unknown"])
 @pytest.mark.parametrize("case", REPORTS)
 def test_a_report_that_is_not_whole(run: Run, tmp_path: Path, case: str, name: str) -> None:
@@ -104,6 +107,7 @@ def test_a_report_that_is_not_whole(run: Run, tmp_path: Path, case: str, name: s
     assert said(run, path) == [f"tracekit: {path}: {what}", hint]
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize("form", ["report.sqlite", "report_pqtdir", "report_arwdir"])
 @pytest.mark.parametrize("case", [*REPORTS, "empty", "pointer"])
 def test_a_whole_export_beside_a_report_that_is_not_whole_is_named(

@@ -85,7 +85,7 @@ def load_with_warnings(named: Any, **options: Any) -> tuple[tk.TraceSet, list[st
     return traces, [str(w.message) for w in caught]
 
 
-@pytest.mark.many(24)
+@pytest.mark.many(12)
 @pytest.mark.parametrize(("kind", "suffix", "form"), CASES)
 def test_a_file_named_like_a_capture_is_named_with_its_reason(
     kind: str, suffix: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
