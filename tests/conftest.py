@@ -29,6 +29,10 @@ PUBLIC_CAPTURES = 1
 """Number of public captures that each test reads in ``make test``."""
 CAPTURES_PER_TEST = 1
 """Minimum number of other captures that each test reads in ``make test``. It reads a sixteenth of them."""
+PARAMETER_SETS = 12
+"""Largest number of parameter sets of each test in ``make test``, except in tests of ``tracekit/core``."""
+WHOLE_MODULES = ("test_names", "test_public_api", "test_schemas")
+"""Quick modules whose tests run with all parameter sets."""
 
 
 os.environ["TRACEKIT_CACHE"] = "off"
@@ -153,8 +157,10 @@ def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
             captures = sorted(set(map(_capture, same)), key=lambda c: random.Random(_module(same[0]) + c).random())
             kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 16)]
             selected.update(item for item in same if _capture(item) in kept)
-        else:
+        elif "core" in same[0].path.parts or same[0].path.stem in WHOLE_MODULES:
             selected.update(same)
+        else:
+            selected.update(_sample(name, same, PARAMETER_SETS))
     return selected
 
 
