@@ -9,7 +9,7 @@ import pkgutil
 import random
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -103,6 +103,19 @@ def capture(request: pytest.FixtureRequest) -> Path:
     """Each real capture in turn."""
     path: Path = request.param
     return path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser."""
+    from playwright.sync_api import sync_playwright
+    from tests import chromium
+    from tests.view.browser import SWITCHES
+
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=chromium.executable(), args=SWITCHES)
+        yield started
+        started.close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

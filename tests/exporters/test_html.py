@@ -495,17 +495,13 @@ def wait_for(value: Callable[[], Any]) -> Any:
 @pytest.mark.many(1)
 @pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing()))
 @pytest.mark.parametrize("name", ["ddp2.sqlite", "evil"])
-def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path) -> None:
-    from playwright import sync_api
-
+def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path, browser: Any) -> None:
     with evil_trace() if name == "evil" else tk.load(FIXTURES / name) as trace:
         path = trace.export(tmp_path / "page.html")
     wrong: list[str] = []
     requests: list[str] = []
-    with sync_api.sync_playwright() as p:
-        switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = p.chromium.launch(executable_path=chromium.executable(), args=switches)
-        shown: Any = browser.new_page(color_scheme="dark")
+    with browser.new_context(color_scheme="dark") as context:
+        shown: Any = context.new_page()
         shown.on("console", lambda m: wrong.append(m.text))
         shown.on("pageerror", lambda e: wrong.append(str(e)))
         shown.on("request", lambda r: requests.append(r.url))
@@ -529,7 +525,6 @@ def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path
             "[...document.querySelectorAll('.slicetext, .ytick')].map(e => e.textContent).join(' ')"
         )
         title = shown.title()
-        browser.close()
     assert wrong == []
     assert requests == [path.as_uri()]
     assert drawn == len(figures) >= 8

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import tracekit as tk
-from tests import chromium
-from tests.view.browser import SWITCHES, Tab
+from tests.view.browser import Tab
 from tests.view.support import FIXTURES, hostile_tables, running
 
 if TYPE_CHECKING:
@@ -30,17 +29,6 @@ def amp(hostile_path: Path) -> Iterator[Viewer]:
     """A server for a capture of PyTorch, one of two GPUs, and one with hostile names."""
     with running(FIXTURES / "train_amp.sqlite", FIXTURES / "ddp2.sqlite", hostile_path) as viewer:
         yield viewer
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A browser."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=chromium.executable(), args=SWITCHES)
-        yield started
-        started.close()
 
 
 @pytest.fixture
