@@ -14,8 +14,7 @@ from tests.core.diagnosis.generated import captures, programs
 from tests.core.diagnosis.jobs import straggle
 from tests.core.diagnosis.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, steps
 from tests.core.diagnosis.test_fixtures import check_figures
-from tracekit.core.diagnosis import Why, causes, diagnose
-from tracekit.core.diagnosis import model as models
+from tracekit.core.diagnosis import Why, causes, diagnose, items
 from tracekit.core.diagnosis.cures import Claims, Cure, Edit, create_unedited, deduplicate
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.replay import Engine
@@ -298,7 +297,7 @@ def test_without_work_nothing_remains() -> None:
 
 
 def test_constants() -> None:
-    assert models.LONG_NS == 200 * US
+    assert items.LONG_NS == 200 * US
     assert isinstance(diagnose(Program().rollup()), Why)
     assert HALF_GEMM != GEMM
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.core.diagnosis.generated import captures, programs
 from tests.core.diagnosis.programs import LAUNCH, US, Program
 from tracekit.core.diagnosis import kinds, ledger
-from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE, Model
+from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
+from tracekit.core.diagnosis.model import Model
 
 Parts = Counter[tuple[int, str, str]]
 """Time by step, part and label."""

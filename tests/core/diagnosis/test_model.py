@@ -8,16 +8,9 @@ from hypothesis import given
 from tests.core.diagnosis.generated import captures, programs
 from tests.core.diagnosis.programs import LAUNCH, MS, US, Program, steps
 from tests.core.diagnosis.test_replay import check_recorded_times
+from tracekit.core.diagnosis.items import NO_WAIT, PAUSE, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
-from tracekit.core.diagnosis.model import (
-    NO_WAIT,
-    PAUSE,
-    WAIT_ALL,
-    WAIT_LANE,
-    WAIT_OPERATION,
-    Model,
-    build_model,
-)
+from tracekit.core.diagnosis.model import Model, build_model
 
 NEVER = np.iinfo(np.int64).min
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.core.diagnosis.generated import captures, programs
 from tests.core.diagnosis.programs import Program
 from tracekit.core.diagnosis.cures import create_unedited
-from tracekit.core.diagnosis.model import NO_WAIT, Model
+from tracekit.core.diagnosis.items import NO_WAIT
+from tracekit.core.diagnosis.model import Model
 from tracekit.core.diagnosis.replay import Engine
 
 

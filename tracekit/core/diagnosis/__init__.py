@@ -1,7 +1,8 @@
 """Explain why steps take as long as they do: the ledger of a step, its causes, and what each cure would save.
 
 - ``events``: the events of one process, with its steps
-- ``model`` and ``replay``: the event model, and its replay after edits
+- ``items``, ``operations`` and ``waits``: what the CPU and the GPU do in steps, and what held it back
+- ``model`` and ``replay``: the event model, which consists of these, and its replay after edits
 - ``ledger``: the parts of the time of steps
 - ``inspection`` and ``causes``: the rules that find causes
 - ``cures``: what a cure changes, and the prediction of what it saves

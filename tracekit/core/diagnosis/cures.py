@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
-from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -276,7 +276,7 @@ def scale_items(model: Model, durations: Floats, scales: CpuScales, is_stall: Ma
 
 def find_stalls(model: Model, cures: Iterable[Cure]) -> Mask:
     """Return which items are long pauses that no cure explains, such as pauses of the profiler or the scheduler."""
-    is_stall: Mask = (model.items.kind == PAUSE) & (model.items.end - model.items.start >= LONG_NS)
+    is_stall = model.long_pauses.copy()
     for cure in cures:
         is_stall[cure.item_rows] = False
     return is_stall

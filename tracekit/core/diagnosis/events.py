@@ -109,22 +109,28 @@ class Events:
     main_thread: int | None
     frames: Frames
 
+    def read(self, table: str) -> pl.LazyFrame:
+        """Return the rows of a declared table that belong to the process."""
+        return self.frames(table).filter(pl.col("process_id").eq_missing(pl.lit(self.process_id, pl.Int64)))
+
+    def read_main_thread(self, table: str) -> pl.LazyFrame:
+        """Return the rows of a declared table that belong to the main thread."""
+        return self.read(table).filter(pl.col("thread_id").eq_missing(pl.lit(self.main_thread, pl.Int64)))
+
+    @functools.cached_property
+    def launch_ns(self) -> Int64s:
+        """Time at which each GPU operation was launched, or started if its launch is unknown."""
+        started = self.operations["start_ns"]
+        return self.calls["start_ns"].gather(self.operations["call"]).fill_null(started).to_numpy()
+
     @functools.cached_property
     def ranges(self) -> pl.DataFrame:
         """The closed push/pop ranges of the main thread: ``start_ns``, ``end_ns``, ``name`` (Categorical)."""
-        columns = ("start_ns", "end_ns", "process_id", "thread_id", "name", "domain", "kind")
-        rows = (
-            self.frames("nvtx_ranges")
-            .select(columns)
-            .filter(
-                pl.col("thread_id").eq_missing(pl.lit(self.main_thread, pl.Int64))
-                & pl.col("process_id").eq_missing(pl.lit(self.process_id, pl.Int64))
-                & (pl.col("kind").cast(pl.String) == "push_pop")
-                & pl.col("name").is_not_null()
-                & pl.col("end_ns").is_not_null()
-                & (pl.col("end_ns") > pl.col("start_ns"))
-                & ~pl.col("domain").cast(pl.String).fill_null("").str.contains(_EXCLUDED_DOMAINS)
-            )
+        rows = self.read_main_thread("nvtx_ranges").filter(
+            (pl.col("kind").cast(pl.String) == "push_pop")
+            & pl.col("name").is_not_null()
+            & (pl.col("end_ns") > pl.col("start_ns"))
+            & ~pl.col("domain").cast(pl.String).fill_null("").str.contains(_EXCLUDED_DOMAINS)
         )
         return rows.select("start_ns", "end_ns", "name").collect()
 

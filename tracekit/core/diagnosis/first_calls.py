@@ -87,10 +87,8 @@ def list_first_calls(events: Events) -> Iterator[FirstCall]:
 def _read_operation_ranges(events: Events) -> pl.DataFrame:
     """Return the ranges of a framework, with the time that no range within them covers: ``own_ns``."""
     columns = ("start_ns", "end_ns", *_TRACK, "name", "payload_text", "kind")
-    rows = events.frames("nvtx_ranges").filter(
-        pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
-        & (pl.col("kind").cast(pl.String) == "push_pop")
-        & (pl.col("end_ns") > pl.col("start_ns"))
+    rows = events.read("nvtx_ranges").filter(
+        (pl.col("kind").cast(pl.String) == "push_pop") & (pl.col("end_ns") > pl.col("start_ns"))
     )
     rows_of_operations = rows.select(columns).collect()
     names = rows_of_operations["name"].unique().drop_nulls()

@@ -11,9 +11,9 @@ import polars as pl
 
 from tracekit.core.categorical import decode_categories
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH, Claims, CpuScales, Example
+from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES
 from tracekit.core.diagnosis.ledger import find_exposed_times
-from tracekit.core.diagnosis.model import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
 from tracekit.sorting import create_series
 from tracekit.text import format_duration
@@ -230,11 +230,7 @@ class Inspection:
 
     def measure_blocked_time(self, rows: Int64s) -> int:
         """Return for how long the main thread did not run on any CPU during items, in ns."""
-        events = self.model.events
-        switches = events.frames("cpu_scheduling").filter(
-            pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
-            & pl.col("thread_id").eq_missing(pl.lit(events.main_thread, pl.Int64))
-        )
+        switches = self.model.events.read_main_thread("cpu_scheduling")
         recorded = switches.select("timestamp_ns", "is_scheduled_in").collect().drop_nulls().sort("timestamp_ns")
         away = recorded.with_columns(end_ns=pl.col("timestamp_ns").shift(-1)).filter(~pl.col("is_scheduled_in"))
         away = away.drop_nulls("end_ns").select("timestamp_ns", "end_ns")
@@ -269,12 +265,8 @@ class Inspection:
 
     @functools.cached_property
     def _os_calls(self) -> pl.DataFrame:
-        events, model = self.model.events, self.model
-        rows = events.frames("osrt_calls").filter(
-            pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
-            & pl.col("thread_id").eq_missing(pl.lit(events.main_thread, pl.Int64))
-            & (pl.col("end_ns") > model.start_ns)
-            & (pl.col("start_ns") < model.end_ns)
+        rows = self.model.events.read_main_thread("osrt_calls").filter(
+            (pl.col("end_ns") > self.model.start_ns) & (pl.col("start_ns") < self.model.end_ns)
         )
         return rows.select("start_ns", "end_ns", pl.col("name").cast(pl.String)).collect().sort("start_ns")
 
@@ -287,11 +279,7 @@ def sampled_functions(model: Model, rows: Int64s, count: int) -> list[str]:
     start = np.sort(model.items.start[rows])
     end = model.items.end[rows][np.argsort(model.items.start[rows], kind="stable")]
     for table in ("python_samples", "cpu_samples"):
-        samples = events.frames(table).filter(
-            pl.col("process_id").eq_missing(pl.lit(events.process_id, pl.Int64))
-            & pl.col("thread_id").eq_missing(pl.lit(events.main_thread, pl.Int64))
-        )
-        recorded = samples.select("timestamp_ns", "stack_id").collect().drop_nulls()
+        recorded = events.read_main_thread(table).select("timestamp_ns", "stack_id").collect().drop_nulls()
         row = np.searchsorted(start, recorded["timestamp_ns"].to_numpy(), side="right") - 1
         inside = (row >= 0) & (recorded["timestamp_ns"].to_numpy() < end[np.maximum(row, 0)])
         stacks = recorded["stack_id"].gather(create_series(np.flatnonzero(inside)))

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.core.diagnosis.cures import RECORDED, CpuScales, Edit, create_unedited, scale_items
-from tracekit.core.diagnosis.model import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
+from tracekit.core.diagnosis.items import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 from tracekit.native.replay import ANY_TIME, NONE, Replay
-from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,7 +45,7 @@ class Engine:
     @functools.cached_property
     def _replay(self) -> Replay:
         items, ops = self.model.items, self.model.operations
-        wait, target = _resolve_waits(self.model)
+        wait, target = self._waits
         return Replay(
             cpu_lane_start=np.array([int(items.start[np.argmin(items.lane)]), ANY_TIME]),
             gpu_lane_start=self.model.lane_starts if len(self.model.lane_starts) else np.full(1, ANY_TIME),
@@ -72,34 +71,26 @@ class Engine:
         Raises:
             ReplayError: The model cannot be replayed.
         """
-        model, arrays = self.model, {}
-        ops = model.operations
+        model, ops = self.model, self.model.operations
         stalls = np.zeros(len(model.items.start), np.bool_) if is_stall is None else is_stall
         on_cpu = edit.item_duration
         if self.item_base is not None:
             on_cpu = np.minimum(on_cpu, self.item_base)
-        arrays["item_duration"] = scale_items(model, on_cpu, scales, stalls)
         duration = edit.operation_duration
         if self.operation_base is not None:
             duration = np.minimum(duration, self.operation_base)
-        arrays["op_duration"] = duration
         removed = (duration == 0) & (ops.duration > 0)
-        gap = ops.gap
-        if edit.max_gap_ns is not None:
-            gap = np.minimum(gap, edit.max_gap_ns)
-        if edit.dropped_dependencies.any():
-            arrays["op_dependency"] = np.where(edit.dropped_dependencies, NONE, ops.dependency).astype(np.int32)
-        if removed.any():
-            arrays["op_delay"] = np.where(removed, _REMOVED_DELAY_NS, ops.delay)
-            no_dependency = removed | edit.dropped_dependencies
-            arrays["op_dependency"] = np.where(no_dependency, NONE, ops.dependency).astype(np.int32)
-            gap = np.where(removed, np.minimum(gap, 0), gap)
-        arrays["op_gap"] = gap
-        if edit.dropped_waits.any():
-            wait, _ = self._waits
-            arrays["item_wait_kind"] = np.where(edit.dropped_waits, NO_WAIT, wait).astype(np.uint8)
+        gap = ops.gap if edit.max_gap_ns is None else np.minimum(ops.gap, edit.max_gap_ns)
+        wait, _ = self._waits
         try:
-            return self._replay.run(**arrays)
+            return self._replay.run(
+                item_duration=scale_items(model, on_cpu, scales, stalls),
+                item_wait_kind=np.where(edit.dropped_waits, NO_WAIT, wait).astype(np.uint8),
+                op_duration=duration,
+                op_delay=np.where(removed, _REMOVED_DELAY_NS, ops.delay),
+                op_gap=np.where(removed, np.minimum(gap, 0), gap),
+                op_dependency=np.where(removed | edit.dropped_dependencies, NONE, ops.dependency).astype(np.int32),
+            )
         except (MemoryError, OverflowError, ValueError) as error:
             raise ReplayError(str(error)) from error
 
@@ -120,10 +111,7 @@ class Engine:
     @functools.cached_property
     def _launch_times(self) -> Int64s:
         """Recorded time at which each operation was launched, or started if its launch is unknown."""
-        events, ops = self.model.events, self.model.operations
-        calls = events.operations["call"].gather(create_series(ops.row))
-        times: Int64s = events.calls["start_ns"].gather(calls).fill_null(create_series(ops.start)).to_numpy()
-        return times
+        return self.model.events.launch_ns[self.model.operations.row]
 
     def measure_steps(self, result: ReplayResult) -> Int64s:
         """Return the bounds of the steps in a replay, as ``find_bounds`` does for recorded times."""

@@ -22,8 +22,8 @@ from tracekit.core.diagnosis.diagnose import (
 from tracekit.core.diagnosis.edits import parse_edit
 from tracekit.core.diagnosis.events import Events, read_events
 from tracekit.core.diagnosis.inspection import Inspection
+from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.matches import Part, Selection, create_matches_hint, select_events
-from tracekit.core.diagnosis.model import NO_WAIT
 from tracekit.core.diagnosis.replay import Engine, ReplayError
 from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.text import format_duration

@@ -10,8 +10,9 @@ import polars as pl
 from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES, find_following_synchronizations
 from tracekit.core.diagnosis.cures import Cure, Stays, deduplicate
 from tracekit.core.diagnosis.first_calls import WAITING_OPERATION
+from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.ledger import measure_before
-from tracekit.core.diagnosis.model import LONG_NS, MIN_STEPS, NO_WAIT, PAUSE
+from tracekit.core.diagnosis.model import MIN_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
