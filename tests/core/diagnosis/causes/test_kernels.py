@@ -99,6 +99,25 @@ def test_softmax_that_is_not_attention(names: list[str]) -> None:
     assert "unfused_attention" not in run(lambda p: launch(p, *names)).causes()
 
 
+EXP = "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel_cuda>"
+REDUCE = "void at::native::reduce_kernel<512, 1, MaxOps>"
+LOG = "void at::native::vectorized_elementwise_kernel<4, at::native::log_kernel_cuda>"
+
+
+@pytest.mark.parametrize(
+    ("names", "is_attention"),
+    [
+        ([HALF_GEMM, REDUCE, ADD, EXP, REDUCE, ADD, HALF_GEMM], True),
+        ([HALF_GEMM, ADD, EXP, ADD, HALF_GEMM], False),
+        ([HALF_GEMM, REDUCE, ADD, EXP, ADD, HALF_GEMM], False),
+        ([HALF_GEMM, REDUCE, ADD, EXP, REDUCE, LOG, HALF_GEMM], False),
+    ],
+)
+def test_softmax_without_a_kernel_of_its_own(names: list[str], is_attention: bool) -> None:
+    """Exponentials between reductions are a softmax, unless their logarithm follows as in a loss."""
+    assert ("unfused_attention" in run(lambda p: launch(p, *names)).causes()) == is_attention
+
+
 def test_rare_softmax_is_not_attention() -> None:
     program = run(lambda p: launch(p, ADD), 4)
     for name in (HALF_GEMM, SOFTMAX, HALF_GEMM):
@@ -116,6 +135,12 @@ def test_precision() -> None:
     rate = 0.76 * 67
     assert [p[0] for p in products] == [int(MS * rate / r) for r in (0.5 * 494, 0.62 * 989, 0.75 * 989)]
     assert [c[0] for c in convolutions] == [MS * 2 // 5, MS // 5, MS // 10]
+
+
+def test_depthwise_convolutions_halve_their_bytes() -> None:
+    name = "void at::native::conv_depthwise2d_forward_kernel<1, float, int>"
+    cure = find_cure(run(lambda p: launch(p, name, ns=MS)), "precision")
+    assert [stay[0] for stay in cure.operations[0][1]] == [MS, MS * 6 // 10, MS // 2]
 
 
 def test_short_products_are_not_worth_it() -> None:
@@ -154,6 +179,13 @@ def test_chains_have_similar_sizes(blocks: int) -> None:
 @pytest.mark.parametrize("name", ["loop_add_fusion", "triton_poi_fused_add_0", HALF_GEMM])
 def test_kernels_that_are_fused_form_no_chain(name: str) -> None:
     assert "unfused_pointwise" not in run(lambda p: launch(p, *[name] * 5)).causes()
+
+
+def test_chains_that_no_compiler_fuses() -> None:
+    """Half of the traffic remains if the kernels are merged by hand."""
+    program = run(lambda p: launch(p, *["cupy_add__float32_float32_float32"] * 10))
+    (_, stays) = find_cure(program, "unfused_pointwise").operations[0]
+    assert [s[0] for s in stays] == [50 * US // 4, int(50 * US * 0.55), 50 * US // 10]
 
 
 def test_chains_end_with_the_step() -> None:

@@ -34,7 +34,16 @@ _MOVING = (
 _COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute")
 _MIN_CHAIN, _MIN_LIKELY_CHAIN = 3, 5
 """Lengths of chains from which on they may be fused, and from which on fusing them likely saves time."""
+_LEAST_BY_HAND = 0.55
+"""Share of the time of a chain that likely stays if no compiler fuses it: that of its inputs and results."""
+_DIRECT_CONVOLUTION = r"(?i)depthwise|grouped_direct"
+"""Convolutions that move more data than they compute, so that half the bytes take half the time at best."""
 _LOG_SOFTMAX = r"LogSoftMax|log_softmax|softmax_warp_(for|back)ward<[^>]*\d+, (\(bool\)1|true)"
+_SOFTMAX_SPAN = 3
+_EXPONENTIAL, _LOGARITHM = (
+    r"(?i)(^|[^a-z])exp_kernel|cupy_exp__|exponential",
+    r"(?i)(^|[^a-z])log_kernel|cupy_log__|_log_",
+)
 _OPTIMIZER_KERNELS = r"addcdiv|addcmul|lerp_|sqrt_kernel"
 
 
@@ -104,8 +113,9 @@ def unfused_attention(inspection: Inspection) -> Iterator[Cure]:
     cls = ops.cls[order]
     is_product = select_classes(cls, MATMULS)
     is_softmax = (cls == NUMBERS["softmax"]) & ~model.match_names(_LOG_SOFTMAX)[order]
+    is_softmax |= _find_written_softmax(inspection)
     stops = select_classes(cls, ("fused_attention", "convolution", "convolution_fp32", "nccl"))
-    stops |= cls == NUMBERS["softmax"]
+    stops |= is_softmax | (cls == NUMBERS["softmax"])
     backward = model.match_names(r"(?i)backward|bwd")[order]
     positions = np.flatnonzero(is_softmax)
     if not len(positions):
@@ -141,6 +151,22 @@ def unfused_attention(inspection: Inspection) -> Iterator[Cure]:
     yield cure
 
 
+def _find_written_softmax(inspection: Inspection) -> Mask:
+    """Return which operations in order of start compute exponentials between reductions: a softmax without a kernel."""
+    model, order = inspection.model, inspection.by_start
+    reductions = np.flatnonzero(model.find_class("reduction")[order])
+    logarithms = np.flatnonzero(model.match_names(_LOGARITHM)[order])
+    result = np.zeros(len(order), np.bool_)
+    rows = np.flatnonzero(model.match_names(_EXPONENTIAL)[order])
+    for distance in (-_SOFTMAX_SPAN, _SOFTMAX_SPAN):
+        ends = np.sort(np.stack([rows, rows + distance]), axis=0)
+        inside = np.searchsorted(reductions, ends[1], side="right") - np.searchsorted(reductions, ends[0], side="left")
+        rows = rows[inside > 0]
+    following = np.searchsorted(logarithms, rows + 2 * _SOFTMAX_SPAN) - np.searchsorted(logarithms, rows)
+    result[rows[following == 0]] = True
+    return result
+
+
 def _find_neighbors(positions: Int64s, is_product: Mask, stops: Mask, backward: Mask) -> Int64s:
     """Return the matrix product before each position, or the second one before a backward pass, or -1."""
     products = np.flatnonzero(is_product)
@@ -170,10 +196,13 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     of_products = (rate / (0.5 * peak.tf32), rate / (0.62 * peak.half), rate / (0.75 * peak.half))
     cure = Cure("precision")
     rows = []
-    for name, stays in (("matmul_fp32", of_products), ("convolution_fp32", (1 / 2.5, 1 / 5, 1 / 10))):
-        own = np.flatnonzero(
-            model.find_class(name) & (ops.duration > _SHORT_KERNEL_NS) & inspection.claims.free_operations
-        )
+    is_direct = model.match_names(_DIRECT_CONVOLUTION)
+    for chosen, stays in (
+        (model.find_class("matmul_fp32"), of_products),
+        (model.find_class("convolution_fp32") & ~is_direct, (1 / 2.5, 1 / 5, 1 / 10)),
+        (model.find_class("convolution_fp32") & is_direct, (1.0, 0.6, 0.5)),
+    ):
+        own = np.flatnonzero(chosen & (ops.duration > _SHORT_KERNEL_NS) & inspection.claims.free_operations)
         if len(own):
             limited = (min(stays[0], 1.0), min(stays[1], 1.0), min(stays[2], 1.0))
             cure.operations.append(inspection.claims.scale_operations(own, limited, (8_000, 4_000, 2_500)))
@@ -231,7 +260,9 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     claimed_rows = claims.take_operations(rows)
     share, duration = share[by_row], ops.duration[claimed_rows]
     is_short = (length[numbers] < _MIN_LIKELY_CHAIN)[by_row]
-    durations = [(duration * np.minimum(1, f * share)).astype(np.int64) for f in (2.5, 1.2, 1.0)]
+    least = _LEAST_BY_HAND if model.events.framework == "cuda" else 0.0
+    stays = (2.5 * share, np.maximum(1.2 * share, least), share)
+    durations = [(duration * np.minimum(1, s)).astype(np.int64) for s in stays]
     durations[:2] = (np.where(is_short, duration, d) for d in durations[:2])
     cure = Cure("unfused_pointwise", inspection.find_main_label(ops.item[rows], ops.duration[rows]))
     cure.operations = [(claimed_rows, (durations[0], durations[1], durations[2]))]
