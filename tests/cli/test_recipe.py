@@ -14,6 +14,7 @@ from tests.readers.nsys_rep_files import SHARED
 from tests.sets.torch_ranks import write_ranks
 from tracekit.cli.recipe import recipe_command
 from tracekit.core.recipes import RECIPES, find_recipe
+from tracekit.errors import MissingTableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,6 +160,24 @@ def test_recipes_of_steps_say_which_they_compare(run: Run, tmp_path: Path) -> No
     rows = json.loads(run(*options, "json", "--table", "steps").text)
     assert [(row["rank"], row["key_op"], row["steps"]) for row in rows] == [(0, "step *", 5), (1, "step *", 5)]
     assert "steps" not in run("recipe", "cuda_gpu_kern_sum", ranks, "--format", "csv").stderr
+
+
+def test_the_warm_up_of_ranks_is_left_out_unless_it_is_included(run: Run) -> None:
+    ranks = FIXTURES / "ranks"
+    recipe = "recipe", "iteration_spread", ranks, "--table", "stragglers", "--format", "json"
+    left_out, included = run(*recipe), run(*recipe, "--include-warm-up")
+    assert (json.loads(left_out.text), len(json.loads(included.text))) == ([], 1)
+    assert "the first step is warm-up and left out" in left_out.stderr
+    assert "the first step is warm-up and included" in included.stderr
+    assert "delimited by the range 'compute'" in run(*recipe, "--key-op", "compute").stderr
+    error = run("recipe", "gpu_time_sum", ranks, "--include-warm-up", status=1).stderr
+    assert "no option 'include_warm_up'" in error
+    with tk.load_many(ranks) as traces:
+        assert traces.recipe("iteration_spread", include_warm_up=False)["stragglers"].is_empty()
+        assert traces.communication(include_warm_up=True).stragglers.height == 1
+        with pytest.raises(MissingTableError, match="no stragglers"):
+            traces.plot.stragglers()
+        assert len(traces.plot.stragglers(include_warm_up=True).data) == 1
 
 
 @pytest.mark.skipif(not all(path.exists() for path in STRAGGLER), reason="no captures beside the checkout")

@@ -76,6 +76,7 @@ def test_tables_that_keep_the_rows_of_other_iterations_say_so(run: Run) -> None:
     steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
     assert messages("ops") == messages("group_nodes") == f"{steps}; the first step is warm-up and included.\n"
     assert messages("ops", "--include-warm-up") == messages("ops")
+    assert run("convert", TRAIN, "-o", "-", "--to", "csv", "--table", "ops").stderr == messages("ops")
     for shown in (["ops", *choice], ["iterations", *choice, "--where", "is_aggregated"]):
         assert messages(*shown) == f"{steps}; Batch 1 to Batch 1 are aggregated.\n"
     for silent in (

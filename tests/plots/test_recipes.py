@@ -167,6 +167,7 @@ def test_iterations_and_their_stragglers() -> None:
             "phase": [None, EVIL, "load"],
             "lost_ns": [None, 6_000, 3_000],
             "lost_on": [None, "CPU", "GPU"],
+            "is_aggregated": [True, True, True],
         }
     )
     figure = ranks.draw_iteration_spread(rows)
@@ -180,6 +181,10 @@ def test_iterations_and_their_stragglers() -> None:
     assert (figure.data[1].y, figure.data[4].y, figure.layout.xaxis.dtick) == ((2.0, 9.0, 4.0), (9.0,), 1)
     assert figure.data[3].customdata == ("iteration 5<br>rank 1 lost 3,000 ns (3.000 µs)<br>in load on the GPU",)
     assert "<script" not in figure.to_json()
+    warm = ranks.draw_iteration_spread(rows.with_columns(is_aggregated=pl.Series([False, True, True])))
+    drawn = {line.name: (line.x, line.mode) for line in warm.data[:4]}
+    assert drawn["Warm-up, not aggregated"] == ((3,), "markers")
+    assert drawn["Median"][0] == (4, 5)
     long = ranks.draw_iteration_spread(pl.concat([rows] * 9))
     assert (long.layout.xaxis.dtick, long.data[0].mode) == (None, "lines")
 

@@ -37,7 +37,7 @@ def test_the_page_of_ranks(tmp_path: Path) -> None:
     assert "<title>GPU profiles of 2 ranks</title>" in text
     assert sections(text) == SECTIONS
     drawn = figures(text)
-    expected = ["gpu_time", "iterations", "stragglers", "arrivals", "cuda_gpu_time_util_map_map_0"]
+    expected = ["gpu_time", "iterations", "arrivals", "cuda_gpu_time_util_map_map_0"]
     expected += [f"mpi_gpu_time_util_map_map_{n}" for n in range(3)]
     expected += ["pace_over_time", "pace_start", "pace_duration", "pace_delta"]
     assert list(drawn) == expected
@@ -58,11 +58,16 @@ def test_the_page_says_which_steps_and_scopes_it_shows(tmp_path: Path) -> None:
     text = html.unescape(ranks.export(tmp_path / "page.html").read_text("utf-8"))
     (note,) = ranks.communication().step_notes
     assert note.startswith("Warning: all 2 ranks: 5 steps each, delimited by the range 'step *'; ")
-    assert note.endswith("; the first step is warm-up and included.")
+    assert note.endswith("; the first step is warm-up and left out.")
     parts = re.split(r'<section id="', text)[1:]
     scopes = {part.partition('"')[0]: [s for s in (WHOLE_CAPTURE, note) if f"<p>{s}</p>" in part] for part in parts}
     whole = {"ranks", "communication", "maps", "pace"}
     assert scopes == {"iterations": [note], **{name: [WHOLE_CAPTURE] for name in whole}}
+    with pytest.warns(tk.TracekitWarning, match="the chosen iterations have no effect"):
+        ranks.rollup(iterations=(1, 2), include_warm_up=True).export(tmp_path / "other.html")
+    other = html.unescape((tmp_path / "other.html").read_text("utf-8"))
+    assert note.replace("left out", "included") in other
+    assert "stragglers" in figures(other)
 
 
 @pytest.mark.thorough

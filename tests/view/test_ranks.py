@@ -121,7 +121,12 @@ def test_pages_of_ranks_say_which_steps_they_show(tmp_path: Path) -> None:
     """Ranks whose steps differ are named."""
     (note,) = tk.load_many(RANKS).communication().step_notes
     with running(*RANKS) as viewer:
-        assert note in page_texts(viewer, "/ranks")
+        shown = page_texts(viewer, "/ranks")
+        assert {note, "Include the warm-up"} <= set(shown)
+        assert "Time that stragglers lost" not in shown
+        shown = page_texts(viewer, "/ranks", "?warm_up=yes")
+        assert {note.replace("left out", "included"), "Leave out the warm-up"} <= set(shown)
+        assert "Time that stragglers lost" in shown
         assert note not in page_texts(viewer, "/communication")
     for rank in (0, 1):
         write_capture(tmp_path / f"rank{rank}", **make_loop("step" if rank else "batch"))

@@ -55,6 +55,14 @@ def test_pages_of_the_whole_capture_say_so(viewer: Viewer, page: str) -> None:
     assert not any(text.startswith(STEPS) for text in shown)
 
 
+def test_every_panel_of_the_overview_has_a_scope(viewer: Viewer) -> None:
+    """The panels "Why a step takes this long" and "System" need none."""
+    panels = {"GPU utilization", "Time", "GPU time by kind", "Advice", "Iterations", "Top ops", "Top kernels"}
+    shown = {text.partition(", ")[0]: text for text in show(viewer, "/") if text.partition(", ")[0] in panels}
+    assert set(shown) >= panels - {"Iterations"}
+    assert all(text.endswith((", aggregated iterations", ", whole capture")) for text in shown.values())
+
+
 def test_tables_of_a_roll_up_say_which_steps_they_show(viewer: Viewer) -> None:
     for name in (*ROLLED_UP, "kernels"):
         shown = show(viewer, "/tables", f"?table={name}")

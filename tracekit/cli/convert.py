@@ -22,7 +22,15 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import STDOUT, open_output_path, print_message, print_recorded_warnings, show_progress_bar
+from tracekit.cli.output import (
+    STDOUT,
+    open_output_path,
+    print_message,
+    print_recorded_warnings,
+    print_steps,
+    show_progress_bar,
+)
+from tracekit.cli.rows import AGGREGATED_TABLES
 from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
@@ -129,6 +137,8 @@ def convert_command(
                     options=values,
                     progress=progress,
                 )
+        if exporter.write is None and selected is not trace and not {*tables}.isdisjoint(AGGREGATED_TABLES):
+            print_steps(roll_up.include_warm_up_in(selected), quiet=quiet)
     print_message(f"wrote {output}", quiet=quiet or output == STDOUT)
 
 

@@ -424,6 +424,10 @@ class RollUp(NamedTuple):
         has_missing_tables = any(t in ROLLED_UP and not trace.count(t) for t in tables)
         return trace.rollup(**self.values) if required or self.used_options or has_missing_tables else trace
 
+    def include_warm_up_in(self, trace: TraceOrSet) -> TraceOrSet:
+        """Return the rolled-up trace with the warm-up, which tables of a roll-up always include."""
+        return trace.rollup(**{**self.values, "include_warm_up": True})
+
 
 def rollup_options(command: Command) -> Command:
     """Add the options of a roll-up, such as ``--key-op`` and ``--iterations``, to a command.

@@ -87,6 +87,19 @@ _OPTIONS = (
         type=click.Choice(["all", "recorded", "complete"]),
         help="Steps of the PyTorch profiler to include. [default: all]",
     ),
+    click.option(
+        "--key-op",
+        metavar="OP",
+        help="Id or name of the op that delimits iterations, or the name of a range. By default, it is chosen "
+        "automatically.",
+    ),
+    click.option(
+        "--include-warm-up",
+        "include_warm_up",
+        flag_value="yes",
+        help="Compare the first iterations even if they are much slower than the others. By default, they are left "
+        "out.",
+    ),
 )
 
 
@@ -107,6 +120,8 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
         align: str | None,
         delay: int | None,
         steps: str | None,
+        key_op: str | None,
+        include_warm_up: str | None,
         **others: Any,
     ) -> None:
         values = {
@@ -121,6 +136,8 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
             "align": align,
             "delay": delay,
             "steps": steps,
+            "key_op": key_op,
+            "include_warm_up": include_warm_up,
         }
         command(options={option: value for option, value in values.items() if value is not None}, **others)
 

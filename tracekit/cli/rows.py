@@ -119,8 +119,7 @@ def rows_command(
         if frame.is_empty():
             _print_reason_for_missing_rows(selected, table, is_filtered=where is not None, quiet=quiet)
         elif selected is not trace and (table in AGGREGATED_TABLES or table == "iterations"):
-            # these tables include the warm-up
-            print_steps(selected.rollup(**{**roll_up.values, "include_warm_up": True}), quiet=quiet)
+            print_steps(roll_up.include_warm_up_in(selected), quiet=quiet)
     if printed.height < frame.height:
         print_message(f"{printed.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
     for message in _describe_unaffected_rows(roll_up.used_options, table, columns_of_table, where or ""):

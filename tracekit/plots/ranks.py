@@ -119,16 +119,22 @@ def _draw_stacked_bars(bars: list[Any], row_labels: list[str], *, dark: bool, ti
 def draw_iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the shortest, median and longest duration of each iteration over the ranks, and mark the stragglers.
 
+    Lines connect the aggregated iterations. The warm-up that is left out has markers at its longest durations.
+
     Args:
         rows: The table ``iterations`` of the recipe ``iteration_spread``.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(rows["max_ns"].drop_nulls())
+    steady, warm_up = rows.filter("is_aggregated"), rows.filter(~pl.col("is_aggregated"))
     lines = [
-        _draw_iteration_line(rows, "min_ns", "Shortest", factor, COLORS[4]),
-        _draw_iteration_line(rows, "max_ns", "Longest", factor, COLORS[4]).update(fill="tonexty"),
-        _draw_iteration_line(rows, "median_ns", "Median", factor, COLORS[0]),
+        _draw_iteration_line(steady, "min_ns", "Shortest", factor, COLORS[4]),
+        _draw_iteration_line(steady, "max_ns", "Longest", factor, COLORS[4]).update(fill="tonexty"),
+        _draw_iteration_line(steady, "median_ns", "Median", factor, COLORS[0]),
     ]
+    if not warm_up.is_empty():
+        line = _draw_iteration_line(warm_up, "max_ns", "Warm-up, not aggregated", factor, COLORS[4])
+        lines.append(line.update(mode="markers", marker={"symbol": "x-thin-open", "size": 9}))
     late = rows.drop_nulls("straggler")
     lines += [
         _draw_straggler_markers(late.filter(straggler=rank), n, factor)

@@ -24,13 +24,31 @@ RANK = "rank"
 _LISTED = 8
 
 
-def analyze_communication(traces: TraceSet) -> Communication:
-    """Return an analysis of the communication between all ranks. Warn about clocks that collectives cannot align."""
-    from tracekit.core.communication import Communication, read_rank_tables
+def analyze_communication(traces: TraceSet, *, include_warm_up: bool = False) -> Communication:
+    """Return an analysis of the communication between all ranks. Warn about clocks that collectives cannot align.
 
-    analysis = Communication(collect_rank_tables(traces, read_rank_tables))
+    Args:
+        traces: The set of profiles.
+        include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
+    """
+    from tracekit.core.communication import Communication
+
+    analysis = Communication(collect_rank_tables(traces, choose_rank_table_reader(include_warm_up=include_warm_up)))
     warn_about_unaligned_clocks(analysis.clocks)
     return analysis
+
+
+def choose_rank_table_reader(*, include_warm_up: bool) -> Compute:
+    """Return the function that reads the tables of a rank for an analysis with or without the warm-up."""
+    from tracekit.core.communication import read_rank_tables
+
+    return _read_tables_with_warm_up if include_warm_up else read_rank_tables
+
+
+def _read_tables_with_warm_up(frames: Callable[[str], pl.LazyFrame]) -> Tables:
+    from tracekit.core.communication import read_rank_tables
+
+    return read_rank_tables(frames, include_warm_up=True)
 
 
 def compute_clock_conversions(traces: TraceSet) -> pl.DataFrame:

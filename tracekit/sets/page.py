@@ -93,6 +93,7 @@ _ITERATIONS = {
     "straggler": "Straggler",
     "phase": "Phase",
     "lost_ns": "Lost time (ns)",
+    "is_warm_up": "Warm-up",
 }
 _CLOCKS = {
     "rank": "Rank",
@@ -116,6 +117,7 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
         TracekitError: A file cannot be read, or plotly is not installed.
     """
     options: dict[str, dict[str, Any]] = {name: {} for name in _RECIPES}
+    options["iteration_spread"] = recipes.choose_iteration_options(traces)
     if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1:
         options |= {name: {"align": "no"} for name in MAPS}
     tables = recipes.run_recipes(traces, options, progress=progress)

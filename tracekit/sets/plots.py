@@ -50,10 +50,11 @@ class SetPlots:
         """
         return self._draw_single_figure("comm_skew", "arrivals", "collectives or messages", dark=dark)
 
-    def iterations(self, *, dark: bool = False) -> Figure:
+    def iterations(self, *, include_warm_up: bool = False, dark: bool = False) -> Figure:
         """Draw the shortest, median and longest duration of each iteration over all ranks, and mark the stragglers.
 
         Args:
+            include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
             dark: Whether to use the dark template.
 
         Raises:
@@ -61,22 +62,25 @@ class SetPlots:
 
         Examples:
             >>> import tracekit as tk
-            >>> figure = tk.load_many("fixtures/ranks").plot.iterations()
+            >>> figure = tk.load_many("fixtures/why/ddp_straggler_rank*.nsys-rep").plot.iterations()
             >>> [line.name for line in figure.data]
-            ['Shortest', 'Longest', 'Median', 'Straggler: rank 1']
+            ['Shortest', 'Longest', 'Median', 'Warm-up, not aggregated', 'Straggler: rank 1']
         """
-        return self._draw_single_figure("iteration_spread", "iterations", "iterations", dark=dark)
+        tables = self._traces.recipe("iteration_spread", include_warm_up=include_warm_up)
+        return self._draw_single_table(tables, "iterations", "iterations", dark=dark)
 
-    def stragglers(self, *, dark: bool = False) -> Figure:
+    def stragglers(self, *, include_warm_up: bool = False, dark: bool = False) -> Figure:
         """Draw the time that iterations lost because of stragglers, by rank and phase.
 
         Args:
+            include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
             dark: Whether to use the dark template.
 
         Raises:
             MissingTableError: No rank is a straggler.
         """
-        return self._draw_single_figure("iteration_spread", "stragglers", "stragglers", dark=dark)
+        tables = self._traces.recipe("iteration_spread", include_warm_up=include_warm_up)
+        return self._draw_single_table(tables, "stragglers", "stragglers", dark=dark)
 
     def utilization(
         self,
@@ -163,7 +167,17 @@ class SetPlots:
         Raises:
             MissingTableError: The ranks have no data for the figure.
         """
-        drawn = self.recipe(self._traces.recipe(recipe), dark=dark)
+        return self._draw_single_table(self._traces.recipe(recipe), figure_name, missing_data, dark=dark)
+
+    def _draw_single_table(
+        self, tables: Mapping[str, pl.DataFrame], figure_name: str, missing_data: str, *, dark: bool
+    ) -> Figure:
+        """Return the figure ``figure_name`` of the tables of a recipe.
+
+        Raises:
+            MissingTableError: The ranks have no data for the figure.
+        """
+        drawn = self.recipe(tables, dark=dark)
         if figure_name not in drawn:
             raise MissingTableError(f"the ranks have no {missing_data}", hint=f"choose captures with {missing_data}")
         return drawn[figure_name]

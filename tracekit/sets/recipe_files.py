@@ -42,7 +42,7 @@ _HEADERS = {
     "operations": "operation_id,library,kind,.+,bus_gb_per_s",
     "calls": "library,kind,name,.+,bytes",
     "clocks": "rank,method,offset_ns,.+",
-    "iterations": "iteration,rank_count,.+,delay_ns",
+    "iterations": "iteration,rank_count,.+,delay_ns(,is_warm_up,is_aggregated)?",
     "stragglers": "straggler,phase,.+,iterations",
     "steps": "rank,key_op,.+,gpu_time_in_steps_ns",
 }

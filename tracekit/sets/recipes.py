@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import TYPE_CHECKING, cast
 
 from tracekit.core.recipes import Clock, RankRequest, find_recipe, resolve_option_values
-from tracekit.errors import MissingTableError, convert_to_printable_path
+from tracekit.errors import MissingTableError, TracekitWarning, convert_to_printable_path
 from tracekit.sets.engines import MergingEngine
 from tracekit.trace import call_with_tables
 
@@ -86,6 +87,16 @@ def run_recipes(
         warn_about_unaligned_clocks(clocks)
     files = _build_file_name_table(traces)
     return {name: {**tables, FILES: files} for name, tables in tables_by_recipe.items()}
+
+
+def choose_iteration_options(traces: TraceSet) -> dict[str, Value]:
+    """Return the options with which the recipe ``iteration_spread`` uses the roll-up of a set."""
+    arguments = traces.rollup_arguments
+    if arguments.get("iterations") is not None:
+        message = "the iterations of ranks are compared over the whole capture: the chosen iterations have no effect"
+        warnings.warn(message, TracekitWarning, stacklevel=2)
+    included = "yes" if arguments.get("include_warm_up") else "no"
+    return {"key_op": arguments.get("key_op") or "", "include_warm_up": included}
 
 
 def list_step_notes(tables: Mapping[str, pl.DataFrame]) -> list[str]:

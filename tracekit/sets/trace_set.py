@@ -345,6 +345,12 @@ class TraceSet:
         """Return a function that opens a member's trace, applies the set's operations, and calls ``function``."""
         return functools.partial(call_with_trace, function, self._operations)
 
+    @property
+    def rollup_arguments(self) -> Mapping[str, Any]:
+        """The arguments of the last call of ``rollup``. They are empty if the set is not rolled up."""
+        arguments = [operation.arguments for operation in self._operations if operation.method == "rollup"]
+        return arguments[-1] if arguments else {}
+
     def schema(self, name: TableName) -> schemas.TableSchema:
         """Return the schema of a table, which begins with the column ``rank``.
 
@@ -526,6 +532,8 @@ class TraceSet:
         align: Literal["yes", "no"] | None = None,
         delay: int | None = None,
         steps: Literal["all", "recorded", "complete"] | None = None,
+        key_op: str | None = None,
+        include_warm_up: bool | None = None,
     ) -> dict[str, pl.DataFrame]:
         """Compute a recipe of ``nsys recipe`` over all ranks, and return its tables.
 
@@ -546,6 +554,8 @@ class TraceSet:
             delay: Time limit in µs. If a kernel was launched before the previous activity of its stream ended, idle
                 time between the two that is shorter than this limit is attributed to the delay between kernels.
             steps: Steps of the PyTorch profiler whose activities are counted.
+            key_op: Id or name of the op that delimits iterations, or the name of a range.
+            include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
 
         Returns:
             The tables by name, with the names, columns and types of nsys. The first one is the main table.
@@ -576,6 +586,8 @@ class TraceSet:
             "align": align,
             "delay": delay,
             "steps": steps,
+            "key_op": key_op,
+            "include_warm_up": {None: None, True: "yes", False: "no"}[include_warm_up],
         }
         return recipes.run_recipe(self, recipe, {n: value for n, value in options.items() if value is not None})
 
@@ -593,12 +605,15 @@ class TraceSet:
 
         return SetPlots(self)
 
-    def communication(self) -> Communication:
+    def communication(self, *, include_warm_up: bool = False) -> Communication:
         """Analyze the communication between the ranks: collectives, messages, clocks and iterations.
 
         Calls of NCCL and MPI are matched across ranks, and times are converted to the clock of the first rank. If a
         profile contains several ranks, each of them is analyzed. A warning lists ranks whose clocks cannot be aligned
         by collectives.
+
+        Args:
+            include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
 
         Returns:
             The tables of the analysis, which are computed when they are first accessed.
@@ -616,7 +631,7 @@ class TraceSet:
         """
         from tracekit.sets import communication
 
-        return communication.analyze_communication(self)
+        return communication.analyze_communication(self, include_warm_up=include_warm_up)
 
     def clocks(self) -> pl.DataFrame:
         """Return the conversion of the times of each rank to the clock of the first rank.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
@@ -12,6 +13,7 @@ from dash.development.base_component import Component
 from tracekit.core.reports.steps import list_notes
 from tracekit.errors import TracekitError
 from tracekit.notices import GPU_ACTIVITIES
+from tracekit.view.state import make_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
     from tracekit.view.pages import Context
+    from tracekit.view.state import State
 
 CONFIG = {
     "displaylogo": False,
@@ -146,6 +149,13 @@ def build_step_notes(context: Context) -> list[Any]:
 def build_note_paragraphs(notes: Iterable[str]) -> list[Any]:
     """Return a paragraph for each sentence about steps. Warnings are highlighted."""
     return [html.P(note, className="warning" if "Warning: " in note else "steps", role="note") for note in notes]
+
+
+def build_warm_up_link(state: State) -> Any:
+    """Return a paragraph with a link to the same page that includes the warm-up or leaves it out."""
+    label = "Leave out the warm-up" if state.at.include_warm_up else "Include the warm-up"
+    other = replace(state.at, include_warm_up=not state.at.include_warm_up)
+    return html.P(build_link(label, make_url(state.page, other)))
 
 
 def shorten(name: str) -> str:

@@ -88,7 +88,11 @@ class Page(NamedTuple):
 def load_rows(captures: Captures, query: Query) -> Rows:
     """Return all rows of the table that a query names, from the cache if possible."""
     inputs = TableInputs(
-        captures[query.at].get_aggregated_trace(query.at), dict(query.arguments), captures, captures[query.at]
+        captures[query.at].get_aggregated_trace(query.at),
+        dict(query.arguments),
+        captures,
+        captures[query.at],
+        query.at.include_warm_up,
     )
     return captures.get_rows(query.create_rows_cache_key(), lambda: find_dataset(query.table).rows(inputs))
 

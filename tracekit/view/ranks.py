@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.core.communication import Communication, read_rank_tables
+from tracekit.core.communication import Communication
 from tracekit.core.recipes import find_recipe
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.sets import member as members
 from tracekit.sets import ranks as rank_sources
 from tracekit.sets import recipes
-from tracekit.sets.communication import collect_rank_tables
+from tracekit.sets.communication import choose_rank_table_reader, collect_rank_tables
 from tracekit.sets.trace_set import TraceSet
 from tracekit.sets.workers import call_or_return_error
 from tracekit.view.captures import Rows
@@ -162,19 +162,21 @@ def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tabl
         return recipes.run_recipe(ranks, name, options)
 
 
-def analyze_communication(captures: Captures, capture: Capture) -> Communication:
+def analyze_communication(captures: Captures, capture: Capture, *, include_warm_up: bool = False) -> Communication:
     """Return the analysis of the communication between the ranks of the job. The analysis is cached.
 
     Args:
         captures: The captures of the server. If they are the ranks of a job, all of them are analyzed.
         capture: The capture to analyze if the captures are not the ranks of a job.
+        include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
 
     Raises:
         TracekitError: A capture cannot be read.
     """
     ranks = get_rank_set_or_single_rank(captures, capture)
-    key = ("communication", _compute_ranks_cache_key(captures, capture))
-    return captures.get_cached_result(key, lambda: Communication(collect_rank_tables(ranks, read_rank_tables)))  # type: ignore[no-any-return]
+    key = ("communication", _compute_ranks_cache_key(captures, capture), include_warm_up)
+    read_tables = choose_rank_table_reader(include_warm_up=include_warm_up)
+    return captures.get_cached_result(key, lambda: Communication(collect_rank_tables(ranks, read_tables)))  # type: ignore[no-any-return]
 
 
 def list_nonempty_tables(analysis: Communication) -> list[str]:

@@ -51,12 +51,14 @@ class TableInputs:
         arguments: Arguments of the table by name, such as values of the selected row in the table above.
         captures: All captures, for tables that show several of them.
         capture: The capture of the trace.
+        include_warm_up: Whether tables of several ranks include the warm-up. The trace has been rolled up accordingly.
     """
 
     trace: Trace
     arguments: Mapping[str, str] = field(default_factory=dict)
     captures: Captures | None = None
     capture: Capture | None = None
+    include_warm_up: bool = False
 
 
 def read_table_rows(
@@ -429,7 +431,9 @@ def create_communication_reader(name: str) -> Callable[[TableInputs], Rows]:
         """Return the rows of a table about the communication between ranks."""
         from tracekit.view import ranks
 
-        return ranks.read_communication_rows(ranks.analyze_communication(*_get_server_captures(inputs)), name)
+        captures = _get_server_captures(inputs)
+        analysis = ranks.analyze_communication(*captures, include_warm_up=inputs.include_warm_up)
+        return ranks.read_communication_rows(analysis, name)
 
     return read_rows
 

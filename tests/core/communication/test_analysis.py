@@ -13,10 +13,10 @@ from tracekit.core.communication import Communication, read_call_tables, read_ra
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 
 
-def analyze(*traces: tk.Trace) -> Communication:
+def analyze(*traces: tk.Trace, **options: bool | str) -> Communication:
     tables: dict[str, list[pl.DataFrame]] = {}
     for rank, loaded in enumerate(traces):
-        for name, rows in read_rank_tables(loaded.frame).items():
+        for name, rows in read_rank_tables(loaded.frame, **options).items():  # type: ignore[arg-type]
             tables.setdefault(name, []).append(rows.with_columns(rank=pl.lit(rank, pl.Int64)))
     return Communication({name: pl.concat(rows) for name, rows in tables.items()})
 
@@ -42,13 +42,17 @@ def test_reports_of_two_ranks_of_mpi() -> None:
         tk.load(FIXTURES / "ranks" / "mpi_rank0.nsys-rep") as first,
         tk.load(FIXTURES / "ranks" / "mpi_rank1.nsys-rep") as second,
     ):
-        found = analyze(first, second)
+        found, complete = analyze(first, second), analyze(first, second, include_warm_up=True)
     assert found.clocks["method"].to_list() == ["reference", "collectives"]
     assert found.clocks["max_residual_ns"][1] < 5_000
     assert found.steps["rank"].to_list() == [0, 1]
     assert len(found.step_notes) == 1
     assert "step" in found.step_notes[0]
-    assert found.stragglers.select("straggler", "phase", "iterations").rows() == [(1, "compute", "0")]
+    assert found.stragglers.is_empty()
+    assert complete.stragglers.select("straggler", "phase", "iterations").rows() == [(1, "compute", "0")]
+    for analysis, is_aggregated in ((found, False), (complete, True)):
+        flags = analysis.iterations.select("is_warm_up", "is_aggregated").rows()
+        assert flags == [(True, is_aggregated), *[(False, True)] * 4]
     started = found.calls.filter(pl.col("kind") == "barrier").sort("collective_id", "rank")
     assert (
         started.group_by("collective_id").agg(pl.col("end_ns").max() - pl.col("end_ns").min())["end_ns"].max() < 5_000

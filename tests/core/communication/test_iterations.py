@@ -26,6 +26,7 @@ from tracekit.core.communication.stragglers import (
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
 
+STEADY = pl.lit(value=False).alias("is_warm_up"), pl.lit(value=True).alias("is_aggregated")
 NO_OPERATIONS = compute_operation_times_by_rank(match_calls(calls([]), {}))
 
 
@@ -162,7 +163,7 @@ def made(
             rows.append(phase(rank, n, "", sum(times.values()) - times["step/inner"] + noise))
             iterations.append({"rank": rank, "iteration": n, "start_ns": at, "end_ns": at + 1000 + lost})
             at += 1000 + lost
-    return pl.DataFrame(iterations), frame(rows)
+    return pl.DataFrame(iterations).with_columns(STEADY), frame(rows)
 
 
 def test_the_straggler_is_the_rank_that_loses_time_and_its_phase_the_innermost_one() -> None:
@@ -185,6 +186,21 @@ def test_the_straggler_is_the_rank_that_loses_time_and_its_phase_the_innermost_o
 def test_a_rank_that_is_always_slow_is_always_the_straggler() -> None:
     spread = compute_iteration_spread(*made({(2, n): ("load", 300) for n in range(12)}), NO_OPERATIONS)
     assert spread.select("straggler", "phase").unique().rows() == [(2, "load")]
+
+
+def test_the_warm_up_has_no_straggler_and_does_not_count() -> None:
+    """The time that rank 1 loses in all iterations but two would vary too much if the warm-up counted."""
+    slow = {(1, n): ("load", 300 if n > 1 else 90_000) for n in range(4)}
+    iterations, rows = made(slow, count=4)
+    complete = compute_iteration_spread(iterations, rows, NO_OPERATIONS)
+    assert complete["straggler"].to_list() == [None] * 4
+    is_first = pl.col("iteration") < 2
+    left_out = iterations.with_columns(is_warm_up=is_first & (pl.col("rank") == 1), is_aggregated=~is_first)
+    spread = compute_iteration_spread(left_out, rows, NO_OPERATIONS)
+    flags = spread.select("iteration", "is_warm_up", "is_aggregated", "straggler").rows()
+    assert flags == [(0, True, False, None), (1, True, False, None), (2, False, True, 1), (3, False, True, 1)]
+    assert spread["max_ns"].to_list() == complete["max_ns"].to_list()
+    assert summarize_stragglers(spread)["iteration_count"].to_list() == [2]
 
 
 def test_time_on_the_gpu_counts_as_well() -> None:
@@ -225,7 +241,7 @@ def test_the_slowest_rank_is_the_one_that_makes_others_wait() -> None:
         {"rank": r, "iteration": n, "start_ns": 1000 * n, "end_ns": 1000 * n + (905 if r == 0 else 900)}
         for r in range(3)
         for n in range(2)
-    )
+    ).with_columns(STEADY)
     operations = [*operation(0, [100, 700, 150]), *operation(1, [50, 50, 50])]
     ranks = compute_operation_times_by_rank(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
     spread = compute_iteration_spread(iterations, frame([]), ranks)
@@ -248,7 +264,7 @@ def test_iterations_are_aligned_by_their_operations(first: int, second: int) -> 
 def test_no_iterations() -> None:
     iterations = pl.DataFrame(
         schema={"rank": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
-    )
+    ).with_columns(STEADY)
     assert find_iteration_shifts(iterations, NO_OPERATIONS) == {}
     spread = compute_iteration_spread(iterations, frame([]), NO_OPERATIONS)
     assert (spread.height, summarize_stragglers(spread).height) == (0, 0)

@@ -29,14 +29,18 @@ _ADDED = {"kernels": ("range_id", "thread_id", "api_start_ns"), "nvtx_ranges": (
 _DIGITS = 19
 
 
-def read_rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
+def read_rank_tables(
+    frames: Frames, *, key_op: str | None = None, include_warm_up: bool = False
+) -> dict[str, pl.DataFrame]:
     """Return the tables of one trace that ``Communication`` needs: calls, origin in UTC, iterations, phases and steps.
 
     Args:
         frames: Function that returns the declared table with a given name.
+        key_op: Id or name of the op that delimits iterations, or None for the default of the dialect.
+        include_warm_up: Whether the first iterations are compared even if they are much slower than the others.
     """
     linked = _correlate_frames(frames)
-    rollup = Rollup.from_frames(linked, include_warm_up=True)
+    rollup = Rollup.from_frames(linked, key_op=key_op, include_warm_up=include_warm_up)
     iterations, phases = read_iterations_and_phases(linked, rollup.iterations)
     return {
         CALLS: read_communication_calls(linked),
@@ -157,6 +161,7 @@ class Communication:
         """The iterations of all ranks on the common clock, and their phases.
 
         The column ``rank`` identifies the process. Corresponding iterations of different ranks have the same number.
+        An iteration that is warm-up on any rank is warm-up on all ranks.
         """
         empty = {name: pl.DataFrame(schema={"rank": pl.Int64, **schema}) for name, schema in _SCHEMAS.items()}
         tables = (self.tables.get(name, empty[name]).rename({"rank": "trace_rank"}) for name in (ITERATIONS, PHASES))
@@ -177,13 +182,14 @@ class Communication:
         shifts = stragglers.find_iteration_shifts(iterations, self.rank_operations)
         shift = pl.col("rank").replace_strict(shifts, default=0, return_dtype=pl.Int64)
         iterations, phases = (rows.with_columns(pl.col("iteration") + shift) for rows in (iterations, phases))
-        return iterations, phases
+        flags = pl.col("is_warm_up").any(), pl.col("is_aggregated").all()
+        return iterations.with_columns(flag.over("iteration") for flag in flags), phases
 
     @functools.cached_property
     def steps(self) -> pl.DataFrame:
         """What delimits the iterations of each trace, and how much of the GPU work lies in them.
 
-        One row per trace: ``rank``, and the attributes of ``StepSummary``. The warm-up is not left out.
+        One row per trace: ``rank``, and the attributes of ``StepSummary``.
         """
         columns: dict[str, type[pl.DataType]] = {"rank": pl.Int64, **StepSummary.get_schema()}
         return self.tables.get(STEPS, pl.DataFrame(schema=columns)).select(*columns)
@@ -195,7 +201,10 @@ class Communication:
 
     @functools.cached_property
     def iterations(self) -> pl.DataFrame:
-        """One row per iteration, with the differences between the ranks and the straggler."""
+        """One row per iteration, with the differences between the ranks and the straggler.
+
+        Iterations of the warm-up have no straggler unless they are included.
+        """
         return stragglers.compute_iteration_spread(*self._aligned_iterations_and_phases, self.rank_operations)
 
     @functools.cached_property

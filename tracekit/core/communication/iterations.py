@@ -38,6 +38,8 @@ ITERATION_COLUMNS: dict[str, type[pl.DataType]] = {
     "iteration": pl.Int64,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
+    "is_warm_up": pl.Boolean,
+    "is_aggregated": pl.Boolean,
 }
 PHASE_COLUMNS: dict[str, type[pl.DataType]] = {
     "process_id": pl.Int64,
@@ -60,13 +62,15 @@ def read_iterations_and_phases(frames: Frames, iterations_of_trace: Iterations) 
         iterations_of_trace: The iterations of the trace.
 
     Returns:
-        Two tables. The first contains the iterations (``process_id``, ``iteration``, ``start_ns``, ``end_ns``). The
-        second has one row per process, iteration and path of ranges: ``path``, ``cpu_ns`` (the time in these ranges
-        without waits) and ``gpu_ns`` (the time of the kernels that were launched during them). Paths are relative to
-        the range of the iteration, whose own row has the path "". A range nested deeper than ``MAX_PHASE_LEVELS`` has
-        no row.
+        Two tables. The first contains the iterations: ``process_id``, ``iteration``, ``start_ns``, ``end_ns``,
+        ``is_warm_up`` and ``is_aggregated`` (false if the iteration is warm-up that is left out). The second has one
+        row per process, iteration and path of ranges: ``path``, ``cpu_ns`` (the time in these ranges without waits) and
+        ``gpu_ns`` (the time of the kernels that were launched during them). Paths are relative to the range of the
+        iteration, whose own row has the path "". A range nested deeper than ``MAX_PHASE_LEVELS`` has no row.
     """
-    iterations = iterations_of_trace.by_process.select(*ITERATION_COLUMNS).drop_nulls("process_id")
+    flags = iterations_of_trace.frame.select("iteration", "is_warm_up", is_aggregated="aggregated")
+    bounds = iterations_of_trace.by_process.drop_nulls("process_id")
+    iterations = bounds.join(flags, on="iteration", maintain_order="left").select(*ITERATION_COLUMNS)
     if not iterations.height:
         return iterations, pl.DataFrame(schema=PHASE_COLUMNS)
     ranges = _read_ranges_in_iterations(frames, iterations)

@@ -25,6 +25,7 @@ INNER_SHARE = 0.8
 _NORMAL = 1.4826
 """Standard deviation of a normal distribution divided by its median absolute deviation."""
 _PHASE = ("iteration", "path")
+_FLAGS = ("is_warm_up", "is_aggregated")
 
 
 def find_iteration_shifts(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> dict[int, int]:
@@ -168,7 +169,8 @@ def compute_iteration_spread(
     """Return the differences between the ranks in each iteration, and the straggler of the iteration.
 
     Args:
-        iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
+        iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock, ``is_warm_up`` and
+            ``is_aggregated``.
         phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``.
         operation_times: The result of ``compute_operation_times_by_rank``.
 
@@ -176,9 +178,11 @@ def compute_iteration_spread(
         One row per iteration: ``iteration``, ``rank_count``, ``start_ns`` (of the first rank), ``end_ns`` (of the last
         rank), ``start_spread_ns`` (from the first to the last start), ``min_ns``, ``median_ns`` and ``max_ns`` (of the
         durations), ``spread_ns`` (longest minus shortest duration), ``slowest_rank``, ``wait_ns`` (total time for
-        which ranks waited in operations, or null without operations), and the columns of ``find_stragglers``, which
-        are null in iterations without a straggler. ``slowest_rank`` is the rank with the longest duration without the
-        time for which it waited in operations, because a rank that waits for a slow rank takes as long as the slow one.
+        which ranks waited in operations, or null without operations), the columns of ``find_stragglers``, which are
+        null in iterations without a straggler, ``is_warm_up`` and ``is_aggregated``. Iterations that are not aggregated
+        have no straggler, and do not count for the stragglers of other iterations. ``slowest_rank`` is the rank with
+        the longest duration without the time for which it waited in operations, because a rank that waits for a slow
+        rank takes as long as the slow one.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
     operations = select_operations_in_iterations(iterations, operation_times)
@@ -198,11 +202,14 @@ def compute_iteration_spread(
         max_ns=length.max(),
         spread_ns=length.max() - length.min(),
         slowest_rank=pl.col("rank").get(own.arg_max()),
+        is_warm_up=pl.col("is_warm_up").any(),
+        is_aggregated=pl.col("is_aggregated").all(),
     )
     spread = spread.join(waits, on="iteration", how="left", maintain_order="left")
-    stragglers = find_stragglers(iterations, phases, operation_times)
+    steady = iterations.filter("is_aggregated")
+    stragglers = find_stragglers(steady, phases.join(steady, on="iteration", how="semi"), operation_times)
     joined: pl.DataFrame = spread.join(stragglers, on="iteration", how="left", maintain_order="left")
-    return joined
+    return joined.select(pl.exclude(_FLAGS), *_FLAGS)
 
 
 def summarize_stragglers(spread: pl.DataFrame) -> pl.DataFrame:

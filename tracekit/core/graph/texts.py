@@ -23,6 +23,7 @@ def build_markdown_tables(rollup: Rollup) -> pl.DataFrame:
         One row per table: ``tag`` (name of the table), ``text`` (Markdown). A table has at most ``MAX_ROWS`` rows,
         which are those with the most GPU time.
     """
+    rollup = rollup.steady
     model = ModelSummary(rollup)
     tables = {
         "summary/model": _format_markdown_table(_build_model_statistics(model)),
@@ -49,8 +50,11 @@ def _build_model_statistics(model: ModelSummary) -> pl.DataFrame:
         for name, condition in kinds.items()
     ]
     mean, _ = model.iteration_mean_and_std_ns
+    warm_up = its.frame.filter("is_warm_up")
+    left_out = warm_up.filter(~pl.col("aggregated")).height
     rows += [
         ("Aggregated iterations", f"{its.aggregated.height} of {its.frame.height}", ""),
+        ("Warm-up iterations that are left out", f"{left_out} of {warm_up.height}", ""),
         ("Key op", f"`{_escape_code(its.key)}`" if its.has_key_op else "none", ""),
         ("Mean iteration", f"{mean / _MS:.3f} ms", ""),
         ("GPU utilization", f"{model.gpu_utilization:.1f} %", ""),

@@ -278,10 +278,6 @@ def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
     devices, iterations, kinds = (
         builder.compute_figure_rows(n) for n in ("gpu_utilization", "iterations", "kernel_time")
     )
-    if devices is not None:
-        used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()
-        yield "GPU utilization (mean of used GPUs)", f"{sum(used) / len(used) if used else 0:.3f}%"
-        yield "GPUs with kernels", f"{len(used):,} of {devices.height:,}"
     if iterations is not None:
         aggregated = iterations.filter("is_aggregated")
         durations = (aggregated["window_end_ns"] - aggregated["window_start_ns"]).to_list()
@@ -293,15 +289,22 @@ def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
             yield "Aggregated steps", f"{aggregated.height:,} of {iterations.height:,} ({names[0]} to {names[-1]})"
         yield "Mean duration of a step", format_nanoseconds(sum(durations) // len(durations))
         yield "Kernels in these steps", f"{aggregated['kernel_count'].sum():,}"
+    if devices is not None:
+        used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()
+        yield "GPU utilization in these steps (mean of used GPUs)", f"{sum(used) / len(used) if used else 0:.3f}%"
+        yield "GPUs with kernels in these steps", f"{len(used):,} of {devices.height:,}"
     if kinds is not None:
         time = dict(kinds.select("kind", "time_ns").iter_rows())
         kernels = time["tensor_core"] + time["other_kernel"]
-        yield "Kernel time", format_nanoseconds(kernels)
+        yield "Kernel time in these steps", format_nanoseconds(kernels)
         if time["graph"]:
-            yield "Time of CUDA graphs that were recorded as a whole", format_nanoseconds(time["graph"])
+            yield "Time of CUDA graphs in these steps that were recorded as a whole", format_nanoseconds(time["graph"])
         if kernels:
             share = 100 * time["tensor_core"] / kernels
-            yield "Kernel time on Tensor Cores", f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%"
+            yield (
+                "Kernel time on Tensor Cores in these steps",
+                f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%",
+            )
 
 
 def _build_overview_tables(builder: _ContentsBuilder) -> list[Table]:

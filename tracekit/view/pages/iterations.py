@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 from dash import html
 
 from tracekit.view import components
-from tracekit.view.state import make_url
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,9 +64,7 @@ def _build_warm_up_link(context: Context, iterations: pl.DataFrame) -> Any:
     at = context.state.at
     if not iterations["is_warm_up"].any() or at.first is not None or at.last is not None:
         return html.P()
-    label = "Leave out the warm-up" if at.include_warm_up else "Include the warm-up"
-    other = replace(at, include_warm_up=not at.include_warm_up)
-    return html.P(components.build_link(label, make_url("iterations", other)))
+    return components.build_warm_up_link(context.state)
 
 
 def _build_iteration_range_form(context: Context, iterations: pl.DataFrame) -> Any:

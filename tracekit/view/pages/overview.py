@@ -38,7 +38,7 @@ def build_page(context: Context) -> list[Any]:
         context.build_figure("kernel_time", f"GPU time by kind, {_AGGREGATED}", compact=True),
     ]
     wide = [
-        context.build_figure("iterations", "Iterations"),
+        context.build_figure("iterations", f"Iterations, {_WHOLE_CAPTURE}"),
         context.build_figure("utilization_over_time", f"GPU utilization over time, {_WHOLE_CAPTURE}"),
     ]
     notices = list_notices(get_trace_view(context.capture.trace))
@@ -85,7 +85,9 @@ def _build_number_cards(context: Context, trace: Trace) -> Any:
                 components.build_number_card("Average iteration", components.format_duration(round(mean)), _AGGREGATED)
             )
     if context.capture.has_rows_in_any("ncu_launches"):
-        cards.append(components.build_number_card("Measured launches", f"{trace.count('ncu_launches'):,}"))
+        cards.append(
+            components.build_number_card("Measured launches", f"{trace.count('ncu_launches'):,}", _WHOLE_CAPTURE)
+        )
     return html.Dl(cards, className="numbers") if cards else missing.build_missing_data_note(trace)
 
 
@@ -115,6 +117,7 @@ def _build_kernel_cards(trace: Trace) -> list[Any]:
 
 
 _WHOLE_CAPTURE, _AGGREGATED = "whole capture", "aggregated iterations"
+_ADVICE = f"Advice, {_AGGREGATED}"
 _PLACES = (_AGGREGATED, "other iterations", "outside of iterations")
 
 
@@ -171,7 +174,7 @@ def _build_advice_panel_later(context: Context) -> Any:
     """Return the panel with advice, which takes time to compute only for a capture with GPU activities."""
     if not context.capture.has_rows_in_any(*GPU_ACTIVITIES):
         return _build_advice_panel(context)
-    return context.build_later(("advice", context.state.at), "Advice", lambda: _build_advice_panel(context), *_ADVISING)
+    return context.build_later(("advice", context.state.at), _ADVICE, lambda: _build_advice_panel(context), *_ADVISING)
 
 
 def _build_advice_panel(context: Context) -> Any:
@@ -189,7 +192,7 @@ def _build_advice_panel(context: Context) -> Any:
         return None
     if not findings.height:
         view = get_trace_view(context.capture.trace)
-        return components.build_panel("Advice", [html.P(explain_missing_advice(view))])
+        return components.build_panel(_ADVICE, [html.P(explain_missing_advice(view))])
     items = []
     for row in findings.iter_rows(named=True):
         parts = [html.Strong(row["Problem"]), html.P(row["Evidence"]), html.P(row["Advice"], className="dimmed")]
@@ -199,7 +202,7 @@ def _build_advice_panel(context: Context) -> Any:
             times = {"start": str(row["Start (ns)"]), "end": str(row["End (ns)"] or row["Start (ns)"])}
             links.append(components.build_link("Show in timeline", context.state.make_url("timeline", **times)))
         items.append(html.Li([*parts, html.P([x for each in links for x in (each, " ")])]))
-    return components.build_panel("Advice", [html.Ol(items, className="advice")])
+    return components.build_panel(_ADVICE, [html.Ol(items, className="advice")])
 
 
 def _build_recorded_messages_panel(context: Context) -> Any:

@@ -7,19 +7,30 @@ from typing import TYPE_CHECKING, Any
 from tracekit.view import components, explanations, ranks
 
 if TYPE_CHECKING:
+    from tracekit.core.communication import Communication
     from tracekit.view.pages import Context
+
+
+def _build_warm_up_link(context: Context, analysis: Communication) -> list[Any]:
+    """Return a link that includes or leaves out the warm-up of the ranks, or nothing if there is none."""
+    if not analysis.iterations["is_warm_up"].any():
+        return []
+    return [components.build_warm_up_link(context.state)]
 
 
 def build_page(context: Context) -> list[Any]:
     """Return the components of the page "Ranks"."""
-    analysis = ranks.analyze_communication(context.captures, context.capture)
+    at = context.state.at
+    analysis = ranks.analyze_communication(context.captures, context.capture, include_warm_up=at.include_warm_up)
+    options = {"include_warm_up": "yes" if at.include_warm_up else "no"}
     shown = [name for name in ranks.OF_ITERATIONS if name in ranks.list_nonempty_tables(analysis)]
     return [
         explanations.build_panel_of_ranks(context),
-        *components.build_note_paragraphs(analysis.step_notes),
         context.build_recipe_figure("gpu_time_sum", "gpu_time"),
         context.build_table("gpu_time"),
-        context.build_recipe_figure("iteration_spread", "iterations"),
-        context.build_recipe_figure("iteration_spread", "stragglers"),
+        *components.build_note_paragraphs(analysis.step_notes),
+        *_build_warm_up_link(context, analysis),
+        context.build_recipe_figure("iteration_spread", "iterations", options),
+        context.build_recipe_figure("iteration_spread", "stragglers", options),
         *(context.build_table(f"ranks_{name}") for name in shown),
     ]
