@@ -5,7 +5,7 @@ All durations are in ns. Shares and savings are fractions of the time of the ste
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +21,22 @@ MAX_CAUSES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class StepFigures:
+class Figures:
+    """Figures of an answer, which can be written as JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as a dictionary for JSON."""
+        return {field.name: _convert_to_json(getattr(self, field.name)) for field in fields(self)}
+
+
+def _convert_to_json(value: Any) -> Any:
+    if isinstance(value, Figures):
+        return value.to_dict()
+    return [_convert_to_json(each) for each in value] if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures(Figures):
     """What is known about the steps.
 
     Attributes:
@@ -44,7 +59,7 @@ class StepFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerPart:
+class LedgerPart(Figures):
     """A part of the time of steps.
 
     Attributes:
@@ -66,18 +81,12 @@ class LedgerPart:
     def to_dict(self) -> dict[str, Any]:
         """Return the part as a dictionary for JSON."""
         places = [{"range": name or None, "total_ns": ns} for name, ns in self.places]
-        return {
-            "part": self.part,
-            "class": self.group,
-            "ns": self.ns,
-            "share": self.share,
-            "total_ns": self.total_ns,
-            "places": places,
-        }
+        values = {"class" if key == "group" else key: value for key, value in Figures.to_dict(self).items()}
+        return values | {"places": places}
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
+class Saving(Figures):
     """A predicted saving as a share of the time of the steady steps: an interval, and the likely value.
 
     Attributes:
@@ -92,7 +101,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Place(Figures):
     """Where a cause occurs.
 
     Attributes:
@@ -111,7 +120,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Figures):
     """What was counted.
 
     Attributes:
@@ -134,7 +143,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Figures):
     """Ids of rows that belong to a cause.
 
     Attributes:
@@ -149,7 +158,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class CauseOfTime:
+class CauseOfTime(Figures):
     """A cause of a slow step, with its evidence, what to change, and the predicted saving.
 
     Attributes:
@@ -178,7 +187,7 @@ class CauseOfTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ColdSteps:
+class ColdSteps(Figures):
     """The steps of the warm-up.
 
     Attributes:
@@ -195,7 +204,7 @@ class ColdSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstCall:
+class FirstCall(Figures):
     """An operation whose first call takes longer than later calls of the same shape.
 
     Attributes:
@@ -216,7 +225,41 @@ class FirstCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Answer(Figures):
+    """An answer about the steps of one process, or of several ranks or processes.
+
+    Attributes:
+        sentence: The answer in one or two sentences.
+        status: Whether there is an answer, and otherwise why not.
+    """
+
+    sentence: str
+    status: Status
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as a dictionary for JSON: the ``data`` of the envelope."""
+        values = Figures.to_dict(self)
+        return {name: v for name, v in values.items() if (name, v) not in (("rank", None), ("ranks", []))}
+
+    def to_envelope(self, inputs: Sequence[str], warnings: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the answer in the envelope that all answers have, as a dictionary for JSON.
+
+        Args:
+            inputs: Paths of the captures.
+            warnings: Warnings about the captures.
+        """
+        return {
+            "schema": SCHEMA,
+            "tool": {"name": "tracekit", "version": version("tracekit")},
+            "input": list(inputs),
+            "status": self.status,
+            "warnings": list(warnings),
+            "data": self.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Why(Answer):
     """Why steps take as long as they do.
 
     Attributes:
@@ -239,8 +282,6 @@ class Why:
         rank: Rank or number of the process, or None if there is only one. For a job, it is the slowest rank.
     """
 
-    sentence: str
-    status: Status
     step: StepFigures | None = None
     ledger: tuple[LedgerPart, ...] = ()
     causes: tuple[CauseOfTime, ...] = ()
@@ -252,60 +293,5 @@ class Why:
     device: str | None = None
     framework: str | None = None
     roofline: str = ""
-    ranks: tuple[Why, ...] = field(default=())
+    ranks: tuple[Why, ...] = ()
     rank: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the answer as a dictionary for JSON: the ``data`` of the envelope."""
-        causes = [asdict(cause) for cause in self.causes]
-        cold = None
-        if self.cold is not None:
-            cold = {
-                "count": self.cold.count,
-                "total_ns": self.cold.total_ns,
-                "excess_ns": self.cold.excess_ns,
-                "ledger": [part.to_dict() for part in self.cold.ledger],
-            }
-        data: dict[str, Any] = {
-            "sentence": self.sentence,
-            "step": None if self.step is None else asdict(self.step),
-            "ledger": [part.to_dict() for part in self.ledger],
-            "causes": causes,
-            "together": self.together,
-            "replay_error": self.replay_error,
-            "status": self.status,
-            "cold": cold,
-            "first_calls": [asdict(call) for call in self.first_calls],
-            "notes": list(self.notes),
-            "device": self.device,
-            "framework": self.framework,
-            "roofline": self.roofline,
-        }
-        if self.rank is not None:
-            data["rank"] = self.rank
-        if self.ranks:
-            data["ranks"] = [rank.to_dict() for rank in self.ranks]
-        return data
-
-    def to_envelope(self, inputs: Sequence[str], warnings: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the answer in the envelope that all answers have, as a dictionary for JSON.
-
-        Args:
-            inputs: Paths of the captures.
-            warnings: Warnings about the captures.
-        """
-        return create_envelope(self.status, self.to_dict(), inputs, warnings)
-
-
-def create_envelope(
-    status: Status, data: dict[str, Any], inputs: Sequence[str], warnings: Sequence[str]
-) -> dict[str, Any]:
-    """Return the envelope that all answers have, as a dictionary for JSON."""
-    return {
-        "schema": SCHEMA,
-        "tool": {"name": "tracekit", "version": version("tracekit")},
-        "input": list(inputs),
-        "status": status,
-        "warnings": list(warnings),
-        "data": data,
-    }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tracekit.core.diagnosis.answer import Saving
 from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
 
@@ -238,26 +239,18 @@ def apply_cures(model: Model, cures: Iterable[Cure], case: int) -> Edit:
     return edit._replace(max_gap_ns=min(gaps) if gaps else None)
 
 
-class Saving(NamedTuple):
-    """A predicted saving, as a share of the time of a step."""
-
-    low: float
-    likely: float
-    high: float
-
-
-class Predictions(NamedTuple):
-    """The predicted savings of cures, each alone and in their order, and the saving of all together.
+class Prediction(NamedTuple):
+    """The predicted saving of a cure.
 
     Attributes:
-        alone: The saving of each cure.
-        after: What each cure saves in addition to those before it.
-        together: What all cures save together.
+        cure: The cure.
+        saving: Saving of the cure alone.
+        after: What the cure saves in addition to those before it.
     """
 
-    alone: list[Saving]
-    after: list[float]
-    together: float
+    cure: Cure
+    saving: Saving
+    after: float
 
 
 def scale_items(model: Model, durations: Floats, scales: CpuScales, is_stall: Mask) -> Int64s:
@@ -284,7 +277,7 @@ def find_stalls(model: Model, cures: Iterable[Cure]) -> Mask:
 
 def predict_savings(
     engine: Engine, cures: Sequence[Cure], scales: Sequence[CpuScales], slack: float, *, likely: int
-) -> tuple[list[Cure], Predictions]:
+) -> list[Prediction]:
     """Predict what cures save, and order them by their savings.
 
     Args:
@@ -295,7 +288,7 @@ def predict_savings(
         likely: Number of the most likely scales.
 
     Returns:
-        The cures in order of their savings, and the predictions in the same order.
+        The cures with their savings, in order of these.
     """
     is_stall = find_stalls(engine.model, cures)
     base = [engine.measure(create_unedited(engine.model), s, is_stall) for s in scales]
@@ -303,17 +296,17 @@ def predict_savings(
     savings = [_predict_alone(setting, cure) for cure in cures]
     weights = [_compute_weight(cure, saving) for cure, saving in zip(cures, savings, strict=True)]
     order = sorted(range(len(cures)), key=lambda i: (-weights[i], -savings[i].low, i))
-    ordered, alone = [cures[i] for i in order], [savings[i] for i in order]
-    after, before = [], 0.0
-    for i in range(len(ordered)):
-        if alone[i].high <= slack:
-            after.append(0.0)
-            continue
-        time = engine.measure(apply_cures(engine.model, ordered[: i + 1], LIKELY), scales[likely], is_stall)
-        now = max(1 - time / max(1, base[likely]), before)
-        after.append(now - before)
+    predictions: list[Prediction] = []
+    applied, before = [], 0.0
+    for i in order:
+        applied.append(cures[i])
+        now = before
+        if savings[i].high > slack:
+            time = engine.measure(apply_cures(engine.model, applied, LIKELY), scales[likely], is_stall)
+            now = max(1 - time / max(1, base[likely]), before)
+        predictions.append(Prediction(cures[i], savings[i], now - before))
         before = now
-    return ordered, Predictions(alone, after, before)
+    return predictions
 
 
 def _compute_weight(cure: Cure, saving: Saving) -> float:

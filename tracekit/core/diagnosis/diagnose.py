@@ -28,13 +28,10 @@ from tracekit.core.diagnosis.causes.communication import find_transfer_times
 from tracekit.core.diagnosis.cures import (
     CpuScales,
     Cure,
-    Example,
-    Predictions,
     create_unedited,
     find_stalls,
     predict_savings,
 )
-from tracekit.core.diagnosis.cures import Saving as CureSaving
 from tracekit.core.diagnosis.events import Events, Step, read_events
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
 from tracekit.core.diagnosis.inspection import Inspection
@@ -275,10 +272,10 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     cures = list(causes.find_cures(inspection))
     scales, likely = choose_scales(engine, inspection, cures, options)
     slack = _compute_slack(complete, engine)
-    ordered, predictions = predict_savings(engine, cures, scales, slack, likely=likely)
-    all_causes = tuple(_list_causes(inspection, ordered, predictions))
+    predictions = predict_savings(engine, cures, scales, slack, likely=likely)
+    all_causes = tuple(_describe_cure(inspection, *prediction) for prediction in predictions)
     shown = tuple(c for c in all_causes if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
-    healthy = {cure.cause for cure in ordered if cure.is_healthy}
+    healthy = {cure.cause for cure in cures if cure.is_healthy}
     others = tuple(c for c in all_causes if c not in shown and (c.status == "unsure" or c.cause in healthy))
     status = _choose_status(engine.error, parts, shown)
     notes = tuple(list_notes(step, engine, parts, model, complete))
@@ -329,8 +326,11 @@ def _predict_rank(
     replay = CureReplay(engine, scales, find_stalls(model, cures), likely, slack)
     base = replay.measure_base()
     durations = [replay.measure_cure(cure, base) for cure in cures]
-    unknown = Predictions([CureSaving(0.0, 0.0, 0.0)] * len(cures), [0.0] * len(cures), 0.0)
-    cured = zip(cures, _list_causes(inspection, cures, unknown), durations, strict=True)
+    unknown = Saving(0.0, 0.0, 0.0)
+    cured = tuple(
+        CuredSteps.create(cure, _describe_cure(inspection, cure, unknown, 0.0), steps)
+        for cure, steps in zip(cures, durations, strict=True)
+    )
     answer = Why(
         sentence=_write_sentence_of_rank(step, parts),
         status="unsure" if error > MAX_ERROR else "answered",
@@ -346,7 +346,7 @@ def _predict_rank(
     return Examination(
         answer,
         plan.rank,
-        tuple(CuredSteps.create(c, cause, d) for c, cause, d in cured),
+        cured,
         base,
         replay.combine(cures, durations),
         likely,
@@ -422,40 +422,28 @@ def build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:
     )
 
 
-def _list_causes(inspection: Inspection, cures: Sequence[Cure], predictions: Predictions) -> Iterator[CauseOfTime]:
-    """Yield the causes in order of their savings."""
+def _describe_cure(inspection: Inspection, cure: Cure, saving: Saving, after: float) -> CauseOfTime:
+    """Return the cause of a cure with its predicted savings."""
     events = inspection.model.events
-    for cure, alone, after in zip(cures, predictions.alone, predictions.after, strict=True):
-        place = Place(cure.place or None, events.main_thread, events.process_id, functions=tuple(cure.functions))
-        yield CauseOfTime(
-            cause=cure.cause,
-            place=place,
-            evidence=_describe_evidence(inspection, cure),
-            rows=tuple(_list_rows(inspection, cure)),
-            change=causes.get_change(cure.cause, events.framework),
-            check=causes.get_check(cure.cause),
-            saving=Saving(*alone),
-            after=after,
-            status="unsure" if cure.is_unsure else "answered",
-            missing=cure.missing,
-        )
+    return CauseOfTime(
+        cause=cure.cause,
+        place=Place(cure.place or None, events.main_thread, events.process_id, functions=tuple(cure.functions)),
+        evidence=_describe_evidence(inspection, cure),
+        rows=tuple(_list_rows(inspection, cure)),
+        change=causes.get_change(cure.cause, events.framework),
+        check=causes.get_check(cure.cause),
+        saving=saving,
+        after=after,
+        status="unsure" if cure.is_unsure else "answered",
+        missing=cure.missing,
+    )
 
 
 def _describe_evidence(inspection: Inspection, cure: Cure) -> Evidence:
     items, ops = inspection.model.items, inspection.model.operations
     rows, of_gpu = cure.item_rows, cure.operation_rows
-    example = cure.example or Example("", None, 0, 0)
     time = int((items.end - items.start)[rows].sum()) + int(ops.duration[of_gpu].sum())
-    known = cure.example is not None
-    return Evidence(
-        text=cure.evidence,
-        count=len(of_gpu) or len(rows),
-        total_ns=time,
-        table=example.table if known else None,
-        row_id=example.row_id,
-        start_ns=example.start_ns if known else None,
-        end_ns=example.end_ns if known else None,
-    )
+    return Evidence(cure.evidence, len(of_gpu) or len(rows), time, *(cure.example or (None, None, None, None)))
 
 
 def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tracekit.core.diagnosis.cures import Edit
     from tracekit.core.diagnosis.replay import Engine
 
     Int64s = npt.NDArray[np.int64]
@@ -138,9 +139,8 @@ class CureReplay(NamedTuple):
                 result[chosen] = self._measure(edit, self.scales[self.likely])
         return result
 
-    def _measure(self, edit: object, scales: CpuScales) -> Int64s:
-        result = self.engine.run(edit, scales, self.is_stall)  # type: ignore[arg-type]
-        return np.diff(self.engine.measure_steps(result))
+    def _measure(self, edit: Edit, scales: CpuScales) -> Int64s:
+        return np.diff(self.engine.measure_steps(self.engine.run(edit, scales, self.is_stall)))
 
 
 def predict_job(examinations: Sequence[Examination]) -> tuple[int, tuple[CauseOfTime, ...]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.core.diagnosis import causes, ledger
-from tracekit.core.diagnosis.answer import LedgerPart, Saving, Status, StepFigures, create_envelope
+from tracekit.core.diagnosis.answer import Answer, Figures, LedgerPart, Saving, StepFigures
 from tracekit.core.diagnosis.cures import LIKELY, Edit, apply_cures, create_unedited, find_stalls
 from tracekit.core.diagnosis.diagnose import (
     MAX_ERROR,
@@ -48,7 +48,7 @@ _SAME = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
-class EditMatch:
+class EditMatch(Figures):
     """What an edit selects in the steady steps.
 
     Attributes:
@@ -71,9 +71,13 @@ class EditMatch:
     gpu_ns: int
     hint: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the edit selects as a dictionary for JSON."""
+        return {name: v for name, v in Figures.to_dict(self).items() if name not in ("number", "hint")}
+
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Answer):
     """The predicted time of steps after edits.
 
     Attributes:
@@ -93,8 +97,6 @@ class WhatIf:
         rank: Rank or number of the process, or None if there is only one.
     """
 
-    sentence: str
-    status: Status
     step: StepFigures | None = None
     before_ns: int = 0
     after_ns: int = 0
@@ -106,37 +108,6 @@ class WhatIf:
     notes: tuple[str, ...] = ()
     ranks: tuple[WhatIf, ...] = ()
     rank: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the answer as a dictionary for JSON: the ``data`` of the envelope."""
-        edits = [{k: v for k, v in asdict(match).items() if k not in ("number", "hint")} for match in self.edits]
-        data: dict[str, Any] = {
-            "sentence": self.sentence,
-            "step": None if self.step is None else asdict(self.step),
-            "before_ns": self.before_ns,
-            "after_ns": self.after_ns,
-            "saving": self.saving,
-            "without_profiler": None if self.without_profiler is None else asdict(self.without_profiler),
-            "edits": edits,
-            "ledger": [part.to_dict() for part in self.ledger],
-            "replay_error": self.replay_error,
-            "status": self.status,
-            "notes": list(self.notes),
-        }
-        if self.rank is not None:
-            data["rank"] = self.rank
-        if self.ranks:
-            data["ranks"] = [rank.to_dict() for rank in self.ranks]
-        return data
-
-    def to_envelope(self, inputs: Sequence[str], warnings: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the answer in the envelope that all answers have, as a dictionary for JSON.
-
-        Args:
-            inputs: Paths of the captures.
-            warnings: Warnings about the captures.
-        """
-        return create_envelope(self.status, self.to_dict(), inputs, warnings)
 
 
 def parse_edits(edits: str | Iterable[str]) -> tuple[StepEdit, ...]:
