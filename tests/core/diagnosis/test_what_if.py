@@ -261,8 +261,8 @@ def test_the_object_for_json() -> None:
     }
     data = envelope["data"]
     assert list(data) == [
-        *("sentence", "step", "before_ns", "after_ns", "saving", "without_profiler", "edits", "ledger"),
-        *("replay_error", "status", "notes"),
+        *("sentence", "status", "step", "before_ns", "after_ns", "saving", "without_profiler", "edits", "ledger"),
+        *("replay_error", "notes"),
     ]
     assert data["edits"] == [
         {
