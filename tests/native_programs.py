@@ -1,19 +1,34 @@
 """Compile the C programs in ``tracekit/native`` to WebAssembly: ``make native``.
 
-``tracekit/native/programs.sha256`` contains a digest per program. It covers the source, the flags, the version of the
-compiler and the compiled program. ``tests/native/test_programs.py`` fails if one of them has changed.
+A program is one C file and the headers that it includes. One of them, ``layout.h``, exists only while the program is
+compiled: it contains the constants and parameters that Python declares. ``tracekit/native/programs.sha256`` contains a
+digest per program. It covers all sources, the flags, the version of the compiler and the compiled program.
+``tests/native/test_programs.py`` fails if one of them has changed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit import crc32c
+from tracekit.native import replay
+from tracekit.readers.common import tries
+from tracekit.readers.common.protobuf import decoder
+from tracekit.readers.kineto import event_sandbox
+from tracekit.readers.tfevents import record_sandbox
+from tracekit.sandbox.program import PARAMETERS
+
+if TYPE_CHECKING:
+    from tracekit.sandbox.program import Program
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tracekit" / "native"
@@ -22,15 +37,46 @@ COMPILER = ROOT / ".venv-native" / "bin" / "python"
 """The environment in which ``make native`` installs the compiler."""
 COMPILE_FLAGS = [
     *("-target", "wasm32-freestanding", "-std=c11", "-O3", "-msimd128", "-mbulk-memory", "-fno-sanitize=all"),
+    "-fno-strict-aliasing",  # arrays in the memory of a program are accessed with several types
     *("-g0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-command-line-argument"),
 ]
 LINK_FLAGS = ["-nostdlib", "-s", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,-z,stack-size=65536"]
 _DATA_SECTION = 11
 
 
-def sources() -> list[Path]:
-    """Return the source files of all programs. A program is one file."""
-    return sorted(FOLDER.glob("*.c"))
+PROGRAMS: dict[str, Program] = {
+    program.name: program
+    for program in (
+        *(replay._PROGRAM, tries._PROGRAM, decoder._PROGRAM, event_sandbox._PROGRAM, record_sandbox._PROGRAM),
+        crc32c.build_program(),
+    )
+}
+_INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+
+
+def source_of(program: Program) -> Path:
+    """Return the path of the C file of a program."""
+    return FOLDER / f"{program.name}.c"
+
+
+def sources_of(program: Program) -> list[Path]:
+    """Return the paths of the C file of a program and of the headers in the folder that it includes."""
+    paths = [source_of(program)]
+    for path in paths:
+        headers = [FOLDER / name for name in _INCLUDE.findall(path.read_text("utf-8")) if name != "layout.h"]
+        paths += [header for header in headers if header not in paths]
+    return paths
+
+
+def layout_of(program: Program) -> str:
+    """Return the header ``layout.h`` of a program: its constants, and a struct of the parameters of each function."""
+    constants = "".join(f"enum {{ {name} = {value} }};\n" for name, value in program.constants.items())
+    structs = (
+        f"typedef struct {{ uint32_t {', '.join(names)}; }} {function}_parameters;\n"
+        for function, names in program.parameters.items()
+        if names
+    )
+    return f"#include <stdint.h>\n#define PARAMETERS ((void *){PARAMETERS})\n{constants}{''.join(structs)}"
 
 
 def requirement() -> str:
@@ -39,16 +85,16 @@ def requirement() -> str:
     return str(required)
 
 
-def digest_of(source: Path) -> str:
+def digest_of(program: Program) -> str:
     """Return the digest of a program: of all that determines it, and of the compiled program."""
-    settings = [requirement(), *COMPILE_FLAGS, *LINK_FLAGS, ""]
-    content = "\n".join(settings).encode() + source.read_bytes() + source.with_suffix(".wasm").read_bytes()
-    return hashlib.sha256(content).hexdigest()
+    settings = [requirement(), *COMPILE_FLAGS, *LINK_FLAGS, layout_of(program)]
+    sources = [path.read_bytes() for path in sources_of(program)]
+    return hashlib.sha256(b"\n".join(["\n".join(settings).encode(), *sources, program.read_bytes()])).hexdigest()
 
 
 def digests() -> str:
     """Return the content of the file of digests."""
-    return "".join(f"{digest_of(source)}  {source.stem}\n" for source in sources())
+    return "".join(f"{digest_of(program)}  {name}\n" for name, program in sorted(PROGRAMS.items()))
 
 
 def sections_of(module: bytes) -> set[int]:
@@ -67,15 +113,26 @@ def sections_of(module: bytes) -> set[int]:
     return numbers
 
 
-def compile_program(source: Path) -> bytes:
-    """Compile a program and return the WebAssembly module.
+def compile_program(program: Program) -> bytes:
+    """Compile a program and return the WebAssembly module."""
+    return compile_source(source_of(program), layout_of(program))
+
+
+def compile_source(source: Path, layout: str) -> bytes:
+    """Compile a C file and return the WebAssembly module.
+
+    Args:
+        source: The C file.
+        layout: The content of ``layout.h``.
 
     Raises:
         ValueError: The program has static data, which the linker would silently leave out because the module imports
             its memory, or a stack in memory, which would overwrite the arrays.
     """
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(source, folder)
+        for path in (source, *FOLDER.glob("*.h")):
+            shutil.copy(path, folder)
+        Path(folder, "layout.h").write_text(layout, "utf-8")
         caches = {"ZIG_GLOBAL_CACHE_DIR": f"{folder}/cache", "ZIG_LOCAL_CACHE_DIR": f"{folder}/cache"}
 
         def run(*arguments: str) -> None:
@@ -94,8 +151,8 @@ def compile_program(source: Path) -> bytes:
 
 def main() -> int:
     """Compile all programs and write their digests."""
-    for source in sources():
-        source.with_suffix(".wasm").write_bytes(compile_program(source))
+    for program in PROGRAMS.values():
+        source_of(program).with_suffix(".wasm").write_bytes(compile_program(program))
     DIGESTS.write_text(digests(), "utf-8")
     return 0
 

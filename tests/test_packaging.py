@@ -95,7 +95,7 @@ def test_content(wheel: Path) -> None:
     expected = {
         p.relative_to(ROOT).as_posix()
         for p in (ROOT / "tracekit").rglob("*")
-        if p.suffix in (".py", ".wat", ".c", ".wasm", ".sha256", ".js", ".css") or p.name == "py.typed"
+        if p.suffix in (".py", ".c", ".h", ".wasm", ".sha256", ".js", ".css") or p.name == "py.typed"
     } | {f"tracekit/_schemas/{p.relative_to(ROOT / 'schemas').as_posix()}" for p in (ROOT / "schemas").rglob("*.*")}
     own = {n for n in names if not n.startswith("tracekit-")}
     assert own == expected

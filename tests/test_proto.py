@@ -75,7 +75,7 @@ def test_field_paths() -> None:
 
 
 def test_walk_of_events_knows_the_declared_numbers() -> None:
-    """``walk.wat`` and the redaction of blocks have these numbers built in."""
+    """``native/protobuf.c`` and the redaction of blocks have these numbers built in."""
     events, strings = load_field_numbers("nsys_rep", "EventBlock"), load_field_numbers("nsys_rep", "StringBlock")
     assert (events.events, events.generic_events, load_field_numbers("nsys_rep", "Event").type) == (1, 2, 1)
     assert (strings.strings, strings.process_streams) == (1, 2)

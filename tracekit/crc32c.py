@@ -41,11 +41,15 @@ def _create_sandbox() -> Sandbox:
 
     atexit.register(_create_sandbox.cache_clear)  # otherwise wasmtime is unloaded before the cached sandbox is freed
     message = "the CRC-32C program accessed an offset outside its memory"
-    return Sandbox(_build_crc32c_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError(message))
+    sandbox = Sandbox(build_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError(message))
+    sandbox.call("fill_tables")
+    return sandbox
 
 
 @functools.cache
-def _build_crc32c_program() -> Program:
-    from tracekit.sandbox.program import CRC32C, CRC32C_PARAMETERS, Program
+def build_program() -> Program:
+    """Return the program that computes checksums."""
+    from tracekit.sandbox.program import Program
 
-    return Program((CRC32C,), {"CRC_TABLES": _TABLES}, CRC32C_PARAMETERS)
+    parameters = {"checksum": ("crc", "offset", "size"), "fill_tables": ()}
+    return Program("crc32c", parameters, {"CRC_TABLES": _TABLES})

@@ -10,9 +10,9 @@ import pytest
 import wasmtime
 from tests import native_programs
 from tracekit.native import replay
+from tracekit.readers.common import tries
 
-SOURCES = native_programs.sources()
-PROGRAMS = {"replay": replay._PROGRAM}
+PROGRAMS = native_programs.PROGRAMS
 C_TYPES = {np.int64: "int64_t", np.int32: "int32_t", np.uint8: "uint8_t"}
 
 
@@ -26,7 +26,9 @@ def struct_of(source: str, name: str) -> list[tuple[str, str]]:
 def test_compiled_programs_belong_to_their_sources() -> None:
     message = "a source, a flag, the compiler or a compiled program has changed. Hint: run 'make native'."
     assert native_programs.DIGESTS.read_text("utf-8") == native_programs.digests(), message
-    assert {s.stem for s in SOURCES} == set(PROGRAMS) == {p.stem for p in native_programs.FOLDER.glob("*.wasm")}
+    assert all(set(PROGRAMS) == {p.stem for p in native_programs.FOLDER.glob(f"*.{suffix}")} for suffix in ("c", "wasm"))
+    headers = {path for program in PROGRAMS.values() for path in native_programs.sources_of(program)[1:]}
+    assert headers == set(native_programs.FOLDER.glob("*.h"))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -39,16 +41,11 @@ def test_programs_access_only_their_memory(name: str) -> None:
     assert native_programs._DATA_SECTION not in native_programs.sections_of(PROGRAMS[name].read_bytes())
 
 
-def test_the_replay_in_c_and_in_python_use_equal_names() -> None:
+def test_the_structs_in_c_and_in_python_have_the_same_members() -> None:
     source = Path(native_programs.FOLDER / "replay.c").read_text("utf-8")
     assert struct_of(source, "arrays") == [(C_TYPES[a.dtype], name) for name, a in replay._ARRAYS.items()]
-    assert struct_of(source, "parameters") == [("uint32_t", p) for p in replay._PROGRAM.parameters["replay"]]
-    results = re.search(r"enum \{\s*DONE,([^}]*)\}", source)[1].replace(",", " ").split()
-    rules = {code: name.upper() for code, (name, _) in replay._RULES.items()}
-    overflows = {code: f"{name}_TIME".upper() for code, name in replay._OVERFLOWS.items()}
-    assert dict(enumerate(results, 1)) == rules | overflows
-    kinds = re.search(r"enum \{ (NO_WAIT[^}]*) \}", source)[1].split(", ")
-    assert {kind: getattr(replay, kind) for kind in kinds} == {kind: i for i, kind in enumerate(kinds)}
+    source = Path(native_programs.FOLDER / "tries.c").read_text("utf-8")
+    assert [name for _, name in struct_of(source, "trie")] == list(tries._NAMES)
 
 
 @pytest.fixture
@@ -58,9 +55,9 @@ def compiler() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
-def test_programs_compile_to_the_same_bytes(compiler: None, source: Path) -> None:
-    assert native_programs.compile_program(source) == source.with_suffix(".wasm").read_bytes()
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_compile_to_the_same_bytes(compiler: None, name: str) -> None:
+    assert native_programs.compile_program(PROGRAMS[name]) == PROGRAMS[name].read_bytes()
 
 
 @pytest.mark.thorough
@@ -76,4 +73,4 @@ def test_programs_that_the_linker_would_break(compiler: None, tmp_path: Path, te
     source = tmp_path / "program.c"
     source.write_text(text.replace("int f(", '__attribute__((export_name("f"))) int f('), "utf-8")
     with pytest.raises(ValueError, match=message):
-        native_programs.compile_program(source)
+        native_programs.compile_source(source, "")

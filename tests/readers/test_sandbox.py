@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 
 import numpy as np
 import pytest
+from tests import native_programs
 from tracekit import crc32c
 from tracekit.readers.common import tries
 from tracekit.readers.common.protobuf import decoder
 from tracekit.readers.kineto import event_sandbox as kineto
 from tracekit.readers.tfevents import record_sandbox as tfevents
 from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import CRC32C, MAX_PARAMETERS, PARAMETERS, Program
+from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS
 
-PROGRAMS = {
-    "protobuf": decoder._PROGRAM,
-    "tries": tries._PROGRAM,
-    "kineto": kineto._PROGRAM,
-    "tfevents": tfevents._PROGRAM,
-    "crc32c": crc32c._build_crc32c_program(),
-}
 ARRAYS = {
     "protobuf": {
         decoder.SLOTS: decoder.FIELDS,
@@ -31,7 +24,7 @@ ARRAYS = {
         decoder.BUFFER: 0,
     },
     "tries": {tries._STATE: 4 * len(tries._NAMES), tries._INPUT: 0},
-    "kineto": {
+    "json": {
         kineto._KEYS: 16 * kineto._KEY_COUNT,
         kineto._STRING_TABLE: 4 << 16,
         kineto._STRING_HASHES: 8 << 16,
@@ -44,7 +37,7 @@ ARRAYS = {
         kineto._ENDS: 4 << 16,
         kineto._OUT: 0,
     },
-    "tfevents": {
+    "records": {
         tfevents._CRC_TABLES: 8192,
         tfevents._STARTS: 4 * tfevents.MAX_RECORDS,
         tfevents._SIZES: 4 * tfevents.MAX_RECORDS,
@@ -55,55 +48,45 @@ ARRAYS = {
 """Offset and size in bytes of every array in the memory of a program."""
 FIRST_SHARED = 256
 """Numbers from here on are offsets or limits; below are bytes, small counts and masks."""
-ARITHMETIC = {0x3F80, 0x8087, 1000, 9_000_000_000_000_000, *range(1024, 7169, 1024), 256, 2048, 0x82F63B78, 0xA282EAD8}
-"""Larger numbers that the text alone knows: bits of varints, decimal places, tables and constants of CRC-32C."""
+ARITHMETIC = {0x3F80, 0x8000, 1000, 9_000_000_000_000_000, 256, 0x82F63B78, 0xA282EAD8, 0x0FFFFFFF, 0x0FFFFFFF00000000}
+ARITHMETIC |= {0x007F007F007F007F, 0x7F007F007F007F00, 0x00003FFF00003FFF, 0x3FFF00003FFF0000}
+ARITHMETIC |= {0x8080808080808080, 0x9E3779B97F4A7C15}
+"""Larger numbers that only the C files know: bits of varints, decimal places, constants of CRC-32C and of hashes."""
+DECLARED_IN_C = {"replay"}
+"""Programs whose arrays are described by a struct."""
 
 
-def source(program: Program) -> str:
-    text = "\n".join(resources.files(package).joinpath(name).read_text("utf-8") for package, name in program.files)
-    return re.sub(r";;.*", "", text)
+def code_of(name: str) -> str:
+    sources = native_programs.sources_of(native_programs.PROGRAMS[name])
+    return re.sub(r"/\*.*?\*/", "", "\n".join(path.read_text("utf-8") for path in sources), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", native_programs.PROGRAMS)
 def test_constants_are_defined_in_python_alone(name: str) -> None:
-    text = source(PROGRAMS[name])
-    assert set(re.findall(r"offset=(\d\w*)", text)) <= {"1", "4", "8", "9", "12", "16", "24"}
-    numbers = {int(number, 0) for number in re.findall(r"i32\.const (\d\w*)", text)}
-    numbers |= {int(number, 0) for number in re.findall(r"i64\.const ([1-9][0-9]*)\b", text)}
+    numbers = {int(number, 0) for number in re.findall(r"\b(0x[0-9a-f]+|[1-9][0-9]*)\b", code_of(name))}
     assert {n for n in numbers if n >= FIRST_SHARED} <= ARITHMETIC
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", native_programs.PROGRAMS)
 def test_every_constant_and_parameter_is_used(name: str) -> None:
-    program = PROGRAMS[name]
-    declared = {*program.constants, *(f"{f}.{p}" for f, names in program.parameters.items() for p in names)}
-    assert set(re.findall(r"\{([\w.]+)\}", source(program))) == declared
-    assert set(re.findall(r'\(export "(\w+)"\)', source(program))) == set(program.parameters)
-    assert all(len(names) == len(set(names)) <= MAX_PARAMETERS for names in program.parameters.values())
+    program, code = native_programs.PROGRAMS[name], code_of(name)
+    words = set(re.findall(r"\w+", code))
+    assert set(program.constants) <= words
+    assert set(re.findall(r"EXPORT\((\w+)\)", code)) - {"name"} == set(program.parameters)
+    for function, names in program.parameters.items():
+        assert {function + "_parameters"} <= words or not names
+        assert {n for n in names if not re.search(rf"(\bp|progress|shared)(\.|->){n}\b", code)} == set()
+        assert len(names) == len(set(names)) <= MAX_PARAMETERS
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_do_not_overlap(name: str) -> None:
+    assert set(ARRAYS) | DECLARED_IN_C == set(native_programs.PROGRAMS)
     end = PARAMETERS + 4 * MAX_PARAMETERS
     for offset, size in ARRAYS[name].items():
         assert offset >= end
         assert offset % 8 == 0
         end = offset + size
-
-
-def test_no_function_is_written_twice() -> None:
-    bodies: dict[str, str] = {}
-    for package, name in {file for program in PROGRAMS.values() for file in program.files}:
-        text = re.sub(r"\s+", " ", re.sub(r";;.*", "", resources.files(package).joinpath(name).read_text("utf-8")))
-        for function, rest in re.findall(r"\(func (\$\w+)(.*?)(?= \(func|$)", text):
-            body = re.sub(r"\$\w+", "$", rest)
-            assert body not in bodies, f"{function} and {bodies.get(body)}"
-            bodies[body] = function
-
-
-def test_a_name_that_is_not_defined() -> None:
-    with pytest.raises(KeyError, match="CRC_TABLES"):
-        Program((CRC32C,), {}, {}).build_text()
 
 
 def test_unknown_parameters_are_an_error() -> None:
@@ -124,7 +107,7 @@ def test_parameters_left_out_are_zero_and_stay_without_any() -> None:
 
 
 def test_memory_outside_the_sandbox_cannot_be_read() -> None:
-    sandbox = Sandbox(Program((CRC32C,), {"CRC_TABLES": 1024}, PROGRAMS["crc32c"].parameters), 1 << 16, ArithmeticError)
+    sandbox = Sandbox(crc32c.build_program(), 1 << 16, ArithmeticError)
     assert sandbox.call("checksum", offset=(1 << 16) - 8, size=8)
     with pytest.raises(ArithmeticError):
         sandbox.call("checksum", offset=(1 << 16) - 7, size=8)

@@ -1,26 +1,7 @@
 /* Replay an event model: compute when each item of the CPU and each op of the GPUs starts and ends.
    replay.py describes the model, the meaning of its arrays and the results. */
-#include <stdbool.h>
-#include <stdint.h>
-
-enum { PARAMETERS = 64 };
-enum { NO_WAIT, WAIT_FOR_END, WAIT_FOR_START };
-enum {
-  DONE,
-  ITEM_LANE,
-  ITEM_AFTER,
-  ITEM_OP_COUNT,
-  ITEM_WAIT_KIND,
-  ITEM_WAIT_TARGET,
-  ITEM_TIME,
-  OP_LANE,
-  OP_DEPENDENCY,
-  OP_TIME,
-};
-
-typedef struct {
-  uint32_t cpu_lanes, gpu_lanes, items, ops, arrays, position;
-} parameters;
+#include "layout.h"
+#include "memory.h"
 
 typedef struct {
   const int64_t *cpu_lane_start, *gpu_lane_start;
@@ -50,7 +31,7 @@ static inline bool delay_until(int64_t *time, int64_t start, int64_t offset) {
 
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static int32_t replay_op(const parameters *p, const arrays *a, uint32_t op, int64_t item_start) {
+static int32_t replay_op(const replay_parameters *p, const arrays *a, uint32_t op, int64_t item_start) {
   uint32_t lane = (uint32_t)a->op_lane[op];
   if (lane >= p->gpu_lanes) return OP_LANE;
   int64_t start;
@@ -71,7 +52,7 @@ static int32_t replay_op(const parameters *p, const arrays *a, uint32_t op, int6
   return DONE;
 }
 
-static int32_t start_item(const parameters *p, const arrays *a, uint32_t item) {
+static int32_t start_item(const replay_parameters *p, const arrays *a, uint32_t item) {
   uint32_t lane = (uint32_t)a->item_lane[item];
   if (lane >= p->cpu_lanes) return ITEM_LANE;
   int32_t last = a->cpu_lane_last[lane], after = a->item_after[item];
@@ -102,9 +83,9 @@ static int32_t end_item(const arrays *a, uint32_t item, uint32_t ops) {
 }
 
 /* Return DONE, or what is wrong, and in this case set the parameter `position` to the item or op. */
-__attribute__((export_name("replay"))) int32_t replay(void) {
-  parameters *shared = (parameters *)PARAMETERS;
-  const parameters p = *shared;
+EXPORT(replay) {
+  replay_parameters *shared = PARAMETERS;
+  const replay_parameters p = *shared;
   const arrays a = *(const arrays *)p.arrays;
   uint32_t op = 0;
   int32_t result;

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS, BinaryProgram
+from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS, Program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +95,18 @@ _RULES: Final = {
 }
 """For each result of the program: the array with an invalid value, and the rule for its values."""
 _OVERFLOWS: Final = {6: "item", 9: "op"}
-_PROGRAM: Final = BinaryProgram((__package__, "replay.wasm"), {"replay": (*_DIMENSIONS, "arrays", "position")})
+_PROGRAM: Final = Program(
+    "replay",
+    {"replay": (*_DIMENSIONS, "arrays", "position")},
+    {
+        "DONE": 0,
+        **{name.upper(): result for result, (name, _) in _RULES.items()},
+        **{f"{kind}_time".upper(): result for result, kind in _OVERFLOWS.items()},
+        "NO_WAIT": NO_WAIT,
+        "WAIT_FOR_END": WAIT_FOR_END,
+        "WAIT_FOR_START": WAIT_FOR_START,
+    },
+)
 _TABLE: Final = PARAMETERS + 4 * MAX_PARAMETERS
 """Offset in memory of the offsets of the arrays."""
 _MAX_BYTES: Final = (1 << 32) - (1 << 16)

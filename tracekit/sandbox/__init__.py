@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import wasmtime
 
-from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS, BinaryProgram, Program
+from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class Sandbox:
         memory: The memory of the program, as a NumPy array of bytes.
     """
 
-    def __init__(self, program: Program | BinaryProgram, size: int, out_of_bounds: Callable[[], Exception]) -> None:
+    def __init__(self, program: Program, size: int, out_of_bounds: Callable[[], Exception]) -> None:
         """Compile the program unless it is compiled already, and allocate memory.
 
         Args:
@@ -107,7 +107,7 @@ class _ArrayInterface:
 
 
 def _compile_and_allocate_memory(
-    program: Program | BinaryProgram, pages: int
+    program: Program, pages: int
 ) -> tuple[_CompiledProgram, wasmtime.Store, wasmtime.Memory]:
     """Compile a program and allocate its memory. Return the compiled program, the store and the memory.
 
@@ -127,7 +127,7 @@ def _compile_and_allocate_memory(
 
 
 @functools.cache
-def _compile_program(program: Program | BinaryProgram, *, guarded: bool) -> _CompiledProgram:
+def _compile_program(program: Program, *, guarded: bool) -> _CompiledProgram:
     """Return a program that is compiled for guard pages, or with explicit bounds checks if ``guarded`` is False."""
     config = wasmtime.Config()
     config.parallel_compilation = False  # threads of a compiler pool would not exist after a fork
@@ -136,5 +136,4 @@ def _compile_program(program: Program | BinaryProgram, *, guarded: bool) -> _Com
         config.memory_reservation_for_growth = 0
         config.memory_guard_size = 0
     engine = wasmtime.Engine(config)
-    module = program.build_text() if isinstance(program, Program) else program.read_bytes()
-    return _CompiledProgram(engine, wasmtime.Module(engine, module))
+    return _CompiledProgram(engine, wasmtime.Module(engine, program.read_bytes()))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tracekit.readers.common.damage import Damage
 from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import STRINGS, Program
+from tracekit.sandbox.program import Program
 
 if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
@@ -24,16 +24,17 @@ UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 _STATE = 128
-_NAMES = ("COUNT", "PARENTS", "LABELS", "DEPTHS", "TABLE", "MASK", "SEED")
+_NAMES = ("count", "parents", "labels", "depths", "table", "mask", "seed")
+"""Offset of the numbers that describe a trie in memory (32 bits each), and their names."""
 _INPUT = _STATE + 4 * (len(_NAMES) + 1)
 _PROGRAM = Program(
-    (("tracekit.readers.common", "tries.wat"), STRINGS),
-    {name: _STATE + 4 * i for i, name in enumerate(_NAMES)},
+    "tries",
     {
         "add": ("sequences", "edges", "sequence_labels", "nodes"),
         "merge": ("others", "other_parents", "other_labels", "nodes"),
         "index": (),
     },
+    {"STATE": _STATE},
 )
 CELL, ENTRY = 4, 16
 NODE_BYTES = 3 * CELL + 2 * ENTRY
@@ -67,7 +68,7 @@ class Trie:
     @property
     def parents(self) -> UInt32Array:
         """The number of the parent of each node, in node order. The root is its own parent."""
-        return self._view_node_array("PARENTS")
+        return self._view_node_array("parents")
 
     @property
     def labels(self) -> UInt32Array:
@@ -75,12 +76,12 @@ class Trie:
 
         The labels on the path from a child of the root to a node are the sequence of the node.
         """
-        return self._view_node_array("LABELS")
+        return self._view_node_array("labels")
 
     @property
     def depths(self) -> UInt32Array:
         """The length of the sequence of each node, in node order."""
-        return self._view_node_array("DEPTHS")
+        return self._view_node_array("depths")
 
     def add_sequences(self, offsets: Int64Array, labels: UInt32Array) -> UInt32Array:
         """Add sequences, and return the number of the node of each sequence.
@@ -118,7 +119,7 @@ class Trie:
         for place, values in zip(at, (other.parents, other.labels), strict=False):
             sandbox.array(place, other.count + 1, np.uint32)[:] = values
         sandbox.call("merge", others=other.count, other_parents=at[0], other_labels=at[1], nodes=at[2])
-        self.count = self._read_node_count(sandbox)
+        self.count = _read_number(sandbox, "count")
         return sandbox.array(at[2], other.count + 1, np.uint32).copy()
 
     def _add_batch(self, offsets: Int64Array, labels: UInt32Array) -> UInt32Array:
@@ -135,7 +136,7 @@ class Trie:
         sandbox.array(at[0], rows + 1, np.uint32)[:] = offsets - offsets[0]
         sandbox.array(at[2], size, np.uint32)[:] = labels[offsets[0] : offsets[-1]]
         sandbox.call("add", sequences=rows, edges=at[0], nodes=at[1], sequence_labels=at[2])
-        self.count = self._read_node_count(sandbox)
+        self.count = _read_number(sandbox, "count")
         return sandbox.array(at[1], rows, np.uint32).copy()
 
     def _reserve_sandbox(self, nodes: int, input_bytes: int) -> Sandbox:
@@ -166,12 +167,12 @@ class Trie:
     def _view_node_array(self, name: str) -> UInt32Array:
         if self._sandbox is None:
             return np.zeros(1, np.uint32)
-        offset = int(self._sandbox.array(_PROGRAM.constants[name], 1, np.uint32)[0])
+        offset = _read_number(self._sandbox, name)
         return self._sandbox.array(offset, self.count + 1, np.uint32)
 
-    @staticmethod
-    def _read_node_count(sandbox: Sandbox) -> int:
-        return int(sandbox.array(_PROGRAM.constants["COUNT"], 1, np.uint32)[0])
+
+def _read_number(sandbox: Sandbox, name: str) -> int:
+    return int(sandbox.array(_STATE, len(_NAMES), np.uint32)[_NAMES.index(name)])
 
 
 def _create_out_of_bounds_error() -> Exception:

@@ -4,7 +4,7 @@ Modules, from the file to the tables:
 
 - ``stream`` decompresses the file.
 - ``document`` locates the events in the JSON document.
-- ``parser.wat`` and ``event_sandbox`` parse the events.
+- ``event_sandbox`` and the program ``native/json.c`` parse the events.
 - ``cells`` converts batches of events to Arrow arrays.
 - ``event_tables`` assigns each event to a table.
 - ``rows``, ``tracks``, ``labels`` and ``machine`` compute the columns of the tables.

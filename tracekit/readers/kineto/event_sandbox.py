@@ -1,4 +1,4 @@
-"""Parse the events of a JSON trace in a sandbox that runs the WebAssembly program ``parser.wat``.
+"""Parse the events of a JSON trace in a sandbox that runs the program ``native/json.c``.
 
 The program returns a number or a dictionary code for each event and requested member.
 """
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tracekit.readers.common.damage import Damage
 from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import STRINGS, Program
+from tracekit.sandbox.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,13 @@ _OUT = _ENDS + 4 * _MAX_CODES
 """Offsets of the ranges to concatenate (64 bits each), of their ends in the output, and of the output itself."""
 
 _PROGRAM = Program(
-    ((__package__, "parser.wat"), STRINGS),
+    "json",
+    {
+        "events": ("offset", "end", "rows", "max_rows", "strings", "examined"),
+        "skip": ("offset", "end", "depth", "in_string"),
+        "hash": ("offset", "size", "level", "output"),
+        "gather": ("count", "ranges", "ends", "output"),
+    },
     {
         "ENDED": ENDED,
         "MORE": NEED_MORE,
@@ -62,12 +68,11 @@ _PROGRAM = Program(
         "SLOT_MASK": THOUSANDTHS - 1,
         "THOUSANDTHS": THOUSANDTHS,
         "AS_STRING": AS_STRING,
+        "MISSING": MISSING,
         "NUMBER": NUMBER,
         "STRING": STRING,
         "OTHER": OTHER,
         "KEYS": _KEYS,
-        "KEY_SIZES": _KEYS + 8,
-        "KEY_SLOTS": _KEYS + 12,
         "KEY_MASK": _KEY_COUNT - 1,
         "STRING_TABLE": _STRING_TABLE,
         "STRING_TABLE_MASK": _MAX_CODES - 1,
@@ -79,12 +84,6 @@ _PROGRAM = Program(
         "ENOUGH_STRINGS": 50_000,
         "CELLS": _CELLS,
         "TYPES": _TYPES,
-    },
-    {
-        "events": ("offset", "end", "rows", "max_rows", "strings", "examined"),
-        "skip": ("offset", "end", "depth", "in_string"),
-        "hash": ("offset", "size", "level", "output"),
-        "gather": ("count", "ranges", "ends", "output"),
     },
 )
 

@@ -1,4 +1,4 @@
-"""Locate the records of a TFRecord file in a sandbox that runs the WebAssembly program ``records.wat``."""
+"""Locate the records of a TFRecord file in a sandbox that runs the program ``native/records.c``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tracekit.readers.common.damage import Damage
 from tracekit.sandbox import Bytes, Sandbox
-from tracekit.sandbox.program import CRC32C, CRC32C_PARAMETERS, Program
+from tracekit.sandbox.program import Program
 
 NEED_MORE, FULL, BAD_SIZE, BAD_DATA = range(4)
 """Why a search for records ended.
@@ -27,7 +27,8 @@ _BUFFER = 1 << 22
 _SLACK = 64
 
 _PROGRAM = Program(
-    ((__package__, "records.wat"), CRC32C),
+    "records",
+    {"records": ("offset", "end", "capacity", "next", "count"), "fill_tables": ()},
     {
         "CRC_TABLES": _CRC_TABLES,
         "STARTS": _STARTS,
@@ -40,7 +41,6 @@ _PROGRAM = Program(
         "BAD_SIZE": BAD_SIZE,
         "BAD_DATA": BAD_DATA,
     },
-    {**CRC32C_PARAMETERS, "records": ("offset", "end", "capacity", "next", "count")},
 )
 
 
@@ -75,6 +75,7 @@ class RecordSandbox(Sandbox):
             _PROGRAM, _BUFFER + size + _SLACK, lambda: Damage("a record extends beyond the end of the file")
         )
         self.data: Bytes = self.bytes(_BUFFER, size)
+        self.call("fill_tables")
 
     def find_records(self, offset: int, end: int) -> RecordBounds:
         """Locate up to ``MAX_RECORDS`` complete records between two offsets in the section of the file."""

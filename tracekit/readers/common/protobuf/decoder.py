@@ -1,4 +1,4 @@
-"""The sandbox that decodes Protocol Buffers: the memory layout, functions and result codes of ``decoder.wat``."""
+"""The sandbox that decodes Protocol Buffers: the memory layout, functions and result codes of ``native/protobuf.c``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, VARINT
 from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import STRINGS, Program
+from tracekit.sandbox.program import Program
 
 if TYPE_CHECKING:
     from tracekit.sandbox import Bytes
@@ -51,7 +51,23 @@ _MESSAGES = {
     EVENT_OVERRUN: "the payload of an event extends beyond the end of the event",
 }
 _PROGRAM = Program(
-    ((__package__, "decoder.wat"), STRINGS),
+    "protobuf",
+    {
+        "messages": ("rows", "starts", "stops", "values", "ends", "present", "limit", "repeated"),
+        "varints": ("rows", "offsets", "values", "lengths", "limit"),
+        "occurrences": (
+            *("messages", "starts", "stops", "rows", "begins", "ends", "slots", "limit", "capacity"),
+            *("message", "offset", "count"),
+        ),
+        "entries": (
+            *("blocks", "edges", "starts", "sizes", "kinds", "bounds", "capacity", "max_entries"),
+            *("block", "offset", "count", "in_block"),
+        ),
+        "distinct": (
+            *("rows", "starts", "stops", "codes", "first_rows", "table", "mask", "max_entries", "limit"),
+            *("next_code", "entries"),
+        ),
+    },
     {
         "SLOTS": SLOTS,
         "COUNTS": COUNTS,
@@ -77,22 +93,6 @@ _PROGRAM = Program(
         "PAYLOADS": PAYLOADS,
         "TYPES": TYPES,
         "TRIES": 16,
-    },
-    {
-        "messages": ("rows", "starts", "stops", "values", "ends", "present", "limit", "repeated"),
-        "varints": ("rows", "offsets", "values", "lengths", "limit"),
-        "occurrences": (
-            *("messages", "starts", "stops", "rows", "begins", "ends", "slots", "limit", "capacity"),
-            *("message", "offset", "count"),
-        ),
-        "entries": (
-            *("blocks", "edges", "starts", "sizes", "kinds", "bounds", "capacity", "max_entries"),
-            *("block", "offset", "count", "in_block"),
-        ),
-        "distinct": (
-            *("rows", "starts", "stops", "codes", "first_rows", "table", "mask", "max_entries", "limit"),
-            *("next_code", "entries"),
-        ),
     },
 )
 
