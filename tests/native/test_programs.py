@@ -26,7 +26,8 @@ def struct_of(source: str, name: str) -> list[tuple[str, str]]:
 def test_compiled_programs_belong_to_their_sources() -> None:
     message = "a source, a flag, the compiler or a compiled program has changed. Hint: run 'make native'."
     assert native_programs.DIGESTS.read_text("utf-8") == native_programs.digests(), message
-    assert all(set(PROGRAMS) == {p.stem for p in native_programs.FOLDER.glob(f"*.{suffix}")} for suffix in ("c", "wasm"))
+    for suffix in ("c", "wasm"):
+        assert set(PROGRAMS) == {path.stem for path in native_programs.FOLDER.glob(f"*.{suffix}")}
     headers = {path for program in PROGRAMS.values() for path in native_programs.sources_of(program)[1:]}
     assert headers == set(native_programs.FOLDER.glob("*.h"))
 

@@ -79,9 +79,7 @@ def compute_reader_version() -> str:
     """
     digest = hashlib.sha256()
     for root in (_PACKAGE, schemas.FOLDER):
-        for path in sorted(
-            p for p in root.rglob("*") if p.suffix in (".py", ".wasm", ".toml", ".json", ".binpb")
-        ):
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".wasm", ".toml", ".json", ".binpb")):
             status = path.stat()
             digest.update(f"{path.relative_to(root)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]

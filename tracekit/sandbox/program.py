@@ -1,7 +1,7 @@
 """WebAssembly programs, which ``make native`` compiles from the C files in ``tracekit/native``.
 
-What a program and Python share is declared once, in Python: the offsets of arrays, codes, and the parameters of functions.
-For the compiler, they are written into a header.
+The constants that a program and Python share, such as the offsets of arrays, and the parameters of its functions are
+declared once, in Python. For the compiler, they are written into a header.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Modules, from the files to the tables:
 
 - ``folders`` finds the files.
-- ``records`` reads the records of a file. ``record_sandbox`` and the program ``native/records.c`` locate and check them.
+- ``records`` reads the records of a file. ``record_sandbox`` and ``native/records.c`` locate and check them.
 - ``events`` decodes the events in the records.
 - ``values`` and ``tensors`` decode the values in summaries.
 - ``step_stats`` decodes traced runs.
