@@ -239,3 +239,29 @@ def test_concurrent_ranges_of_several_threads_are_no_iterations() -> None:
     assert (made.iterations.has_key_op, made.iterations.frame.height) == (False, 1)
     steps_of_one = pl.concat([workers, loop(*steps(4))]).with_columns(range_id=pl.int_range(pl.len()))
     assert Rollup.from_frames(declared(nvtx_ranges=steps_of_one)).iterations.key == "worker */step *"
+
+
+def recorded(*flags: bool, key_op: str | None = "step", end: int = 10) -> Ops:
+    """Ops of a capture without ranges that contains iterations, each with the flag whether it is aggregated."""
+    rows = [
+        {"iteration": i, "start_ns": 10 * i, "end_ns": 10 * i + end, "key_op": key_op, "is_aggregated": flag}
+        for i, flag in reversed(list(enumerate(flags)))
+    ]
+    return Ops(declared(iterations=pl.DataFrame(rows)), None)
+
+
+def test_iterations_that_a_profiler_recorded_are_used() -> None:
+    found = iterations.find_iterations(recorded(False, True, True))
+    assert (found.label, found.has_key_op, found.is_whole_capture) == ("step", True, False)
+    assert found.frame.select("iteration", "start_ns", "end_ns", "aggregated").rows() == [
+        (0, 0, 10, False),
+        (1, 10, 20, True),
+        (2, 20, 30, True),
+    ]
+    assert iterations.find_iterations(recorded(False, True, True), span=(0, 1)).aggregated["iteration"].to_list() == [0, 1]
+    assert iterations.find_iterations(recorded(False, False, key_op=None)).aggregated.height == 2
+
+
+@pytest.mark.parametrize("ops_of_capture", [recorded(True), recorded(True, True, end=0)])
+def test_one_recorded_iteration_is_the_whole_capture(ops_of_capture: Ops) -> None:
+    assert iterations.find_iterations(ops_of_capture).is_whole_capture

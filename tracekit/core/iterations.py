@@ -171,8 +171,9 @@ def find_iterations(
     """
     its = _divide_into_loop_iterations(ops, key_op) if mode == "extended" else _divide_as_dlprof(ops, key_op)
     first, last = _choose_aggregated_iterations(span, its.frame.height - 1, mode)
+    is_recorded = span is None and "aggregated" in its.frame.columns
     frame = its.frame.with_columns(
-        aggregated=pl.col("iteration").is_between(first, last),
+        aggregated=pl.col("aggregated") if is_recorded else pl.col("iteration").is_between(first, last),
         window_start_ns="start_ns",
         window_end_ns="end_ns",
         is_warm_up=pl.lit(value=False),
@@ -195,6 +196,8 @@ def _divide_into_loop_iterations(ops: Ops, name: str | None) -> Iterations:
     instances = LoopInstances.from_ops(ops)
     key_op = choose_key_op(ops, instances) if name is None else _find_named_key_op(ops, instances, name)
     if key_op is None:
+        if (recorded := _read_recorded_iterations(ops)) is not None:
+            return recorded
         frame = _divide_into_contiguous_iterations(ops, None, "extended").with_columns(name=pl.lit(None, pl.String))
         return Iterations(frame, "", has_key_op=False, by_process=pl.DataFrame(schema=BOUNDS))
     by_process = instances.find_iterations(key_op)
@@ -206,6 +209,26 @@ def _divide_into_loop_iterations(ops: Ops, name: str | None) -> Iterations:
     op_name = str(ops.ops["op_name"][first]) if op_rows else str(labels[0])
     label = labels[0] if len(labels) else op_name
     return Iterations(frame, name or op_name, has_key_op=True, by_process=by_process, key_ops=op_rows, label=label)
+
+
+def _read_recorded_iterations(ops: Ops) -> Iterations | None:
+    """Return the iterations that a profiler recorded, as DLProf does, or None if there are less than two.
+
+    The column ``aggregated`` of the frame says which of them the profiler aggregated.
+    """
+    columns = ("start_ns", "end_ns", "name", "key_op", "is_aggregated")
+    rows = ops.frames("iterations").select(columns).filter(pl.col("end_ns") > pl.col("start_ns")).collect()
+    if rows.height < _TWO:
+        return None
+    label = next(iter(rows["key_op"].drop_nulls().cast(pl.String)), "iteration")
+    is_aggregated = pl.col("is_aggregated") | ~pl.col("is_aggregated").any()
+    frame = rows.sort(_TIMES, maintain_order=True).select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("iteration"),
+        *_TIMES,
+        pl.col("name").cast(pl.String),
+        aggregated=is_aggregated,
+    )
+    return Iterations(frame, label, has_key_op=True, by_process=pl.DataFrame(schema=BOUNDS), label=label)
 
 
 def _read_iteration_names(ops: Ops, keys: pl.DataFrame) -> pl.DataFrame:

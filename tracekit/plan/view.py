@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import absence, schemas
@@ -202,17 +201,13 @@ class TraceView:
     def explanation(self, max_parts: int | None = None) -> Explanation:
         """Return the answer of ``why`` as texts.
 
-        A database of DLProf is not explained, because its iterations have no ranges. DLProf's findings are recorded.
-
         Args:
             max_parts: Maximum number of parts of a ledger that have a row of their own, or None for the default.
         """
         from tracekit.core.diagnosis import Options
         from tracekit.core.diagnosis.texts import MAX_PARTS, write_explanation
 
-        written = write_explanation(self.why(Options()), max_parts=max_parts or MAX_PARTS)
-        is_recorded = self.plan.rollup is None and self.count("iterations") > 0
-        return replace(written, is_answered=False) if is_recorded else written
+        return write_explanation(self.why(Options()), max_parts=max_parts or MAX_PARTS)
 
     def what_if(self, edits: Sequence[StepEdit], options: Options, *, rank: int | None = None) -> WhatIf:
         """Predict the time of the steps after edits. An edit that matches nothing is no error."""

@@ -51,7 +51,7 @@ class Program:
         number = len(self.tables["nvtx_ranges"])
         self.add("nvtx_ranges", range_id=number, start_ns=start, end_ns=end, **values)
 
-    def call(self, name: str, start: int, end: int, **row: object) -> int:
+    def call(self, name: str | None, start: int, end: int, **row: object) -> int:
         """Add an API call, and return its correlation id."""
         number = len(self.tables["api_calls"]) + 1
         values = {"thread_id": self.thread, "correlation_id": number, "name_id": 0, "name": name, **row}

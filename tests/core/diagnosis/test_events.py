@@ -89,6 +89,30 @@ def test_without_calls() -> None:
     assert events.labels.find(pl.Series([0, 15]).to_numpy()).tolist() == [0, 0]
 
 
+def test_calls_without_names_are_named_after_what_they_launch() -> None:
+    program = Program()
+    work = ((program.kernel, "launch"), (program.copy, "copy"), (program.memset, "memset"), (program.graph, "graph_launch"))
+    for i, (run, _) in enumerate(work):
+        run(program.call(None, 100 * i, 100 * i + 10), 100 * i + 20, 100 * i + 90)
+    program.kernel(program.call("cudaGraphLaunch", 400, 410), 420, 490)
+    program.call(None, 500, 510)
+    expected = [*(kind for _, kind in work), "graph_launch", "other"]
+    assert program.events().calls["kind"].to_list() == [kinds.CALL_NUMBERS[kind] for kind in expected]
+
+
+def test_iterations_that_a_profiler_recorded_are_steps() -> None:
+    program = Program()
+    for i in range(4):
+        program.kernel(program.call(LAUNCH, 100 * MS * i, 100 * MS * i + 10), 100 * MS * i + 20, 100 * MS * i + 90)
+        times = {"start_ns": 100 * MS * i, "end_ns": 100 * MS * (i + 1)}
+        program.add("iterations", iteration=i, key_op="backward", is_aggregated=i > 0, **times)
+    events = program.events()
+    assert events.key_op == "backward"
+    assert [(s.name, s.start_ns // MS, s.end_ns // MS) for s in events.steps] == [
+        (f"step {i}", 100 * i, 100 * i + 100) for i in range(4)
+    ]
+
+
 def test_whole_capture_extends_over_calls() -> None:
     program = Program()
     program.kernel(program.call(LAUNCH, 5, 8), 10, 20)

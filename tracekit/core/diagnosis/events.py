@@ -37,6 +37,10 @@ _IDS = {
     "memsets": "memset_id",
     "graph_launches": "graph_launch_id",
 }
+_LAUNCHING_KINDS = {
+    table: kinds.CALL_NUMBERS[kind]
+    for table, kind in zip(TABLES, ("launch", "copy", "memset", "graph_launch"), strict=True)
+}
 _STREAM_AND_GRAPH = (*STREAM[1:], "graph_node_id")
 READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "nvtx_ranges": ("payload_text",),
@@ -227,11 +231,25 @@ def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame,
     rows = operations.filter(is_process)
     call = find_first_row_numbers(calls.select(CALL), rows.select(CALL))
     rows = rows.with_columns(call=call).sort("start_ns", "end_ns", maintain_order=True)
+    calls = calls.with_columns(kind=_name_launching_calls(calls, rows))
     steps, key_op = _find_steps(rollup, process, calls, rows)
     thread = _find_main_thread(frames, process, steps) if key_op is not None else None
     if thread is None:
         thread = _find_most_common_thread(calls, rows)
     return Events(process, key_op, steps, calls.drop("process_id"), rows.drop(CALL), lanes, thread, frames)
+
+
+def _name_launching_calls(calls: pl.DataFrame, operations: pl.DataFrame) -> pl.Series:
+    """Return the kind of each call. Calls whose names were not recorded are named after the operations they launch."""
+    if not calls["name"].null_count():
+        return calls["kind"]
+    kind = pl.col("table").cast(pl.String).replace_strict(_LAUNCHING_KINDS, return_dtype=pl.Int8)
+    first = operations.drop_nulls("call").unique("call", keep="first").select("call", launching=kind)
+    launching = calls.select(call=pl.int_range(pl.len())).join(
+        first.cast({"call": pl.Int64}), on="call", how="left", maintain_order="left"
+    )["launching"]
+    is_unnamed = calls["name"].is_null() & launching.is_not_null()
+    return launching.zip_with(is_unnamed, calls["kind"])
 
 
 def _read_operations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
