@@ -82,6 +82,10 @@ def explain_missing_gpu_work(view: View) -> Absence | None:
     return None
 
 
+ABOUT_RULES = "Problems that no cause of why describes. Their times are measured, and are no predicted savings."
+"""Sentence above the findings of ``advise`` on pages that list the causes of ``why``, too."""
+
+
 def explain_missing_advice(view: View) -> str:
     """Return a sentence that states why the report ``advise`` has no rows.
 

@@ -13,7 +13,7 @@ import tracekit as tk
 from tests.cli.test_absence import made_report
 from tests.cli.test_terminal import FIXTURES, TRAIN
 from tracekit.cli import summary
-from tracekit.cli.summary import MAX_FINDINGS, MAX_PARTS, Finding, Findings
+from tracekit.cli.summary import MAX_PARTS, Finding, Findings
 from tracekit.describe import format_row_count
 from tracekit.notices import explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
@@ -58,14 +58,12 @@ class TestFile:
 
     def test_a_database_of_dlprof(self, run: Run, tmp_path: Path) -> None:
         with tk.load(TRAIN) as trace:
-            path = trace.export(tmp_path / "dlprof.sqlite", format="dlprof-db")
+            path, steps = trace.export(tmp_path / "dlprof.sqlite", format="dlprof-db"), trace.why().step
         with tk.load(path) as trace:
-            findings = trace.stats("advise").sort("Time (ns)", descending=True, maintain_order=True)
-        text = run(path).text
-        assert text.startswith(f"{path}\n  format ")
-        for number, problem in enumerate(findings["Problem"].head(MAX_FINDINGS), start=1):
-            assert f"  {number}. {problem} (up to " in text
-        assert f"all {findings.height} findings: tracekit stats {path} -r advise\n" in text
+            answer = trace.why()
+        assert answer.step == steps
+        assert answer.notes == ()
+        assert f"\n{answer.sentence}\n" in run(path).text
 
     def test_the_rules_of_nsight_compute(self, run: Run) -> None:
         text = run(FIXTURES / "ncu" / "ncu_basic.ncu-rep").text

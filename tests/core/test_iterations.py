@@ -258,7 +258,10 @@ def test_iterations_that_a_profiler_recorded_are_used() -> None:
         (1, 10, 20, True),
         (2, 20, 30, True),
     ]
-    assert iterations.find_iterations(recorded(False, True, True), span=(0, 1)).aggregated["iteration"].to_list() == [0, 1]
+    assert iterations.find_iterations(recorded(False, True, True), span=(0, 1)).aggregated["iteration"].to_list() == [
+        0,
+        1,
+    ]
     assert iterations.find_iterations(recorded(False, False, key_op=None)).aggregated.height == 2
 
 

@@ -91,7 +91,12 @@ def test_without_calls() -> None:
 
 def test_calls_without_names_are_named_after_what_they_launch() -> None:
     program = Program()
-    work = ((program.kernel, "launch"), (program.copy, "copy"), (program.memset, "memset"), (program.graph, "graph_launch"))
+    work = (
+        (program.kernel, "launch"),
+        (program.copy, "copy"),
+        (program.memset, "memset"),
+        (program.graph, "graph_launch"),
+    )
     for i, (run, _) in enumerate(work):
         run(program.call(None, 100 * i, 100 * i + 10), 100 * i + 20, 100 * i + 90)
     program.kernel(program.call("cudaGraphLaunch", 400, 410), 420, 490)

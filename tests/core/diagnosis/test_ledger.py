@@ -58,6 +58,8 @@ def name_idle_time(model: Model, time: int) -> tuple[str, str]:
         return "launch_latency", ""
     (row,) = rows.tolist()
     label = model.labels.names[items.label[row]]
+    if model.events.has_no_cpu_events:
+        return "unknown", label
     if items.kind[row] == PAUSE:
         return ("cpu_work" if items.end[row] - items.start[row] >= LONG_NS else "launch_code"), label
     kind = kinds.CALL_KINDS[items.kind[row]]
@@ -195,3 +197,29 @@ def test_each_part_has_a_class() -> None:
     assert set(ledger.PARTS.values()) == {"compute", "opaque", "communication", "copy", "idle"}
     assert all(ledger.PARTS[p] == "idle" for p in ledger.IDLE_PARTS)
     assert "nccl" not in ledger.PARTS
+
+
+@given(captures())
+def test_idle_times_are_the_idle_parts(program: Program) -> None:
+    model = program.model()
+    segments, item = ledger.find_idle_times(model)
+    names = ledger.list_part_names(segments.part)
+    totals = Counter[str]()
+    for name, start, end in zip(names, segments.start.tolist(), segments.end.tolist(), strict=True):
+        totals[name] += end - start
+    rows = ledger.divide_steps(model).filter(pl.col("part").cast(pl.String).is_in(ledger.IDLE_PARTS))
+    assert totals == Counter(dict(rows.group_by(pl.col("part").cast(pl.String)).agg(pl.col("ns").sum()).iter_rows()))
+    own = item >= 0
+    assert (model.items.start[item[own]] <= segments.start[own]).all()
+    assert (segments.end[own] <= model.items.end[item[own]]).all()
+
+
+def test_without_events_of_the_cpu_its_work_is_unknown() -> None:
+    program = Program()
+    program.kernel(None, 0, 10 * US)
+    program.kernel(None, 5000 * US, 5010 * US)
+    rows = ledger.divide_steps(program.model())
+    assert dict(rows.select(pl.col("part").cast(pl.String), "ns").iter_rows()) == {
+        "unknown": 4990 * US,
+        "other_kernel": 20 * US,
+    }

@@ -33,7 +33,7 @@ def test_captures_without_the_cause_keep_their_answer() -> None:
 
 
 def test_causes_are_described_with_changes_and_checks() -> None:
-    healthy = {"memory_bound", "compute_bound", "gpu_idle_unexplained"}
+    healthy = {"memory_bound", "compute_bound"}
     for name, cause in causes.CAUSES.items():
         assert cause.meaning.endswith("."), name
         assert bool(cause.changes) == bool(causes.get_check(name)) == (name not in healthy), name

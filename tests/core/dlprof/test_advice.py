@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 import pytest
 import tracekit as tk
@@ -12,6 +14,9 @@ from tracekit.core.advise import advise
 from tracekit.core.dlprof import build_tables, build_tables_in_background
 from tracekit.core.rollup import Rollup
 from tracekit.plan import get_rollup
+
+if TYPE_CHECKING:
+    from tracekit.core.tensor_cores import Mode
 
 BACKWARD = "{'mod': 'torch', 'op': 'backward', 'args': []}"
 LINEAR = "{'mod': 'torch', 'op': 'linear', 'args': []}"
@@ -54,12 +59,17 @@ def test_settings_that_the_program_recorded() -> None:
     assert [p for p, _ in on.values() if p == said] == []
 
 
-def said(*ranges: tuple[str, int, int, int], calls: list[tuple[int, int, int, int]], gpus: int = 1) -> dict[str, str]:
+def said(
+    *ranges: tuple[str, int, int, int],
+    calls: list[tuple[int, int, int, int]],
+    gpus: int = 1,
+    mode: Mode = "extended",
+) -> dict[str, str]:
     """Recommendations by problem, of ranges (text, thread, start, end) and calls (thread, start, end, device)."""
     devices = pl.DataFrame({"device_id": range(gpus), "name": ["GPU"] * gpus})
     frames = declared(nvtx_ranges=nvtx(*ranges), devices=devices, **launches(*calls))
     return dict(
-        build_tables(Rollup.from_frames(frames, dialect="pyprof"))["expert_systems_feedback"]
+        build_tables(Rollup.from_frames(frames, dialect="pyprof", tensor_cores=mode))["expert_systems_feedback"]
         .select("problem", "recommendation")
         .rows()
     )
@@ -92,21 +102,30 @@ def test_several_ops_that_could_use_tensor_cores() -> None:
     assert "2 ops could have used Tensor Cores, but none ran in half precision" in found
 
 
-def test_a_program_that_waits_for_its_data() -> None:
+@pytest.mark.parametrize(
+    ("unit", "mode", "advice"),
+    [
+        (1, "dlprof", "num_workers > 0"),
+        (1, "extended", "tracekit why does not predict that a cure of data_loading saves 2% of the time or more."),
+        (100_000, "extended", "num_workers=8, pin_memory=True, persistent_workers=True); predicted saving 14%"),
+    ],
+)
+def test_a_program_that_waits_for_its_data(unit: int, mode: Mode, advice: str) -> None:
     loader = "{'mod': 'torch.utils.data', 'op': 'DataLoader', 'args': []}"
-    steps = [(n * 100, n) for n in range(4)]
-    ranges = [(loader, 1, at, at + 50) for at, _ in steps] + [(BACKWARD, 1, at + 60, at + 90) for at, _ in steps]
-    calls = [(1, at + 61, at + 80, 0) for at, _ in steps]
+    starts = [n * 100 * unit for n in range(4)]
+    ranges = [(loader, 1, at, at + 50 * unit) for at in starts]
+    ranges += [(BACKWARD, 1, at + 60 * unit, at + 90 * unit) for at in starts]
+    calls = [(1, at + 61 * unit, at + 80 * unit, 0) for at in starts]
     settings = '{"model_config": {"num_workers": %d, "pin_memory": %s}}'
-    poor = said((settings % (0, "false"), 1, 0, 1), *ranges, calls=calls)
-    rich = said((settings % (4, "true"), 1, 0, 1), *ranges, calls=calls)
-    ((problem, advice),) = [(p, a) for p, a in poor.items() if "was spent loading data" in p]
+    poor = said((settings % (0, "false"), 1, 0, 1), *ranges, calls=calls, mode=mode)
+    rich = said((settings % (4, "true"), 1, 0, 1), *ranges, calls=calls, mode=mode)
+    ((problem, recommendation),) = [(p, a) for p, a in poor.items() if "was spent loading data" in p]
     assert float(problem.split("%")[0]) > 5
-    assert "num_workers > 0" in advice
-    assert "pin_memory=True" in advice
+    assert advice in recommendation
     assert problem in rich
-    assert not {"num_workers", "pin_memory"}.intersection(rich[problem].replace("=", " ").split())
-    assert [p for p in said(*ranges[4:], calls=calls) if "loading data" in p] == []
+    assert mode == "extended" or "pin_memory=True" in recommendation
+    assert mode == "extended" or not {"num_workers", "pin_memory"}.intersection(rich[problem].replace("=", " ").split())
+    assert [p for p in said(*ranges[4:], calls=calls, mode=mode) if "loading data" in p] == []
 
 
 def test_devices_that_are_used_unevenly_or_not_at_all() -> None:
@@ -198,7 +217,10 @@ def test_ops_are_not_to_move_to_a_gpu_that_waits_for_launches() -> None:
     calls = launches(*[(1, s + 10, s + 60, 0) for _, _, s, _ in ranges])
     device = pl.DataFrame({"device_id": [0], "name": ["GPU"]})
     frames = declared(nvtx_ranges=nvtx(*ranges), devices=device, **calls)
-    for mode, expected in (("extended", "Reduce the number of launches"), ("dlprof", "Move ops that run on the CPU")):
+    for mode, expected in (
+        ("extended", "capture the step in a CUDA graph"),
+        ("dlprof", "Move ops that run on the CPU"),
+    ):
         found = build_tables(Rollup.from_frames(frames, tensor_cores=mode))["expert_systems_feedback"]
         (advice,) = found.filter(pl.col("exp_sys_id") == "underutilized_gpu_detector")["recommendation"]
         assert expected in advice

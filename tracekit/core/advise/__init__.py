@@ -1,8 +1,8 @@
-"""Find performance problems of a program. Each finding consists of a problem, its evidence and a recommendation.
+"""List what makes the steps of a program slow: the causes that ``why`` finds, and problems that only rules measure.
 
-``iteration_activity`` provides the data that the rules examine: the GPU activities and ops of the aggregated
-iterations. A rule is a function that takes an ``IterationActivity`` and yields findings. All rules are listed in
-``RULES``.
+``iteration_activity`` provides the data that the rules examine: the kernels of the aggregated iterations. A rule is a
+function that takes an ``IterationActivity`` and yields findings. All rules are listed in ``RULES``. They measure, and
+predict no saving: what makes a step slow is only stated by ``why``.
 """
 
 from __future__ import annotations
@@ -13,35 +13,21 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.advise import balance, code, host, kernels
+from tracekit.core.advise import balance, kernels
 from tracekit.core.advise.iteration_activity import Finding, IterationActivity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from tracekit.core.diagnosis import Why
     from tracekit.core.diagnosis.answer import CauseOfTime
     from tracekit.core.rollup import Rollup
 
-__all__ = ["RULES", "Finding", "IterationActivity", "advise", "apply_rules"]
+__all__ = ["RULES", "Finding", "IterationActivity", "advise", "explain"]
 
-_OF_OTHER_PROBLEMS = (kernels.overrunning_kernels, balance.imbalance, balance.variation)
+RULES = (kernels.overrunning_kernels, balance.imbalance, balance.variation)
 """The rules whose problems no cause of ``why`` describes."""
-RULES = (
-    host.data_loading,
-    host.idle_by_cause,
-    host.late_launches,
-    host.synchronizations,
-    host.module_loading,
-    code.jit_compilation,
-    host.copies,
-    kernels.small_kernels,
-    kernels.precision,
-    kernels.overrunning_kernels,
-    balance.imbalance,
-    balance.communication,
-    balance.variation,
-)
+_CAUSES_OF_IMBALANCE = {"imbalance", "late_rank"}
 SCHEMA = {
     "rule": pl.String,
     "problem": pl.String,
@@ -49,6 +35,7 @@ SCHEMA = {
     "advice": pl.String,
     "time_ns": pl.Int64,
     "share": pl.Float64,
+    "after": pl.Float64,
     "count": pl.Int64,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
@@ -57,49 +44,47 @@ SCHEMA = {
 
 
 def advise(rollup: Rollup) -> pl.DataFrame:
-    """Return the performance problems of the aggregated iterations, the most expensive ones first.
+    """Return the causes that ``why`` finds in the steady steps, in its order, and then the findings of the rules.
 
-    The problems are the causes that ``why`` finds, and those of the rules about other problems. If ``why`` cannot
-    divide the time of steps, as in databases of DLProf, whose iterations have no ranges, all rules are applied. The
-    warm-up is not examined unless the roll-up explicitly includes it.
+    The warm-up is not examined unless the roll-up explicitly includes it.
 
     Returns:
-        One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (time that could be saved),
-        ``share`` (``time_ns`` as a percentage of the duration of the iterations), ``count`` (number of occurrences),
-        ``start_ns`` and ``end_ns`` of the longest occurrence, and ``figures`` (the numbers in the evidence, as a JSON
-        object).
+        One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns``, ``share`` (``time_ns`` as a
+        percentage of the duration of the iterations), ``after``, ``count`` (number of occurrences), ``start_ns`` and
+        ``end_ns`` of the longest occurrence, and ``figures`` (the numbers in the evidence, as a JSON object).
+
+        ``time_ns`` is what the cure of a cause would save if it were the only one, so these times may overlap.
+        ``after`` is the percentage that it saves in addition to the cures of the causes above it, so the sum is what
+        all of them save together. For the findings of rules, ``time_ns`` is measured, and ``after`` is null.
     """
+    answer = explain(rollup)
     activity = IterationActivity(rollup.for_advice)
-    if activity.duration_ns <= 0 or not activity.gpu_activities.height:
-        return _build_frame([])
-    answer = _explain(activity)
-    if answer is None or answer.step is None:
-        return apply_rules(rollup)
-    causes = [_convert_cause(activity, cause) for cause in answer.causes if cause.saving.high > 0]
-    return _build_frame([*causes, *(f for rule in _OF_OTHER_PROBLEMS for f in rule(activity))])
+    findings = [_convert_cause(activity, answer, cause) for cause in answer.causes if cause.saving.high > 0]
+    if activity.duration_ns > 0 and activity.kernels.height:
+        measured = [finding for rule in RULES for finding in rule(activity)]
+        findings += sorted(_drop_explained_imbalance(measured, answer), key=lambda finding: -finding.time_ns)
+    rows = [(*astuple(finding)[:-1], json.dumps(finding.figures)) for finding in findings]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def apply_rules(rollup: Rollup) -> pl.DataFrame:
-    """Return the findings of all rules, as ``advise`` does. Several rules may count the same time."""
-    activity = IterationActivity(rollup.for_advice)
-    is_empty = activity.duration_ns <= 0 or not activity.gpu_activities.height
-    return _build_frame([] if is_empty else [f for rule in RULES for f in rule(activity)])
-
-
-def _explain(activity: IterationActivity) -> Why | None:
-    """Return the answer of ``why``, or None in DLProf's mode and for captures that contain the iterations of DLProf."""
+def explain(rollup: Rollup) -> Why:
+    """Return the answer of ``why`` for the steady steps of a roll-up."""
     from tracekit.core.diagnosis import diagnose  # the diagnosis formats durations like the rules
 
-    measures = activity.rollup.measures
-    if measures.mode == "dlprof" or measures.ops.frames("iterations").select(pl.len()).collect().item():
-        return None
-    return diagnose(activity.rollup)
+    return diagnose(rollup.for_advice)
 
 
-def _convert_cause(activity: IterationActivity, cause: CauseOfTime) -> Finding:
+def _drop_explained_imbalance(findings: list[Finding], answer: Why) -> Iterator[Finding]:
+    """Yield findings, without the imbalance of devices if the answer explains that of their ranks."""
+    is_explained = any(cause.cause in _CAUSES_OF_IMBALANCE for cause in answer.causes)
+    yield from (finding for finding in findings if finding.rule != "imbalance" or not is_explained)
+
+
+def _convert_cause(activity: IterationActivity, answer: Why, cause: CauseOfTime) -> Finding:
     from tracekit.core.diagnosis.texts import write_title
 
-    windows, evidence = activity.windows, cause.evidence
+    evidence, windows = cause.evidence, activity.windows
+    length = evidence.total_ns if answer.step is None else answer.step.total_ns
     start = windows["start_ns"][0] if evidence.start_ns is None else evidence.start_ns
     end = windows["end_ns"][-1] if evidence.end_ns is None else evidence.end_ns
     return Finding(
@@ -107,15 +92,11 @@ def _convert_cause(activity: IterationActivity, cause: CauseOfTime) -> Finding:
         write_title(cause),
         evidence.text,
         cause.change,
-        round(cause.saving.likely * activity.duration_ns),
+        round(cause.saving.likely * length),
         100 * cause.saving.likely,
+        100 * cause.after,
         evidence.count,
         start,
         end,
-        {**asdict(cause.saving), "after": cause.after, "length_ns": activity.duration_ns},
+        {**asdict(cause.saving), "after": cause.after, "length_ns": length},
     )
-
-
-def _build_frame(findings: Iterable[Finding]) -> pl.DataFrame:
-    rows = [(*astuple(f)[:-1], json.dumps(f.figures)) for f in findings]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("time_ns", descending=True, maintain_order=True)

@@ -1,4 +1,4 @@
-"""Report imbalances between devices and between iterations, and time spent on communication between devices."""
+"""Report differences between devices and between iterations."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import intervals
-from tracekit.core.advise.iteration_activity import (
-    DURATION,
-    Finding,
-    find_longest_interval,
-    shorten_name,
-    sum_durations,
-)
+from tracekit.core.advise.iteration_activity import DURATION, Finding, shorten_name
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:
@@ -22,10 +15,6 @@ if TYPE_CHECKING:
     from tracekit.core.advise.iteration_activity import IterationActivity
 
 MIN_IMBALANCE_PERCENT, MIN_VARIATION, MIN_ITERATIONS = 10, 0.25, 4
-MIN_NCCL_PERCENT, MIN_EXPOSED_PERCENT = 20, 10
-"""Smallest percentages of GPU busy time at which NCCL is reported: in total, and without overlapping computation."""
-
-_TIMES = ("start_ns", "end_ns")
 _COLLECTIVE = pl.col("name").cast(pl.String).str.starts_with("nccl").fill_null(value=False)
 
 
@@ -55,48 +44,16 @@ def imbalance(activity: IterationActivity) -> Iterator[Finding]:
     start, end = busiest.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     figures = {f"gpu_{d}_ns": t for d, t in busy.sort("device_id").iter_rows()} | {"length_ns": activity.duration_ns}
     yield Finding(
-        "imbalance", problem, listed, advice, time, activity.compute_percentage(time), busy.height, start, end, figures
-    )
-
-
-def communication(activity: IterationActivity) -> Iterator[Finding]:
-    """Report the time in which devices exchange data through NCCL without computing."""
-    exchange, compute = activity.kernels.filter(_COLLECTIVE), activity.kernels.filter(~_COLLECTIVE)
-    if not exchange.height:
-        return
-    by, devices = ["device_id"], activity.busy_times_by_device["device_id"].n_unique()
-    within, busy = (
-        sum_durations(intervals.merge_intervals(exchange, by=by)),
-        sum_durations(activity.busy_times_by_device),
-    )
-    hidden = sum_durations(
-        intervals.intersect_unions(exchange.select(*by, *_TIMES), compute.select(*by, *_TIMES), by=by)
-    )
-    exposed = within - hidden
-    time = exposed // devices
-    if 100 * within < MIN_NCCL_PERCENT * busy or 100 * exposed < MIN_EXPOSED_PERCENT * busy:
-        return
-    evidence = (
-        f"{exchange.height} NCCL kernels take {format_duration(within)}, {100 * within / busy:.0f} % of the time in "
-        f"which GPUs are busy; {100 * hidden / within:.0f} % of this time overlaps with other kernels; "
-        f"{activity.describe_largest_ops(exchange, DURATION)}"
-    )
-    advice = (
-        "Overlap the exchange with the backward pass (bucket_cap_mb, gradient_as_bucket_view), exchange less data and "
-        "exchange it less often (no_sync, larger batches, bfloat16), and look for ranks that start late."
-    )
-    figures = {"nccl_kernels": exchange.height, "nccl_ns": within, "overlapped_ns": hidden, "busy_ns": busy}
-    figures |= {"devices": devices, "length_ns": activity.duration_ns}
-    problem, where = "GPUs exchange data without computing at the same time", find_longest_interval(exchange)
-    yield Finding(
-        "communication",
+        "imbalance",
         problem,
-        evidence,
+        listed,
         advice,
         time,
         activity.compute_percentage(time),
-        exchange.height,
-        *where,
+        None,
+        busy.height,
+        start,
+        end,
         figures,
     )
 
@@ -136,6 +93,7 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
         advice,
         time,
         activity.compute_percentage(time),
+        None,
         slow.height,
         *where,
         figures,

@@ -39,6 +39,8 @@ from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, pre
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model
 from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_process
 from tracekit.core.diagnosis.replay import Engine, ReplayError
+from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
+from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
 from tracekit.sorting import create_series
 from tracekit.text import format_duration
 
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 
 MAX_ROW_IDS = 100
 MAX_ERROR = 0.01
-_OPAQUE_SHARE, _COMPILING_SHARE = 0.2, 0.3
+_OPAQUE_SHARE, _COMPILING_SHARE, _UNEXPLAINED_SHARE = 0.2, 0.3, 0.1
 _TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 _SLACK = 0.03
 """Share by which each predicted interval is extended on both sides: the difference between two runs of a program."""
@@ -138,11 +140,12 @@ def explain_job(examinations: Sequence[Examination], others: Sequence[Why] = (),
     answer = replace(replayed[number].answer, rank=replayed[number].rank)
     error = max(a.replay_error or 0.0 for a in ranked)
     shown = tuple(c for c in listed if c.saving.likely >= MIN_SAVING)
-    status = _choose_status(error, answer.ledger, shown)
+    listed = _list_shown(shown, tuple(c for c in listed if c not in shown), replayed[number].unexplained)
+    status = _choose_status(error, answer.ledger, shown, listed)
     text = (
         answer.sentence
         if answer.step is None
-        else _write_sentence(answer.step, answer.ledger, shown, status, answer.cold)
+        else _write_sentence(answer.step, answer.ledger, listed, status, answer.cold)
     )
     return replace(
         answer,
@@ -277,11 +280,13 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     shown = tuple(c for c in all_causes if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
     healthy = {cure.cause for cure in cures if cure.is_healthy}
     others = tuple(c for c in all_causes if c not in shown and (c.status == "unsure" or c.cause in healthy))
-    status = _choose_status(engine.error, parts, shown)
+    owners = [cure for cure, cause in zip(ordered, all_causes, strict=True) if cause in (*shown, *others)]
+    unexplained = find_unexplained_idle_time(inspection, engine, owners, scales[likely], find_stalls(model, cures))
+    listed = _list_shown(shown, others, unexplained)
+    status = _choose_status(engine.error, parts, shown, listed)
     notes = tuple(list_notes(step, engine, parts, model, complete))
-    listed = (*shown, *others)[:MAX_CAUSES]
     return Why(
-        sentence=_write_sentence(step, parts, shown, status, cold),
+        sentence=_write_sentence(step, parts, listed, status, cold),
         status=status,
         step=step,
         ledger=parts,
@@ -343,6 +348,7 @@ def _predict_rank(
         device=inspection.device_name,
         framework=events.framework,
     )
+    owners = [cure for cure, d in zip(cures, durations, strict=True) if d is not None or cure.is_unsure]
     return Examination(
         answer,
         plan.rank,
@@ -351,6 +357,7 @@ def _predict_rank(
         replay.combine(cures, durations),
         likely,
         slack,
+        find_unexplained_idle_time(inspection, engine, owners, scales[likely], replay.is_stall),
     )
 
 
@@ -460,11 +467,26 @@ def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:
         yield Rows("api_calls", tuple(ids.to_list()), len(calls))
 
 
-def _choose_status(error: float, parts: Sequence[LedgerPart], shown: Sequence[CauseOfTime]) -> Status:
+def _list_shown(
+    shown: tuple[CauseOfTime, ...], others: tuple[CauseOfTime, ...], unexplained: CauseOfTime | None
+) -> tuple[CauseOfTime, ...]:
+    """Return the causes of an answer: those that save time, others that are unsure, and the unexplained idle time."""
+    return (*shown, *others, *(() if unexplained is None else (unexplained,)))[:MAX_CAUSES]
+
+
+def _choose_status(
+    error: float, parts: Sequence[LedgerPart], shown: Sequence[CauseOfTime], listed: Sequence[CauseOfTime]
+) -> Status:
     opaque = sum(part.share for part in parts if part.group == "opaque")
-    if error > MAX_ERROR or (opaque > _OPAQUE_SHARE and not shown):
+    is_unknown = opaque > _OPAQUE_SHARE or _get_unexplained_share(listed) > _UNEXPLAINED_SHARE
+    if error > MAX_ERROR or (is_unknown and not shown):
         return "unsure"
     return "answered" if shown else "nothing_found"
+
+
+def _get_unexplained_share(listed: Sequence[CauseOfTime]) -> float:
+    """Return the share of the time in which the GPU is idle for no known cause."""
+    return max((cause.saving.high for cause in listed if cause.cause == UNEXPLAINED), default=0.0)
 
 
 def list_notes(
@@ -503,17 +525,20 @@ def _describe_cold_steps(events: Events, steady: Sequence[Step], median_ns: int,
 def _write_sentence(
     step: StepFigures,
     parts: Sequence[LedgerPart],
-    shown: Sequence[CauseOfTime],
+    listed: Sequence[CauseOfTime],
     status: Status,
     cold: ColdSteps | None,
 ) -> str:
     """Return the answer in one or two sentences."""
+    shown = [cause for cause in listed if cause.saving.likely >= MIN_SAVING]
+    idle = _get_unexplained_share(listed)
     busy = sum(part.share for part in parts if part.group in _GPU_CLASSES)
     what = "Steady step" if step.name is not None else "The capture takes"
     text = f"{what} {format_duration(step.median_ns)}; the GPU computes {busy:.0%} of it"
     if shown:
-        listed = [_describe_cause(cause, step.mean_ns) for cause in shown[:2]]
-        text += ": " + "; ".join(listed) + "."
+        text += ": " + "; ".join(_describe_cause(cause, step.mean_ns) for cause in shown[:2]) + "."
+    elif status == "unsure" and idle > _UNEXPLAINED_SHARE:
+        text += f", and the capture does not show why it is idle for {idle:.0%}."
     elif status == "unsure":
         text += ", but the capture does not show what in it could be faster."
     else:

@@ -143,6 +143,11 @@ class Events:
         """The innermost range of the program that is open on the main thread, over time."""
         return _find_labels(self.ranges, self.key_op)
 
+    @property
+    def has_no_cpu_events(self) -> bool:
+        """Whether neither API calls nor ranges of the program were recorded, so that the work of the CPU is unknown."""
+        return self.calls.is_empty() and len(self.labels.names) == 1
+
     @functools.cached_property
     def first_calls(self) -> pl.DataFrame:
         """The slow first calls of operations (see ``first_calls``)."""
@@ -169,7 +174,11 @@ class Events:
 
 
 _FRAMEWORKS = (
-    ("pytorch", r"at::native|c10::|torch::|triton_(poi|red|per)_", r"^(aten::|Optimizer\.|ProfilerStep#)"),
+    (
+        "pytorch",
+        r"at::native|c10::|torch::|triton_(poi|red|per)_",
+        r"^(aten::|Optimizer\.|ProfilerStep#|\{'mod': '(torch|Tensor))",
+    ),
     ("tensorflow", r"tensorflow::|Eigen::", r"^tensorflow|^TF\b"),
     (
         "jax",

@@ -67,6 +67,7 @@ class Examination:
         combined: Likely durations of steps after several cures, by the sorted positions of the cures.
         likely: Number of the likely CPU scales.
         slack: Share by which each interval is extended on both sides.
+        unexplained: The idle time of the GPU that no cause on this rank explains, or None if there is little.
     """
 
     answer: Why
@@ -76,6 +77,7 @@ class Examination:
     combined: dict[tuple[int, ...], Int64s] = field(default_factory=dict)
     likely: int = 0
     slack: float = 0.0
+    unexplained: CauseOfTime | None = None
 
 
 class _Job(NamedTuple):

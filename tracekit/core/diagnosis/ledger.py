@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WAIT_PART, TRANSFER_PART = "communication_wait", "communication"
 IDLE_PARTS = (
     *("cpu_work", "launch_code", "launch_calls", "synchronization", "blocking_copy", "allocation", "host_allocation"),
-    *("code_loading", "launch_latency"),
+    *("code_loading", "launch_latency", "unknown"),
 )
 """What the CPU does while the GPU is idle."""
 PARTS = {
@@ -72,6 +72,7 @@ MEANINGS = {
     "host_allocation": "The launching thread allocates, registers or frees pinned memory.",
     "code_loading": "The launching thread loads or compiles code for the GPU.",
     "launch_latency": "All calls have returned, and the last work has not started yet.",
+    "unknown": "Neither API calls nor ranges of the launching thread were recorded.",
 }
 """What the GPU does in each part, or what the CPU does while the GPU is idle."""
 _GROUPS = ("compute", "opaque", "communication", "copy")
@@ -109,9 +110,7 @@ def divide_steps(model: Model, late_ns: Int64s | None = None, calls_on_cpu: pl.D
         One row per step, part and label: ``step`` (number in the model), ``part``, ``label`` (of the launching or
         running code), ``ns``. The sum of ``ns`` in a step is the duration of the step.
     """
-    busy, idle = divide_time(model, late_ns)
-    if calls_on_cpu is not None:
-        idle = _assign_communication_on_cpu(idle, calls_on_cpu)
+    busy, idle = divide_time(model, late_ns, calls_on_cpu)
     parts = [_split(segments, model.bounds) for segments in (*busy, idle)]
     frames = [
         pl.DataFrame(
@@ -125,9 +124,8 @@ def divide_steps(model: Model, late_ns: Int64s | None = None, calls_on_cpu: pl.D
         for s in parts
     ]
     rows = pl.concat(frames).group_by("step", "part", "label").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0)
-    names = pl.Series("part", _NAMES, pl.Enum(_NAMES))
     labels = pl.Series("label", model.labels.names, pl.String)
-    named = rows.with_columns(part=names.gather(rows["part"]), label=labels.gather(rows["label"]))
+    named = rows.with_columns(part=list_part_names(rows["part"].to_numpy()), label=labels.gather(rows["label"]))
     return named.sort("step", "ns", "part", "label", descending=[False, True, False, False])
 
 
@@ -149,10 +147,12 @@ def _assign_communication_on_cpu(idle: Segments, calls: pl.DataFrame) -> Segment
     return segments
 
 
-def divide_time(model: Model, late_ns: Int64s | None = None) -> tuple[list[Segments], Segments]:
+def divide_time(
+    model: Model, late_ns: Int64s | None = None, calls_on_cpu: pl.DataFrame | None = None
+) -> tuple[list[Segments], Segments]:
     """Return the times in which the GPU works, for each group of classes, and the times in which it is idle.
 
-    Together, the intervals cover the steps of the model exactly once.
+    Together, the intervals cover the steps of the model exactly once. The arguments are those of ``divide_steps``.
     """
     segments = _divide_operations(model, late_ns)
     busy: list[Segments] = []
@@ -162,8 +162,33 @@ def divide_time(model: Model, late_ns: Int64s | None = None) -> tuple[list[Segme
         busy.append(_subtract(of_group, covered))
         covered = _unite(covered, (of_group.start, of_group.end))
     first, last = model.start_ns, model.end_ns
-    gaps = _invert(covered, first, last)
-    return busy, _label_idle_times(model, gaps)
+    idle = _label_idle_times(model, _invert(covered, first, last))
+    return busy, idle if calls_on_cpu is None else _assign_communication_on_cpu(idle, calls_on_cpu)
+
+
+def find_idle_times(
+    model: Model, late_ns: Int64s | None = None, calls_on_cpu: pl.DataFrame | None = None
+) -> tuple[Segments, Int64s]:
+    """Return the times of the idle parts, and the row of the item of lane 0 at each of these times, or -1.
+
+    No interval extends over the bounds of steps or items. The arguments are those of ``divide_steps``.
+    """
+    _, idle = divide_time(model, late_ns, calls_on_cpu)
+    segments = _split(idle, model.bounds)
+    is_idle = segments.part >= _PART[IDLE_PARTS[0]]
+    start, end, part, label = segments
+    segments = Segments(start[is_idle], end[is_idle], part[is_idle], label[is_idle])
+    rows = np.flatnonzero((model.items.lane == 0) & (model.items.end > model.items.start))
+    if not len(rows):
+        return segments, np.full(len(segments.start), -1)
+    position = np.searchsorted(model.items.start[rows], segments.start, side="right") - 1
+    item = rows[np.maximum(position, 0)]
+    return segments, np.where((position >= 0) & (segments.start < model.items.end[item]), item, -1)
+
+
+def list_part_names(numbers: npt.NDArray[np.int8]) -> pl.Series:
+    """Return the names of parts, given their numbers in ``Segments``."""
+    return pl.Series("part", _NAMES, pl.Enum(_NAMES)).gather(create_series(numbers))
 
 
 def find_exposed_times(model: Model) -> Int64s:
@@ -234,6 +259,8 @@ def _find_parts_of_items(model: Model) -> npt.NDArray[np.int8]:
     is_pause = items.kind == PAUSE
     part[is_pause] = _PART["launch_code"]
     part[is_pause & (items.end - items.start >= LONG_NS)] = _PART["cpu_work"]
+    if model.events.has_no_cpu_events:
+        part[:] = _PART["unknown"]
     for kind, name in _CALL_PARTS.items():
         part[items.kind == CALL_NUMBERS[kind]] = _PART[name]
     part[(items.kind == CALL_NUMBERS["copy"]) & (items.wait != NO_WAIT)] = _PART["blocking_copy"]

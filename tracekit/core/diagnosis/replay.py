@@ -102,6 +102,15 @@ class Engine:
         """Return the time of all steps after an edit, in ns."""
         return self._find_end(self.run(edit, scales, is_stall)) - self.model.start_ns
 
+    def measure_idle_time(self, edit: Edit, scales: CpuScales, is_stall: Mask | None = None) -> int:
+        """Return for how long no operation runs in all steps after an edit, in ns."""
+        result = self.run(edit, scales, is_stall)
+        first, last = self.model.start_ns, self._find_end(result)
+        start, end = np.clip(result.op_start, first, last), np.clip(result.op_end, first, last)
+        order = np.argsort(start, kind="stable")
+        latest = np.maximum.accumulate(np.append(first, end[order]))
+        return int(np.maximum(np.append(start[order], last) - latest, 0).sum())
+
     def _find_end(self, result: ReplayResult) -> int:
         """Return when the last step ends: with its code, or with the last of the operations launched until then."""
         stop = self.model.steps[-1].end_ns

@@ -1,7 +1,8 @@
 """Find the problems that DLProf's expert systems report, with DLProf's rules and thresholds.
 
-The wording of the findings differs from DLProf's. Unless the mode of the roll-up is ``dlprof``, the rules also
-use information that DLProf does not have, and the findings of ``advise`` are added.
+The wording of the findings differs from DLProf's. Unless the mode of the roll-up is ``dlprof``, the rules also use
+information that DLProf does not have, what they recommend is what ``why`` predicts to save time, and the findings of
+``advise`` are added.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.advise import IterationActivity, advise, host
+from tracekit.core.advise import advise, explain
+from tracekit.core.diagnosis.answer import MIN_SAVING
 from tracekit.core.rollup import breakdown
 from tracekit.core.rollup.breakdown import PARTS
 
@@ -39,6 +41,7 @@ _DEBUGGING = {
 }
 _DETECTOR_OF_RULE = {
     "data_loading": "dataloader_detector",
+    "precision": "amp_detector",
     "imbalance": "imbalanced_gpu_detector",
     "variation": "bad_iteration_range_detector",
 }
@@ -86,6 +89,17 @@ def _iterate_advise_findings(model: ModelSummary, reporting_detectors: set[str])
             yield ExpertFinding(rule, problem, f"{evidence}. {recommendation}")
 
 
+def _recommend(model: ModelSummary, cause: str, advice: str) -> str:
+    """Return what DLProf advises in its mode, and otherwise the change that ``why`` predicts to save time."""
+    if _is_dlprof_mode(model):
+        return advice
+    listed = next((c for c in explain(model.rollup).causes if c.cause == cause), None)
+    if listed is None:
+        return f"tracekit why does not predict that a cure of {cause} saves {MIN_SAVING:.0%} of the time or more."
+    saving = listed.saving
+    return f"{listed.change}; predicted saving {saving.likely:.0%} ({saving.low:.0%} to {saving.high:.0%})."
+
+
 def read_integer_setting(settings: Mapping[str, Any], name: str) -> int:
     """Return a setting of the profiled program as an integer.
 
@@ -115,13 +129,13 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
         return
     if unknown:
         problem = "It is unknown whether mixed precision was enabled, because no data type was recorded"
-        yield ExpertFinding(
-            "amp_detector", problem, "If it was not enabled, try automatic mixed precision (AMP).", "ShowBadDataTypeOps"
-        )
+        advice = _recommend(model, "precision", "If it was not enabled, try automatic mixed precision (AMP).")
+        yield ExpertFinding("amp_detector", problem, advice, "ShowBadDataTypeOps")
         return
     bad_ops = "1 op" if bad == 1 else f"{bad} ops"
     problem = f"{bad_ops} could have used Tensor Cores, but none ran in half precision"
-    yield ExpertFinding("amp_detector", problem, "Try automatic mixed precision (AMP).", "ShowBadDataTypeOps")
+    advice = _recommend(model, "precision", "Try automatic mixed precision (AMP).")
+    yield ExpertFinding("amp_detector", problem, advice, "ShowBadDataTypeOps")
 
 
 def _has_amp_ops(ops: pl.DataFrame) -> bool:
@@ -151,23 +165,19 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
     all_idle = len(unused) == len(used)
     # DLProf does not report low utilization if it reports unused GPUs.
     if not (unused if _is_dlprof_mode(model) else all_idle) and model.gpu_utilization < _BUSY_PERCENT:
-        most = max(PARTS[2:], key=lambda p: model.part_percentages[p])
-        name, advice = _HOST_PARTS[most]
-        if most == "cpu" and not _is_dlprof_mode(model):
-            advice = _format_cpu_time_advice(model)
         problem = f"Kernels ran on the GPU for only {model.gpu_utilization:.1f}% of the time"
-        recommendation = f"{name} took most of the rest, {model.part_percentages[most]:.1f}%. {advice}"
-        yield ExpertFinding("underutilized_gpu_detector", problem, recommendation)
+        yield ExpertFinding("underutilized_gpu_detector", problem, _explain_idle_gpu(model))
 
 
-def _format_cpu_time_advice(model: ModelSummary) -> str:
-    """Return the advice for programs that spend much time on the CPU.
-
-    DLProf advises moving ops from the CPU to the GPU, but few programs have ops that could be moved.
-    """
-    activity = IterationActivity(model.rollup)
-    cpu_ns = activity.time_by_part["cpu"].max()
-    return host.format_cpu_advice(activity, cpu_ns if isinstance(cpu_ns, int) else 0, activity.launches.height)
+def _explain_idle_gpu(model: ModelSummary) -> str:
+    """Return what took most of the time without kernels in DLProf's mode, and otherwise the answer of ``why``."""
+    if not _is_dlprof_mode(model):
+        answer = explain(model.rollup)
+        change = answer.causes[0].change if answer.causes else ""
+        return f"{answer.sentence} To change: {change}." if change else answer.sentence
+    most = max(PARTS[2:], key=lambda p: model.part_percentages[p])
+    name, advice = _HOST_PARTS[most]
+    return f"{name} took most of the rest, {model.part_percentages[most]:.1f}%. {advice}"
 
 
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
@@ -181,16 +191,21 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
         else 0.0
     )
     if share > _LOADER_PERCENT:
-        lines = ["The GPU waits for data: find out whether reading, preprocessing or copying the data is slow."]
-        if not _read_program_settings(model).get("num_workers", 0):
-            lines.append("Set num_workers > 0 so that the data loader prepares batches in advance.")
-        if not _read_program_settings(model).get("pin_memory", True):
-            lines.append("Set pin_memory=True so that copies to the GPU are faster.")
-        recommendation = "\n".join([*lines, "" if has_dali else _DALI])
         problem = f"{share:.1f}% of the time was spent loading data while no GPU was busy"
+        recommendation = _recommend(model, "data_loading", _advise_faster_loading(model, has_dali=has_dali))
         yield ExpertFinding("dataloader_detector", problem, recommendation)
     elif not has_dali:
         yield ExpertFinding("dataloader_detector", NO_DALI, _DALI)
+
+
+def _advise_faster_loading(model: ModelSummary, *, has_dali: bool) -> str:
+    """Return DLProf's advice for slow data loading."""
+    lines = ["The GPU waits for data: find out whether reading, preprocessing or copying the data is slow."]
+    if not _read_program_settings(model).get("num_workers", 0):
+        lines.append("Set num_workers > 0 so that the data loader prepares batches in advance.")
+    if not _read_program_settings(model).get("pin_memory", True):
+        lines.append("Set pin_memory=True so that copies to the GPU are faster.")
+    return "\n".join([*lines, "" if has_dali else _DALI])
 
 
 def _compute_exposed_loading_time(loading: pl.DataFrame, model: ModelSummary) -> int:

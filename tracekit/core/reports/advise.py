@@ -1,4 +1,4 @@
-"""Declare the report ``advise``, which lists performance problems."""
+"""Declare the report ``advise``, which lists what makes the steps of a program slow."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     text_column("Advice", "advice"),
     nanoseconds_column("Time", "time_ns"),
     percent_column("Time", "share"),
+    percent_column("After", "after"),
     integer_column("Count", "count"),
     nanoseconds_column("Start", "start_ns"),
     nanoseconds_column("End", "end_ns"),
     json_column("Figures", "figures"),
 )
 def advise(request: Request) -> pl.LazyFrame:
-    """Performance problems of the program, with evidence and advice."""
+    """Causes of slow steps, as tracekit why finds them, and further problems, with evidence and advice."""
     from tracekit.core.rollup import Rollup
 
     return build_rows(Rollup.from_frames(request.frames)).lazy()

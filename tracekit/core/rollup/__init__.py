@@ -103,15 +103,10 @@ class Rollup:
         """The roll-up in which iterations have the times and activities that DLProf gives them."""
         return replace(self, has_windows=False)
 
-    @property
+    @functools.cached_property
     def for_advice(self) -> Rollup:
-        """The roll-up that advice examines: with windows, and without the warm-up unless the user includes it.
-
-        In outputs of DLProf, advice examines the warm-up like all their other tables.
-        """
-        if self.has_windows:
-            return self.steady
-        return replace(self, has_windows=True, include_warm_up=self.include_warm_up is not False)
+        """The roll-up that ``why`` and advice examine: with windows, and without the warm-up unless it was chosen."""
+        return self.steady if self.has_windows else replace(self.steady, has_windows=True)
 
     @functools.cached_property
     def steady(self) -> Rollup:

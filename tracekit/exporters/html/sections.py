@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import MissingTableError, TracekitError
 from tracekit.exporters.html.markup import Section, Table
-from tracekit.notices import explain_missing_advice, list_notices
+from tracekit.notices import ABOUT_RULES, explain_missing_advice, list_notices
 from tracekit.plots import bars
 from tracekit.plots.labels import format_bytes, format_nanoseconds
 
@@ -344,7 +344,7 @@ def _build_advice_sections(builder: _ContentsBuilder) -> Iterator[Section]:
         )
         for row in findings.rows(named=True)
     ]
-    notes = [] if articles else [explain_missing_advice(builder.view)]
+    notes = [ABOUT_RULES if articles else explain_missing_advice(builder.view)]
     yield Section("Advice", "advice", notes, articles=articles)
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from dash import html
 
 from tracekit.errors import TracekitError
-from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice, list_notices
+from tracekit.notices import ABOUT_RULES, GPU_ACTIVITIES, explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
 
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 TOP = 10
 MAX_MESSAGES = 50
 _ADVISING = "looking for problems", "Problems are being looked for …"
-EVIDENCE = {
-    "idle_by_cause": "idle",
-    "late_launches": "idle",
-    "variation": "iterations",
-    "copies": "memory",
-}
+EVIDENCE = {"variation": "iterations"}
 """Name of the page that shows the evidence of a finding, by rule."""
 
 
@@ -202,7 +197,7 @@ def _build_advice_panel(context: Context) -> Any:
             times = {"start": str(row["Start (ns)"]), "end": str(row["End (ns)"] or row["Start (ns)"])}
             links.append(components.build_link("Show in timeline", context.state.make_url("timeline", **times)))
         items.append(html.Li([*parts, html.P([x for each in links for x in (each, " ")])]))
-    return components.build_panel(_ADVICE, [html.Ol(items, className="advice")])
+    return components.build_panel(_ADVICE, [html.P(ABOUT_RULES), html.Ol(items, className="advice")])
 
 
 def _build_recorded_messages_panel(context: Context) -> Any:

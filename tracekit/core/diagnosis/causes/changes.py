@@ -97,6 +97,9 @@ CHANGES: dict[str, dict[str, str]] = {
         "jax": "enable the latency-hiding scheduler (--xla_gpu_enable_latency_hiding_scheduler=true)",
         "any": "start communication earlier on a stream of its own, so that it overlaps computation",
     },
+    "gpu_idle_unexplained": {
+        "any": "record what the CPU does in this time, and run tracekit why again",
+    },
     "late_rank": {
         "any": "balance this work between ranks, or make it faster on the late rank",
     },
@@ -134,6 +137,7 @@ CHECKS: dict[str, str] = {
     "low_occupancy": "time the kernel with more blocks",
     "serialized_streams": "time a step, and compare the results, which differ if the work is not independent",
     "communication_exposed": "leave out the communication, and time a step: overlapping cannot save more",
+    "gpu_idle_unexplained": "a capture with these records names the cause",
     "late_rank": "time this range on every rank",
     "barrier": "time a step without barriers",
     "small_messages": "time a step, and count its collectives",

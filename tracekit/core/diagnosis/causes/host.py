@@ -148,6 +148,8 @@ def _find_compilations(inspection: Inspection, loads: Int64s) -> Int64s:
 
 def host_work(inspection: Inspection) -> Iterator[Cure]:
     """Find work of the program on the CPU in the loop, and name it by its range, copies and operating system calls."""
+    if inspection.model.events.has_no_cpu_events:
+        return
     yield from _find_host_copies_by_label(inspection)
     yield from _find_host_copies_by_neighbors(inspection)
     for pauses in _find_recurring_pauses(inspection):
