@@ -280,7 +280,8 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     shown = tuple(c for c in all_causes if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
     healthy = {cure.cause for cure in cures if cure.is_healthy}
     others = tuple(c for c in all_causes if c not in shown and (c.status == "unsure" or c.cause in healthy))
-    owners = [cure for cure, cause in zip(ordered, all_causes, strict=True) if cause in (*shown, *others)]
+    listed = (*shown, *others)
+    owners = [prediction.cure for prediction, cause in zip(predictions, all_causes, strict=True) if cause in listed]
     unexplained = find_unexplained_idle_time(inspection, engine, owners, scales[likely], find_stalls(model, cures))
     listed = _list_shown(shown, others, unexplained)
     status = _choose_status(engine.error, parts, shown, listed)
