@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import itertools
 from pathlib import Path
 from typing import Any
@@ -41,20 +40,27 @@ def save(
     index: list[str] | None = None,
     floats: bool = False,
     encoding: str = "utf-8",
+    quote: str = '"',
+    padding: tuple[str, str] = ("", ""),
 ) -> bytes:
-    """A table of a fixture, saved again."""
+    """A table of a fixture, saved again. Cells have the given padding before and after them."""
     header, rows = records(name)
-    sink = io.StringIO()
-    writer = csv.writer(sink, delimiter=separator, quoting=quoting, lineterminator=newline)
+
+    def convert_cell(cell: str) -> str:
+        is_quoted = quoting == csv.QUOTE_ALL or cell != cell.strip() or any(c in cell for c in (separator, quote, "\n"))
+        text = quote + cell.replace(quote, 2 * quote) + quote if is_quoted else cell
+        return padding[0] + text + padding[1]
+
+    lines: list[str] = []
     index = index or []
-    writer.writerow([*index, *header])
+    lines.append(separator.join(map(convert_cell, [*index, *header])))
     for nth, row in enumerate(rows):
         cells = [
             f"{cell}.0" if floats and title in WHOLE and cell.isdecimal() else cell
             for title, cell in itertools.zip_longest(header, row, fillvalue="")
         ]
-        writer.writerow([*[str(nth)] * len(index), *cells])
-    return sink.getvalue().encode(encoding)
+        lines.append(separator.join(map(convert_cell, [*[str(nth)] * len(index), *cells])))
+    return "".join(line + newline for line in lines).encode(encoding)
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -69,12 +75,16 @@ FORMS: dict[str, dict[str, Any]] = {
     "quoted semicolons": {"separator": ";", "quoting": csv.QUOTE_ALL},
     "bars": {"separator": "|"},
     "tabs": {"separator": "\t", "index": ["Unnamed: 0.1"]},
+    "single quotes": {"quote": "'"},
+    "single quotes around all cells": {"quote": "'", "quoting": csv.QUOTE_ALL, "separator": ";"},
+    "blanks": {"padding": (" ", "")},
+    "blanks on both sides": {"padding": ("  ", " "), "quote": "'", "index": [""], "floats": True},
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.many(12)
+@pytest.mark.many(15)
 def test_a_file_saved_again_has_the_same_tables(name: str, form: str, tmp_path: Path) -> None:
     path = tmp_path / "unknown"
     path.write_bytes(save(name, **FORMS[form]))
@@ -89,6 +99,8 @@ OPTIONS = st.fixed_dictionaries(
         "index": st.lists(st.sampled_from(["", "index", "Unnamed: 0", "Unnamed: 0.1"]), max_size=3),
         "floats": st.booleans(),
         "encoding": st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+        "quote": st.sampled_from(['"', "'"]),
+        "padding": st.tuples(st.sampled_from(["", " ", "   "]), st.sampled_from(["", " "])),
     }
 )
 

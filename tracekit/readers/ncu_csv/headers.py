@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_INDEX_CELL = rb'"?(?:index|Unnamed: \d{1,3}(?:\.\d{1,3})?)?"?(?P=separator)'
+_BEFORE, _AFTER = rb" {0,256}[\"']?", rb"[\"']? {0,256}"
+_INDEX_CELL = _BEFORE + rb"(?:index|Unnamed: \d{1,3}(?:\.\d{1,3})?)?" + _AFTER + rb"(?P=separator)"
 _LEADING_CELLS = (
     (rb"ID", rb"Process ID"),
     (rb"Process ID", rb"Process Name"),
@@ -12,10 +13,12 @@ _LEADING_CELLS = (
 )
 RESAVED_HEADER = re.compile(
     rb"^(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?"
-    rb"(?=[^,;|\t\r\n]{0,256}(?P<separator>[,;|\t]))(?P<index>(?:"
+    rb"(?=[^,;|\t\r\n]{0,768}(?P<separator>[,;|\t]))(?P<index>(?:"
     + _INDEX_CELL
     + rb"){0,8})(?:"
-    + b"|".join(rb'"?' + first + rb'"?(?P=separator)"?' + second + rb'"?' for first, second in _LEADING_CELLS)
+    + b"|".join(
+        _BEFORE + first + _AFTER + rb"(?P=separator)" + _BEFORE + second + _AFTER for first, second in _LEADING_CELLS
+    )
     + rb")(?P=separator)",
     re.MULTILINE,
 )

@@ -1,8 +1,8 @@
 """Rewrite Nsight Compute CSV that another program saved again, such as pandas or Excel, in the form that ncu prints.
 
-ncu quotes every cell and separates cells by commas. Other programs quote only the cells that need quotes, separate
-cells by semicolons, tabs or bars, add columns for the row index, and turn whole numbers in columns with empty cells
-into decimals.
+ncu quotes every cell and separates cells by commas. Other programs quote only the cells that need quotes, use single
+quotes, separate cells by semicolons, tabs or bars, pad cells with blanks, add columns for the row index, and turn whole
+numbers in columns with empty cells into decimals.
 """
 
 from __future__ import annotations
@@ -37,12 +37,16 @@ class ResavedForm(NamedTuple):
     Attributes:
         offset: Offset of the header in the first block.
         separator: The character that separates cells.
+        quote: The character that encloses cells.
+        is_padded: Whether blanks before and after cells are not part of the cells.
         index_columns: Number of columns with row numbers before the columns of ncu.
         header: Names of the columns of ncu.
     """
 
     offset: int
     separator: str
+    quote: str
+    is_padded: bool
     index_columns: int
     header: list[str]
 
@@ -61,14 +65,24 @@ def find_resaved_form(text: bytes) -> ResavedForm | None:
     is_as_printed = not match["index"] and line.startswith(b'"') and b'","' in line
     if line.count(separator) > MAX_COLUMNS or (is_as_printed and not _DECIMAL_IDS.search(text, match.start())):
         return None
-    cells = [
-        cell.strip().strip('"') for cell in line.rstrip(b"\r").decode("utf-8", "replace").split(separator.decode())
-    ]
+    quoted = line.rstrip(b"\r").decode("utf-8", "replace").split(separator.decode())
+    quote = _find_quote(text, line, separator)
+    cells = [cell.strip().strip(quote) for cell in quoted]
+    is_padded = any(cell.strip(" ") != cell for cell in quoted)
     index_columns = match["index"].count(separator)
     header = cells[index_columns:]
     while header and not header[-1]:
         header.pop()
-    return ResavedForm(match.start(), separator.decode(), index_columns, header)
+    return ResavedForm(match.start(), separator.decode(), quote, is_padded, index_columns, header)
+
+
+def _find_quote(text: bytes, header: bytes, separator: bytes) -> str:
+    """Return the character that encloses the cells of a header or, if it is not quoted, those of the rows."""
+    first = header.removeprefix(b"\xef\xbb\xbf").lstrip(b" ")[:1]
+    if first in (b'"', b"'"):
+        return first.decode()
+    double, single = (len(re.findall(re.escape(separator) + b" *" + quote, text)) for quote in (b'"', b"'"))
+    return "'" if single > double else '"'
 
 
 def restore_printed_form(blocks: Iterable[bytes], path: Path, messages: NcuMessages) -> Iterator[bytes]:
@@ -92,26 +106,43 @@ def restore_printed_form(blocks: Iterable[bytes], path: Path, messages: NcuMessa
         if start:
             yield block[:start]
         text = rest + block[start:]
-        end = _find_end_of_last_record(text)
+        end = _find_end_of_last_record(text, form.quote)
         rest = text[end:]
         yield _rewrite_records(text[:end], form, path, messages)
     if form is not None and rest:
         yield _rewrite_records(rest, form, path, messages)
 
 
-def _find_end_of_last_record(text: bytes) -> int:
+def _find_end_of_last_record(text: bytes, quote: str) -> int:
     """Return the offset after the last newline that is not inside quotes, or 0 if there is none."""
     data = np.frombuffer(text, np.uint8)
     newlines = np.flatnonzero(data == ord("\n"))
-    quotes = np.flatnonzero(data == ord('"'))
+    quotes = np.flatnonzero(data == ord(quote))
     outside = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
     return int(outside[-1]) + 1 if len(outside) else 0
+
+
+def _remove_padding(text: bytes, form: ResavedForm) -> bytes:
+    """Remove the blanks before and after cells. Blanks between quotes are kept."""
+    data = np.frombuffer(b"\n" + text + b"\n", np.uint8)
+    quotes = np.flatnonzero(data == ord(form.quote))
+    edges = np.flatnonzero(np.diff(data == ord(" ")))
+    first, last = edges[::2] + 1, edges[1::2]
+    borders = np.frombuffer(f"{form.separator}{form.quote}\r\n".encode(), np.uint8)
+    is_outside = np.searchsorted(quotes, first) % 2 == 0
+    is_padding = is_outside & (np.isin(data[first - 1], borders) | np.isin(data[last + 1], borders))
+    change = np.zeros(len(data) + 1, np.int8)
+    change[first[is_padding]] += 1
+    change[last[is_padding] + 1] -= 1
+    return data[np.cumsum(change, dtype=np.int8)[:-1] == 0][1:-1].tobytes()
 
 
 def _rewrite_records(text: bytes, form: ResavedForm, path: Path, messages: NcuMessages) -> bytes:
     """Return records in the form that ncu prints, without index columns. Records with too many cells are left out."""
     import io
 
+    if form.is_padded:
+        text = _remove_padding(text, form)
     width = form.index_columns + len(form.header) + 1
     if text.count(b"\n") * width > FREE_CELLS + CELLS_PER_BYTE * len(text) + width:
         what = f"the header has {len(form.header)} columns, but the rows have far fewer"
@@ -119,7 +150,13 @@ def _rewrite_records(text: bytes, form: ResavedForm, path: Path, messages: NcuMe
     names = [str(column) for column in range(width)]
     try:
         header = form.separator.join(names).encode() + b"\n"
-        table = pl.read_csv(header + text, separator=form.separator, infer_schema=False, truncate_ragged_lines=True)
+        table = pl.read_csv(
+            header + text,
+            separator=form.separator,
+            quote_char=form.quote,
+            infer_schema=False,
+            truncate_ragged_lines=True,
+        )
     except pl.exceptions.PolarsError as e:
         what = f"the rows are not valid CSV: {get_first_line_of_message(e)}"
         raise CorruptTraceError(what, path=path, hint="run ncu --csv again") from e
