@@ -78,6 +78,10 @@ def _later_secrets() -> st.SearchStrategy[Private]:
             "mysql -p{}",
             "mysqldump -u root -p{} db",
             "mariadb -h h -p'{}'",
+            '["mysql", "-p{}"]',
+            "['mysqldump', '-u', 'root', '-p{}']",
+            '["sshpass","-p{}","ssh"]',
+            "sshpass -p{} ssh h",
         ]
     )
     token = st.sampled_from(
@@ -91,6 +95,8 @@ def _later_secrets() -> st.SearchStrategy[Private]:
 
 def _device_numbers() -> st.SearchStrategy[Private]:
     serial = text_of(string.digits, 13).filter(lambda t: len(set(t)) >= FEW_CHARACTERS)
+    number = st.integers(10**17, 2**63).map(str).filter(lambda t: len(set(t)) >= FEW_CHARACTERS)
+    numbers = st.sampled_from(['"guid": {}', '{{"password":{}}}', '{{"a": {{"api_key": {}, "b": 1}}}}', "pwd={}"])
     named = st.sampled_from(["serial: {}", '"serial": "{}"', "gpu_serial={}", "Serial Number : {}", "SerialNumber={}"])
     guid = text_of(HEX, 16).filter(lambda t: len(set(t)) >= FEW_CHARACTERS and t[0] != "0")
     guids = st.sampled_from(
@@ -99,6 +105,7 @@ def _device_numbers() -> st.SearchStrategy[Private]:
     lids = st.sampled_from(["lid: 0x{}", "base lid:\t0x{}", "sm_lid=0x{}", "LID 0x{}"])
     return (
         st.builds(lambda f, v: Private(f.format(v), (v,)), named, serial)
+        | st.builds(lambda f, v: Private(f.format(v), (v,)), numbers, number)
         | st.builds(lambda f, v: Private(f.format(v), (v,)), guids, guid)
         | st.builds(lambda f, v: Private(f.format(v[:4]), (f"0x{v[:4]}",)), lids, guid)
         | st.builds(lambda v: Private(f"uuid: {v}", (v,)), guid)

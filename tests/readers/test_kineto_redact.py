@@ -226,6 +226,15 @@ def test_damaged_gzip_is_an_error(tmp_path: Path) -> None:
         ("HF_TOKEN", 'two "words"', 'xxxx"xxxxx"'),
         ("WANDB_API_KEY", "0123456789abcdef", "x" * 16),
         ("note", {"args": ["--host", "h", "--api-key", "k3y"]}, {"args": ["--host", "h", "--api-key", "xxx"]}),
+        ("note", {"run": ["mysql", "-u", "me", "-pk3y", "db"]}, {"run": ["mysql", "-u", "me", "-pxxx", "db"]}),
+        ("note", {"run": ["sshpass", "-pk3y", "ssh"]}, {"run": ["sshpass", "-pxxx", "ssh"]}),
+        ("note", {"run": ["gcc", "-pthread", "-p"]}, {"run": ["gcc", "-pthread", "-p"]}),
+        ("db.password", 20240117, 10000000),
+        ("API_KEY", -12.5e-30, -10.0e-00),
+        ("node_guid", 7766554433221100, 1000000000000000),
+        ("serialNumber", 1652323001234, 1000000000000),
+        ("token", 17, 17),
+        ("mac", 12, 12),
     ],
 )  # fmt: skip
 def test_private_members_are_recognized_by_their_keys(key: str, value: Any, made: Any, tmp_path: Path) -> None:
@@ -234,6 +243,30 @@ def test_private_members_are_recognized_by_their_keys(key: str, value: Any, made
     )
     found = json.loads(redacted(written(tmp_path, text)))
     assert found[key] == found["more"][key] == found["traceEvents"][0]["args"][key] == made
+
+
+@given(
+    key=st.sampled_from(
+        ["password", "db_passwd", "API-KEY", "hf_token", "pwd", "secretKey", "guid", "gpu.serial", "mac"]
+    ),
+    number=st.integers(10**9, 2**63) | st.floats(1e9, 1e17, allow_nan=False),
+    indent=st.none() | st.integers(0, 9),
+)
+def test_numbers_of_private_keys_are_overwritten(
+    key: str, number: float, indent: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The copy is valid JSON with numbers of the same length, and redacting it again changes nothing."""
+    document = {"schemaVersion": 1, "x": {key: number, "n": number}, "traceEvents": [event("a", **{key: number})]}
+    folder = tmp_path_factory.mktemp("numbers")
+    path = written(folder, json.dumps(document, indent=indent))
+    counts, copy = tk.redact(path, folder / "copy.json"), (folder / "copy.json").read_text("utf-8")
+    assert sum(counts.values()) == (0 if set(str(number)[1:]) <= set("0.") and str(number)[0] == "1" else 2)
+    found = json.loads(copy)
+    assert found["x"]["n"] == number
+    assert len(copy) == len(path.read_text("utf-8"))
+    assert set(re.sub(r"[eE.+\-]", "", json.dumps(found["x"][key]))) <= set("10")
+    assert found["x"][key] == found["traceEvents"][0]["args"][key]
+    assert not any(tk.unredacted(folder / "copy.json").values())
 
 
 @pytest.mark.parametrize(

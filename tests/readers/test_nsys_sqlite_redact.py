@@ -249,6 +249,27 @@ def test_old_exports_without_settings_are_redacted(tmp_path: Path) -> None:
     assert plain(out, "SELECT value FROM StringIds WHERE id = 9001") == [("",)]
 
 
+def test_ids_of_devices_are_overwritten_in_all_tables(tmp_path: Path) -> None:
+    """Equal ids become equal numbers. Small numbers, and columns whose names only look alike, stay."""
+    guid, mac = 0xB8CEF60300112233 - 2**64, 0xB8CEF6001122
+    path = edited(
+        tmp_path,
+        "CREATE TABLE NET_IB_DEVICE_PORT_INFO (guid INTEGER, lid INTEGER)",
+        'CREATE TABLE "any table" (nodeGuid, PORT_GUID TEXT, "macAddress" INTEGER, guidance INTEGER, name TEXT)',
+        f"INSERT INTO NET_IB_DEVICE_PORT_INFO VALUES ({guid}, 3)",
+        f"""INSERT INTO "any table" VALUES ({guid}, 'b8cef60300112233', {mac}, {2**40}, 'mlx5'), (7, '', 0, 1, ''),
+        ('7766554433221100', '7766554433221100', NULL, NULL, NULL)""",
+    )
+    out, counts = redacted(path)
+    first, *others = plain(out, 'SELECT * FROM "any table"')
+    assert (first[0],) == plain(out, "SELECT guid FROM NET_IB_DEVICE_PORT_INFO")[0]
+    assert 7 < first[0] < 2**32
+    assert (first[1:], 0 < first[2] < 2**32) == (("x" * 16, first[2], 2**40, "mlx5"), True)
+    assert others == [(7, "", 0, 1, ""), ("x" * 16, "x" * 16, None, None, None)]
+    assert counts["hardware address"] == 6
+    assert not any(tk.unredacted(out).values())
+
+
 @pytest.mark.parametrize(
     ("statement", "error", "said"),
     [

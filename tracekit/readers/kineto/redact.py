@@ -17,11 +17,14 @@ import numpy as np
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.redaction import (
+    ADDRESS,
     COMMAND,
     COMMON,
     ENVIRONMENT,
     HOST,
+    IDENTIFIER,
     OUTPUT,
+    SECRET,
     USER,
     Redaction,
     extract_program_name,
@@ -30,11 +33,12 @@ from tracekit.readers.common.redaction import (
 from tracekit.readers.common.redaction.environments import USUAL_NAMES
 from tracekit.readers.common.redaction.escapes import JSON_ESCAPE, decode_escapes, edit_decoded
 from tracekit.readers.common.redaction.search_strings import SearchStrings
+from tracekit.readers.common.redaction.secret_patterns import PRIVATE_KEY
 from tracekit.readers.kineto.json_text import read_sections
 from tracekit.readers.kineto.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tracekit.readers.common.redaction import PrivateValueMatcher
@@ -82,6 +86,23 @@ _PROCESS_NAME = re.compile(rb'"process_name"')
 _LOCAL_ADDRESS = re.compile(rb"127\.[\d.]+|::1|0\.0\.0\.0|\d*")
 _MAX_STRINGS_OF_EVENT = 100
 _MAX_BEFORE_BYTES = 256
+_MAX_ARGUMENTS_BEFORE = 16
+_ATTACHED_PASSWORD = re.compile(rb'"-p(?=[^"])')
+_NUMBER_KEYS = (
+    (SECRET, PRIVATE_KEY),
+    (ADDRESS, rb"(?:[\w.]{0,40}[_.\-])?(?:(?:node|port|sys(?:tem)?_?image)?guid|mac(?:_?addr(?:ess)?)?)"),
+    (IDENTIFIER, rb"(?:[\w.]{0,40}[_.\-])?serial(?:[_\- ]?(?:number|num|no|nr|id))?"),
+)
+"""Kinds of private numbers of JSON members, each with a regular expression for the keys."""
+_PRIVATE_NUMBER_KEY = re.compile(b"|".join(rb"(" + names + rb")" for _, names in _NUMBER_KEYS), re.IGNORECASE)
+_NUMBER = re.compile(rb'"\s{0,200}:\s{0,200}(-?\d[\d.eE+\-]{0,400})')
+_MIN_DIGITS = {SECRET: 2, ADDRESS: 10, IDENTIFIER: 6}
+"""Number of digits from which a number is private, by kind."""
+_ENDS_OF_NUMBER_KEYS = (
+    b"password passwd passphrase passcode pwd secret credential credentials key token guid mac addr address "
+    b"serial number num no nr serialid serial_id serial-id"
+).split()
+_NUMBER_SEARCH_STRINGS = SearchStrings(dict.fromkeys((end + b'"' for end in _ENDS_OF_NUMBER_KEYS), 0))
 _MAX_CACHED_STRINGS = 1 << 15
 
 
@@ -208,6 +229,7 @@ class _Redactor:
             chosen.difference_update(value.strings)
         chosen.difference_update(text.find_next_string_index(start - 1) for start, _, _ in edits)
         edits += (edit for index in sorted(chosen) if (edit := self._overwrite_string(text, index)) is not None)
+        edits += self._overwrite_numbers(text, values)
         return _apply_edits(text.data, sorted(edits))
 
     def _replace_value(self, text: JsonText, value: _Value) -> Iterator[tuple[int, int, bytes]]:
@@ -249,15 +271,30 @@ class _Redactor:
         """
         candidates = np.array(self._matcher.find_candidates(text.data), np.object_).reshape(-1, 3)
         starts, ends = candidates[:, :2].astype(np.int64).T
-        return set(text.find_strings_in_intervals(starts, ends).tolist())
+        chosen = set(text.find_strings_in_intervals(starts, ends).tolist())
+        attached = (text.find_string_index(match.end()) for match in _ATTACHED_PASSWORD.finditer(text.data))
+        return chosen.union(index for index in attached if index is not None)
+
+    def _overwrite_numbers(self, text: JsonText, values: Sequence[_Value]) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the replacements of the numbers of private keys. A replacement has as many digits, 1 and zeros."""
+        replaced = np.array([(value.start, value.end) for value in values], np.int64).reshape(-1, 2)
+        keys = {text.find_string_index(place) for place in _NUMBER_SEARCH_STRINGS.find_string_starts(text.data)}
+        for index in (key for key in keys if key is not None):
+            key = _PRIVATE_NUMBER_KEY.fullmatch(_decode(text.get_string(index)))
+            number = None if key is None else _NUMBER.match(text.data, int(text.strings.ends[index]))
+            if key is None or number is None:
+                continue
+            kind, (start, end) = _NUMBER_KEYS[(key.lastindex or 1) - 1][0], number.span(1)
+            overwritten = re.sub(rb"\d", b"0", number[1]).replace(b"0", b"1", 1)
+            is_inside = ((replaced[:, 0] <= start) & (end <= replaced[:, 1])).any()
+            if overwritten.count(b"0") + 1 >= _MIN_DIGITS[kind] and overwritten != number[1] and not is_inside:
+                self._redaction.counts[kind] += 1
+                yield start, end, overwritten
 
     def _overwrite_string(self, text: JsonText, index: int) -> tuple[int, int, bytes] | None:
         """Return the replacement of a string whose private values are overwritten, or None if it has none."""
         string = text.get_string(index)
-        separator = text.get_separator_before(index)
-        before = b""
-        if separator in (b":", b","):
-            before = _decode(text.get_string(index - 1)[-_MAX_BEFORE_BYTES:]) + b'"' + separator + b" "
+        before = _read_text_before(text, index)
         cached = self._cache.get((string, before))
         if cached is None:
             kinds: set[str] = set()
@@ -277,6 +314,20 @@ class _Redactor:
             return None
         self._redaction.counts.update(cached_kinds)
         return int(text.strings.starts[index]), int(text.strings.ends[index]), redacted
+
+
+def _read_text_before(text: JsonText, index: int) -> bytes:
+    """Return the JSON before a string that tells its meaning: the key before a value, or other elements of an array."""
+    before = b""
+    for earlier in range(index - 1, max(index - 1 - _MAX_ARGUMENTS_BEFORE, -1), -1):
+        separator = text.get_separator_before(earlier + 1)
+        if separator not in (b":", b","):
+            break
+        string = _decode(text.get_string(earlier)[-_MAX_BEFORE_BYTES:])
+        before = string + b'"' + separator + b" " + (b'"' + before if before else b"")
+        if separator == b":" or len(before) > _MAX_BEFORE_BYTES:
+            break
+    return before
 
 
 def _find_private_values(text: JsonText, path: Path) -> Iterator[_Value]:

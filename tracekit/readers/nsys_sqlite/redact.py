@@ -55,14 +55,11 @@ _DEVICE_COLUMNS = {"TARGET_INFO_SYSTEM_ENV": "devStateName", "TARGET_INFO_NIC_IN
 _PATH_COLUMNS = {"OSRT_FILE_ACCESS_DESCRIPTORS": "filePath", "ANALYSIS_FILE": "filename"}
 _NETWORK_NAMES = ("name", "des")
 """Columns of the table of InfiniBand devices that usually hold the name of a host."""
-_SWITCH_IDS = (
-    ("NET_IB_DEVICE_INFO", "guid"),
-    ("NET_IB_DEVICE_PORT_INFO", "guid"),
-    ("NET_IB_DEVICE_TYPE_MAP", "guid"),
-    ("NET_IB_SWITCH_METRIC", "globalId"),
-    ("NET_IB_SWITCH_CONGESTION_EVENT", "globalId"),
-)
+_SWITCH_IDS = (("NET_IB_SWITCH_METRIC", "globalId"), ("NET_IB_SWITCH_CONGESTION_EVENT", "globalId"))
 """Tables about InfiniBand devices, and the column of each table that holds the globally unique ids of devices."""
+_DEVICE_ID_COLUMN = re.compile(r"\w{0,40}guid|(?:\w{0,40}_)?mac(?:_?addr(?:ess)?)?", re.IGNORECASE)
+"""Names of columns that hold globally unique ids or hardware addresses of devices, in any table."""
+_DEVICE_ID = re.compile(rb"(?:0x)?(?:[0-9a-f]{12}|[0-9a-f]{16}|\d{12,20})", re.IGNORECASE)
 _FIRST_GUID = 1 << 32
 """Smallest globally unique id. Smaller ids are numbers that an earlier redaction assigned."""
 MAX_VALUE = 64 << 20
@@ -264,11 +261,20 @@ class _RedactedExport:
                 self._update_column(table, column, "TRUE", self._redact_device_name)
 
     def _redact_infiniband_devices(self) -> None:
-        """Replace the names and globally unique ids of InfiniBand devices. Equal ids are replaced by equal numbers."""
+        """Replace the names of InfiniBand devices, and the unique ids of devices in all tables.
+
+        Equal ids are replaced by equal numbers.
+        """
         for column in _NETWORK_NAMES:
             if self._has_columns("NET_IB_DEVICE_INFO", column):
                 self._redact_column(HOST, "NET_IB_DEVICE_INFO", column, "TRUE")
         listed = [(table, column) for table, column in _SWITCH_IDS if self._has_columns(table, column)]
+        for table in self.strings.columns:
+            names = [c.decode() for (c,) in self.db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+            listed += [(table, name) for name in names if _DEVICE_ID_COLUMN.fullmatch(name)]
+        for table, column in listed:
+            self._update_column(table, column, "TRUE", self._overwrite_device_id)
+        listed = [(quote_identifier(table), quote_identifier(column)) for table, column in listed]
         numbers: dict[int, int] = {}
         last = 0
         for table, column in listed:
@@ -283,6 +289,12 @@ class _RedactedExport:
             is_guid = f"typeof({column}) = 'integer' AND ({column} < 0 OR {column} >= {_FIRST_GUID})"
             done = self.db.execute(f"UPDATE {table} SET {column} = numbered({column}) WHERE {is_guid}")  # noqa: S608 - constants
             self.redaction.counts[ADDRESS] += done.rowcount
+
+    def _overwrite_device_id(self, text: bytes) -> bytes:
+        if not _DEVICE_ID.fullmatch(text):
+            return text
+        self.redaction.counts[ADDRESS] += 1
+        return b"x" * len(text)
 
     def _redact_device_name(self, name: bytes) -> bytes:
         return name if is_local_device(name) else self.redaction.replace_value(HOST, name)

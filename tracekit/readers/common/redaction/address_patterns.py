@@ -178,7 +178,7 @@ HARDWARE = Pattern(
 _NAMED_HARDWARE = (
     rb"(?:mac|ether|lladdr|(?:mac|hw)[_\- ]?addr(?:ess)?|(?:node|port|sys(?:tem)?_?ima?ge?|sm|ca|hca)?[_\- ]?guid)"
     rb"[\"']?[ \t]{0,2}[=: ][ \t]{0,2}[\"']?(?:0x)?"
-    rb"([0-9a-f]{16}|[0-9a-f]{12}|(?:[0-9a-f]{1,2}[:\-]){5}[0-9a-f]{1,2})"
+    rb"(\d{17,20}|[0-9a-f]{16}|[0-9a-f]{12}|(?:[0-9a-f]{1,2}[:\-]){5}[0-9a-f]{1,2})"
 )
 NAMED_HARDWARE = Pattern(
     ADDRESS,

@@ -100,6 +100,8 @@ _NAMED = (
     rb"|(?:api|access|private|account|signing|encryption|storage|master|shared|license|service|secret)[_\-]?key"
     rb"|(?:auth|access|api|hf|github|gitlab|refresh|session|security|bearer|sas|bot)[_\-]?token"
 )
+PRIVATE_KEY = rb"(?:[\w.]{0,40}[_.\-])?(?:" + _NAMED + rb"|pwd)"
+"""Regular expression for the keys of JSON members whose values are secrets, even if they are numbers."""
 _SEPARATOR = rb"[\"']?[ \t]{0,2}(?:=>|:=|={1,2}|:(?!:))[ \t]{0,2}"
 _QUOTED = rb"[bfru]{0,2}(?:\"((?:[^\"\\\0\r\n]|\\.){1,1024})\"|'((?:[^'\\\0\r\n]|\\.){1,1024})')"
 _BACKSLASH = rb"\\(?!\\{0,16}[\"'])"
@@ -198,12 +200,12 @@ _PASSWORD_OPTION = (
     rb"-p(?:[ ]{1,2}[\"']?|=[\"']?|[\"'][ ]{0,2},[ ]{0,8}[\"'])"
     rb"(?![\-/~.$%\\]|[A-Za-z]:[/\\]|[\d:.,\-]{1,32}(?![^\s\"',;]))([^\s\"'\0\\]{4,256})"
 )
-_MYSQL = rb"(?i:mysql|mariadb)[\w\-]{0,24}[^\0\r\n|;&]{0,200}?[ \"']-p[\"']?([^\s\"'\0\\]{1,256})"
+_MYSQL = rb"(?i:mysql|mariadb|sshpass)[\w\-]{0,24}[^\0\r\n|;&]{0,200}?[ \"']-p[\"']?([^\s\"'\0\\]{1,256})"
 PASSWORD_OPTIONS = Pattern(
     SECRET,
     re.compile(rb"(?<![\w\-])(?:" + _PASSWORD_OPTION + rb"|" + _MYSQL + rb")"),
     overwrite_last_group,
-    search_strings=(b"-p ", b"-p=", b'-p"', b"-p'", b"mysql", b"mariadb"),
+    search_strings=(b"-p ", b"-p=", b'-p"', b"-p'", b"mysql", b"mariadb", b"sshpass"),
     confirm=re.compile(_PASSWORD_OPTION + rb"|" + _MYSQL).match,
 )
 """Arguments of the option ``-p``. Numbers, such as ports, and paths are no passwords."""
