@@ -87,7 +87,7 @@ class Context:
             may_draw_later: Whether the figure may be drawn after the page is shown.
             options: Options of the figure.
         """
-        key = (name, self.state.at, self.dark, cache_key, tuple(sorted(options.items())))
+        key = (name, title, self.state.at, self.dark, cache_key, tuple(sorted(options.items())))
         trace = trace or self.capture.get_aggregated_trace(self.state.at)
         compute = partial(components.build_figure, trace, name, title, dark=self.dark, **options)
         if not may_draw_later:
