@@ -134,8 +134,8 @@ def _remove_padding(text: bytes, form: ResavedForm) -> bytes:
     change = np.zeros(len(data) + 1, np.int8)
     change[first[is_padding]] += 1
     change[last[is_padding] + 1] -= 1
-    kept = data[np.cumsum(change, dtype=np.int8)[:-1] == 0]
-    return bytes(kept[1:-1])
+    content = data[np.cumsum(change, dtype=np.int8)[:-1] == 0]
+    return bytes(content[1:-1])
 
 
 def _rewrite_records(text: bytes, form: ResavedForm, path: Path, messages: NcuMessages) -> bytes:
