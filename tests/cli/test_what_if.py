@@ -92,6 +92,17 @@ def test_a_set_of_one_rank() -> None:
     assert answer.after_ns == tk.load(CAPTURE).what_if("kernel * x2").after_ns
 
 
+@pytest.mark.parametrize("step_time_ns", [0, -5])
+def test_a_step_takes_time(step_time_ns: int, run: Run) -> None:
+    """A duration without the profiler has to be positive, on the command line and in Python."""
+    with tk.load(CAPTURE) as trace, pytest.raises(tk.TracekitError, match=f"cannot be {step_time_ns} ns"):
+        trace.what_if("kernel * x2", step_time_ns=step_time_ns)
+    with pytest.raises(tk.TracekitError, match=f"cannot be {step_time_ns} ns"):
+        tk.load_many(RANKS).why(step_time_ns=step_time_ns)
+    for command in (["why"], ["what-if", "--edit", "kernel * x2"]):
+        assert "positive duration" in run(*command, CAPTURE, f"--step-time={step_time_ns}us", status=2).stderr
+
+
 @pytest.mark.parametrize("capture", ["empty.sqlite", "cpu_only.sqlite"])
 def test_captures_without_gpu_work_have_an_answer(run: Run, capture: str) -> None:
     answer = json.loads(run("what-if", FIXTURES / capture, "--edit", "kernel * x2", "--format", "json", "-q").text)

@@ -252,7 +252,7 @@ def input_options(command: Command) -> Command:
         strict_option,
         memory_option,
     )
-    return _add_options(options, command)
+    return add_options(options, command)
 
 
 def rank_option(command: Command) -> Command:
@@ -266,7 +266,7 @@ def rank_option(command: Command) -> Command:
         callback=_store_ranks,
         help="Use rank N for the profile with this file name, instead of the recorded rank. Can be repeated.",
     )
-    return _add_options((option,), command)
+    return add_options((option,), command)
 
 
 def jobs_option(command: Command) -> Command:
@@ -280,7 +280,7 @@ def jobs_option(command: Command) -> Command:
         help="Number of processes that read the profiles of several ranks. The default depends on the sizes of the "
         "profiles, the CPU cores and the memory.",
     )
-    return _add_options((option,), command)
+    return add_options((option,), command)
 
 
 def parse_rank_assignment(text: str) -> tuple[str, int]:
@@ -392,7 +392,7 @@ def selection_options(command: Command) -> Command:
         selection = {name: value for name, value in values.items() if value is not None}
         return command(select=lambda trace: trace.select(**selection) if selection else trace, **others)
 
-    return _add_options(options, run_with_selection)
+    return add_options(options, run_with_selection)
 
 
 EXTENDED = "extended"
@@ -475,7 +475,7 @@ def rollup_options(command: Command) -> Command:
         values = {name: arguments.pop(name) for name in _ROLLUP_ARGUMENTS}
         return command(roll_up=RollUp(values), **arguments)
 
-    return _add_options(options, run_with_rollup)
+    return add_options(options, run_with_rollup)
 
 
 def parse_iterations(text: str) -> tuple[int | None, int | None]:
@@ -651,7 +651,7 @@ def printing_options(command: Command) -> Command:
         check_time_unit(timeunit, resolved_style)
         return command(printing=Printing(resolved_style, out, force, spreadsheet, timeunit), **others)
 
-    return _add_options(options, run_with_printing)
+    return add_options(options, run_with_printing)
 
 
 def has_table_suffix(path: Path) -> bool:
@@ -678,7 +678,7 @@ def choose_style_for(out: Path) -> str:
     return "table"
 
 
-def _add_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:
+def add_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:
     """Add several options to a command, and return the command. ``--help`` lists the options in the given order."""
     decorated: Command = functools.reduce(lambda c, option: option(c), reversed(tuple(options)), command)  # type: ignore[assignment]
     return decorated

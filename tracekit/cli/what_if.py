@@ -6,26 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import (
-    input_options,
-    inputs_argument,
-    jobs_option,
-    load_inputs,
-    parse_duration,
-    quiet_option,
-    rank_option,
-    rollup_options,
-    selection_options,
-)
-from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
+from tracekit.cli.answers import answer_options
+from tracekit.cli.options import inputs_argument
 from tracekit.cli.why import format_ledger
 from tracekit.text import format_duration
-from tracekit.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.cli.options import CapturePath, RollUp, Select
+    from tracekit.cli.answers import Question
     from tracekit.core.diagnosis import WhatIf
     from tracekit.core.diagnosis.what_if import EditMatch
 
@@ -42,37 +31,8 @@ _SAME = 0.005
     required=True,
     help="What to change, such as 'kernel *gemm* x0.5'. Can be repeated.",
 )
-@click.option(
-    "--step-time",
-    "step_ns",
-    metavar="TIME",
-    type=parse_duration,
-    help="Duration of a step without the profiler, such as 52ms. It calibrates the times on the CPU.",
-)
-@input_options
-@rank_option
-@jobs_option
-@selection_options
-@rollup_options
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="How to print the answer. json is one object with all figures.",
-)
-@quiet_option
-def what_if_command(
-    *,
-    paths: tuple[CapturePath, ...],
-    edits: tuple[str, ...],
-    step_ns: int | None,
-    from_: str | None,
-    select: Select,
-    roll_up: RollUp,
-    style: str,
-    quiet: bool,
-) -> None:
+@answer_options
+def what_if_command(*, edits: tuple[str, ...], question: Question) -> None:
     """Predict how long a step would take after edits, by a replay of the events of the steady steps.
 
     An edit consists of a selector and an action. Selectors are `kernel PATTERN`, `range PATTERN`, `call PATTERN`,
@@ -91,17 +51,10 @@ def what_if_command(
     Examples: --edit 'range data removed', --edit 'faster attention = kernel *softmax* x0.3', --edit 'call
     cudaStreamSynchronize removed', --edit 'rank 1: range data x0.1'.
     """
-    with load_inputs(paths, from_) as trace:
-        selected = roll_up(select(trace))
-        print_recorded_warnings(trace, quiet=quiet)
-        with show_progress_bar("computing", quiet=quiet):
-            answer = selected.what_if(edits, step_time_ns=step_ns)
-        with open_output_page() as page:
-            if style == "json":
-                page.print_json(answer.to_envelope([remove_secrets(str(path)) for path in paths]))
-                return
-            for line in format_prediction(answer):
-                page.print_wrapped_line(line)
+    question.print_answer(
+        lambda trace, step_ns: trace.what_if(edits, step_time_ns=step_ns),
+        format_prediction,
+    )
 
 
 def format_prediction(answer: WhatIf) -> Iterator[str]:

@@ -6,72 +6,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import (
-    input_options,
-    inputs_argument,
-    jobs_option,
-    load_inputs,
-    parse_duration,
-    quiet_option,
-    rank_option,
-    rollup_options,
-    selection_options,
-)
-from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
+from tracekit.cli.answers import answer_options
+from tracekit.cli.options import inputs_argument
 from tracekit.explanations import REST
 from tracekit.text import format_duration
-from tracekit.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.cli.options import CapturePath, RollUp, Select
+    from tracekit.cli.answers import Question
     from tracekit.explanations import Explanation, LedgerRow
 
 _BAR_CHARS = 24
 _INDENT = "     "
 
 
-def _parse_step_time(text: str) -> int:
-    """Parse the duration of a step."""
-    duration = parse_duration(text)
-    if duration <= 0:
-        raise click.BadParameter(f"{text!r} is not a positive duration, such as 52ms")
-    return duration
-
-
 @click.command("why")
 @inputs_argument
-@click.option(
-    "--step-time",
-    "step_ns",
-    metavar="TIME",
-    type=_parse_step_time,
-    help="Duration of a step without the profiler, such as 52ms. It calibrates the times on the CPU.",
-)
-@input_options
-@rank_option
-@jobs_option
-@selection_options
-@rollup_options
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="How to print the answer. json is one object with all figures.",
-)
-@quiet_option
-def why_command(
-    *,
-    paths: tuple[CapturePath, ...],
-    step_ns: int | None,
-    from_: str | None,
-    select: Select,
-    roll_up: RollUp,
-    style: str,
-    quiet: bool,
-) -> None:
+@answer_options
+def why_command(*, question: Question) -> None:
     """Explain why a step is slow: where its time goes, the causes, and what each cure would save.
 
     The ledger divides the time of the steady steps, so that each nanosecond is counted once. At most five causes
@@ -82,17 +35,10 @@ def why_command(
     """
     from tracekit.core.diagnosis.texts import write_explanation
 
-    with load_inputs(paths, from_) as trace:
-        selected = roll_up(select(trace))
-        print_recorded_warnings(trace, quiet=quiet)
-        with show_progress_bar("computing", quiet=quiet):
-            answer = selected.why(step_time_ns=step_ns)
-        with open_output_page() as page:
-            if style == "json":
-                page.print_json(answer.to_envelope([remove_secrets(str(path)) for path in paths]))
-                return
-            for line in format_explanation(write_explanation(answer)):
-                page.print_wrapped_line(line)
+    question.print_answer(
+        lambda trace, step_ns: trace.why(step_time_ns=step_ns),
+        lambda answer: format_explanation(write_explanation(answer)),
+    )
 
 
 def format_explanation(explanation: Explanation, *, is_short: bool = False) -> Iterator[str]:

@@ -8,41 +8,35 @@ from __future__ import annotations
 
 import functools
 import warnings
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.sets.communication import concat_rank_tables
-from tracekit.sets.member import Member
+from tracekit.sets.tasks import map_by_rank
 from tracekit.trace import call_with_tables, get_trace_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     import polars as pl
 
-    from tracekit.core.diagnosis import Examination, Plan, Profile, Why
+    from tracekit.core.diagnosis import Examination, Options, Plan, Profile, Why
+    from tracekit.sets.member import Member
     from tracekit.sets.trace_set import TraceSet
     from tracekit.trace import Trace
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class _Task(Member):
-    """A member with the function that is applied to it. Each rank has its own plan, so each has its own function."""
-
-    function: Callable[[Member], Any] = field(default=repr, repr=False, compare=False)
-
-
-def explain_job(traces: TraceSet, step_time_ns: int | None) -> Why:
+def explain_job(traces: TraceSet, options: Options) -> Why:
     """Return the answer of the job: the ledger of its slowest rank, its causes, and the answers of all ranks.
 
     A rank whose capture cannot be read has the error as its answer, and the others are explained without it.
 
     Args:
         traces: The captures of the ranks.
-        step_time_ns: Duration of a step without the profiler, in ns, or None.
+        options: Options.
 
     Raises:
         TracekitError: No capture can be read.
@@ -52,7 +46,7 @@ def explain_job(traces: TraceSet, step_time_ns: int | None) -> Why:
     from tracekit.core.diagnosis import plan_ranks
 
     if len(traces.ranks) == 1:
-        return traces.map(functools.partial(_explain_rank, step_time_ns))[0]
+        return traces.map(functools.partial(_explain_rank, options))[0]
     errors: dict[int, Exception] = {}
     profiled = _collect(traces.outcomes(_profile_rank), errors)
     if not profiled:
@@ -60,12 +54,8 @@ def explain_job(traces: TraceSet, step_time_ns: int | None) -> Why:
     ranked = concat_rank_tables(list(profiled), [tables for _, tables in profiled.values()])
     communication = Communication(ranked, ignores_missing_ranks=True)
     plans, notes = plan_ranks({rank: profiles for rank, (profiles, _) in profiled.items()}, communication)
-    tasks = [
-        _create_task(member, traces.function_of_member(functools.partial(_examine_rank, step_time_ns, plans[rank])))
-        for member in traces.captures
-        if (rank := member.rank) in profiled
-    ]
-    examined = _collect(traces.engine.map(_run_task, tasks), errors)
+    functions = {rank: functools.partial(_examine_rank, options, plans[rank]) for rank in profiled}
+    examined: dict[int, list[Examination] | Why] = _collect(map_by_rank(traces, functions), errors)
     examinations = [e for of_rank in examined.values() if isinstance(of_rank, list) for e in of_rank]
     others = [replace(answer, rank=rank) for rank, answer in examined.items() if not isinstance(answer, list)]
     others += [_describe_error(rank, error) for rank, error in errors.items()]
@@ -92,14 +82,6 @@ def _describe_error(rank: int, error: Exception) -> Why:
     return Why(f"Rank {rank} is left out, because its capture cannot be read: {text}.", "not_recorded", rank=rank)
 
 
-def _create_task(member: Member, function: Callable[[Member], Any]) -> _Task:
-    return _Task(**{f.name: getattr(member, f.name) for f in fields(Member)}, function=function)
-
-
-def _run_task(task: Member) -> Any:
-    return task.function(task) if isinstance(task, _Task) else None
-
-
 def _profile_rank(trace: Trace) -> tuple[list[Profile], dict[str, pl.DataFrame]]:
     from tracekit.core.communication import read_call_tables
 
@@ -107,14 +89,10 @@ def _profile_rank(trace: Trace) -> tuple[list[Profile], dict[str, pl.DataFrame]]
     return get_trace_view(trace).profile_processes(), tables
 
 
-def _examine_rank(step_time_ns: int | None, plans: Mapping[int | None, Plan], trace: Trace) -> list[Examination] | Why:
+def _examine_rank(options: Options, plans: Mapping[int | None, Plan], trace: Trace) -> list[Examination] | Why:
     """Return the results for the processes of a rank, or its answer if it has no GPU work."""
-    from tracekit.core.diagnosis import Options
-
-    if not plans:
-        return trace.why(step_time_ns=step_time_ns)
-    return get_trace_view(trace).examine_processes(Options(step_time_ns), plans)
+    return get_trace_view(trace).examine_processes(options, plans) if plans else _explain_rank(options, trace)
 
 
-def _explain_rank(step_time_ns: int | None, trace: Trace) -> Why:
-    return trace.why(step_time_ns=step_time_ns)
+def _explain_rank(options: Options, trace: Trace) -> Why:
+    return get_trace_view(trace).why(options)

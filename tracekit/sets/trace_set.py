@@ -492,9 +492,10 @@ class TraceSet:
             >>> answer.causes[0].cause, answer.causes[0].place.rank, answer.causes[0].place.range
             ('late_rank', 1, 'data')
         """
+        from tracekit.core.diagnosis import Options
         from tracekit.sets import diagnosis
 
-        return diagnosis.explain_job(self, step_time_ns)
+        return diagnosis.explain_job(self, Options(step_time_ns))
 
     def what_if(self, edits: str | Iterable[str], *, step_time_ns: int | None = None) -> WhatIf:
         """Predict how long the steps of each rank take after edits of their events.
@@ -513,9 +514,10 @@ class TraceSet:
         Raises:
             UnknownFormatError: A text is not an edit, or an edit matches nothing in the steady steps of any rank.
         """
+        from tracekit.core.diagnosis import Options
         from tracekit.sets import what_if
 
-        return what_if.predict_job(self, edits, step_time_ns)
+        return what_if.predict_job(self, edits, Options(step_time_ns))
 
     def recipe(
         self,

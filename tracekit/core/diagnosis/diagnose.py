@@ -41,6 +41,7 @@ from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_pro
 from tracekit.core.diagnosis.replay import Engine, ReplayError
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
+from tracekit.errors import TracekitError
 from tracekit.sorting import create_series
 from tracekit.text import format_duration
 
@@ -71,9 +72,17 @@ class Options:
 
     Attributes:
         step_ns: Duration of a step without the profiler, in ns, or None if it is unknown.
+
+    Raises:
+        TracekitError: The duration is not positive.
     """
 
     step_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.step_ns is not None and self.step_ns <= 0:
+            hint = "use a positive number of nanoseconds"
+            raise TracekitError(f"the duration of a step cannot be {self.step_ns} ns", hint=hint)
 
 
 def diagnose(rollup: Rollup, options: Options | None = None) -> Why:
