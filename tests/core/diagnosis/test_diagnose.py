@@ -15,9 +15,9 @@ from tests.core.diagnosis.jobs import straggle
 from tests.core.diagnosis.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, steps
 from tests.core.diagnosis.test_fixtures import check_figures
 from tracekit.core.diagnosis import Why, causes, diagnose, items
-from tracekit.core.diagnosis.cures import Claims, Cure, Edit, create_unedited, deduplicate
+from tracekit.core.diagnosis.cures import Claims, Cure, deduplicate
 from tracekit.core.diagnosis.inspection import Inspection
-from tracekit.core.diagnosis.replay import Engine
+from tracekit.core.diagnosis.replay import Edit, Engine, create_unedited
 
 
 def loop(count: int = 5, *, work: int = 2 * MS, cold: int = 0) -> Program:

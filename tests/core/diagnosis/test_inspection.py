@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH
-from tracekit.core.diagnosis.inspection import Inspection, sampled_functions
+from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.peaks import DEFAULT
 
 NOTHING = np.zeros(0, np.int64)
@@ -76,7 +76,7 @@ def sampled(depth: int) -> Inspection:
 @pytest.mark.parametrize(("depth", "names"), [(12, ["tokenize"]), (13, [])])
 def test_frames_of_the_interpreter_are_skipped(depth: int, names: list[str]) -> None:
     model = sampled(depth).model
-    assert sampled_functions(model, np.flatnonzero(model.long_pauses), 3) == names
+    assert Inspection(model).list_functions(np.flatnonzero(model.long_pauses)) == names
 
 
 def streams(*, wait: bool = False, count: int = 4) -> Program:

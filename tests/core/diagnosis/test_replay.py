@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.diagnosis.generated import captures, programs
 from tests.core.diagnosis.programs import Program
-from tracekit.core.diagnosis.cures import create_unedited
 from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.model import Model
-from tracekit.core.diagnosis.replay import Engine
+from tracekit.core.diagnosis.replay import Engine, create_unedited
 
 
 def check_recorded_times(model: Model) -> None:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.core.diagnosis.answer import Saving
-from tracekit.core.diagnosis.items import NO_WAIT
-from tracekit.core.diagnosis.kinds import CALL_NUMBERS
+from tracekit.core.diagnosis.replay import RECORDED, CpuScales, Edit, create_unedited
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,26 +29,10 @@ if TYPE_CHECKING:
 LOW, LIKELY, HIGH = 0, 1, 2
 _MIN_COMPARED, _EXPLAINED_SHARE = 4, 0.3
 _UNSURE_DIVISOR = 3
-_MAX_NS = 2.0**62
 Stays = tuple[float, float, float]
 """The share of a duration that stays if the saving is low, likely, and high."""
 
 
-class CpuScales(NamedTuple):
-    """Durations on the CPU without the profiler, as a share of the recorded ones.
-
-    Attributes:
-        host: Scale of the work of the program.
-        launch: Scale of API calls and of the code between them.
-        stalls: Scale of long pauses that do not recur.
-    """
-
-    host: float
-    launch: float
-    stalls: float
-
-
-RECORDED = CpuScales(1.0, 1.0, 1.0)
 SCALES = (RECORDED, CpuScales(0.85, 0.62, 0.3), CpuScales(0.6, 0.45, 0.0), CpuScales(1.2, 0.6, 0.0))
 """Scales between which the CPU ran without the profiler, in the captures whose programs were also timed without it.
 
@@ -196,35 +179,6 @@ def deduplicate(rows: Int64s) -> Int64s:
     return rows[np.concatenate([[True], rows[1:] != rows[:-1]])] if len(rows) else rows
 
 
-class Edit(NamedTuple):
-    """Durations and waits that replace those of a model.
-
-    Attributes:
-        item_duration: Durations of items, without waiting.
-        operation_duration: Durations of operations.
-        dropped_waits: Which items no longer wait.
-        dropped_dependencies: Which operations no longer depend on other streams.
-        max_gap_ns: Gap between operations of a stream above which the gap is reduced, or None.
-    """
-
-    item_duration: Floats
-    operation_duration: Int64s
-    dropped_waits: Mask
-    dropped_dependencies: Mask
-    max_gap_ns: int | None
-
-
-def create_unedited(model: Model) -> Edit:
-    """Return the edit that changes nothing."""
-    return Edit(
-        model.items.duration.astype(np.float64),
-        model.operations.duration.copy(),
-        np.zeros(len(model.items.start), np.bool_),
-        np.zeros(len(model.operations.start), np.bool_),
-        None,
-    )
-
-
 def apply_cures(model: Model, cures: Iterable[Cure], case: int) -> Edit:
     """Return the edit of several cures in one of the cases ``LOW``, ``LIKELY`` and ``HIGH``."""
     edit = create_unedited(model)
@@ -251,20 +205,6 @@ class Prediction(NamedTuple):
     cure: Cure
     saving: Saving
     after: float
-
-
-def scale_items(model: Model, durations: Floats, scales: CpuScales, is_stall: Mask) -> Int64s:
-    """Return durations of items as they would be without the profiler."""
-    items = model.items
-    is_long = model.long_pauses
-    scale = np.full(len(durations), scales.launch)
-    scale[is_long] = scales.host
-    scale[is_long & is_stall] = scales.stalls
-    blocks = (items.kind == CALL_NUMBERS["copy"]) & (items.wait != NO_WAIT)
-    fixed = np.isin(items.kind, [CALL_NUMBERS[k] for k in ("allocate", "host_allocate", "load")])
-    scale[blocks | fixed | (items.lane != 0)] = 1.0
-    result: Int64s = np.minimum(durations * scale, _MAX_NS).astype(np.int64)
-    return result
 
 
 def find_stalls(model: Model, cures: Iterable[Cure]) -> Mask:

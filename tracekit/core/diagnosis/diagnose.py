@@ -25,20 +25,14 @@ from tracekit.core.diagnosis.answer import (
     Why,
 )
 from tracekit.core.diagnosis.causes.communication import find_transfer_times
-from tracekit.core.diagnosis.cures import (
-    CpuScales,
-    Cure,
-    create_unedited,
-    find_stalls,
-    predict_savings,
-)
+from tracekit.core.diagnosis.cures import Cure, find_stalls, predict_savings
 from tracekit.core.diagnosis.events import Events, Step, read_events
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
-from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model
+from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model, find_representative_steps
 from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_process
-from tracekit.core.diagnosis.replay import Engine, ReplayError
+from tracekit.core.diagnosis.replay import CpuScales, Engine, ReplayError, create_unedited
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
 from tracekit.errors import TracekitError
@@ -62,7 +56,6 @@ _SLACK = 0.03
 """Share by which each predicted interval is extended on both sides: the difference between two runs of a program."""
 _MIN_COVERAGE = 0.9
 _PLACES = 3
-_GPU_CLASSES = ("compute", "opaque")
 _BISECTIONS, _FED_SHARE = 30, 0.05
 
 
@@ -244,14 +237,14 @@ def measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> B
     return Basis(complete, step, build_ledger(rows, step.median_ns), cold)
 
 
-def _compute_slack(model: Model, engine: Engine) -> float:
+def _compute_slack(model: Model, error: float) -> float:
     """Return the share by which predicted intervals are extended: half the spread of steps, and the replay's error."""
     durations = np.diff(model.bounds)
     ordered = np.sort(durations)
     median = int(ordered[(len(durations) - 1) // 2])
     last = len(durations) - 1
     spread = int(ordered[3 * last // 4] - ordered[last // 4]) / max(1, median)
-    return _SLACK + min(0.3, spread / 2) / 2 + engine.error
+    return _SLACK + min(0.3, spread / 2) / 2 + error
 
 
 def _diagnose_process(events: Events, rollup: Rollup, options: Options) -> Why:
@@ -283,7 +276,7 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     inspection = Inspection(model)
     cures = list(causes.find_cures(inspection))
     scales, likely = choose_scales(engine, inspection, cures, options)
-    slack = _compute_slack(complete, engine)
+    slack = _compute_slack(complete, engine.error)
     predictions = predict_savings(engine, cures, scales, slack, likely=likely)
     all_causes = tuple(_describe_cure(inspection, *prediction) for prediction in predictions)
     shown = tuple(c for c in all_causes if c.saving.likely >= MIN_SAVING)[:MAX_CAUSES]
@@ -304,7 +297,7 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
         together=sum((c.after for c in listed), 0.0),
         replay_error=engine.error,
         cold=cold,
-        first_calls=tuple(list_first_calls(events)),
+        first_calls=tuple(list_first_calls(events, inspection.first_calls)),
         notes=notes,
         device=inspection.device_name,
         framework=events.framework,
@@ -332,12 +325,12 @@ def _predict_rank(
     model = build_model(events, complete.steps[first : last + 1]) if is_part else complete
     late, waited = plan.find_late_times(model), plan.find_waits_on_cpu(model)
     inspection = Inspection(model, late, plan)
+    recorded = Engine(model)
     engine = Engine(model, find_transfer_times(inspection), model.items.duration - waited)
     cures = list(causes.find_cures(inspection))
     own_step = None if options.step_ns is None else round(options.step_ns * plan.speed)
     scales, likely = choose_scales(engine, inspection, cures, Options(own_step))
-    error = Engine(model).error
-    slack = _compute_slack(complete, engine) - engine.error + error
+    slack = _compute_slack(complete, recorded.error)
     replay = CureReplay(engine, scales, find_stalls(model, cures), likely, slack)
     base = replay.measure_base()
     durations = [replay.measure_cure(cure, base) for cure in cures]
@@ -348,13 +341,13 @@ def _predict_rank(
     )
     answer = Why(
         sentence=_write_sentence_of_rank(step, parts),
-        status="unsure" if error > MAX_ERROR else "answered",
+        status="unsure" if recorded.error > MAX_ERROR else "answered",
         step=step,
         ledger=parts,
-        replay_error=error,
+        replay_error=recorded.error,
         cold=cold,
-        first_calls=tuple(list_first_calls(events)),
-        notes=tuple(list_notes(step, Engine(model), parts, model, complete)),
+        first_calls=tuple(list_first_calls(events, inspection.first_calls)),
+        notes=tuple(list_notes(step, recorded, parts, model, complete)),
         device=inspection.device_name,
         framework=events.framework,
     )
@@ -384,10 +377,7 @@ def _limit(events: Events, model: Model) -> Model:
     if size <= MAX_ITEMS or len(model.steps) < MIN_STEPS:
         return model
     count = max(1, len(model.steps) * MAX_ITEMS // size)
-    durations = np.diff(model.bounds)
-    totals = np.concatenate([[0], np.cumsum(durations)])
-    means = (totals[count:] - totals[:-count]) / count
-    first = int(np.argmin(np.abs(means - durations.mean())))
+    first = find_representative_steps(np.diff(model.bounds), count)
     return build_model(events, model.steps[first : first + count])
 
 
@@ -484,11 +474,15 @@ def _list_shown(
     return (*shown, *others, *(() if unexplained is None else (unexplained,)))[:MAX_CAUSES]
 
 
+def _sum_shares(parts: Sequence[LedgerPart], *groups: str) -> float:
+    """Return the share of the parts of some classes in the time of steps."""
+    return sum(part.share for part in parts if part.group in groups)
+
+
 def _choose_status(
     error: float, parts: Sequence[LedgerPart], shown: Sequence[CauseOfTime], listed: Sequence[CauseOfTime]
 ) -> Status:
-    opaque = sum(part.share for part in parts if part.group == "opaque")
-    is_unknown = opaque > _OPAQUE_SHARE or _get_unexplained_share(listed) > _UNEXPLAINED_SHARE
+    is_unknown = _sum_shares(parts, "opaque") > _OPAQUE_SHARE or _get_unexplained_share(listed) > _UNEXPLAINED_SHARE
     if error > MAX_ERROR or (is_unknown and not shown):
         return "unsure"
     return "answered" if shown else "nothing_found"
@@ -511,7 +505,7 @@ def list_notes(
         yield f"steps launched only {step.covered:.0%} of the GPU time"
     if engine.error > MAX_ERROR:
         yield f"the replay of a step is off by up to {engine.error:.1%}, so predictions are unreliable"
-    opaque = sum(part.share for part in parts if part.group == "opaque")
+    opaque = _sum_shares(parts, "opaque")
     if opaque > _OPAQUE_SHARE:
         yield (
             f"{opaque:.0%} of the step is spent in CUDA graphs that were recorded as a whole, so nothing in them can "
@@ -542,7 +536,7 @@ def _write_sentence(
     """Return the answer in one or two sentences."""
     shown = [cause for cause in listed if cause.saving.likely >= MIN_SAVING]
     idle = _get_unexplained_share(listed)
-    busy = sum(part.share for part in parts if part.group in _GPU_CLASSES)
+    busy = _sum_shares(parts, "compute", "opaque")
     what = "Steady step" if step.name is not None else "The capture takes"
     text = f"{what} {format_duration(step.median_ns)}; the GPU computes {busy:.0%} of it"
     if shown:
@@ -561,7 +555,7 @@ def _write_sentence(
 
 def _write_sentence_of_rank(step: StepFigures, parts: Sequence[LedgerPart]) -> str:
     """Return how long a step of one rank takes, and how long it waits for other ranks."""
-    busy = sum(part.share for part in parts if part.group in _GPU_CLASSES)
+    busy = _sum_shares(parts, "compute", "opaque")
     waits = sum(part.ns for part in parts if part.part == ledger.WAIT_PART)
     what = "Steady step" if step.name is not None else "The capture"
     return (

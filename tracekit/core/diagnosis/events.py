@@ -149,20 +149,6 @@ class Events:
         return self.calls.is_empty() and len(self.labels.names) == 1
 
     @functools.cached_property
-    def first_calls(self) -> pl.DataFrame:
-        """The slow first calls of operations (see ``first_calls``)."""
-        from tracekit.core.diagnosis.first_calls import find_first_calls
-
-        return find_first_calls(self)
-
-    @functools.cached_property
-    def compile_times(self) -> pl.DataFrame:
-        """The times in which the process compiles code: ``start_ns``, ``end_ns``."""
-        from tracekit.core.diagnosis.first_calls import find_compile_times
-
-        return find_compile_times(self.frames, self.process_id)
-
-    @functools.cached_property
     def framework(self) -> str:
         """The framework of the program: ``pytorch``, ``jax``, ``tensorflow`` or ``cuda``."""
         names = decode_categories(self.operations["name"].unique()).drop_nulls()

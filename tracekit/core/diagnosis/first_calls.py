@@ -68,9 +68,14 @@ def find_compile_times(frames: Frames, process_id: int | None) -> pl.DataFrame:
     return intervals.merge_intervals(own.select("start_ns", "end_ns"), by=[])
 
 
-def list_first_calls(events: Events) -> Iterator[FirstCall]:
-    """Yield the operations of a process that have slow first calls, the most expensive first."""
-    calls = events.first_calls.filter(~pl.col("name").str.contains(WAITING_OPERATION))
+def list_first_calls(events: Events, first_calls: pl.DataFrame) -> Iterator[FirstCall]:
+    """Yield the operations of a process that have slow first calls, the most expensive first.
+
+    Args:
+        events: The events of the process.
+        first_calls: The rows of ``find_first_calls``.
+    """
+    calls = first_calls.filter(~pl.col("name").str.contains(WAITING_OPERATION))
     bounds = pl.concat([frame.select("start_ns", "end_ns") for frame in (events.calls, events.operations)])
     first, last = bounds.select(pl.col("start_ns").min().alias("first"), pl.col("end_ns").max().alias("last")).row(0)
     longest = pl.col("end_ns") - pl.col("start_ns")

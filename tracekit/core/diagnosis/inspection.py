@@ -10,25 +10,30 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.categorical import decode_categories
-from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH, Claims, CpuScales, Example
+from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH, Claims, Example
+from tracekit.core.diagnosis.first_calls import find_first_calls
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES
-from tracekit.core.diagnosis.ledger import find_exposed_times
+from tracekit.core.diagnosis.ledger import find_exposed_times, measure_before
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
 from tracekit.sorting import create_series
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from tracekit.core.diagnosis.model import Model
     from tracekit.core.diagnosis.ranks import Plan
+    from tracekit.core.diagnosis.replay import CpuScales
 
     Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
 
 _RECURRING_SHARE = 0.6
 _WHOLE_COUNT = 10
+_ANY_NS = np.iinfo(np.int64).max
 _QUIET_KINDS = [PAUSE, *(CALL_NUMBERS[k] for k in ("other", "query", "record_event", "launch"))]
 _HIDDEN_SYMBOLS = r"^(0x|\[|_?_?libc_|start_thread|clone|Py_|_Py|PyEval|PyObject|cfunction|method_|_start|main$|pymain)"
 
@@ -103,6 +108,11 @@ class Inspection:
         )
 
     @functools.cached_property
+    def first_calls(self) -> pl.DataFrame:
+        """The slow first calls of operations of the process."""
+        return find_first_calls(self.model.events)
+
+    @functools.cached_property
     def exposed_ns(self) -> Int64s:
         """How long each operation runs while no operation of a group that comes before it runs."""
         return find_exposed_times(self.model)
@@ -175,15 +185,19 @@ class Inspection:
         following, quiet = self._launch_groups
         return np.flatnonzero(launching[:-1] | (quiet & launching[following]))
 
+    def find_pauses_near(self, rows: Int64s, distances: Sequence[int], below_ns: int = _ANY_NS) -> Int64s:
+        """Return the pauses at some distances from items, counted in items, that are shorter than a limit."""
+        items = self.model.items
+        near = np.concatenate([rows + distance for distance in distances])
+        near = near[(near >= 0) & (near < len(items.start))]
+        result: Int64s = near[(items.kind[near] == PAUSE) & (items.duration[near] < below_ns)]
+        return result
+
     def find_next_launches(self, rows: Int64s) -> Int64s:
         """Return, for each item that ``find_launch_items`` returns, the item that launches the operation."""
         following, quiet = self._launch_groups
         result: Int64s = np.where(quiet[rows], following[rows], rows)
         return result
-
-    def format(self, ns: float) -> str:
-        """Format a duration."""
-        return format_duration(ns)
 
     def per_step(self, total: float) -> float:
         """Return an amount per step."""
@@ -226,7 +240,22 @@ class Inspection:
 
     def list_functions(self, rows: Int64s, count: int = 3) -> list[str]:
         """Return what the CPU ran during items most often, by samples of its stacks, the most frequent first."""
-        return sampled_functions(self.model, rows, count)
+        events, items = self.model.events, self.model.items
+        if not len(rows):
+            return []
+        order = np.argsort(items.start[rows], kind="stable")
+        start, end = items.start[rows][order], items.end[rows][order]
+        for table in ("python_samples", "cpu_samples"):
+            recorded = events.read_main_thread(table).select("timestamp_ns", "stack_id").collect().drop_nulls()
+            times = recorded["timestamp_ns"].to_numpy()
+            row = np.searchsorted(start, times, side="right") - 1
+            inside = (row >= 0) & (times < end[np.maximum(row, 0)])
+            stacks = recorded["stack_id"].gather(create_series(np.flatnonzero(inside)))
+            if len(stacks):
+                symbols = events.frames("stacks").select("stack_id", "parent_id", "symbol").collect()
+                if names := _name_innermost_functions(symbols, stacks):
+                    return names[:count]
+        return []
 
     def measure_blocked_time(self, rows: Int64s) -> int:
         """Return for how long the main thread did not run on any CPU during items, in ns."""
@@ -238,30 +267,18 @@ class Inspection:
 
     def list_os_calls(self, rows: Int64s) -> list[tuple[str, int]]:
         """Return the operating system calls of the main thread during items: name and time, the longest first."""
-        return list(self._os_call_times(rows).items())
-
-    def _os_call_times(self, rows: Int64s) -> dict[str, int]:
         calls = self._os_calls
-        if calls.is_empty() or not len(rows):
-            return {}
         overlap = self._measure_overlaps(rows, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
         totals = calls.select("name", ns=create_series(overlap)).group_by("name").agg(pl.col("ns").sum())
         totals = totals.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
-        return {str(name): int(ns) for name, ns in totals.iter_rows()}
+        return [(str(name), int(ns)) for name, ns in totals.iter_rows()]
 
     def _measure_overlaps(self, rows: Int64s, first: Int64s, last: Int64s) -> Int64s:
         """Return how long each interval overlaps with items, which are disjoint."""
         items = self.model.items
         order = np.argsort(items.start[rows], kind="stable")
         start, end = items.start[rows][order], items.end[rows][order]
-        before = np.concatenate([[0], np.cumsum(end - start)])
-
-        def measure(times: Int64s) -> Int64s:
-            row = np.searchsorted(start, times, side="right")
-            inside = np.minimum(times, end[np.maximum(row - 1, 0)]) - start[np.maximum(row - 1, 0)]
-            return np.where(row > 0, before[np.maximum(row - 1, 0)] + inside, 0)
-
-        return measure(last) - measure(first) if len(rows) else np.zeros(len(first), np.int64)
+        return measure_before((start, end), last) - measure_before((start, end), first)
 
     @functools.cached_property
     def _os_calls(self) -> pl.DataFrame:
@@ -269,27 +286,6 @@ class Inspection:
             (pl.col("end_ns") > self.model.start_ns) & (pl.col("start_ns") < self.model.end_ns)
         )
         return rows.select("start_ns", "end_ns", pl.col("name").cast(pl.String)).collect().sort("start_ns")
-
-
-def sampled_functions(model: Model, rows: Int64s, count: int) -> list[str]:
-    """Return the functions in which samples of the main thread fall during items, the most frequent first."""
-    events = model.events
-    if not len(rows):
-        return []
-    start = np.sort(model.items.start[rows])
-    end = model.items.end[rows][np.argsort(model.items.start[rows], kind="stable")]
-    for table in ("python_samples", "cpu_samples"):
-        recorded = events.read_main_thread(table).select("timestamp_ns", "stack_id").collect().drop_nulls()
-        row = np.searchsorted(start, recorded["timestamp_ns"].to_numpy(), side="right") - 1
-        inside = (row >= 0) & (recorded["timestamp_ns"].to_numpy() < end[np.maximum(row, 0)])
-        stacks = recorded["stack_id"].gather(create_series(np.flatnonzero(inside)))
-        if len(stacks):
-            names = _name_innermost_functions(
-                events.frames("stacks").select("stack_id", "parent_id", "symbol").collect(), stacks
-            )
-            if names:
-                return names[:count]
-    return []
 
 
 def _name_innermost_functions(table: pl.DataFrame, stacks: pl.Series) -> list[str]:

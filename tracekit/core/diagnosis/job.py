@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from tracekit.core.diagnosis.answer import MAX_CAUSES, MIN_SAVING, CauseOfTime, Saving, Why
-from tracekit.core.diagnosis.cures import HIGH, LIKELY, LOW, CpuScales, Cure, apply_cures, create_unedited
+from tracekit.core.diagnosis.cures import HIGH, LIKELY, LOW, Cure, apply_cures
+from tracekit.core.diagnosis.replay import CpuScales, create_unedited
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
-    from tracekit.core.diagnosis.cures import Edit
-    from tracekit.core.diagnosis.replay import Engine
+    from tracekit.core.diagnosis.replay import Edit, Engine
 
     Int64s = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]

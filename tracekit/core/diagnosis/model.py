@@ -184,6 +184,13 @@ def build_model(events: Events, steps: tuple[Step, ...]) -> Model:
     return Model(events, steps, bounds, items, ops, find_lane_starts(ops, events))
 
 
+def find_representative_steps(durations: Int64s, count: int) -> int:
+    """Return the first of consecutive steps whose mean duration is nearest to that of all steps."""
+    totals = np.concatenate([[0], np.cumsum(durations)])
+    means = (totals[count:] - totals[:-count]) / count
+    return int(np.argmin(np.abs(means - durations.mean())))
+
+
 def _select_operations(events: Events, calls: pl.Series, first: int, last: int) -> Int64s:
     """Return the operations that the calls launched, and those without a recorded call that ran at the time."""
     is_launched = pl.col("call").is_in(calls.implode())

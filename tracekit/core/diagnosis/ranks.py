@@ -18,7 +18,8 @@ from tracekit.core.communication.clocks import convert_to_common_clock
 from tracekit.core.communication.kinds import MPI
 from tracekit.core.communication.stragglers import find_iteration_shifts
 from tracekit.core.diagnosis.kinds import CLASSES, select_classes
-from tracekit.core.diagnosis.model import MAX_ITEMS, build_model
+from tracekit.core.diagnosis.ledger import measure_before
+from tracekit.core.diagnosis.model import MAX_ITEMS, build_model, find_representative_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -137,24 +138,17 @@ class Plan:
 
     def find_waits_on_cpu(self, model: Model) -> Int64s:
         """Return the time for which each item waits for other ranks in calls without a kernel."""
-        items = model.items
-        result = np.zeros(len(items.start), np.int64)
-        rows = self.calls.filter(pl.col("kernel_id").is_null() & (pl.col("wait_ns") > 0)).sort("start_ns")
-        main = np.flatnonzero(items.lane == 0)
-        if rows.is_empty():
-            return result
-        start = rows["start_ns"].to_numpy()
-        end = np.minimum(start + rows["wait_ns"].to_numpy(), np.append(start[1:], np.iinfo(np.int64).max))
-        total = np.concatenate([[0], np.cumsum(end - start)])
+        return find_waits_in_calls(model, self.calls.filter(pl.col("kernel_id").is_null()))
 
-        def measure(times: Int64s) -> Int64s:
-            row = np.searchsorted(start, times, side="right")
-            last = np.maximum(row - 1, 0)
-            covered: Int64s = total[row] - np.where(row > 0, np.maximum(end[last] - times, 0), 0)
-            return covered
 
-        result[main] = np.minimum(measure(items.end[main]) - measure(items.start[main]), model.items.duration[main])
-        return result
+def find_waits_in_calls(model: Model, calls: pl.DataFrame) -> Int64s:
+    """Return the time for which each item waits in calls, which begin with a wait: ``start_ns``, ``wait_ns``."""
+    items = model.items
+    rows = calls.filter(pl.col("wait_ns") > 0).sort("start_ns")
+    start = rows["start_ns"].to_numpy()
+    end = np.minimum(start + rows["wait_ns"].to_numpy(), np.append(start[1:], np.iinfo(np.int64).max)[: len(start)])
+    waited = measure_before((start, end), items.end) - measure_before((start, end), items.start)
+    return np.where(items.lane == 0, np.minimum(waited, items.duration), 0)
 
 
 def profile_process(events: Events) -> Profile:
@@ -300,9 +294,7 @@ def _limit_steps(
     longest = np.max(np.stack(durations), axis=0)
     limits = (len(p.starts) * MAX_ITEMS // max(1, p.size) for _, p in seats.values())
     count = max(1, min(len(longest), *limits))
-    totals = np.concatenate([[0], np.cumsum(longest)])
-    means = (totals[count:] - totals[:-count]) / count
-    start = int(np.argmin(np.abs(means - longest.mean())))
+    start = find_representative_steps(longest, count)
     return {rank: (first + start, first + start + count - 1) for rank, (first, _) in windows.items()}
 
 

@@ -1,15 +1,15 @@
-"""Replay an event model with edits."""
+"""Replay an event model with edits: other durations, without waits, or as fast as without the profiler."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.core.diagnosis.cures import RECORDED, CpuScales, Edit, create_unedited, scale_items
 from tracekit.core.diagnosis.items import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
+from tracekit.core.diagnosis.kinds import CALL_NUMBERS
 from tracekit.native.replay import ANY_TIME, NONE, Replay
 
 if TYPE_CHECKING:
@@ -19,9 +19,71 @@ if TYPE_CHECKING:
     from tracekit.native.replay import ReplayResult
 
     Int64s = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
     Mask = npt.NDArray[np.bool_]
 
 _REMOVED_DELAY_NS = -(2**52)
+_MAX_NS = 2.0**62
+
+
+class CpuScales(NamedTuple):
+    """Durations on the CPU without the profiler, as a share of the recorded ones.
+
+    Attributes:
+        host: Scale of the work of the program.
+        launch: Scale of API calls and of the code between them.
+        stalls: Scale of long pauses that do not recur.
+    """
+
+    host: float
+    launch: float
+    stalls: float
+
+
+RECORDED = CpuScales(1.0, 1.0, 1.0)
+
+
+class Edit(NamedTuple):
+    """Durations and waits that replace those of a model.
+
+    Attributes:
+        item_duration: Durations of items, without waiting.
+        operation_duration: Durations of operations.
+        dropped_waits: Which items no longer wait.
+        dropped_dependencies: Which operations no longer depend on other streams.
+        max_gap_ns: Gap between operations of a stream above which the gap is reduced, or None.
+    """
+
+    item_duration: Floats
+    operation_duration: Int64s
+    dropped_waits: Mask
+    dropped_dependencies: Mask
+    max_gap_ns: int | None
+
+
+def create_unedited(model: Model) -> Edit:
+    """Return the edit that changes nothing."""
+    return Edit(
+        model.items.duration.astype(np.float64),
+        model.operations.duration.copy(),
+        np.zeros(len(model.items.start), np.bool_),
+        np.zeros(len(model.operations.start), np.bool_),
+        None,
+    )
+
+
+def scale_items(model: Model, durations: Floats, scales: CpuScales, is_stall: Mask) -> Int64s:
+    """Return durations of items as they would be without the profiler."""
+    items = model.items
+    is_long = model.long_pauses
+    scale = np.full(len(durations), scales.launch)
+    scale[is_long] = scales.host
+    scale[is_long & is_stall] = scales.stalls
+    blocks = (items.kind == CALL_NUMBERS["copy"]) & (items.wait != NO_WAIT)
+    fixed = np.isin(items.kind, [CALL_NUMBERS[k] for k in ("allocate", "host_allocate", "load")])
+    scale[blocks | fixed | (items.lane != 0)] = 1.0
+    result: Int64s = np.minimum(durations * scale, _MAX_NS).astype(np.int64)
+    return result
 
 
 class ReplayError(Exception):

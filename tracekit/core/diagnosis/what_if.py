@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import Answer, Figures, LedgerPart, Saving, StepFigures
-from tracekit.core.diagnosis.cures import LIKELY, Edit, apply_cures, create_unedited, find_stalls
+from tracekit.core.diagnosis.cures import LIKELY, apply_cures, find_stalls
 from tracekit.core.diagnosis.diagnose import (
     MAX_ERROR,
     Options,
@@ -24,7 +24,7 @@ from tracekit.core.diagnosis.events import Events, read_events
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.matches import Part, Selection, create_matches_hint, select_events
-from tracekit.core.diagnosis.replay import Engine, ReplayError
+from tracekit.core.diagnosis.replay import Edit, Engine, ReplayError, create_unedited
 from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.text import format_duration
 

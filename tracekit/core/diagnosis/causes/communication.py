@@ -10,6 +10,7 @@ import polars as pl
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import CLASSES
 from tracekit.sorting import create_series
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ def small_messages(inspection: Inspection) -> Iterator[Cure]:
     cure.operations = [inspection.claims.scale_operations(rows, (0.9, 0.6, 0.3))]
     cure.evidence = (
         f"{inspection.count_per_step(len(rows))} collectives per step transfer data for less than "
-        f"{inspection.format(_SMALL_NS)} each, {inspection.describe_time(float(time[rows].sum()))} in total"
+        f"{format_duration(_SMALL_NS)} each, {inspection.describe_time(float(time[rows].sum()))} in total"
     )
     yield cure
 

@@ -34,10 +34,8 @@ def memory_allocation(inspection: Inspection) -> Iterator[Cure]:
     time = int((items.end - items.start)[rows].sum())
     if not len(rows) or (len(rows) <= 2 * n and time < 0.02 * model.duration_ns):
         return
-    near = np.concatenate([rows - 1, rows + 1])
-    near = near[(near >= 0) & (near < len(items.start))]
-    near = near[(items.kind[near] == PAUSE) & (items.duration[near] < LONG_NS)]
-    pauses = items.duration[(items.kind == PAUSE) & (items.lane == 0)]
+    near = inspection.find_pauses_near(rows, (-1, 1), LONG_NS)
+    pauses = items.duration[model.pauses]
     usual = float(np.median(pauses)) if len(pauses) else 0.0
     excess = float(items.duration[near].sum())
     stays = min(1.0, usual * len(near) / 2 / max(1.0, excess))
@@ -55,21 +53,13 @@ def memory_allocation(inspection: Inspection) -> Iterator[Cure]:
     yield cure
 
 
-def _find_copies(inspection: Inspection, *classes: str, pageable: bool | None) -> Mask:
-    """Return which copies between the CPU and the GPU have one of the classes."""
-    is_copy = inspection.model.find_class(*classes)
-    if pageable is None:
-        return is_copy
-    result: Mask = is_copy & (inspection.model.sizes["pageable"].to_numpy() == pageable)
-    return result
-
-
 def pageable_copy(inspection: Inspection) -> Iterator[Cure]:
     """Find large copies from and to pageable memory, which block the CPU and are slow."""
     model, claims = inspection.model, inspection.claims
     ops, items = model.operations, model.items
     size = model.bytes
-    rows = np.flatnonzero(_find_copies(inspection, "copy_h2d", "copy_d2h", pageable=True) & (size >= SMALL_COPY_BYTES))
+    is_pageable = model.find_class("copy_h2d", "copy_d2h") & model.sizes["pageable"].to_numpy()
+    rows = np.flatnonzero(is_pageable & (size >= SMALL_COPY_BYTES))
     rows = rows[claims.free_operations[rows] & claims.free_items[ops.item[rows]]]
     if not len(rows):
         return
@@ -96,7 +86,7 @@ def small_copies(inspection: Inspection) -> Iterator[Cure]:
     """Find many small copies to the GPU, each with a call and often a wait."""
     model, claims = inspection.model, inspection.claims
     ops, items = model.operations, model.items
-    is_small = _find_copies(inspection, "copy_h2d", pageable=None) & (model.bytes < SMALL_COPY_BYTES)
+    is_small = model.find_class("copy_h2d") & (model.bytes < SMALL_COPY_BYTES)
     rows = np.flatnonzero(is_small & claims.free_operations & (items.lane[ops.item] == 0))
     if len(rows) <= _MIN_TINY_COPIES * inspection.step_count:
         return
@@ -107,7 +97,7 @@ def small_copies(inspection: Inspection) -> Iterator[Cure]:
     cure = Cure("small_copies", inspection.find_main_label(calls, items.end[calls] - items.start[calls]))
     cure.example = inspection.show_operation(rows)
     cure.waits = np.concatenate([calls, following])
-    own = np.concatenate([calls, following, near, _find_pauses_between(inspection, calls, following)])
+    own = np.concatenate([calls, following, near, inspection.find_pauses_near(cure.waits, (1,), LONG_NS)])
     cure.items = [(claims.take_items(own), (0.2, 0.06, 0.02))]
     cure.operations = [claims.scale_operations(rows, (0.2, 0.1, 0.02))]
     cure.evidence = (
@@ -115,15 +105,6 @@ def small_copies(inspection: Inspection) -> Iterator[Cure]:
         "with a call of its own"
     )
     yield cure
-
-
-def _find_pauses_between(inspection: Inspection, calls: Int64s, following: Int64s) -> Int64s:
-    """Return the short pauses right after copies and after the synchronizations that follow them."""
-    items = inspection.model.items
-    after = np.concatenate([calls, following]) + 1
-    after = after[after < len(items.start)]
-    result: Int64s = after[(items.kind[after] == PAUSE) & (items.duration[after] < LONG_NS)]
-    return result
 
 
 def find_following_synchronizations(inspection: Inspection, calls: Int64s) -> Int64s:

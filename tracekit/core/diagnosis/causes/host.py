@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES, find_following_synchronizations
+from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES
 from tracekit.core.diagnosis.cures import Cure, Stays, deduplicate
-from tracekit.core.diagnosis.first_calls import WAITING_OPERATION
+from tracekit.core.diagnosis.first_calls import WAITING_OPERATION, find_compile_times
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import MIN_STEPS
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ def first_calls(inspection: Inspection) -> Iterator[Cure]:
     """Find loading of code in steady steps: once (a first call), or again and again (recompilation)."""
     yield from _find_recompilations(inspection)
     model, items = inspection.model, inspection.model.items
-    calls = model.events.first_calls.filter((pl.col("end_ns") > model.start_ns) & (pl.col("start_ns") < model.end_ns))
+    calls = inspection.first_calls.filter((pl.col("end_ns") > model.start_ns) & (pl.col("start_ns") < model.end_ns))
     calls = calls.filter(~pl.col("name").str.contains(WAITING_OPERATION))
     steps = np.searchsorted(model.bounds, calls["start_ns"].to_numpy(), side="right")
     recurs = len(np.flatnonzero(np.bincount(steps))) >= _RECOMPILED_SHARE * inspection.step_count
@@ -82,7 +83,7 @@ def first_calls(inspection: Inspection) -> Iterator[Cure]:
     ]
     names = calls.group_by("name").agg(pl.col("excess_ns").sum()).sort("excess_ns", "name", descending=[True, False])
     cure.evidence = (
-        f"{calls.height:,} first calls, mostly of {names['name'][0]}, take {inspection.format(excess)} longer than "
+        f"{calls.height:,} first calls, mostly of {names['name'][0]}, take {format_duration(excess)} longer than "
         "later calls of the same shapes"
     )
     yield cure
@@ -121,9 +122,7 @@ def _find_pauses_of_compilation(inspection: Inspection) -> Int64s:
     """Return the long pauses during which ranges of compilers are open for at least half of the time."""
     model, items = inspection.model, inspection.model.items
     rows = np.flatnonzero(model.long_pauses & inspection.claims.free_items)
-    times = model.events.compile_times
-    if not len(rows) or times.is_empty():
-        return np.zeros(0, np.int64)
+    times = find_compile_times(model.events.frames, model.events.process_id)
     union = (times["start_ns"].to_numpy(), times["end_ns"].to_numpy())
     compiling = measure_before(union, items.end[rows]) - measure_before(union, items.start[rows])
     result: Int64s = rows[2 * compiling >= items.end[rows] - items.start[rows]]
@@ -313,8 +312,8 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     cure = Cure(cause, label)
     cure.example = inspection.show_item(rows)
     cure.items = [(inspection.claims.take_items(rows), _HOST_STAYS)]
-    near = _find_tail_of_work(inspection, rows)
-    cure.items.append((inspection.claims.take_items(near), (1.0, 0.5, 0.2)))
+    tail = inspection.find_pauses_near(rows, (-1, 1))
+    cure.items.append((inspection.claims.take_items(tail), (1.0, 0.5, 0.2)))
     cure.evidence = (
         f"the CPU works without API calls for {inspection.describe_time(time)}, in "
         f"{inspection.count_per_step(len(rows))} pauses per step"
@@ -334,15 +333,6 @@ def _reads_data(inspection: Inspection, rows: Int64s, os_calls: list[tuple[str, 
     return waits > _WAITING_SHARE * time or bool(functions.str.contains(_DECODING).any())
 
 
-def _find_tail_of_work(inspection: Inspection, rows: Int64s) -> Int64s:
-    """Return short pauses directly before and after long ones, which belong to the same work."""
-    items = inspection.model.items
-    near = np.concatenate([rows - 1, rows + 1])
-    near = near[(near >= 0) & (near < len(items.start))]
-    result: Int64s = near[items.kind[near] == PAUSE]
-    return result
-
-
 def synchronization(inspection: Inspection) -> Iterator[Cure]:
     """Find calls in the loop that make the CPU wait for the GPU."""
     model, claims = inspection.model, inspection.claims
@@ -356,9 +346,7 @@ def synchronization(inspection: Inspection) -> Iterator[Cure]:
     if not len(rows):
         return
     copies = rows[reads[rows]]
-    near = np.concatenate([copies + k for k in (-1, 1, 2, 3)])
-    near = near[(near >= 0) & (near < len(items.start))]
-    near = near[(items.kind[near] == PAUSE) & (items.duration[near] < LONG_NS // 2)]
+    near = inspection.find_pauses_near(copies, (-1, 1, 2, 3), LONG_NS // 2)
     cure = Cure("synchronization", inspection.find_main_label(rows, np.ones(len(rows), np.int64)))
     cure.example = inspection.show_item(rows)
     waits, small = len(rows) - len(copies), np.flatnonzero(is_small)
@@ -400,7 +388,7 @@ def launch_overhead(inspection: Inspection) -> Iterator[Cure]:
     cure.evidence = (
         f"{inspection.count_per_step(launches)} launches per step cost the CPU "
         f"{inspection.describe_time(float(items.duration[claimed_rows].sum()))}; the median kernel takes "
-        f"{inspection.format(median)}"
+        f"{format_duration(median)}"
     )
     yield cure
 
@@ -413,12 +401,3 @@ def _choose_launch_stays(*, trains: bool, has_others: bool) -> Stays:
     if not trains:
         return (0.1, 0.03, 0.01)
     return (0.95, 0.8, 0.1) if has_others else (0.85, 0.35, 0.05)
-
-
-__all__ = [
-    "find_following_synchronizations",
-    "first_calls",
-    "host_work",
-    "launch_overhead",
-    "synchronization",
-]

@@ -12,7 +12,8 @@ from tracekit.core.diagnosis.causes.host import DATA_LABEL, IO_LABEL
 from tracekit.core.diagnosis.cures import Cure, Stays
 from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.model import MIN_STEPS
-from tracekit.core.diagnosis.ranks import CPU, GPU
+from tracekit.core.diagnosis.ranks import CPU, GPU, find_waits_in_calls
+from tracekit.text import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +33,10 @@ _ORDINALS = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 8: "e
 def late_rank(inspection: Inspection) -> Iterator[Cure]:
     """Find work on the CPU that takes longer than on the other ranks, which wait for this rank."""
     plan = inspection.plan
-    for excess in () if plan is None else plan.excesses:
-        if plan is not None and excess.unit == CPU:
-            yield _cure_late_work(inspection, plan, excess)
+    if plan is None:
+        return
+    for excess in (e for e in plan.excesses if e.unit == CPU):
+        yield _cure_late_work(inspection, plan, excess)
 
 
 def _cure_late_work(inspection: Inspection, plan: Plan, excess: Excess) -> Cure:
@@ -52,8 +54,8 @@ def _cure_late_work(inspection: Inspection, plan: Plan, excess: Excess) -> Cure:
     name = _name_work(excess.label)
     cure.evidence = (
         f"{_describe_lateness(inspection, plan, excess)}: {name}it works on the CPU for "
-        f"{inspection.format(excess.own_ns / count)} per step, the others for "
-        f"{inspection.format(excess.others_ns / count)}, and then wait in collectives"
+        f"{format_duration(excess.own_ns / count)} per step, the others for "
+        f"{format_duration(excess.others_ns / count)}, and then wait in collectives"
     )
     cure.functions = inspection.list_functions(rows[model.long_pauses[rows]])
     return cure
@@ -69,7 +71,7 @@ def _find_items(inspection: Inspection, excess: Excess) -> Int64s:
 
 def _describe_lateness(inspection: Inspection, plan: Plan, excess: Excess) -> str:
     """Return by how much the rank is late, and in which steps."""
-    late, count = inspection.format(excess.late_ns), inspection.step_count
+    late, count = format_duration(excess.late_ns), inspection.step_count
     if len(excess.steps) == count:
         return f"rank {plan.rank} is late by {late} in every step"
     text = f"rank {plan.rank} is late by {late} in {len(excess.steps)} of {count} steps"
@@ -88,12 +90,11 @@ def _name_work(label: str) -> str:
 
 def imbalance(inspection: Inspection) -> Iterator[Cure]:
     """Find ranges in which the GPU works longer than on the other ranks, which wait for this rank."""
-    plan = inspection.plan
-    for excess in () if plan is None else plan.excesses:
-        if plan is None or excess.unit != GPU:
-            continue
-        model, ops = inspection.model, inspection.model.operations
-        label = inspection.model.labels.names.index(excess.label)
+    plan, model, ops = inspection.plan, inspection.model, inspection.model.operations
+    if plan is None:
+        return
+    for excess in (e for e in plan.excesses if e.unit == GPU):
+        label = model.labels.names.index(excess.label)
         own = (inspection.label_of_operation == label) & ~model.find_class("nccl")
         own &= np.isin(inspection.step_of_operation, excess.steps)
         rows = np.flatnonzero(own)
@@ -110,8 +111,8 @@ def imbalance(inspection: Inspection) -> Iterator[Cure]:
         count = len(excess.steps)
         cure.evidence = (
             f"{_describe_lateness(inspection, plan, excess)}: its GPU works for "
-            f"{inspection.format(excess.own_ns / count)} per step, those of the others for "
-            f"{inspection.format(excess.others_ns / count)}"
+            f"{format_duration(excess.own_ns / count)} per step, those of the others for "
+            f"{format_duration(excess.others_ns / count)}"
         )
         yield cure
 
@@ -129,18 +130,19 @@ def barrier(inspection: Inspection) -> Iterator[Cure]:
     rows = np.flatnonzero(np.isin(ops.row, ids["row"].to_numpy()) & inspection.claims.free_operations)
     syncs, followed = _find_synchronizations_after(inspection, rows)
     rows = rows[followed]
-    on_cpu = _find_items_of_mpi_barriers(inspection, plan)
-    count = len(rows) + len(plan.calls.filter(_is_mpi_barrier_expr(), *_in_model_exprs(inspection)))
+    mpi_barriers = _list_mpi_barriers(inspection, plan)
+    count = len(rows) + mpi_barriers.height
     if not count:
         return
     own = np.concatenate([syncs, inspection.find_launch_items(rows)])
+    is_barrier = 2 * find_waits_in_calls(model, mpi_barriers) > items.end - items.start
+    on_cpu = np.flatnonzero(is_barrier & inspection.claims.free_items)
     everything = np.concatenate([own, on_cpu])
     cure = Cure("barrier", inspection.find_main_label(everything, np.ones(len(everything), np.int64)))
     cure.example = inspection.show_operation(rows) or inspection.show_item(on_cpu)
-    waits = (items.end - items.start)[syncs].sum() + (items.end - items.start)[on_cpu].sum()
+    waits = (items.end - items.start)[np.concatenate([syncs, on_cpu])].sum()
     cure.waits = syncs
-    cure.items = [(inspection.claims.take_items(own), (0.5, 0.2, 0.05))]
-    cure.items.append((inspection.claims.take_items(on_cpu), (0.5, 0.2, 0.05)))
+    cure.items = [(inspection.claims.take_items(everything), (0.5, 0.2, 0.05))]
     cure.operations = [inspection.claims.scale_operations(rows, (0.5, 0.2, 0.0))]
     cure.evidence = (
         f"the ranks wait for one another in barriers {inspection.count_per_step(count)} times per step, in which the "
@@ -162,20 +164,9 @@ def _find_synchronizations_after(inspection: Inspection, rows: Int64s) -> tuple[
     return np.unique(next_sync[followed]), followed
 
 
-def _is_mpi_barrier_expr() -> pl.Expr:
-    return pl.col("kernel_id").is_null() & (pl.col("kind") == "barrier")
-
-
-def _in_model_exprs(inspection: Inspection) -> tuple[pl.Expr, ...]:
+def _list_mpi_barriers(inspection: Inspection, plan: Plan) -> pl.DataFrame:
+    """Return the MPI barriers in the steps, in all of which the rank waits: ``start_ns``, ``wait_ns``."""
     model = inspection.model
-    return pl.col("start_ns") >= model.start_ns, pl.col("start_ns") < model.end_ns
-
-
-def _find_items_of_mpi_barriers(inspection: Inspection, plan: Plan) -> Int64s:
-    """Return the items that consist mostly of MPI barriers."""
-    items = inspection.model.items
-    barriers = plan.calls.filter(_is_mpi_barrier_expr(), *_in_model_exprs(inspection))
-    barriers = barriers.with_columns(wait_ns=pl.col("end_ns") - pl.col("start_ns"))
-    covered = plan.__class__(plan.rank, plan.ranks, calls=barriers).find_waits_on_cpu(inspection.model)
-    duration = items.end - items.start
-    return np.flatnonzero((covered > 0) & (2 * covered > duration) & inspection.claims.free_items)
+    in_steps = pl.col("start_ns").is_between(model.start_ns, model.end_ns, closed="left")
+    barriers = plan.calls.filter(pl.col("kernel_id").is_null() & (pl.col("kind") == "barrier") & in_steps)
+    return barriers.select("start_ns", wait_ns=pl.col("end_ns") - pl.col("start_ns"))
