@@ -14,17 +14,18 @@ import polars as pl
 
 from tracekit.core.diagnosis import causes
 from tracekit.core.diagnosis.answer import MIN_SAVING, CauseOfTime, Evidence, Place, Saving
-from tracekit.core.diagnosis.cures import LIKELY, RECORDED, apply_cures
+from tracekit.core.diagnosis.cures import LIKELY, apply_cures
 from tracekit.core.diagnosis.ledger import find_idle_times, list_part_names
+from tracekit.core.diagnosis.replay import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
-    from tracekit.core.diagnosis.cures import CpuScales, Cure
+    from tracekit.core.diagnosis.cures import Cure
     from tracekit.core.diagnosis.inspection import Inspection
-    from tracekit.core.diagnosis.replay import Engine
+    from tracekit.core.diagnosis.replay import CpuScales, Engine
 
     Mask = npt.NDArray[np.bool_]
 
