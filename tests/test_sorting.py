@@ -71,6 +71,11 @@ def test_spilled_arrays_are_equal_and_in_files_without_names(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+def test_series_of_numbers_and_booleans() -> None:
+    for array in (np.arange(9)[::2], np.arange(11) % 3 == 0, np.zeros(0, np.bool_)):
+        assert sorting.create_series(array).to_list() == array.tolist()
+
+
 def test_arrays_cannot_be_spilled_to_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: str) -> None:
         raise OSError(28, "No space left on device")

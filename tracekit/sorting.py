@@ -59,7 +59,7 @@ class GroupedRows(NamedTuple):
 
 
 def create_series(values: npt.NDArray[Any]) -> pl.Series:
-    """Convert a NumPy array of numbers to a polars series without a name.
+    """Convert a NumPy array of numbers or Booleans to a polars series without a name.
 
     Unlike ``pl.Series`` and ``pa.array``, this function does not import ``numpy.ma``, which would take 10 ms.
     """
@@ -68,7 +68,8 @@ def create_series(values: npt.NDArray[Any]) -> pl.Series:
 
     contiguous = np.ascontiguousarray(values)
     kind = pa.from_numpy_dtype(contiguous.dtype)
-    return pl.Series(pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)]))
+    buffer = np.packbits(contiguous, bitorder="little") if pa.types.is_boolean(kind) else contiguous
+    return pl.Series(pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(buffer)]))
 
 
 def sort_and_deduplicate(values: Array) -> Array:

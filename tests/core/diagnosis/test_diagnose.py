@@ -311,6 +311,17 @@ def compiling(share: float, count: int) -> Program:
     return program
 
 
+def test_recordings_that_profilers_lack() -> None:
+    program = Program()
+    program.range("aten::add", 0, MS, domain="cpu_op")
+    assert "ProfilerActivity.CUDA" in program.diagnose().sentence
+    program.range("torchdynamo: convert_frame", 0, MS)
+    (cause,) = program.diagnose().causes
+    assert "torch.compile" in causes.get_change("recompilation", "pytorch")
+    assert (cause.cause, cause.change) == ("first_call", causes.get_change("first_call", "pytorch"))
+    assert "ProfilerActivity.CUDA" in cause.missing
+
+
 def test_compilation_without_gpu_work() -> None:
     answer = compiling(0.5, 4).diagnose()
     assert answer.status == "unsure"

@@ -41,6 +41,30 @@ def test_numbers_per_step(count: int, text: str) -> None:
     assert loop().inspection().count_per_step(count) == text
 
 
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (4, "1 copy per step blocks"),
+        (8, "2 copies per step block"),
+        (6, "1.5 copies per step block"),
+        (1, "1 copy in 4 steps blocks"),
+        (3, "3 copies in 4 steps block"),
+        (0, "0 copies in 4 steps block"),
+    ],
+)
+def test_nouns_and_verbs_agree_with_numbers(count: int, text: str) -> None:
+    assert loop().inspection().describe_count(count, "copy|copies", "blocks|block") == text
+
+
+def test_amounts_of_captures_without_steps() -> None:
+    program = Program()
+    program.launch()
+    inspection = program.inspection()
+    assert inspection.describe_count(1, "copy|copies") == "1 copy"
+    assert inspection.describe_time(5 * MS) == "5 ms"
+    assert [inspection.describe_bytes(b) for b in (7, 70_000, 2_147_483_648)] == ["7 bytes", "70 KB", "2.15 GB"]
+
+
 def test_scales_of_profilers() -> None:
     program = loop()
     assert program.inspection().scales is SCALES

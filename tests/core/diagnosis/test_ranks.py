@@ -266,7 +266,7 @@ def test_communication_is_exposed_for_each_communicator() -> None:
 
     answer = Job().steps(8, body).diagnose()
     texts = [c.evidence.text for c in answer.causes if c.cause == "communication_exposed"]
-    assert sorted(t.split(" take ")[0][-14:] for t in texts) == ["communicator 5", "communicator 6"]
+    assert sorted(t.split(":")[0][-14:] for t in texts) == ["communicator 5", "communicator 6"]
     assert all(c.status == "answered" for c in answer.causes)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.core.diagnosis.programs import GEMM, MS, Program, steps
 from tracekit.core.diagnosis import Why
 from tracekit.core.diagnosis.answer import Saving
+from tracekit.core.diagnosis.diagnose import _write_sentence
 from tracekit.core.diagnosis.texts import MAX_RANKS, REST, write_explanation
 
 
@@ -44,6 +45,17 @@ def test_texts() -> None:
     assert texts.cold == "the first step takes 23 ms"
     assert sum(row.ns for row in texts.cold_ledger) == 23_009_000
     assert texts.ranks == ()
+
+
+def test_numbers_of_verbs_and_unsure_causes() -> None:
+    why = answer()
+    assert why.step is not None
+    step = replace(why.step, mean_ns=2 * why.step.median_ns)
+    causes = (replace(why.causes[0], cause="small_copies"), replace(why.causes[1], status="unsure"))
+    sentence = _write_sentence(step, why.ledger, causes, "answered", None)
+    assert sentence.startswith("Steady step 3.01 ms (6.02 ms on average); the GPU computes 33% of it: small copies in ")
+    assert "'load batch' cost about " in sentence
+    assert "precision may cost about " in sentence
 
 
 def test_parts_without_a_row_of_their_own() -> None:

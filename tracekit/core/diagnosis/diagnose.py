@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,7 @@ from tracekit.core.diagnosis.answer import (
 )
 from tracekit.core.diagnosis.causes.communication import find_transfer_times
 from tracekit.core.diagnosis.cures import Cure, find_stalls, predict_savings
-from tracekit.core.diagnosis.events import Events, Step, read_events
+from tracekit.core.diagnosis.events import Events, Step, find_framework, read_events
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
@@ -57,6 +58,8 @@ _SLACK = 0.03
 _MIN_COVERAGE = 0.9
 _PLACES = 3
 _BISECTIONS, _FED_SHARE = 30, 0.05
+_DOMAINS_OF_PYTORCH = ["cpu_op", "user_annotation", "python_function"]
+_UNEVEN_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +172,18 @@ def explain_missing_gpu_work(rollup: Rollup) -> Why:
         return Why(sentence, "not_applicable")
     if frames("nvtx_ranges").select(pl.len()).collect().item() or frames("api_calls").select(pl.len()).collect().item():
         return _explain_compilation(rollup) or Why(
-            "No GPU work was recorded, so there is nothing to explain: record with nsys profile --trace=cuda,nvtx.",
+            f"No GPU work was recorded, so there is nothing to explain: record with {_choose_recording(rollup)}.",
             "not_recorded",
         )
     return Why("The capture contains no GPU work that could be explained.", "not_applicable")
+
+
+def _choose_recording(rollup: Rollup) -> str:
+    """Return how the profiler that wrote a capture records GPU work."""
+    domains = rollup.measures.ops.frames("nvtx_ranges").select("domain").unique().collect()["domain"].cast(pl.String)
+    if domains.is_in(_DOMAINS_OF_PYTORCH).any():
+        return "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+    return "nsys profile --trace=cuda,nvtx"
 
 
 def _explain_compilation(rollup: Rollup) -> Why | None:
@@ -191,6 +202,7 @@ def _explain_compilation(rollup: Rollup) -> Why | None:
     if share < _COMPILING_SHARE:
         return None
     recurs = rollup.iterations.frame.height > 1
+    framework = find_framework(frames, pl.Series(dtype=pl.String))
     name = "recompilation" if recurs else "first_call"
     text = f"ranges of a compiler take {format_duration(total)} of {format_duration(last - first)}"
     cause = CauseOfTime(
@@ -198,15 +210,15 @@ def _explain_compilation(rollup: Rollup) -> Why | None:
         place=Place(None, None, processes[0]),
         evidence=Evidence(text, times.height, total, "nvtx_ranges", None, longest[0], longest[1]),
         rows=(),
-        change=causes.get_change(name, "jax"),
+        change=causes.get_change(name, framework),
         check=causes.get_check(name),
         saving=Saving(share / 2, share, 1.0),
         after=share,
         status="unsure",
-        missing="GPU work: nsys profile --trace=cuda,nvtx",
+        missing=f"GPU work: {_choose_recording(rollup)}",
     )
     sentence = f"No GPU work was recorded, but {text}: {name.replace('_', ' ')}."
-    return Why(sentence, "unsure", causes=(cause,), together=share, framework="jax")
+    return Why(sentence, "unsure", causes=(cause,), together=share, framework=framework)
 
 
 class Basis(NamedTuple):
@@ -500,7 +512,7 @@ def list_notes(
     if step.name is None:
         yield "no range delimits steps, so the whole capture is one step, which includes start-up"
     elif step.count < MIN_STEPS:
-        yield f"the capture has only {step.count} steady steps"
+        yield f"the capture has only {step.count} steady {'step' if step.count == 1 else 'steps'}"
     if step.covered is not None and step.covered < _MIN_COVERAGE:
         yield f"steps launched only {step.covered:.0%} of the GPU time"
     if engine.error > MAX_ERROR:
@@ -538,7 +550,10 @@ def _write_sentence(
     idle = _get_unexplained_share(listed)
     busy = _sum_shares(parts, "compute", "opaque")
     what = "Steady step" if step.name is not None else "The capture takes"
-    text = f"{what} {format_duration(step.median_ns)}; the GPU computes {busy:.0%} of it"
+    mean = ""
+    if abs(step.mean_ns - step.median_ns) > _UNEVEN_SHARE * step.median_ns:
+        mean = f" ({format_duration(step.mean_ns)} on average)"
+    text = f"{what} {format_duration(step.median_ns)}{mean}; the GPU computes {busy:.0%} of it"
     if shown:
         text += ": " + "; ".join(_describe_cause(cause, step.mean_ns) for cause in shown[:2]) + "."
     elif status == "unsure" and idle > _UNEXPLAINED_SHARE:
@@ -558,16 +573,19 @@ def _write_sentence_of_rank(step: StepFigures, parts: Sequence[LedgerPart]) -> s
     busy = _sum_shares(parts, "compute", "opaque")
     waits = sum(part.ns for part in parts if part.part == ledger.WAIT_PART)
     what = "Steady step" if step.name is not None else "The capture"
-    return (
-        f"{what} {format_duration(step.median_ns)}; the GPU computes {busy:.0%} of it, and the rank waits for others "
-        f"for {format_duration(waits)} ({waits / max(1, step.median_ns):.0%})."
+    waiting = (
+        f"for others for {format_duration(waits)} ({waits / max(1, step.median_ns):.0%})" if waits else "for no other"
     )
+    return f"{what} {format_duration(step.median_ns)}; the GPU computes {busy:.0%} of it, and the rank waits {waiting}."
 
 
 def _describe_cause(cause: CauseOfTime, step_ns: int) -> str:
     where = f" in '{cause.place.range}'" if cause.place.range else ""
     saving = format_duration(cause.saving.likely * step_ns)
     name = cause.cause.replace("_", " ")
+    verb = "costs" if re.search(r"[^s]s$", name) is None else "cost"
+    if cause.status == "unsure":
+        verb = "may cost"
     if cause.cause in ("late_rank", "imbalance"):
         where = f" (rank {cause.place.rank}){where}"
-    return f"{name}{where} costs about {saving} ({cause.saving.likely:.0%})"
+    return f"{name}{where} {verb} about {saving} ({cause.saving.likely:.0%})"

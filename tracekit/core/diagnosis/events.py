@@ -151,12 +151,7 @@ class Events:
     @functools.cached_property
     def framework(self) -> str:
         """The framework of the program: ``pytorch``, ``jax``, ``tensorflow`` or ``cuda``."""
-        names = decode_categories(self.operations["name"].unique()).drop_nulls()
-        ranges = decode_categories(self.frames("nvtx_ranges").select("name").unique().collect()["name"]).drop_nulls()
-        for framework, of_kernels, of_ranges in _FRAMEWORKS:
-            if names.str.contains(of_kernels).any() or ranges.str.contains(of_ranges).any():
-                return framework
-        return "cuda"
+        return find_framework(self.frames, decode_categories(self.operations["name"].unique()).drop_nulls())
 
 
 _FRAMEWORKS = (
@@ -169,9 +164,18 @@ _FRAMEWORKS = (
     (
         "jax",
         r"^(loop_|input_|wrapped_|gemm_fusion|triton_softmax)|_fusion(_\d+)?$|\bxla",
-        r"^(jit[_(]|PjitFunction|TSL:|XlaModule|Thunk)",
+        r"^(jit[_(]|PjitFunction|TSL:|Xla[A-Z]|Thunk)",
     ),
 )
+
+
+def find_framework(frames: Frames, kernels: pl.Series) -> str:
+    """Return the framework of a program (``pytorch``, ``jax``, ``tensorflow`` or ``cuda``), given its kernels."""
+    ranges = decode_categories(frames("nvtx_ranges").select("name").unique().collect()["name"]).drop_nulls()
+    for framework, of_kernels, of_ranges in _FRAMEWORKS:
+        if kernels.str.contains(of_kernels).any() or ranges.str.contains(of_ranges).any():
+            return framework
+    return "cuda"
 
 
 class Labels(NamedTuple):

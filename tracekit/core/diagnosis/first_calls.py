@@ -5,7 +5,8 @@ time. The time is the difference between the first call and later calls of the s
 recorded, the later calls of other shapes count.
 
 In traces of frameworks, an operation is a range of the framework, without the ranges within it. In other captures, it
-is the API call that launches a kernel, or one that loads code.
+is the API call that launches a kernel, or one that loads code. Before the first GPU operation, it is also a long call
+that allocates memory or sets something up, because the first one of a process creates the CUDA context.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis.events import Events
 
 MIN_EXCESS_NS = 1_000_000
+_MIN_SETUP_NS = 10_000_000
+"""Duration from which on a call before the first GPU operation creates the context or loads libraries."""
 WAITING_OPERATION = r"copy|item|scalar_dense|synchronize|nonzero|^aten::(to|cpu|equal)$"
 """Regular expression that matches the names of operations that wait for the GPU, so that a first call may be long."""
 
@@ -37,6 +40,7 @@ _COMPILING = (
     r"|compile_and_load|triton.*compile|torchdynamo.*(convert|compile)|^compile"
 )
 _TRACK = ("process_id", "thread_id")
+_SETUP_KINDS = [CALL_NUMBERS[kind] for kind in ("allocate", "other", "query", "synchronize")]
 
 SCHEMA = {
     "name": pl.String,
@@ -123,11 +127,13 @@ def _read_operation_ranges(events: Events) -> pl.DataFrame:
 
 
 def _read_launching_calls(events: Events) -> pl.DataFrame:
-    """Return the API calls that launch kernels, by kernel, and those that load code, by function."""
+    """Return the API calls that launch kernels, by kernel, and those that load code or set up, by function."""
     first = events.operations.drop_nulls("call").unique("call", keep="first").select("call", kernel="name")
     calls = events.calls.with_row_index("call").with_columns(pl.col("call").cast(pl.Int64))
     joined = calls.join(first.cast({"call": pl.Int64}), on="call", how="left", maintain_order="left")
-    loads = pl.col("kind") == CALL_NUMBERS["load"]
+    start = events.operations["start_ns"].min()
+    sets_up = pl.col("kind").is_in(_SETUP_KINDS) & (pl.col("end_ns") - pl.col("start_ns") >= _MIN_SETUP_NS)
+    loads = (pl.col("kind") == CALL_NUMBERS["load"]) | (sets_up & (pl.col("end_ns") <= start))
     chosen = joined.filter(loads | (pl.col("kernel").is_not_null() & (pl.col("kind") == CALL_NUMBERS["launch"])))
     name = pl.col("name").cast(pl.String)
     return chosen.select(

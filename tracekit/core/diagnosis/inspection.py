@@ -17,7 +17,7 @@ from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES
 from tracekit.core.diagnosis.ledger import find_exposed_times, measure_before
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
 from tracekit.sorting import create_series
-from tracekit.text import format_duration
+from tracekit.text import format_duration, format_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _RECURRING_SHARE = 0.6
 _WHOLE_COUNT = 10
 _ANY_NS = np.iinfo(np.int64).max
+_BYTE_UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
 _QUIET_KINDS = [PAUSE, *(CALL_NUMBERS[k] for k in ("other", "query", "record_event", "launch"))]
 _HIDDEN_SYMBOLS = r"^(0x|\[|_?_?libc_|start_thread|clone|Py_|_Py|PyEval|PyObject|cfunction|method_|_start|main$|pymain)"
 
@@ -204,13 +205,38 @@ class Inspection:
         return total / max(1, self.step_count)
 
     def describe_time(self, total_ns: float) -> str:
-        """Format a total time per step."""
-        return f"{format_duration(self.per_step(total_ns))} per step"
+        """Format a total time per step, or for the whole capture if there are no steps."""
+        return format_duration(self.per_step(total_ns)) + self._unit
+
+    def describe_bytes(self, total: float) -> str:
+        """Format a total number of bytes per step."""
+        each = self.per_step(total)
+        unit, size = next(((u, s) for u, s in _BYTE_UNITS if each >= s), ("bytes", 1))
+        return f"{format_number(each / size)} {unit}{self._unit}"
+
+    @property
+    def _unit(self) -> str:
+        """What follows an amount per step. A capture without steps has no such amounts."""
+        return "" if self.model.events.key_op is None else " per step"
 
     def count_per_step(self, count: int) -> str:
         """Format a number of occurrences per step."""
         each = self.per_step(count)
         return f"{each:,.0f}" if each >= _WHOLE_COUNT or each == int(each) else f"{each:.1f}"
+
+    def describe_count(self, count: int, noun: str, verb: str = "") -> str:
+        """Format a number of occurrences per step, such as ``1 copy per step blocks``.
+
+        Args:
+            count: Number of occurrences in all steps.
+            noun: Singular and plural of what is counted, such as ``copy|copies``.
+            verb: Singular and plural of the verb that follows, such as ``blocks|block``.
+        """
+        is_rare = count < self.step_count
+        number = f"{count:,}" if is_rare else self.count_per_step(count)
+        form = 0 if number == "1" else -1
+        text = f"{number} {noun.split('|')[form]}" + (f" in {self.step_count} steps" if is_rare else self._unit)
+        return f"{text} {verb.split('|')[form]}" if verb else text
 
     def find_main_label(self, rows: Int64s, weights: Int64s) -> str:
         """Return the label with the largest total weight among items."""
@@ -263,17 +289,17 @@ class Inspection:
         recorded = switches.select("timestamp_ns", "is_scheduled_in").collect().drop_nulls().sort("timestamp_ns")
         away = recorded.with_columns(end_ns=pl.col("timestamp_ns").shift(-1)).filter(~pl.col("is_scheduled_in"))
         away = away.drop_nulls("end_ns").select("timestamp_ns", "end_ns")
-        return int(self._measure_overlaps(rows, away["timestamp_ns"].to_numpy(), away["end_ns"].to_numpy()).sum())
+        return int(self.measure_overlaps(rows, away["timestamp_ns"].to_numpy(), away["end_ns"].to_numpy()).sum())
 
     def list_os_calls(self, rows: Int64s) -> list[tuple[str, int]]:
         """Return the operating system calls of the main thread during items: name and time, the longest first."""
         calls = self._os_calls
-        overlap = self._measure_overlaps(rows, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+        overlap = self.measure_overlaps(rows, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
         totals = calls.select("name", ns=create_series(overlap)).group_by("name").agg(pl.col("ns").sum())
         totals = totals.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
         return [(str(name), int(ns)) for name, ns in totals.iter_rows()]
 
-    def _measure_overlaps(self, rows: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    def measure_overlaps(self, rows: Int64s, first: Int64s, last: Int64s) -> Int64s:
         """Return how long each interval overlaps with items, which are disjoint."""
         items = self.model.items
         order = np.argsort(items.start[rows], kind="stable")

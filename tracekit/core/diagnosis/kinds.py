@@ -165,7 +165,10 @@ CALL_NUMBERS = {name: i for i, name in enumerate(CALL_KINDS)}
 _CALL_PATTERNS = (
     ("graph_launch", r"graphlaunch"),
     ("launch", r"launch"),
-    ("load", r"module(load|getfunction)|libraryload|librarygetkernel|kernelgetfunction_load|culink|graphinstantiate"),
+    (
+        "load",
+        r"module(un)?load|modulegetfunction|library(un)?load|librarygetkernel|kernelgetfunction_load|culink|graphinstantiate",
+    ),
     ("load", r"funcgetattributes_load|nvrtc|funcload|moduleloaddata"),
     (
         "host_allocate",

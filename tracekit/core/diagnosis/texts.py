@@ -76,7 +76,7 @@ def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
     if cause.status == "unsure":
         saving = f"unsure: may save {cause.saving.low:.0%} to {cause.saving.high:.0%}"
     if cause.saving.high == 0:
-        saving = "healthy"
+        saving = "unsure: no saving is predicted" if cause.status == "unsure" else "healthy"
     after = f", {cause.after:.0%} after those above" if index and cause.after else ""
     functions = cause.place.functions
     return CauseText(

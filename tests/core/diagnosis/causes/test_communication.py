@@ -38,7 +38,7 @@ def test_exposed_communication() -> None:
     cure = find_cure(run(1, MS), "communication_exposed")
     assert cure.is_unsure
     assert cure.missing
-    assert cure.evidence == ("1 collectives per step take 1 ms per step, of which 100% while no computation runs")
+    assert cure.evidence == "1 collective per step: 1 ms per step, of which 100% while no computation runs"
     assert [stay[0] for stay in cure.operations[0][1]] == [int(MS * (1 - k * 0.66)) for k in (0.3, 0.7, 1.0)]
     much = find_cure(run(1, MS, compute=10 * MS), "communication_exposed")
     assert [stay[0] for stay in much.operations[0][1]] == [int(MS * (1 - k * 7 / 8)) for k in (0.3, 0.7, 1.0)]
@@ -77,7 +77,7 @@ def test_each_communicator_has_a_cure() -> None:
     plan = Plan(0, (0, 1), calls=pl.DataFrame(rows, schema=schema))
     cures = [c for c in find_cures(Inspection(model, None, plan)) if c.cause == "communication_exposed"]
     assert [c.communicator for c in cures] == ["c0", "c1"]
-    assert "1 collectives per step of communicator c0 take 1 ms per step" in cures[0].evidence
+    assert "1 collective per step of communicator c0: 1 ms per step" in cures[0].evidence
     one = plan.calls.with_columns(communicator=pl.lit("c0"))
     (cure,) = [
         c for c in find_cures(Inspection(model, None, Plan(0, (0, 1), calls=one))) if c.cause == "communication_exposed"

@@ -25,7 +25,8 @@ def test_allocations(count: int, ns: int, is_cause: bool) -> None:
     assert ("memory_allocation" in program.causes()) == is_cause
     if is_cause:
         cure = find_cure(program, "memory_allocation")
-        assert f"{count} calls per step that allocate or free memory take" in cure.evidence
+        calls = "1 call" if count == 1 else f"{count} calls"
+        assert cure.evidence.startswith(f"{calls} per step to allocate or free memory, for")
         assert len(cure.items[0][0]) == 4 * count
 
 
@@ -49,7 +50,7 @@ def test_pageable_copies(size: int, follows: bool) -> None:
     assert ("pageable_copy" in program.causes()) == (size >= 65_536)
     if size == 70_000_000:
         cure = find_cure(program, "pageable_copy")
-        assert cure.evidence == ("1 copies per step use pageable memory and block the CPU, 70 MB per step at 7 GB/s")
+        assert cure.evidence == "1 copy per step uses pageable memory, so that the CPU waits: 70 MB per step at 7 GB/s"
         assert [stay[0] for stay in cure.operations[0][1]] == [70_000_000 // 22, int(0.3 * 70_000_000 / 45), 0]
         assert len(cure.waits) == (8 if follows else 4)
 
@@ -73,7 +74,7 @@ def test_small_copies(count: int, is_cause: bool) -> None:
     assert ("small_copies" in program.causes()) == is_cause
     if is_cause:
         cure = find_cure(program, "small_copies")
-        assert cure.evidence == "17 copies of less than 64 KiB per step, each with a call of its own"
+        assert cure.evidence == "17 copies per step of less than 64 KiB, each with a call of its own"
         assert len(cure.operation_rows) == 4 * count
         assert len(cure.waits) == 4 * (count + count // 2)
 
@@ -92,7 +93,7 @@ def test_exposed_copies() -> None:
         program.launch(HALF_GEMM, 2 * MS)
 
     cure = find_cure(run(body), "exposed_copy")
-    assert cure.evidence == "1 copies per step run while no kernel runs, for 1 ms per step, at 10 GB/s"
+    assert cure.evidence == "1 copy per step runs while no kernel runs, for 1 ms per step, at 10 GB/s"
     assert [stay[0] for stay in cure.operations[0][1]] == [600_000, 50_000, 0]
 
 

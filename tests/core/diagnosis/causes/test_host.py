@@ -42,7 +42,7 @@ def test_work_on_the_cpu_in_a_range(label: str | None, cause: str) -> None:
     cure = find_cure(program, cause)
     place = {None: "", "tokenize 12": "tokenize"}.get(label, "data loader" if label and "Data" in label else label)
     assert cure.place == place
-    assert cure.evidence == "the CPU works without API calls for 3 ms per step, in 1 pauses per step"
+    assert cure.evidence == "the CPU works without API calls for 3 ms per step, in 1 pause per step"
 
 
 def test_distributed_data_parallel_loads_no_data() -> None:
@@ -134,7 +134,7 @@ def test_periodic_work_at_changing_places() -> None:
         program.pause(11 * MS if number % 4 == 3 else 10 * US)
         program.launch(HALF_GEMM)
 
-    assert "3 pauses" not in find_cure(run(body, 13), "cpu_work").evidence
+    assert find_cure(run(body, 13), "cpu_work").evidence.endswith("for 2.54 ms per step, in 3 pauses in 13 steps")
     assert len(find_cure(run(body, 13), "cpu_work").items[0][0]) == 3
 
 
@@ -143,7 +143,7 @@ def test_work_in_a_single_step() -> None:
     program.launch(HALF_GEMM)
     program.pause(3 * MS)
     program.launch(HALF_GEMM)
-    assert find_cure(program, "cpu_work").evidence.startswith("the CPU works without API calls for 3 ms per step")
+    assert find_cure(program, "cpu_work").evidence.startswith("the CPU works without API calls for 3 ms, in 1 pause")
     program.launch(HALF_GEMM, 100 * MS)
     program.wait()
     assert "cpu_work" not in program.causes()
@@ -168,7 +168,7 @@ def os_calls(name: str, ns: int = 3 * MS) -> Program:
 def test_operating_system_calls_name_the_work() -> None:
     assert find_cure(os_calls("write"), "blocking_io").evidence.endswith(", mostly in write")
     assert find_cure(os_calls("nanosleep"), "cpu_work").evidence.endswith(", mostly in nanosleep")
-    assert find_cure(os_calls("write", 10 * US), "cpu_work").evidence.endswith("1 pauses per step")
+    assert find_cure(os_calls("write", 10 * US), "cpu_work").evidence.endswith("1 pause per step")
 
 
 def test_samples_name_the_work() -> None:
@@ -254,7 +254,7 @@ def test_synchronizations() -> None:
 
     cure = find_cure(run(body), "synchronization")
     assert cure.evidence.startswith(
-        "the CPU waits for the GPU 1 times per step, and reads small values 1 times, for 2.01 ms per step"
+        "the CPU waits for the GPU 1 time per step, and reads small values 1 time per step, for 2.01 ms per step"
     )
     assert len(cure.waits) == 10
     assert len(cure.operation_rows) == 5
@@ -342,7 +342,7 @@ def test_loading_of_code_in_one_step() -> None:
 
     cure = find_cure(run(body), "first_call")
     assert cure.evidence == (
-        "code is compiled or loaded 0.2 times per step, before it can be reused, for 200 µs per step"
+        "code is compiled, loaded or unloaded 1 time in 5 steps, before it can be reused, for 200 µs per step"
     )
 
 
@@ -362,7 +362,8 @@ def test_recompilation() -> None:
         program.launch(f"triton_poi_fused_{number}")
 
     cure = find_cure(run(body), "recompilation")
-    assert cure.evidence == ("code is compiled or loaded 1 times per step, in 100% of the steps, for 2.1 ms per step")
+    what = "code is compiled, loaded or unloaded 1 time per step, in 100% of the steps"
+    assert cure.evidence == f"{what}, for 2.1 ms per step"
 
 
 def first_calls(*, rare: bool = False, name: str = "aten::linear") -> Program:
@@ -387,6 +388,49 @@ def test_first_calls_of_shapes() -> None:
     assert cure.evidence == (
         "5 first calls, mostly of aten::linear, take 24.5 ms longer than later calls of the same shapes"
     )
+
+
+def test_a_single_first_call() -> None:
+    program = Program()
+    for number in range(3):
+        start = program.now
+        program.pause(20 * MS if number == 0 else 100 * US)
+        program.launch(ADD)
+        program.range("aten::linear", start, program.now)
+    assert find_cure(program, "first_call").evidence.startswith("the first call of aten::linear takes 19.9 ms longer")
+
+
+def test_each_first_call_is_counted_once() -> None:
+    """Loading of code within a first call belongs to one of two cures."""
+    program = Program()
+    for number in range(3):
+        start = program.now
+        if number == 0:
+            program.do("cuModuleLoadData", 20 * MS)
+        program.launch(ADD)
+        program.range("aten::linear", start, program.now)
+    assert find_cure(program, "first_call").evidence.startswith("code is compiled, loaded or unloaded 1 time, before")
+
+
+@pytest.mark.parametrize(("ns", "is_cause"), [(200 * MS, True), (9 * MS, False)])
+def test_the_call_that_creates_the_context_is_a_first_call(ns: int, is_cause: bool) -> None:
+    """It is no allocation in the loop."""
+    program = Program()
+    program.do("cudaMalloc_v3020", ns)
+    for _ in range(3):
+        program.do("cudaMalloc_v3020", 10 * US)
+        program.launch(ADD)
+        program.wait()
+    assert ("first_call" in program.causes()) == is_cause
+
+
+def test_unloading_of_modules_is_no_launch_overhead() -> None:
+    program = Program()
+    for _ in range(100):
+        program.do("cuModuleUnload", 40 * US)
+        program.launch(ADD)
+    cure = find_cure(program, "first_call")
+    assert "unloaded 100 times, before" in cure.evidence
 
 
 def test_first_calls_in_few_steps_and_of_operations_that_wait() -> None:

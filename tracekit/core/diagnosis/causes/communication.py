@@ -47,7 +47,7 @@ def small_messages(inspection: Inspection) -> Iterator[Cure]:
     cure.items = [(inspection.claims.take_items(inspection.find_launch_items(rows)), (0.7, 0.3, 0.1))]
     cure.operations = [inspection.claims.scale_operations(rows, (0.9, 0.6, 0.3))]
     cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} collectives per step transfer data for less than "
+        f"{inspection.describe_count(len(rows), 'collective|collectives')} transfer data for less than "
         f"{format_duration(_SMALL_NS)} each, {inspection.describe_time(float(time[rows].sum()))} in total"
     )
     yield cure
@@ -76,9 +76,9 @@ def communication_exposed(inspection: Inspection) -> Iterator[Cure]:
             "the captures of all ranks, which tell waiting for a late rank from transfer" if cure.is_unsure else ""
         )
         cure.evidence = (
-            f"{inspection.count_per_step(len(own))} collectives per step"
+            f"{inspection.describe_count(len(own), 'collective|collectives')}"
             + (f" of communicator {communicator}" if communicator else "")
-            + f" take {inspection.describe_time(total)}, of which {exposed / max(1.0, total):.0%} while no computation "
+            + f": {inspection.describe_time(total)}, of which {exposed / max(1.0, total):.0%} while no computation "
             "runs"
         )
         yield cure

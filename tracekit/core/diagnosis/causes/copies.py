@@ -47,7 +47,7 @@ def memory_allocation(inspection: Inspection) -> Iterator[Cure]:
         (claims.take_items(near), (1.0, stays, 0.5 * stays)),
     ]
     cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} calls per step that allocate or free memory take "
+        f"{inspection.describe_count(len(rows), 'call|calls')} to allocate or free memory, for "
         f"{inspection.describe_time(time)}"
     )
     yield cure
@@ -76,8 +76,8 @@ def pageable_copy(inspection: Inspection) -> Iterator[Cure]:
     cure.operations = [(rows, (low, likely, np.zeros_like(duration)))]
     total = float(size[rows].sum())
     cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} copies per step use pageable memory and block the CPU, "
-        f"{inspection.per_step(total) / 1e6:.3g} MB per step at {total / max(1, int(duration.sum())):.3g} GB/s"
+        f"{inspection.describe_count(len(rows), 'copy|copies', 'uses|use')} pageable memory, so that the CPU waits: "
+        f"{inspection.describe_bytes(total)} at {total / max(1, int(duration.sum())):.3g} GB/s"
     )
     yield cure
 
@@ -101,8 +101,8 @@ def small_copies(inspection: Inspection) -> Iterator[Cure]:
     cure.items = [(claims.take_items(own), (0.2, 0.06, 0.02))]
     cure.operations = [claims.scale_operations(rows, (0.2, 0.1, 0.02))]
     cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} copies of less than {SMALL_COPY_BYTES >> 10} KiB per step, each "
-        "with a call of its own"
+        f"{inspection.describe_count(len(rows), 'copy|copies')} of less than {SMALL_COPY_BYTES >> 10} KiB, each with a "
+        "call of its own"
     )
     yield cure
 
@@ -152,7 +152,7 @@ def exposed_copy(inspection: Inspection) -> Iterator[Cure]:
     cure.example = inspection.show_operation(rows)
     rate = float(model.bytes[rows].sum()) / max(1, int(duration.sum()))
     cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} copies per step run while no kernel runs, for "
+        f"{inspection.describe_count(len(rows), 'copy|copies', 'runs|run')} while no kernel runs, for "
         f"{inspection.describe_time(total)}, at {rate:.3g} GB/s"
     )
     yield cure

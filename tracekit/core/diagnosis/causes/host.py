@@ -13,6 +13,7 @@ from tracekit.core.diagnosis.first_calls import WAITING_OPERATION, find_compile_
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import MIN_STEPS
+from tracekit.sorting import create_series
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ def first_calls(inspection: Inspection) -> Iterator[Cure]:
     model, items = inspection.model, inspection.model.items
     calls = inspection.first_calls.filter((pl.col("end_ns") > model.start_ns) & (pl.col("start_ns") < model.end_ns))
     calls = calls.filter(~pl.col("name").str.contains(WAITING_OPERATION))
+    starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    claimed = np.flatnonzero(~inspection.claims.free_items & (items.lane == 0))
+    calls = calls.filter(create_series(2 * inspection.measure_overlaps(claimed, starts, ends) <= ends - starts))
     steps = np.searchsorted(model.bounds, calls["start_ns"].to_numpy(), side="right")
     recurs = len(np.flatnonzero(np.bincount(steps))) >= _RECOMPILED_SHARE * inspection.step_count
     if not recurs or calls["excess_ns"].sum() < 0.01 * model.duration_ns:
@@ -82,10 +86,10 @@ def first_calls(inspection: Inspection) -> Iterator[Cure]:
         (inspection.claims.take_items(rows), (min(1.0, 3 * remaining + 0.05), min(1.0, remaining + 0.01), remaining))
     ]
     names = calls.group_by("name").agg(pl.col("excess_ns").sum()).sort("excess_ns", "name", descending=[True, False])
-    cure.evidence = (
-        f"{calls.height:,} first calls, mostly of {names['name'][0]}, take {format_duration(excess)} longer than "
-        "later calls of the same shapes"
-    )
+    which = f"{calls.height:,} first calls, mostly of {names['name'][0]}, take"
+    if calls.height == 1:
+        which = f"the first call of {names['name'][0]} takes"
+    cure.evidence = f"{which} {format_duration(excess)} longer than later calls of the same shapes"
     yield cure
 
 
@@ -113,8 +117,8 @@ def _find_recompilations(inspection: Inspection) -> Iterator[Cure]:
     cure.example = inspection.show_item(own)
     cure.items = [(inspection.claims.take_items(own), (0.15, 0.02, 0.0))]
     where = f"in {step_share:.0%} of the steps" if recurs else "before it can be reused"
-    count = inspection.count_per_step(len(loads) or len(compiles))
-    cure.evidence = f"code is compiled or loaded {count} times per step, {where}, for {inspection.describe_time(time)}"
+    count = inspection.describe_count(len(loads) or len(compiles), "time|times")
+    cure.evidence = f"code is compiled, loaded or unloaded {count}, {where}, for {inspection.describe_time(time)}"
     yield cure
 
 
@@ -289,7 +293,7 @@ def _cure_host_copies(inspection: Inspection, pauses: Int64s, own: Int64s, label
     to_host = int(model.bytes[copied][model.find_class("copy_d2h")[copied]].sum())
     what = "works on it and copies results back" if back else "uses it there"
     cure.evidence = (
-        f"the CPU copies {inspection.per_step(to_host) / 1e6:.3g} MB per step from the GPU and {what}, for "
+        f"the CPU copies {inspection.describe_bytes(to_host)} from the GPU and {what}, for "
         f"{inspection.describe_time(time)}"
     )
     cure.functions = inspection.list_functions(pauses)
@@ -316,7 +320,7 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     cure.items.append((inspection.claims.take_items(tail), (1.0, 0.5, 0.2)))
     cure.evidence = (
         f"the CPU works without API calls for {inspection.describe_time(time)}, in "
-        f"{inspection.count_per_step(len(rows))} pauses per step"
+        f"{inspection.describe_count(len(rows), 'pause|pauses')}"
     )
     cure.functions = inspection.list_functions(rows)
     waits = [(name, ns) for name, ns in os_calls if ns > 0.5 * time]
@@ -355,8 +359,8 @@ def synchronization(inspection: Inspection) -> Iterator[Cure]:
     cure.items = [(claims.take_items(np.concatenate([rows, near])), (0.5, 0.2, 0.05))]
     cure.operations = [claims.scale_operations(small, (0.5, 0.0, 0.0))]
     cure.evidence = (
-        f"the CPU waits for the GPU {inspection.count_per_step(waits)} times per step"
-        + (f", and reads small values {inspection.count_per_step(len(copies))} times" if len(copies) else "")
+        f"the CPU waits for the GPU {inspection.describe_count(waits, 'time|times')}"
+        + (f", and reads small values {inspection.describe_count(len(copies), 'time|times')}" if len(copies) else "")
         + f", for {inspection.describe_time(time)}"
     )
     yield cure
@@ -386,7 +390,7 @@ def launch_overhead(inspection: Inspection) -> Iterator[Cure]:
     launched = np.isin(ops.item, claimed_rows)
     median = float(np.median(ops.duration[launched])) if launched.any() else 0.0
     cure.evidence = (
-        f"{inspection.count_per_step(launches)} launches per step cost the CPU "
+        f"{inspection.describe_count(launches, 'launch|launches')} cost the CPU "
         f"{inspection.describe_time(float(items.duration[claimed_rows].sum()))}; the median kernel takes "
         f"{format_duration(median)}"
     )

@@ -96,13 +96,13 @@ def _extend_to_blocks(inspection: Inspection, rows: Int64s, is_small: Mask) -> I
 
 
 def _create_optimizer_cure(inspection: Inspection, rows: Int64s, items: Int64s, place: str) -> Cure:
-    count = inspection.count_per_step(len(rows))
     cure = Cure("unfused_optimizer", place)
     cure.example = inspection.show_operation(rows)
     cure.items = [(inspection.claims.take_items(items), (0.35, 0.15, 0.05))]
     cure.operations = [inspection.claims.scale_operations(rows, (0.8, 0.4, 0.15))]
     total = inspection.describe_time(float(inspection.model.operations.duration[rows].sum()))
-    cure.evidence = f"the optimizer launches {count} small kernels per step, which take {total} on the GPU"
+    kernels = inspection.describe_count(len(rows), "small kernel|small kernels")
+    cure.evidence = f"the optimizer launches {kernels}, which take {total} on the GPU"
     return cure
 
 
@@ -143,9 +143,9 @@ def unfused_attention(inspection: Inspection) -> Iterator[Cure]:
     single = products[ops.cls[products] == NUMBERS["matmul_fp32"]]
     duration = ops.duration[single]
     cure.shared = [(single, (duration, (0.8 * duration).astype(np.int64), duration // 2))]
-    count = inspection.count_per_step(int(is_between.sum()))
+    count = inspection.describe_count(int(is_between.sum()), "softmax operation|softmax operations", "lies|lie")
     cure.evidence = (
-        f"{count} softmax operations per step lie between matrix products, with "
+        f"{count} between matrix products, with "
         f"{inspection.describe_time(float(ops.duration[between].sum()))} of work that a fused kernel does not do"
     )
     yield cure
@@ -213,9 +213,10 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     cure.shared = [_halve_memory_traffic(inspection)]
     cure.example = inspection.show_operation(own)
     cure.place = inspection.find_main_label(ops.item[own], ops.duration[own])
+    noun = "matrix product or convolution|matrix products and convolutions"
     cure.evidence = (
-        f"{inspection.count_per_step(len(own))} matrix products and convolutions per step run in FP32 without Tensor "
-        f"Cores, for {inspection.describe_time(float(ops.duration[own].sum()))}"
+        f"{inspection.describe_count(len(own), noun, 'runs|run')} in FP32 without Tensor Cores, for "
+        f"{inspection.describe_time(float(ops.duration[own].sum()))}"
     )
     yield cure
 
@@ -271,8 +272,8 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     cure.example = inspection.show_operation(rows)
     chains = int(is_first.sum())
     cure.evidence = (
-        f"{inspection.count_per_step(chains)} chains of {_MIN_CHAIN} or more pointwise kernels per step, the longest "
-        f"with {int(length.max())}, take {inspection.describe_time(float(duration.sum()))}"
+        f"{inspection.describe_count(chains, 'chain|chains')} of {_MIN_CHAIN} or more pointwise kernels, the longest "
+        f"with {int(length.max())}, for {inspection.describe_time(float(duration.sum()))}"
     )
     yield cure
 
@@ -293,7 +294,8 @@ def memory_layout(inspection: Inspection) -> Iterator[Cure]:
     ]
     cure.items = [(claims.take_items(inspection.find_launch_items(rows)), (0.5, 0.1, 0.0))]
     conversions = inspection.describe_time(float(ops.duration[rows].sum()))
-    cure.evidence = f"{inspection.count_per_step(len(rows))} layout conversions per step take {conversions}"
+    count = inspection.describe_count(len(rows), "layout conversion|layout conversions", "takes|take")
+    cure.evidence = f"{count} {conversions}"
     if len(norms):
         others = inspection.describe_time(float(ops.duration[norms].sum()))
         cure.evidence += f", and batch normalization of images in NCHW takes {others}"
@@ -308,6 +310,8 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
         *MATMULS, "matrix_vector", "convolution", "convolution_fp32", "fused_attention", "reduction"
     )
     is_small = claims.free_operations & (model.blocks > 0)
+    if model.events.framework == "cuda":
+        library &= ~model.find_class("reduction")  # reductions without a framework are kernels of the program
     is_small &= ~model.find_class("nccl", "opaque_graph", "memset", "copy_h2d", "copy_d2h", "copy_d2d")
     own = np.flatnonzero(is_small & ~library & (model.blocks < sms // 2) & (ops.duration > 3 * _SHORT_KERNEL_NS))
     if ops.duration[own].sum() > 0.05 * model.duration_ns:
@@ -321,23 +325,28 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
         cure.example = inspection.show_operation(rows)
         blocks = int(np.median(model.blocks[rows]))
         cure.evidence = (
-            f"{inspection.count_per_step(len(rows))} kernels per step have fewer blocks (median {blocks}) than half of "
-            f"the {sms} multiprocessors, for {inspection.describe_time(float(duration.sum()))}"
+            f"{inspection.describe_count(len(rows), 'kernel|kernels', 'has|have')} fewer blocks (median {blocks}) than "
+            f"half of the {sms} multiprocessors, for {inspection.describe_time(float(duration.sum()))}"
         )
         yield cure
     threads = model.blocks * model.sizes["threads"].fill_null(0).to_numpy()
     fills_few = (model.blocks < sms // 2) | ((threads > 0) & (threads < sms * _FEW_THREADS))
     own = np.flatnonzero(is_small & library & fills_few & claims.free_operations)
     if ops.duration[own].sum() > 0.3 * model.duration_ns:
-        cure = Cure("serialized_streams", inspection.find_main_label(ops.item[own], ops.duration[own]), is_unsure=True)
+        is_alone = len(own) <= inspection.step_count
+        cause = "low_occupancy" if is_alone else "serialized_streams"
+        cure = Cure(cause, inspection.find_main_label(ops.item[own], ops.duration[own]), is_unsure=True)
         cure.operations = [claims.scale_operations(own, (1.0, 0.5, 0.3))]
         cure.example = inspection.show_operation(own)
         total = inspection.describe_time(float(ops.duration[own].sum()))
         cure.evidence = (
-            f"{inspection.count_per_step(len(own))} kernels per step use less than half of the {sms} multiprocessors, "
-            f"one after another, for {total}; the capture does not show which of them are independent"
+            f"{inspection.describe_count(len(own), 'kernel|kernels', 'uses|use')} less than half of the {sms} "
+            f"multiprocessors, for {total}"
         )
-        cure.missing = "whether the branches of the model depend on one another"
+        cure.missing = "the same step with larger inputs, which shows whether more blocks are possible"
+        if not is_alone:
+            cure.evidence += "; the capture does not show which of them, one after another, are independent"
+            cure.missing = "whether the branches of the model depend on one another"
         yield cure
 
 
@@ -359,8 +368,8 @@ def serialized_streams(inspection: Inspection) -> Iterator[Cure]:
     cure.independent = rows
     cure.example = inspection.show_operation(rows)
     cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} kernels per step in {len(lanes)} streams start when a kernel of "
-        "another stream ends; work in the default stream, for example, orders all others"
+        f"{inspection.describe_count(len(rows), 'kernel|kernels', 'starts|start')} in {len(lanes)} streams when a "
+        "kernel of another stream ends; work in the default stream, for example, orders all others"
     )
     cure.missing = "whether the kernels of different streams depend on one another"
     yield cure
@@ -374,7 +383,7 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
     if not model.duration_ns or busy < _FED_SHARE * model.duration_ns:
         return
     for cause, classes in (("compute_bound", _ON_TENSOR_CORES), ("memory_bound", _MOVING)):
-        rows = np.flatnonzero(model.find_class(*classes))
+        rows = np.flatnonzero(model.find_class(*classes) & inspection.claims.free_operations)
         time = int(exposed[rows].sum())
         if time < busy / 2:
             continue

@@ -145,7 +145,7 @@ def barrier(inspection: Inspection) -> Iterator[Cure]:
     cure.items = [(inspection.claims.take_items(everything), (0.5, 0.2, 0.05))]
     cure.operations = [inspection.claims.scale_operations(rows, (0.5, 0.2, 0.0))]
     cure.evidence = (
-        f"the ranks wait for one another in barriers {inspection.count_per_step(count)} times per step, in which the "
+        f"the ranks wait for one another in barriers {inspection.describe_count(count, 'time|times')}, in which the "
         f"CPU waits for {inspection.describe_time(float(waits))}"
     )
     yield cure
