@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from tracekit import cli, registry, schemas
-from tracekit.core import analyze, compare, idle, recipes, reports
+from tracekit.core import analyze, compare, recipes, reports
 from tracekit.core.diagnosis import causes, cures, ledger
 from tracekit.exporters.stacks.options import OPTIONS
 from tracekit.readers.nsys import versions
@@ -133,8 +133,9 @@ def rule_columns() -> str:
 
 
 def idle_causes() -> str:
-    """Return a table of the causes of idle time, in the order of their priority."""
-    return "\n".join(_grid(("cause", "meaning"), [(f"`{c}`", doc) for c, doc in idle.CAUSES.items()])) + "\n"
+    """Return a table of the idle parts of the ledger."""
+    rows = [(f"`{part}`", ledger.MEANINGS[part]) for part in ledger.IDLE_PARTS]
+    return "\n".join(_grid(("cause", "meaning"), rows)) + "\n"
 
 
 def _rule_section(rule: analyze.Rule) -> str:

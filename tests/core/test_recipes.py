@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.test_reports import Row, call, frames, kernel, nvtx
-from tracekit.core import idle
+from tracekit.core import intervals
 from tracekit.core.processes import fill_process_ids
 from tracekit.core.recipes import (
     RECIPES,
@@ -158,7 +158,7 @@ def test_all_recipes_agree_about_the_idle_time_of_a_gpu() -> None:
     busy = outputs("gpu_time_breakdown", {"kernels": kernels})["busy"]
     for name in ("device_id", "total_ns", "idle_ns"):
         assert rows[name].to_list() == busy[name].to_list()
-    gaps = idle.find_idle_times(frames(kernels=kernels))
+    gaps = intervals.find_gaps(pl.DataFrame(kernels).select("device_id", "start_ns", "end_ns"), by=["device_id"])
     sums = gaps.group_by("device_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).sort("device_id")
     assert rows["idle_ns"].to_list() == sums["end_ns"].to_list() == [70, 20]
 

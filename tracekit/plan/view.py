@@ -168,7 +168,10 @@ class TraceView:
         """
         from tracekit.core import analyze
 
-        return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
+        if rule.partition(":")[0] not in analyze.OF_STEPS:
+            return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
+        self._prefetch_diagnosis()
+        return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns, get_rollup(self.plan))
 
     def why(self, options: Options) -> Why:
         """Explain why the steps of the trace take as long as they do."""
@@ -239,9 +242,12 @@ class TraceView:
         The second element of the result contains the tables without which there are no rows.
         """
         from tracekit.core import analyze, recipes, reports
+        from tracekit.core.correlate import ACTIVITIES
 
         if name in schemas.table_names():
             return [name], [name]
+        if name.partition(":")[0] in analyze.OF_STEPS:
+            return ACTIVITIES, []
         if analyze.is_known_rule(name):
             return self._list_tables_read_by(lambda frames: analyze.apply_rule(frames, name)), []
         if name in recipes.RECIPES and not reports.is_known_report(name):

@@ -46,20 +46,18 @@ _KERNEL_KINDS = {
     "memory": ("Memory copies and sets", PART_COLORS["memory"]),
 }
 CAUSE_COLORS = {
-    "launched": "#009E73",
-    "jit_compilation": "#F0E442",
-    "module_loading": "#E69F00",
+    "cpu_work": "#CC79A7",
+    "launch_code": "#56B4E9",
+    "launch_calls": "#0072B2",
     "synchronization": "#D55E00",
-    "memory_management": "#B3A536",
-    "api_call": "#0072B2",
-    "data_loading": "#CC79A7",
-    "os_call": "#7B5EA7",
-    "scheduled_out": "#4C7A34",
-    "nvtx_range": "#56B4E9",
-    "sampled": "#A0522D",
-    "other": "#8A8F98",
+    "blocking_copy": "#7B5EA7",
+    "allocation": "#B3A536",
+    "host_allocation": "#4C7A34",
+    "code_loading": "#E69F00",
+    "launch_latency": "#009E73",
+    "unknown": "#8A8F98",
 }
-"""Colors of the causes of idle time."""
+"""Colors of the idle parts of the ledger."""
 
 
 def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
@@ -416,27 +414,27 @@ def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the idle time of each GPU as a bar that is divided by cause.
+    """Draw the idle time of each process as a bar that is divided by what the CPU did.
 
     Args:
         idle_times: Rows of the rule ``gpu_idle_causes``.
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(
-        idle_times.group_by("Device ID").agg(pl.col("Total Time (ns)").sum())["Total Time (ns)"]
+        idle_times.group_by("Device ID", "PID").agg(pl.col("Total Time (ns)").sum())["Total Time (ns)"]
     )
     order = {name: n for n, name in enumerate(CAUSE_COLORS)}
     bars = []
     for cause in sorted(idle_times["Cause"].unique(), key=lambda c: order[c]):
         rows = idle_times.filter(pl.col("Cause") == cause).rows(named=True)
         hover = [
-            f"GPU {r['Device ID']}: {cause.replace('_', ' ')}<br>{format_nanoseconds(r['Total Time (ns)'])}, "
+            f"{_name_gpus(r)}: {cause.replace('_', ' ')}<br>{format_nanoseconds(r['Total Time (ns)'])}, "
             f"{r['Idle (%)']:.1f}% of the idle time<br>{format_integer(r['Gaps'])} gaps"
             + (f"<br>mostly in {format_hover_name(r['Mostly In'])}" if r["Mostly In"] else "")
             for r in rows
         ]
         bar = import_graph_objects().Bar(
-            y=[f"GPU {r['Device ID']}" for r in rows],
+            y=[_name_gpus(r) for r in rows],
             x=[r["Total Time (ns)"] / factor for r in rows],
             orientation="h",
             name=cause.replace("_", " "),
@@ -445,13 +443,18 @@ def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Figure:
             hovertemplate=_HOVER,
         )
         bars.append(bar)
-    devices = idle_times["Device ID"].n_unique()
+    devices = idle_times.select("Device ID", "PID").n_unique()
     height = 220 + 2 * _ROW_PIXELS * devices
     drawn = create_figure(
         bars, dark=dark, title="Idle time of the GPUs by cause", x_title=f"Idle time ({unit})", height=height
     )
     drawn.update_layout(barmode="stack", legend_traceorder="normal", legend_y=-0.5)
     return drawn.update_yaxes(type="category", categoryorder="category descending")
+
+
+def _name_gpus(row: dict[str, Any]) -> str:
+    """Return the name of the GPU that a process uses, or of all its GPUs if there are several."""
+    return f"GPUs of process {row['PID']}" if row["Device ID"] is None else f"GPU {row['Device ID']}"
 
 
 def _format_percent(value: int, total: int) -> str:

@@ -22,8 +22,19 @@ if TYPE_CHECKING:
 
     from tracekit.core.reports import Frames, ReportTable
     from tracekit.core.reports.report import Prefetch
+    from tracekit.core.rollup import Rollup
 
-__all__ = ["ALL_RULES", "EXTRA_RULES", "RULES", "Option", "Rule", "apply_rule", "find_rule", "is_known_rule"]
+__all__ = [
+    "ALL_RULES",
+    "EXTRA_RULES",
+    "OF_STEPS",
+    "RULES",
+    "Option",
+    "Rule",
+    "apply_rule",
+    "find_rule",
+    "is_known_rule",
+]
 
 RULES = {
     "cuda_memcpy_async": "cuda",
@@ -38,6 +49,9 @@ RULES = {
 
 EXTRA_RULES = {"gpu_idle_causes": "idle", "gpu_idle_gaps": "idle"}
 """The rules that nsys does not have: a mapping from the name of each rule to the module that declares it."""
+
+OF_STEPS = tuple(EXTRA_RULES)
+"""The rules about the steady steps, for which the roll-up of the trace is used."""
 
 ALL_RULES = {**RULES, **EXTRA_RULES}
 TIME_OPTIONS = ("start", "end")
@@ -62,7 +76,9 @@ def is_known_rule(name: str) -> bool:
     return name.partition(":")[0] in ALL_RULES
 
 
-def apply_rule(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
+def apply_rule(
+    frames: Frames, name: str, prefetch: Prefetch | None = None, rollup: Rollup | None = None
+) -> ReportTable:
     """Apply a rule to the tables of a trace, and return the problems that it finds.
 
     Args:
@@ -70,6 +86,7 @@ def apply_rule(frames: Frames, name: str, prefetch: Prefetch | None = None) -> R
         name: Name of the rule, optionally followed by options, as in nsys: ``gpu_gaps:rows=10:gap=100``.
         prefetch: Function that is called with the computation before the computation runs. The function may read all
             data that the computation needs in one pass over the file.
+        rollup: The roll-up of the trace for rules about its steps, or None for one with the default iterations.
 
     Returns:
         The rows that the rule found, the most important ones first. The table is empty if the rule found nothing.
@@ -83,8 +100,8 @@ def apply_rule(frames: Frames, name: str, prefetch: Prefetch | None = None) -> R
     values = dict(_parse_option(rule, text) for text in texts)
     window = (values.pop("start", None), values.pop("end", None))
     defaults = {option: declared.default for option, declared in rule.options.items()}
-    request = Request(frames, {**defaults, **values})
-    if prefetch is not None:
+    request = Request(frames, {**defaults, **values}, rollup if window == (None, None) else None)
+    if prefetch is not None and request.rollup is None:
         prefetch(lambda tables: rule(replace(request, frames=_restrict_frames_to_window(tables, window))))
     rows = rule(replace(request, frames=_restrict_frames_to_window(frames, window)))
     return replace(rows, standard_quotes=base in EXTRA_RULES)

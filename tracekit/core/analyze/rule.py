@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.core.reports.report import Frames
+    from tracekit.core.rollup import Rollup
 
 ALL_ROWS = -1
 MAX_ROWS = 50
@@ -46,10 +47,18 @@ class Request:
     Attributes:
         frames: Function that returns the declared table with a given name.
         values: The values of the options of the rule.
+        rollup: The roll-up of the trace, or None for one with the default iterations.
     """
 
     frames: Frames
     values: Mapping[str, int]
+    rollup: Rollup | None = None
+
+    def get_rollup(self) -> Rollup:
+        """Return the roll-up of the trace."""
+        from tracekit.core.rollup import Rollup
+
+        return Rollup.from_frames(self.frames) if self.rollup is None else self.rollup
 
 
 RowsFunction = Callable[[Request], pl.DataFrame]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.core import idle
 from tracekit.core.categorical import map_categories_expr
 from tracekit.core.compare.names import normalize_categorical_names_expr
+from tracekit.core.diagnosis.idle import list_idle_times
 from tracekit.core.rollup import groups
 from tracekit.core.steps import list_notes_by_rank
 
@@ -402,10 +402,10 @@ def _read_copy_samples(source: Source) -> pl.DataFrame:
 
 
 def _read_idle_time_samples(source: Source) -> pl.DataFrame:
-    """Return the idle time of GPUs by cause."""
-    idle_times = idle.divide_idle_times_by_cause(source.frames, idle.find_idle_times(source.frames))
+    """Return the idle time of GPUs by part of the ledger, as the rule ``gpu_idle_causes`` names it."""
+    rows = list_idle_times(source.rollup.complete).lazy()
     return _sum_by_name_and_iteration(
-        _add_iteration_of_end(source, idle_times.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
+        _add_iteration_of_end(source, rows.select("process_id", "start_ns", "end_ns", name="cause"))
     )
 
 

@@ -106,12 +106,18 @@ def _diagnose_all_processes(rollup: Rollup, options: Options) -> Why:
         return explain_missing_gpu_work(rollup)
     if len(events) == 1:
         return _diagnose_process(events[0], rollup, options)
+    plans, notes = plan_processes(events, rollup)
+    examinations = [_examine_process(e, rollup, options, plans[e.process_id]) for e in events]
+    return explain_job(examinations, notes=notes)
+
+
+def plan_processes(events: Sequence[Events], rollup: Rollup) -> tuple[dict[int | None, Plan], list[str]]:
+    """Return what is known about the other processes of a capture, for each process by its id, and notes about them."""
     tables = read_call_tables(rollup.measures.ops.frames)
     ranked = {name: rows.with_columns(rank=pl.lit(0, pl.Int64)) for name, rows in tables.items()}
     communication = Communication(ranked, ignores_missing_ranks=True)
     plans, notes = plan_ranks({0: [profile_process(of_process) for of_process in events]}, communication)
-    examinations = [_examine_process(e, rollup, options, plans[0][e.process_id]) for e in events]
-    return explain_job(examinations, notes=notes)
+    return plans[0], notes
 
 
 def profile_processes(rollup: Rollup) -> list[Profile]:
@@ -230,9 +236,14 @@ class Basis(NamedTuple):
     cold: ColdSteps | None
 
 
+def select_steady_steps(events: Events) -> tuple[Step, ...]:
+    """Return the steps of a process without the warm-up."""
+    return tuple(s for s in events.steps if not s.is_cold) or events.steps
+
+
 def measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> Basis:
     """Return the model of the steady steps of a process, and how their time is divided."""
-    steady = tuple(s for s in events.steps if not s.is_cold) or events.steps
+    steady = select_steady_steps(events)
     complete = build_model(events, steady)
     rows = divide_steps(complete, plan)
     durations = np.diff(complete.bounds)

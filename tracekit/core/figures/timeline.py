@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals, memory
-from tracekit.core.idle import ACTIVITIES
+from tracekit.core.correlate import ACTIVITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

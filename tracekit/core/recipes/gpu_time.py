@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.idle import ACTIVITIES
+from tracekit.core.correlate import ACTIVITIES
 from tracekit.core.intervals import compute_union_durations, intersect_unions
 from tracekit.core.recipes.recipe import RANK, Output, RankRequest, Tables, Value, recipe
 from tracekit.core.recipes.sources import is_nccl_kernel_expr

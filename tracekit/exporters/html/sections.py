@@ -498,7 +498,7 @@ def _build_copies_sections(builder: _ContentsBuilder) -> Iterator[Section]:
 
 def _build_idle_time_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = (
-        *("Device ID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
+        *("Device ID", "PID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
         "Time In It (ns)",
     )
     figures, rows = builder.draw_figure("idle_causes"), builder.compute_figure_rows("idle_causes")
@@ -550,7 +550,6 @@ _BUILDERS = (
 _OF_THE_WHOLE_CAPTURE = (
     _build_utilization_over_time_sections,
     _build_kernels_sections,
-    _build_idle_time_sections,
     _build_communication_sections,
     _build_api_calls_sections,
     _build_copies_sections,
@@ -558,5 +557,11 @@ _OF_THE_WHOLE_CAPTURE = (
     _build_memory_sections,
     _build_metrics_sections,
 )
-_OF_STEPS = (_build_explanation_sections, _build_advice_sections, _build_iterations_sections, _build_groups_sections)
+_OF_STEPS = (
+    _build_explanation_sections,
+    _build_advice_sections,
+    _build_iterations_sections,
+    _build_groups_sections,
+    _build_idle_time_sections,
+)
 WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."

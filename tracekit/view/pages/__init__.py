@@ -315,8 +315,8 @@ PAGES: Mapping[str, Page] = {
             ("kernels", "memcpys", "graph_launches"),
             {"idle_causes": "Idle time of each GPU by cause"},
             ("idle_causes", "idle_gaps"),
-            about="What the CPU did while a GPU was idle. The times of all causes add up to the idle time of the GPU.",
-            shows_whole_capture=True,
+            about="What the CPU did while the GPU was idle in the steady steps: the idle parts of the ledger.",
+            shows_steps=True,
         ),
         Page(
             "communication",
