@@ -57,7 +57,8 @@ def _list_idle_times_of_process(events: Events, plan: Plan | None) -> pl.DataFra
     late, on_cpu = (None, None) if plan is None else (plan.find_late_times(model), plan.list_calls_on_cpu())
     segments, item = find_idle_times(model, late, on_cpu)
     order = np.argsort(segments.start, kind="stable")
-    start, end, part, label = (column[order] for column in segments)
+    start, end, part, label = segments
+    start, end, part, label = start[order], end[order], part[order], label[order]
     is_first = np.concatenate([[True], start[1:] != end[:-1]])
     gap = start[is_first][np.cumsum(is_first) - 1] if len(start) else start
     call = np.where(item[order] >= 0, model.items.call[item[order]], -1)
