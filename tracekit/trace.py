@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tracekit.targets import Input
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 QUICK_BYTES = 1 << 27
 """Maximum size of a file whose rows are counted to describe it, because counting larger files may take seconds."""
 _MOVED_TO_VIEW = {"pieces": "chunked_table", "prefetch": "prefetch", "model": "model"}
@@ -692,12 +693,7 @@ class Trace:
         for name in tables or ():
             self.schema(name)
         presence.check_selection(self._view, time=time, devices=devices, domains=domains)
-        selection = Selection(
-            time,
-            None if devices is None else tuple(devices),
-            None if domains is None else tuple(domains),
-            min_duration_ns,
-        )
+        selection = Selection(time, _convert_to_tuple(devices), _convert_to_tuple(domains), min_duration_ns)
         steps: list[Step] = [SelectRows(selection)]
         if nvtx is not None:
             steps.append(SelectRows(self._create_range_selection(nvtx)))
@@ -946,6 +942,10 @@ def call_with_tables(
             only once per key for all traces with the same columns. If None, they are determined in each call.
     """
     return trace._view.compute(function, key)  # noqa: SLF001 - the view is for exporters and functions of this package
+
+
+def _convert_to_tuple(values: Sequence[Item] | None) -> tuple[Item, ...] | None:
+    return None if values is None else tuple(values)
 
 
 def _create_missing_rows_error(plural_noun: str, path: Path | None, recorded_by: str | None) -> MissingTableError:

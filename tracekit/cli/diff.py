@@ -173,29 +173,18 @@ def diff_command(
     """
     from tracekit.comparison import Summarizer, list_input_files_of_side, write_baseline
     from tracekit.core import compare
-    from tracekit.diff_page import build_diff_page
     from tracekit.sets import recipe_files
 
-    if b is None and (baseline is None or conditions):
-        raise click.UsageError("the argument B is missing: B can be omitted only with --save and without --fail-if")
-    if to is not None and printing.out is None:
-        raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
-    if baseline is not None and printing.out is not None and baseline.resolve() == printing.out.resolve():
-        raise click.UsageError(
-            "--save and -o name the same file: choose different files, because --save writes the baseline and -o "
-            "writes the differences"
-        )
+    _check_arguments(b, conditions, baseline, to, printing.out)
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
-        _check_options_for_statistics({"--fail-if": conditions, "--save": baseline, "--to": to})
-        _print_statistics_diff(a, b, printing)
+        _print_statistics_diff(a, b, printing, {"--fail-if": conditions, "--save": baseline, "--to": to})
         return
     chosen = kinds or list(compare.KINDS)
     compare.check_kinds(chosen)
     parsed = [compare.parse_condition(text) for text in conditions]
-    needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.required_kinds)])
-    summarizer = Summarizer(
-        tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names, is_strict(), include_warm_up
-    )
+    required = [kind for condition in parsed for kind in condition.required_kinds]
+    needed = tuple(compare.KINDS if baseline else dict.fromkeys([*chosen, *required]))
+    summarizer = Summarizer(needed, key_op, iterations, exact_names, is_strict(), include_warm_up)
     inputs = [file for side in (a, b) if side is not None for file in list_input_files_of_side(side)]
     before, after = summarizer.summarize(a), None if b is None else summarizer.summarize(b)
     if baseline is not None:
@@ -203,31 +192,47 @@ def diff_command(
         print_message(f"wrote {baseline}", quiet=quiet)
     if b is None or after is None:
         return
-    limit_alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
-    diff = compare.compare(before, after, chosen, alpha=limit_alpha, min_percent=min_percent)
-    with printing.open_output_page(_ComparedFiles(tuple(inputs)), limit=limit) as page:
-        if to is None:
-            _print_diff(page, diff, printing, compute_max_rows_per_report(limit, printing, len(chosen)))
-        else:
-            page.data.write(build_diff_page(diff, (get_local_name(a).name, get_local_name(b).name), limit).encode())
-    if printing.style != "table" and to is None:
-        for line in _format_verdict_and_notes(diff):
-            print_message(line, quiet=quiet)
+    alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
+    diff = compare.compare(before, after, chosen, alpha=alpha, min_percent=min_percent)
+    if to is None:
+        _print_diff(diff, printing, inputs, limit, quiet=quiet)
+    else:
+        _write_page(diff, printing, inputs, limit, (get_local_name(a).name, get_local_name(b).name))
     context.exit(_check_conditions(diff, parsed, allow_untestable=allow_untestable, quiet=quiet))
 
 
-def _check_options_for_statistics(values: Mapping[str, object]) -> None:
-    """Raise an error if an option is set that applies only to captures, and not to statistics of a recipe."""
-    for option, value in values.items():
-        if value:
-            raise click.UsageError(f"{option} needs captures, but A and B are folders with the statistics of a recipe")
+def _check_arguments(
+    b: CapturePath | None, conditions: Sequence[str], baseline: Path | None, to: str | None, out: Path | None
+) -> None:
+    """Raise an error if B is missing, or if the outputs of the command contradict one another."""
+    if b is None and (baseline is None or conditions):
+        raise click.UsageError("the argument B is missing: B can be omitted only with --save and without --fail-if")
+    if to is not None and out is None:
+        raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
+    if baseline is not None and out is not None and baseline.resolve() == out.resolve():
+        raise click.UsageError(
+            "--save and -o name the same file: choose different files, because --save writes the baseline and -o "
+            "writes the differences"
+        )
 
 
-def _print_statistics_diff(folder_a: CapturePath, folder_b: CapturePath, printing: Printing) -> None:
-    """Print the differences between the recipe statistics in two folders, or write them to a folder."""
+def _print_statistics_diff(
+    folder_a: CapturePath, folder_b: CapturePath, printing: Printing, others: Mapping[str, object]
+) -> None:
+    """Print the differences between the recipe statistics in two folders, or write them to a folder.
+
+    Args:
+        folder_a: The first folder.
+        folder_b: The second folder.
+        printing: How to print or write them.
+        others: Values of options that apply only to captures. It is an error to use one of them.
+    """
     from tracekit import targets
     from tracekit.sets import recipe_files
 
+    for option, value in others.items():
+        if value:
+            raise click.UsageError(f"{option} needs captures, but A and B are folders with the statistics of a recipe")
     tables = recipe_files.diff_statistics(folder_a, folder_b)
     if printing.out is None:
         with printing.open_output_page() as page:
@@ -273,16 +278,31 @@ def _check_conditions(diff: Diff, conditions: Sequence[Condition], *, allow_unte
     return status
 
 
-def _print_diff(page: Page, diff: Diff, printing: Printing, max_rows: int) -> None:
-    """Print the differences between two captures. Print at most ``max_rows`` rows per kind, or all rows if it is 0."""
-    if printing.style == "json":
-        value = diff.to_dict()
-        limited = {kind: value[kind][: max_rows or None] for kind in diff.kinds}
-        page.print_json({**value, **limited})
-    elif printing.style == "table":
-        _print_diff_tables(page, diff, printing, max_rows)
-    else:
-        printing.print_frame(page, _concat_differences(diff, max_rows))
+def _write_page(
+    diff: Diff, printing: Printing, inputs: Sequence[Input], limit: int | None, names: tuple[str, str]
+) -> None:
+    """Write the differences between two captures as an HTML page."""
+    from tracekit.diff_page import build_diff_page
+
+    with printing.open_output_page(_ComparedFiles(tuple(inputs)), limit=limit) as page:
+        page.data.write(build_diff_page(diff, names, limit).encode())
+
+
+def _print_diff(diff: Diff, printing: Printing, inputs: Sequence[Input], limit: int | None, *, quiet: bool) -> None:
+    """Print the differences between two captures, or write them to the output."""
+    max_rows = compute_max_rows_per_report(limit, printing, len(diff.kinds))
+    with printing.open_output_page(_ComparedFiles(tuple(inputs)), limit=limit) as page:
+        if printing.style == "json":
+            value = diff.to_dict()
+            limited = {kind: value[kind][: max_rows or None] for kind in diff.kinds}
+            page.print_json({**value, **limited})
+        elif printing.style == "table":
+            _print_diff_tables(page, diff, printing, max_rows)
+        else:
+            printing.print_frame(page, _concat_differences(diff, max_rows))
+    if printing.style != "table":
+        for line in _format_verdict_and_notes(diff):
+            print_message(line, quiet=quiet)
 
 
 def _concat_differences(diff: Diff, max_rows: int) -> pl.DataFrame:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.cli.options import CapturePath
-    from tracekit.core.recipes.recipe import Output
+    from tracekit.core.recipes.recipe import Recipe
     from tracekit.sets import TraceSet
 
 FOLDER_STYLES = ("parquet", "csv", "html")
@@ -205,7 +205,6 @@ def recipe_command(
     nsys.
     """
     from tracekit.core.recipes import find_recipe, resolve_option_values
-    from tracekit.core.recipes.recipe import Output
     from tracekit.sets import recipe_files, recipes
     from tracekit.sets.notices import list_notices_of_ranks
 
@@ -218,10 +217,7 @@ def recipe_command(
     traces = select(load_set(paths, from_))
     with show_progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run_recipe(traces, recipe, options, progress=progress)
-    missing = []
-    if tables[main].is_empty():
-        reason = "; ".join(absence.sentence for absence in explain_missing_rows(traces, recipe))
-        missing = [f"{recipe}: no rows, because {reason}"]
+    missing = _explain_missing_rows(traces, recipe) if tables[main].is_empty() else []
     for message in missing or recipes.list_step_notes(tables):
         print_message(message, quiet=quiet)
     if out is not None:
@@ -236,13 +232,13 @@ def recipe_command(
             notices=[*list_notices_of_ranks(traces), *missing] if style == "html" else (),
         )
         return
-    shown = tables[table or main]
-    rows = recipe_files.convert_to_printable_rows(
-        shown, recipe_files.choose_index_columns(recipe, table or main, shown)
-    )
-    output = next((o for o in declared.outputs if o.name == (table or main)), Output(recipes.FILES))
     printing = Printing(style or "table", None, force=False, spreadsheet=spreadsheet, timeunit=timeunit)
-    _print_rows(rows, output, printing, limit)
+    _print_table(declared, table or main, tables[table or main], printing, limit)
+
+
+def _explain_missing_rows(traces: TraceSet, recipe: str) -> list[str]:
+    reason = "; ".join(absence.sentence for absence in explain_missing_rows(traces, recipe))
+    return [f"{recipe}: no rows, because {reason}"]
 
 
 def _split_name_and_inputs(name: str | None, arguments: tuple[CapturePath, ...]) -> tuple[str, tuple[CapturePath, ...]]:
@@ -289,8 +285,14 @@ def _check_table_and_style(style: str | None, out: Path | None, table: str, tabl
         )
 
 
-def _print_rows(rows: pl.DataFrame, output: Output, printing: Printing, limit: int | None) -> None:
+def _print_table(recipe: Recipe, name: str, table: pl.DataFrame, printing: Printing, limit: int | None) -> None:
     """Print a table. On a terminal, each row takes one line, and by default only the first rows are printed."""
+    from tracekit.core.recipes.recipe import Output
+    from tracekit.sets import recipe_files, recipes
+
+    output = next((o for o in recipe.outputs if o.name == name), Output(recipes.FILES))
+    index = recipe_files.choose_index_columns(recipe.name, name, table)
+    rows = recipe_files.convert_to_printable_rows(table, index)
     count = (ROWS_OF_ONE if printing.is_terminal_table else 0) if limit is None else limit
     listed = rows.head(count) if count else rows
     with printing.open_output_page(limit=limit) as page:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from tracekit.interface import Exporter, Progress
+    from tracekit.interface import Exporter, ManyTraces, Progress
     from tracekit.names import TableName
     from tracekit.plan import TraceView
     from tracekit.schemas import TableSchema
@@ -63,39 +63,25 @@ def export(
     Raises:
         ExportError: The format cannot hold several ranks, the output exists, or the output cannot be written.
     """
-    missing = MissingEvents(None if is_whole else tables)
-    progress = progress or _ignore_progress
-    write_file: Callable[[Path], None] | None = None
-    if exporter.write_many is not None:
-        write_many, many = exporter.write_many, align_traces(traces, missing)
-        write_file = lambda new: write_many(many, new, progress)  # noqa: E731
-    elif exporter.format == HTML:
-        write_file = functools.partial(_write_page, traces, progress, missing)
-    elif exporter.format == SQLITE:
-        write_file = functools.partial(_write_sqlite, traces, progress, missing)
-    if write_file is not None:
-        with targets.open_atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
-            write_file(new)
-        missing.warn()
-        return Path(path)
-    if exporter.write_table is None:
+    if not _can_write_several_ranks(exporter):
         known = ", ".join(e.format for e in registry.exporters().values() if _can_write_several_ranks(e))
         raise ExportError(
             f"the format {exporter.format} cannot hold the profiles of several ranks",
             path=path,
             hint=f"choose a format for several ranks ({known}), or export each rank separately",
         )
-    is_folder = exporting.has_one_file_per_table(exporter, tables)
+    missing = MissingEvents(None if is_whole else tables)
+    progress = progress or _ignore_progress
+    write = _WRITERS_OF_FILES.get(exporter.format)
+    if exporter.write_many is not None:
+        write = functools.partial(_write_timeline, write_many=exporter.write_many)
+    is_folder = write is None and exporting.has_one_file_per_table(exporter, tables)
+    write = write or functools.partial(_write_tables, exporter=exporter, tables=tables, is_folder=is_folder)
     is_exported_file = registry.is_exported_file if is_folder else None
-    names = list(tables or [t for t in traces.tables if not traces.schema(t).optional])
     with targets.open_atomic_output(
         path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=traces.inputs
     ) as new:
-        files = {name: new / f"{name}{exporter.suffixes[0]}" for name in names} if is_folder else {names[0]: new}
-        if is_folder:
-            new.mkdir()
-        write = _WRITERS.get(exporter.format, _write_whole_tables)
-        write(traces, exporter, files, progress, missing)
+        write(traces, progress, missing, new)
     missing.warn()
     return Path(path)
 
@@ -174,6 +160,37 @@ def _write_page(traces: TraceSet, progress: Progress, missing: MissingEvents, pa
     path.write_text(render_ranks_page(traces, progress), "utf-8", newline="\n")
     for counts in traces.map(missing.count):
         missing.add(counts)
+
+
+def _write_timeline(
+    traces: TraceSet,
+    progress: Progress,
+    missing: MissingEvents,
+    path: Path,
+    *,
+    write_many: Callable[[ManyTraces, Path, Progress], None],
+) -> None:
+    """Write the traces of all ranks on one clock."""
+    write_many(align_traces(traces, missing), path, progress)
+
+
+def _write_tables(
+    traces: TraceSet,
+    progress: Progress,
+    missing: MissingEvents,
+    path: Path,
+    *,
+    exporter: Exporter,
+    tables: Sequence[str] | None,
+    is_folder: bool,
+) -> None:
+    """Write tables with the rows of all ranks, as one file each or as a single file."""
+    names = list(tables or [t for t in traces.tables if not traces.schema(t).optional])
+    files = {name: path / f"{name}{exporter.suffixes[0]}" for name in names} if is_folder else {names[0]: path}
+    if is_folder:
+        path.mkdir()
+    write = _WRITERS.get(exporter.format, _write_whole_tables)
+    write(traces, exporter, files, progress, missing)
 
 
 def _write_whole_tables(
@@ -261,6 +278,13 @@ _WRITERS: dict[str, Callable[[TraceSet, Exporter, Mapping[str, Path], Progress, 
     CSV: _write_csv,
     PARQUET: _write_parquet,
 }
+
+
+_WRITERS_OF_FILES: dict[str, Callable[[TraceSet, Progress, MissingEvents, Path], None]] = {
+    HTML: _write_page,
+    SQLITE: _write_sqlite,
+}
+"""Functions that write all tables of all ranks to one file, by format."""
 
 
 def _ignore_progress(done: int, total: int) -> None:

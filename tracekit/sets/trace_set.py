@@ -98,19 +98,7 @@ def load_many(
     captures = path_lists.locate_captures(paths, format)
     if strict:
         captures.raise_first_error()
-    members = [
-        Member(
-            path,
-            n,
-            format or "",
-            via=via,
-            is_read=False,
-            url=url,
-            kept_copy=KeptCopy() if url else None,
-            stamp=Stamp.from_path(path, folders=True),
-        )
-        for n, (path, url) in enumerate(captures.urls.items())
-    ]
+    members = [_create_unread_member(n, path, url, format, via) for n, (path, url) in enumerate(captures.urls.items())]
     specified = ranks or {}
     recorded = _read_recorded_metadata(captures, members, specified, chosen, strict=strict)
     captures.report_skipped()
@@ -118,6 +106,19 @@ def load_many(
     unread = {member.path.absolute(): member for member in members}
     ranked = [_complete(m, unread[m.path]) for m in rank_sources.assign_ranks(recorded, specified, skipped)]
     return TraceSet(ranked, engine=chosen, errors=captures.errors.values())
+
+
+def _create_unread_member(number: int, path: Path, url: str | None, format_name: str | None, via: str | None) -> Member:
+    return Member(
+        path,
+        number,
+        format_name or "",
+        via=via,
+        is_read=False,
+        url=url,
+        kept_copy=KeptCopy() if url else None,
+        stamp=Stamp.from_path(path, folders=True),
+    )
 
 
 def _complete(member: Member, unread: Member) -> Member:

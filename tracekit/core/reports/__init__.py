@@ -202,26 +202,11 @@ def compute_report(
     """
     base, *options = name.split(":")
     report = _find_report(base)
-    parameters: dict[str, int] = {}
-    for option in options:
-        parameter, _, value = option.partition("=")
-        if parameter in report.parameter_defaults:
-            parameters[parameter] = _parse_parameter_value(report, parameter, value)
-        elif option not in report.options:
-            hint = create_choices_hint(
-                "options", [*report.options, *(f"{p}=N" for p in report.parameter_defaults)], option
-            )
-            raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
-    if {"base", "mangled"} <= set(options):
-        raise UnknownFormatError(
-            f"report {report.name!r}: options 'base' and 'mangled' are mutually exclusive",
-            hint="use either base or mangled",
-        )
     request = Request(
         frames,
         frozenset(options),
         has_legacy_rounding(frames),
-        parameters,
+        _parse_parameters(report, options),
         window,
         unlimited_frames,
         recorded_frames,
@@ -245,6 +230,30 @@ def compute_report_of_recorded_steps(frames: Frames) -> ReportTable:
 
     report = _find_report("steps")
     return ReportTable(report.name, report.columns, build_recorded_rows(frames), standard_quotes=True)
+
+
+def _parse_parameters(report: Report, options: list[str]) -> dict[str, int]:
+    """Return the values of the options of a report that have values, and check all options.
+
+    Raises:
+        UnknownFormatError: An option is unknown, a value is invalid, or two options are mutually exclusive.
+    """
+    parameters: dict[str, int] = {}
+    for option in options:
+        parameter, _, value = option.partition("=")
+        if parameter in report.parameter_defaults:
+            parameters[parameter] = _parse_parameter_value(report, parameter, value)
+        elif option not in report.options:
+            hint = create_choices_hint(
+                "options", [*report.options, *(f"{p}=N" for p in report.parameter_defaults)], option
+            )
+            raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
+    if {"base", "mangled"} <= set(options):
+        raise UnknownFormatError(
+            f"report {report.name!r}: options 'base' and 'mangled' are mutually exclusive",
+            hint="use either base or mangled",
+        )
+    return parameters
 
 
 def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
