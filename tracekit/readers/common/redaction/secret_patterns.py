@@ -95,14 +95,21 @@ SHORT_TOKENS = Pattern(
     confirm=re.compile(rb"token[\"']?[ \t]{0,2}[=:][ \t=>]{0,3}[\"']?[\w./+=@!#$%^*~\-]{4}", re.IGNORECASE).match,
 )
 
+_NAMES_IN_OTHER_LANGUAGES = (
+    "passwort|kennwort|contraseña|contrasena|senha|пароль|wachtwoord|lösenord|hasło|motdepasse|mot de passe"
+    "|mot_de_passe|密码|密碼|口令|パスワード|비밀번호|암호"
+)
+_OTHER_LANGUAGES = tuple(_NAMES_IN_OTHER_LANGUAGES.encode().split(b"|"))
+"""Words for a password in other languages."""
 _NAMED = (
-    rb"passw(?:or)?d|passphrase|passcode|secret|credentials?"
-    rb"|(?:api|access|private|account|signing|encryption|storage|master|shared|license|service|secret)[_\-]?key"
+    rb"passw(?:or)?d|passphrase|passcode|secret|credentials?|"
+    + b"|".join(_OTHER_LANGUAGES)
+    + rb"|(?:api|access|private|account|signing|encryption|storage|master|shared|license|service|secret)[_\-]?key"
     rb"|(?:auth|access|api|hf|github|gitlab|refresh|session|security|bearer|sas|bot)[_\-]?token"
 )
 PRIVATE_KEY = rb"(?:[\w.]{0,40}[_.\-])?(?:" + _NAMED + rb"|pwd)"
 """Regular expression for the keys of JSON members whose values are secrets, even if they are numbers."""
-_SEPARATOR = rb"[\"']?[ \t]{0,2}(?:=>|:=|={1,2}|:(?!:))[ \t]{0,2}"
+_SEPARATOR = rb"[\"']?[ \t]{0,2}(?:=>|:=|={1,2}|:(?!:)|\xef\xbc[\x9a\x9d])[ \t]{0,2}"
 _QUOTED = rb"[bfru]{0,2}(?:\"((?:[^\"\\\0\r\n]|\\.){1,1024})\"|'((?:[^'\\\0\r\n]|\\.){1,1024})')"
 _BACKSLASH = rb"\\(?!\\{0,16}[\"'])"
 """A backslash that does not belong to an escaped quote, which ends a value in JSON that is a string of JSON."""
@@ -137,7 +144,7 @@ def _overwrite_value(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
 
 
 _NAME_STRINGS = (
-    *(b"passw", b"passphrase", b"passcode", b"secret", b"credential"),
+    *(b"passw", b"passphrase", b"passcode", b"secret", b"credential", *_OTHER_LANGUAGES),
     *(
         word + separator + b"key"
         for word in b"api access private account signing encryption storage master shared license service".split()
@@ -161,7 +168,13 @@ _DATABASE = re.compile(
     rb"|(?<![\w\-])sshpass[ ]{1,2}-p[ ]?[\"']?([^\s\"']{1,256})"
     rb"|(?<![\w\-])login[ \t\n]{1,4}[^\s]{1,64}[ \t\n]{1,4}password[ \t]{1,4}([^\s]{1,256})"
     rb"|[?&](?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|key|token|auth|code)="
-    rb"([^&\s\"'<>]{8,4096})",
+    rb"([^&\s\"'<>]{8,4096})"
+    rb"|(?<![\w\-])(?:(?:zip|7z[ar]?)[ ][^\0\r\n|;&]{0,100}?-p|redis-cli[^\0\r\n|;&]{0,100}?[ ]-a|wandb[ ]login)"
+    rb"[ ]?[\"']?(?!-)([^\s\"']{4,256})"
+    rb"|-pass(?:in|out|word)?[ =]pass:([^\s\"']{4,256})"
+    rb"|(?<![\w\-])-u[ ]?[\"']?[^\s%\"']{1,64}%([^\s\"']{4,256})"
+    rb"|(?-i:(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]{0,40}_(?:KEY|PASS|PWD|CREDS?))=[\"']?"
+    rb"((?=[^\s\"']{0,255}[A-Za-z])(?=[^\s\"']{0,255}\d)[^\s\"'&,;]{8,1024})",
     re.IGNORECASE,
 )
 OTHER_ASSIGNMENTS = Pattern(
@@ -171,7 +184,8 @@ OTHER_ASSIGNMENTS = Pattern(
     search_strings=(
         *(b"pwd=", b"pwd =", b"authorization", b"cookie", b"-u ", b"-u=", b"--user ", b"--user=", b"-user ", b"-user="),
         *(b"sshpass", b"login", b"sig=", b"signature=", b"-credential=", b"-token=", b"?key=", b"&key=", b"?token="),
-        *(b"&token=", b"?auth=", b"&auth=", b"?code=", b"&code="),
+        *(b"&token=", b"?auth=", b"&auth=", b"?code=", b"&code=", b"zip ", b"7z ", b"7za ", b"7zr ", b"redis-cli"),
+        *(b"wandb login", b"=pass:", b" pass:", b"_key=", b"_pass=", b"_cred=", b"_creds="),
     ),
 )
 
