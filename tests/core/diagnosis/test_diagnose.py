@@ -14,8 +14,9 @@ from tests.core.diagnosis.generated import captures, programs
 from tests.core.diagnosis.jobs import straggle
 from tests.core.diagnosis.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, steps
 from tests.core.diagnosis.test_fixtures import check_figures
-from tracekit.core.diagnosis import Why, causes, diagnose, items
-from tracekit.core.diagnosis.cures import Claims, Cure, deduplicate
+from tracekit.core.diagnosis import Options, Why, causes, diagnose, items
+from tracekit.core.diagnosis.cures import Claims, Cure, deduplicate, find_stalls
+from tracekit.core.diagnosis.diagnose import choose_scales
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.replay import Edit, Engine, create_unedited
 
@@ -197,7 +198,7 @@ def test_dlprof_databases(tmp_path: object) -> None:
         check_figures(trace.why())
 
 
-@pytest.mark.parametrize(("step_ms", "factor"), [(3, 1.0), (2, 0.5), (1.5, 0.24), (60, 4.0), (0.001, 0.0)])
+@pytest.mark.parametrize(("step_ms", "factor"), [(3, 1.0), (2, 0.5), (1.5, 0.24), (60, 20.0), (0.001, 0.0)])
 def test_the_duration_of_a_step_without_the_profiler(step_ms: float, factor: float) -> None:
     """It scales the work on the CPU, of which there are 2 ms beside 1 ms on the GPU."""
     answer = loop().diagnose(int(step_ms * MS))
@@ -216,6 +217,31 @@ def test_large_captures_are_predicted_from_some_steps(monkeypatch: pytest.Monkey
     answer = loop(9).diagnose()
     assert any("savings are predicted from" in note for note in answer.notes)
     check_figures(answer)
+
+
+@pytest.mark.parametrize("share", [0.6, 0.8, 1.5])
+def test_scales_for_a_known_time_of_steps(share: float) -> None:
+    """The unchanged steps take the given time, whatever the profiler slows down: not launching, if steps are longer."""
+    program = Program()
+
+    def body(_: int) -> None:
+        for _ in range(40):
+            program.launch(GEMM, 5 * US)
+            program.pause(40 * US)
+        program.wait()
+        program.pause(2 * MS)
+
+    inspection = steps(program, 4, body).inspection()
+    engine, is_stall = Engine(inspection.model), find_stalls(inspection.model, [])
+    step_ns = round(share * inspection.model.duration_ns / 4)
+    scales, likely = choose_scales(engine, inspection, [], Options(step_ns))
+    assert likely == 0
+    for each in scales:
+        measured = engine.measure(create_unedited(inspection.model), each, is_stall) / 4
+        assert measured == pytest.approx(step_ns, rel=0.01)
+        assert (each.host > 1) == (share > 1)
+        assert each.launch <= 1
+    assert len({each.launch for each in scales}) == len(scales)
 
 
 HUGE = 1 << 60

@@ -214,6 +214,49 @@ def test_the_time_without_the_profiler_calibrates_all_ranks() -> None:
     assert 0.5 < cause.saving.likely < 7.95 / 9.71
 
 
+@pytest.mark.parametrize("barriers", [True, False])
+def test_ranks_that_are_slow_in_turn_wait_in_barriers(barriers: bool) -> None:
+    """Between two barriers, the job is as slow as the slowest rank, and without them only in each step."""
+
+    def body(job: Job, number: int) -> None:
+        for part in range(4):
+            job.work("data", [MS, 3 * MS] if part % 2 else [3 * MS, MS])
+            job.compute([100 * US, 100 * US])
+            job.all_reduce(20 * US, size=4 if barriers else 1 << 20)
+            if barriers:
+                job.synchronize()
+
+    causes = {c.cause: c.saving for c in Job().steps(6, body).diagnose().causes}
+    assert ("barrier" in causes) == barriers
+    if barriers:
+        assert 0.28 < causes["barrier"].likely < 0.38
+
+
+def test_barriers_that_some_ranks_lack() -> None:
+    """Ranks with different numbers of barriers are compared by steps."""
+
+    def body(job: Job, number: int) -> None:
+        job.work("data", [MS, 3 * MS])
+        job.compute([100 * US, 100 * US])
+        job.all_reduce(20 * US, size=4)
+        if number:
+            job.synchronize()
+        else:
+            job.ranks[0].wait()
+
+    examinations, _ = Job().steps(6, body).examine()
+    assert examinations[0].unit_starts != examinations[1].unit_starts
+    merged = [e.merge_units() for e in examinations]
+    for before, after in zip(examinations, merged, strict=True):
+        assert after.unit_starts == tuple(range(6))
+        assert before.base is not None
+        assert after.base is not None
+        assert after.base.sum(axis=-1).tolist() == before.base.sum(axis=-1).tolist()
+    answer = explain_job(examinations)
+    assert answer.causes[0].cause == "late_rank"
+    assert replace(examinations[0], base=None).merge_units().base is None
+
+
 def test_barriers_of_nccl_are_named() -> None:
     def body(job: Job, number: int) -> None:
         for _ in range(4):

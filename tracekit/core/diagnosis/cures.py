@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 LOW, LIKELY, HIGH = 0, 1, 2
 _MIN_COMPARED, _EXPLAINED_SHARE = 4, 0.3
 _UNSURE_DIVISOR = 3
+_BEYOND_SHARE, _LARGE_SAVING = 0.3, 0.1
+"""Share of the time that remains after a cure by which the high saving is extended, and saving from which on it is.
+
+Rules keep to what the cure removes. In programs whose savings were predicted before they were measured, the cure saved
+more than the interval contained in 9 of 28 cases, because it also changed other work, and less in one. Smaller savings
+are extended in proportion.
+"""
 Stays = tuple[float, float, float]
 """The share of a duration that stays if the saving is low, likely, and high."""
 
@@ -84,6 +91,7 @@ class Cure:
         missing: What has to be recorded to be sure.
         functions: Functions in which samples of the CPU fall during the items, the most frequent first.
         communicator: Name of the communicator whose operations the cure owns, or "".
+        joins_ranks: Whether ranks meet once per step after the cure, and no longer in barriers.
     """
 
     cause: str
@@ -102,6 +110,7 @@ class Cure:
     missing: str = ""
     functions: list[str] = field(default_factory=list)
     communicator: str = ""
+    joins_ranks: bool = False
 
     @property
     def item_rows(self) -> Int64s:
@@ -285,8 +294,13 @@ def _predict_alone(setting: _Setting, cure: Cure) -> Saving:
     highs = [_compute_saving(engine, edits[HIGH], s, b, is_stall) for s, b in zip(scales, base, strict=True)]
     others = [_compare_with_other_steps(engine, cure, s, is_stall) for s in scales]
     middle = max(middle, others[likely])
-    low, high = min(*lows, middle) - slack, max(*highs, *others, middle) + slack
-    return Saving(max(0.0, low), max(0.0, middle), min(1.0, high))
+    return extend_interval(min(*lows, middle), middle, max(*highs, *others, middle), slack)
+
+
+def extend_interval(low: float, likely: float, high: float, slack: float) -> Saving:
+    """Return the interval of a saving, extended by a slack on both sides, and by what cures save beyond the rules."""
+    beyond = _BEYOND_SHARE * (1 - high) * min(1.0, max(0.0, likely) / _LARGE_SAVING)
+    return Saving(max(0.0, low - slack), max(0.0, likely), min(1.0, high + slack + beyond))
 
 
 def _compare_with_other_steps(engine: Engine, cure: Cure, scales: CpuScales, is_stall: Mask) -> float:

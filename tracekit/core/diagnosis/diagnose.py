@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +27,7 @@ from tracekit.core.diagnosis.answer import (
     Why,
 )
 from tracekit.core.diagnosis.causes.communication import find_transfer_times
+from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.cures import Cure, find_stalls, predict_savings
 from tracekit.core.diagnosis.events import Events, Step, find_framework, read_events
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
@@ -41,13 +43,14 @@ from tracekit.sorting import create_series
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from tracekit.core.rollup import Rollup
 
     Int64s = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
 
 MAX_ROW_IDS = 100
 MAX_ERROR = 0.01
@@ -57,7 +60,8 @@ _SLACK = 0.03
 """Share by which each predicted interval is extended on both sides: the difference between two runs of a program."""
 _MIN_COVERAGE = 0.9
 _PLACES = 3
-_BISECTIONS, _FED_SHARE = 30, 0.05
+_BISECTIONS, _FED_SHARE = 24, 0.05
+_UNIFORM, _MIDDLE, _LONGEST, _LEAST_SLOWDOWN = 0.5, 0.5, 0.95, 0.01
 _DOMAINS_OF_PYTORCH = ["cpu_op", "user_annotation", "python_function"]
 _UNEVEN_SHARE = 0.1
 
@@ -348,13 +352,14 @@ def _predict_rank(
     model = build_model(events, complete.steps[first : last + 1]) if is_part else complete
     late, waited = plan.find_late_times(model), plan.find_waits_on_cpu(model)
     inspection = Inspection(model, late, plan)
+    cuts = find_ends_of_barriers(inspection)
     recorded = Engine(model)
     engine = Engine(model, find_transfer_times(inspection), model.items.duration - waited)
     cures = list(causes.find_cures(inspection))
     own_step = None if options.step_ns is None else round(options.step_ns * plan.speed)
     scales, likely = choose_scales(engine, inspection, cures, Options(own_step))
     slack = _compute_slack(complete, recorded.error)
-    replay = CureReplay(engine, scales, find_stalls(model, cures), likely, slack)
+    replay = CureReplay(engine, scales, find_stalls(model, cures), likely, slack, cuts)
     base = replay.measure_base()
     durations = [replay.measure_cure(cure, base) for cure in cures]
     unknown = Saving(0.0, 0.0, 0.0)
@@ -384,6 +389,7 @@ def _predict_rank(
         likely,
         slack,
         find_unexplained_idle_time(inspection, engine, owners, scales[likely], replay.is_stall),
+        replay.unit_starts,
     )
 
 
@@ -409,8 +415,9 @@ def choose_scales(
 ) -> tuple[tuple[CpuScales, ...], int]:
     """Return the scales of the CPU without the profiler, and the number of the likely ones.
 
-    If the duration of a step without the profiler is known, one scale of all work on the CPU is solved for it. If the
-    duration hardly depends on this scale because the GPU is the bound, the usual scales are kept.
+    If the duration of a step without the profiler is known, scales are solved for it: those in the proportions of each
+    of the usual ones, because one duration does not show what the profiler slows down. If the duration hardly depends
+    on them because the GPU is the bound, the usual scales are kept.
     """
     if options.step_ns is None:
         return inspection.scales, 1
@@ -419,15 +426,42 @@ def choose_scales(
     recorded, half = (engine.measure(unedited, CpuScales(s, s, s), is_stall) for s in (1.0, 0.5))
     if recorded - half <= _FED_SHARE * recorded:
         return inspection.scales, 1
-    low, high = 0.0, 4.0
+    if target > recorded:
+        fast = inspection.scales[1].launch
+        launches = ((1 + fast) / 2, 1.0, fast)
+        families = [functools.partial(_stretch_host, launch) for launch in launches]
+    else:
+        directions = (*inspection.scales[1:], CpuScales(_UNIFORM, _UNIFORM, _UNIFORM))
+        families = [functools.partial(_shorten, direction) for direction in directions]
+    return tuple(_solve_scales(engine, is_stall, family, target) for family in families), 0
+
+
+def _stretch_host(launch: float, distance: float) -> CpuScales:
+    """Return scales of a program that is slower without the profiler, which makes no call faster: its own work is."""
+    host = 1 / (1 - _LONGEST * distance)
+    return CpuScales(host, launch, host)
+
+
+def _shorten(direction: CpuScales, distance: float) -> CpuScales:
+    """Return scales between the recorded durations and no time at all, in the proportions of some usual scales."""
+    slowdowns = (max(_LEAST_SLOWDOWN, 1 - scale) for scale in direction)
+    return CpuScales(*(max(0.0, 1 - distance / _LEAST_SLOWDOWN * slowdown) for slowdown in slowdowns))
+
+
+def _solve_scales(engine: Engine, is_stall: Mask, family: Callable[[float], CpuScales], target: float) -> CpuScales:
+    """Return the scales of a family, numbered from 0 to 1, with which the unchanged steps take a given time.
+
+    The replay is monotone: the longer the items, the longer the steps.
+    """
+    unedited, low, high = create_unedited(engine.model), 0.0, 1.0
+    rising = family(_MIDDLE).host > family(0.0).host
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        scales = CpuScales(middle, middle, middle)
-        if engine.measure(unedited, scales, is_stall) > target:
+        if (engine.measure(unedited, family(middle), is_stall) > target) == rising:
             high = middle
         else:
             low = middle
-    return (CpuScales(low, low, low), CpuScales(low, 0.9 * low, low), CpuScales(low, min(1.1 * low, 4.0), low)), 0
+    return family(low)
 
 
 def build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:

@@ -35,7 +35,7 @@ _RECURRING_SHARE = 0.6
 _WHOLE_COUNT = 10
 _ANY_NS = np.iinfo(np.int64).max
 _BYTE_UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
-_QUIET_KINDS = [PAUSE, *(CALL_NUMBERS[k] for k in ("other", "query", "record_event", "launch"))]
+_QUIET_KINDS = [PAUSE, *(CALL_NUMBERS[k] for k in ("other", "query", "record_event", "wait_event", "launch"))]
 _HIDDEN_SYMBOLS = r"^(0x|\[|_?_?libc_|start_thread|clone|Py_|_Py|PyEval|PyObject|cfunction|method_|_start|main$|pymain)"
 
 
@@ -146,22 +146,37 @@ class Inspection:
 
     def group_pauses(self, rows: Int64s) -> list[tuple[int, list[int]]]:
         """Group pauses by the operations before and after them: numbers of steps with such pauses, and their rows."""
-        model, items = self.model, self.model.items
-        names = model.names.to_physical().fill_null(0).to_numpy().astype(np.int64)
-        key = np.where(names == 0, model.operations.cls.astype(np.int64), names + len(CLASSES))
-        size, first = len(key), items.first[rows]
-        after = np.where(first < size, key[np.minimum(first, max(size - 1, 0))] if size else -1, -1)
-        before = np.where(first > 0, key[np.maximum(first - 1, 0)] if size else -1, -1)
-        frame = pl.DataFrame(
-            {
-                "row": create_series(rows),
-                "step": create_series(model.step_of_item[rows]),
-                "after": create_series(after),
-                "before": create_series(before),
-            }
-        )
+        frame = self._find_places(rows).with_columns(step=create_series(self.model.step_of_item[rows]))
         grouped = frame.group_by("after", "before", maintain_order=True).agg("row", steps=pl.col("step").n_unique())
         return [(int(count), listed) for count, listed in grouped.select("steps", "row").iter_rows()]
+
+    def measure_recurrence(self, rows: Int64s, min_ns: int) -> npt.NDArray[np.float64]:
+        """Return in which share of cases a pause lies between the same two operations, of at least some duration."""
+        keys = self._operation_keys
+        pairs = pl.DataFrame({"before": create_series(keys[:-1]), "after": create_series(keys[1:])})
+        pairs = pairs.group_by("before", "after").agg(pl.len().alias("all"))
+        long = self._find_places(np.flatnonzero(self.model.pauses & (self.model.items.duration >= min_ns)))
+        long = long.group_by("before", "after").agg(pl.len().alias("long"))
+        places = self._find_places(rows)
+        for table in (pairs, long):
+            places = places.join(table, on=["before", "after"], how="left", maintain_order="left")
+        share = pl.col("long") / pl.max_horizontal(pl.col("all").fill_null(1), "long")
+        return places.select(share)["long"].to_numpy()
+
+    @functools.cached_property
+    def _operation_keys(self) -> Int64s:
+        """Number of the name of each operation, or of its class if it has no name."""
+        names = self.model.names.to_physical().fill_null(0).to_numpy().astype(np.int64)
+        return np.where(names == 0, self.model.operations.cls.astype(np.int64), names + len(CLASSES))
+
+    def _find_places(self, rows: Int64s) -> pl.DataFrame:
+        """Return the operations ``before`` and ``after`` each item, by ``row``."""
+        key, first = self._operation_keys, self.model.items.first[rows]
+        size = len(key)
+        after = np.where(first < size, key[np.minimum(first, max(size - 1, 0))] if size else -1, -1)
+        before = np.where(first > 0, key[np.maximum(first - 1, 0)] if size else -1, -1)
+        columns = {"row": rows, "after": after, "before": before}
+        return pl.DataFrame({name: create_series(values) for name, values in columns.items()})
 
     @functools.cached_property
     def recurring_code(self) -> Mask:

@@ -197,6 +197,13 @@ class Engine:
         begins = np.maximum.accumulate(np.maximum(begins, model.start_ns))
         return np.append(begins, max(self._find_end(result), int(begins[-1])))
 
+    def measure_units(self, result: ReplayResult, cuts: Int64s) -> Int64s:
+        """Return the durations of steps in a replay, which are divided at the ends of some items of lane 0."""
+        bounds, step = self.measure_steps(result), self.model.step_of_item[cuts]
+        ends = np.clip(result.item_end[cuts], bounds[step], bounds[step + 1])
+        all_bounds: Int64s = np.insert(bounds, step + 1, ends)
+        return all_bounds[1:] - all_bounds[:-1]
+
     @functools.cached_property
     def error(self) -> float:
         """Largest difference between the replayed and the recorded duration of a step, as a share of its duration."""

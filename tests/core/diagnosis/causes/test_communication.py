@@ -33,6 +33,21 @@ def test_small_messages() -> None:
     assert "small_messages" not in run(13, 60 * US).causes()
 
 
+def test_messages_between_which_kernels_run_may_depend_on_them() -> None:
+    program = Program()
+
+    def body(_: int) -> None:
+        for _ in range(13):
+            program.launch(HALF_GEMM)
+            program.launch(HALF_GEMM)
+            program.launch(NCCL, 20 * US)
+
+    cure = find_cure(steps(program, 4, body), "small_messages")
+    (together, _), (alone, stays) = cure.operations
+    assert (len(together), len(alone)) == (0, 52)
+    assert [s[0] for s in stays] == [20 * US, 16 * US, 6 * US]
+
+
 def test_exposed_communication() -> None:
     """The cure hides at most 7/8 of the communication, and at most two thirds of the computation."""
     cure = find_cure(run(1, MS), "communication_exposed")

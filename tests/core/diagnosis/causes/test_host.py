@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 
@@ -450,3 +451,24 @@ def test_ranges_of_compilers(share: float, is_cause: bool) -> None:
         program.launch(ADD)
 
     assert ("recompilation" in run(body).causes()) == is_cause
+
+
+@pytest.mark.parametrize(("pauses", "is_cause"), [(1, False), (2, False), (4, True), (12, True)])
+def test_pauses_in_a_capture_without_steps_recur_at_their_place(pauses: int, is_cause: bool) -> None:
+    """A single long pause between operations that usually follow each other at once is a stall."""
+    program = Program()
+    for number in range(12):
+        program.launch("first", 50 * US)
+        program.pause(5 * MS if number < pauses else 10 * US)
+        program.launch("second", 50 * US)
+    assert ("cpu_work" in program.causes()) == is_cause
+
+
+def test_unique_places_of_pauses() -> None:
+    program = Program()
+    for name in ("first", "second", "third"):
+        program.launch(name, 50 * US)
+        program.pause(5 * MS)
+    inspection = program.inspection()
+    rows = np.flatnonzero(inspection.model.long_pauses)
+    assert inspection.measure_recurrence(rows, MS).tolist() == [1.0] * len(rows)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _SMALL_NS = 50_000
 _MIN_SMALL = 12
+_NEAR_COUNT = 2
+"""Distance of collectives in order of launch up to which no work lies between them that needs the first one."""
 _COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute" and c.name != "optimizer")
 
 
@@ -44,8 +46,17 @@ def small_messages(inspection: Inspection) -> Iterator[Cure]:
         return
     cure = Cure("small_messages", inspection.find_main_label(model.operations.item[rows], time[rows]))
     cure.example = inspection.show_operation(rows)
-    cure.items = [(inspection.claims.take_items(inspection.find_launch_items(rows)), (0.7, 0.3, 0.1))]
-    cure.operations = [inspection.claims.scale_operations(rows, (0.9, 0.6, 0.3))]
+    near = np.diff(rows, prepend=-_NEAR_COUNT, append=np.iinfo(np.int64).max) <= _NEAR_COUNT
+    is_near = near[1:] | np.append(False, near[1:-1])
+    alone, together = rows[~is_near], rows[is_near]
+    cure.items = [
+        (inspection.claims.take_items(inspection.find_launch_items(together)), (0.5, 0.1, 0.02)),
+        (inspection.claims.take_items(inspection.find_launch_items(alone)), (1.0, 0.6, 0.1)),
+    ]
+    cure.operations = [
+        inspection.claims.scale_operations(together, (0.6, 0.15, 0.03)),
+        inspection.claims.scale_operations(alone, (1.0, 0.8, 0.3)),
+    ]
     cure.evidence = (
         f"{inspection.describe_count(len(rows), 'collective|collectives')} transfer data for less than "
         f"{format_duration(_SMALL_NS)} each, {inspection.describe_time(float(time[rows].sum()))} in total"

@@ -44,6 +44,8 @@ _RECOMPILED_SHARE = 0.3
 _EAGER_LAUNCHES = 100
 _OTHERS_SHARE = 0.1
 _WAITING_SHARE = 0.3
+_RECURRING_SHARE = 0.2
+"""Share of cases in which the CPU pauses between two operations from which on the pauses are no stalls."""
 _DECODING = r"(?i)jpe?g|png|decode|inflate|zlib|webp|tiff|collate|dataloader|dataset|parquet|h5|lmdb|tokeniz"
 _PROGRAM_NS = 5 * LONG_NS
 """Duration of a pause in ranges that launch kernels from which on it is work of the program."""
@@ -213,6 +215,7 @@ def _find_pauses_by_neighbors(inspection: Inspection, rows: Int64s, label: int) 
     """Yield long pauses of one label that recur between the same two operations of steps."""
     model, items, n = inspection.model, inspection.model.items, inspection.step_count
     if n < MIN_STEPS:
+        rows = rows[inspection.measure_recurrence(rows, _PROGRAM_NS) >= _RECURRING_SHARE]
         if len(rows) and int((items.end - items.start)[rows].sum()) > 0.05 * model.duration_ns:
             yield _Pauses(rows, label, is_labeled=False)
         return

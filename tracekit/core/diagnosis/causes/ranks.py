@@ -119,29 +119,20 @@ def imbalance(inspection: Inspection) -> Iterator[Cure]:
 
 def barrier(inspection: Inspection) -> Iterator[Cure]:
     """Find barriers in the loop: MPI_Barrier, and collectives of a few bytes after which the CPU synchronizes."""
-    plan, model, items, ops = inspection.plan, inspection.model, inspection.model.items, inspection.model.operations
+    plan, items = inspection.plan, inspection.model.items
     if plan is None or plan.calls.is_empty():
         return
-    tiny = plan.calls.filter(
-        pl.col("kernel_id").is_not_null() & (pl.col("message_bytes") <= _BARRIER_BYTES) & (pl.col("kind") != "send")
-    )
-    ids = model.events.operations.select("table", "id").with_row_index("row")
-    ids = ids.filter((pl.col("table") == "kernels") & pl.col("id").is_in(tiny["kernel_id"].implode()))
-    rows = np.flatnonzero(np.isin(ops.row, ids["row"].to_numpy()) & inspection.claims.free_operations)
-    syncs, followed = _find_synchronizations_after(inspection, rows)
-    rows = rows[followed]
-    mpi_barriers = _list_mpi_barriers(inspection, plan)
-    count = len(rows) + mpi_barriers.height
+    rows, syncs, on_cpu = _find_barriers(inspection, plan)
+    count = len(rows) + _list_mpi_barriers(inspection, plan).height
     if not count:
         return
     own = np.concatenate([syncs, inspection.find_launch_items(rows)])
-    is_barrier = 2 * find_waits_in_calls(model, mpi_barriers) > items.end - items.start
-    on_cpu = np.flatnonzero(is_barrier & inspection.claims.free_items)
     everything = np.concatenate([own, on_cpu])
     cure = Cure("barrier", inspection.find_main_label(everything, np.ones(len(everything), np.int64)))
     cure.example = inspection.show_operation(rows) or inspection.show_item(on_cpu)
     waits = (items.end - items.start)[np.concatenate([syncs, on_cpu])].sum()
     cure.waits = syncs
+    cure.joins_ranks = True
     cure.items = [(inspection.claims.take_items(everything), (0.5, 0.2, 0.05))]
     cure.operations = [inspection.claims.scale_operations(rows, (0.5, 0.2, 0.0))]
     cure.evidence = (
@@ -149,6 +140,32 @@ def barrier(inspection: Inspection) -> Iterator[Cure]:
         f"CPU waits for {inspection.describe_time(float(waits))}"
     )
     yield cure
+
+
+def find_ends_of_barriers(inspection: Inspection) -> Int64s:
+    """Return the items at whose ends all ranks have met in a barrier, in order."""
+    plan = inspection.plan
+    if plan is None or plan.calls.is_empty():
+        return np.zeros(0, np.int64)
+    _, syncs, on_cpu = _find_barriers(inspection, plan)
+    return np.sort(np.concatenate([syncs, on_cpu]))
+
+
+def _find_barriers(inspection: Inspection, plan: Plan) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the operations of barriers on the GPU, the synchronizations after them, and items in MPI barriers."""
+    ops = inspection.model.operations
+    tiny = plan.calls.filter(
+        pl.col("kernel_id").is_not_null() & (pl.col("message_bytes") <= _BARRIER_BYTES) & (pl.col("kind") != "send")
+    )
+    ids = inspection.model.events.operations.select("table", "id").with_row_index("row")
+    ids = ids.filter((pl.col("table") == "kernels") & pl.col("id").is_in(tiny["kernel_id"].implode()))
+    rows = np.flatnonzero(np.isin(ops.row, ids["row"].to_numpy()) & inspection.claims.free_operations)
+    syncs, followed = _find_synchronizations_after(inspection, rows)
+    items = inspection.model.items
+    is_barrier = (
+        2 * find_waits_in_calls(inspection.model, _list_mpi_barriers(inspection, plan)) > items.end - items.start
+    )
+    return rows[followed], syncs, np.flatnonzero(is_barrier & inspection.claims.free_items)
 
 
 def _find_synchronizations_after(inspection: Inspection, rows: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
