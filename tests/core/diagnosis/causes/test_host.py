@@ -150,6 +150,21 @@ def test_work_in_a_single_step() -> None:
     assert "cpu_work" not in program.causes()
 
 
+def test_work_of_neighboring_ranges() -> None:
+    """Each of two ranges that follow one another owns its own work."""
+
+    def body(program: Program, _: int) -> None:
+        for label in ("augment", "tokenize"):
+            start = program.now
+            program.pause(3 * MS)
+            program.range(label, start, program.now)
+        program.launch(HALF_GEMM)
+
+    cures = {cure.place: cure for cure in run(body).cures() if cure.cause == "cpu_work"}
+    owned = {place: int((run(body).model().items.duration[cure.item_rows]).sum()) for place, cure in cures.items()}
+    assert owned == {"augment": 15 * MS, "tokenize": 15 * MS}
+
+
 def test_short_pauses_belong_to_launching() -> None:
     program = run(lambda p, _: [p.launch(HALF_GEMM), p.pause(150 * US), p.launch(ADD)])
     assert program.causes() == []

@@ -319,7 +319,7 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     cure = Cure(cause, label)
     cure.example = inspection.show_item(rows)
     cure.items = [(inspection.claims.take_items(rows), _HOST_STAYS)]
-    tail = inspection.find_pauses_near(rows, (-1, 1))
+    tail = inspection.find_pauses_near(rows, (-1, 1), LONG_NS)
     cure.items.append((inspection.claims.take_items(tail), (1.0, 0.5, 0.2)))
     cure.evidence = (
         f"the CPU works without API calls for {inspection.describe_time(time)}, in "
