@@ -207,6 +207,12 @@ def test_the_duration_of_a_step_without_the_profiler(step_ms: float, factor: flo
     assert (loading or [0.0])[0] == pytest.approx(0.96 * expected, abs=0.02)
 
 
+@pytest.mark.parametrize(("step_ms", "is_possible"), [(2, True), (1.1, True), (0.5, False), (1e6, False)])
+def test_durations_that_no_speed_of_the_cpu_yields(step_ms: float, is_possible: bool) -> None:
+    notes = loop().diagnose(int(step_ms * MS)).notes
+    assert any(note.startswith("no speed of the CPU yields a step of ") for note in notes) != is_possible
+
+
 def test_the_duration_of_a_step_that_the_gpu_bounds() -> None:
     """No scale of the CPU can be solved for it, so the usual ones are kept."""
     assert loop(work=10 * US).diagnose(2 * MS).causes == loop(work=10 * US).diagnose().causes

@@ -314,7 +314,10 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     unexplained = find_unexplained_idle_time(inspection, engine, owners, scales[likely], find_stalls(model, cures))
     listed = _list_shown(shown, others, unexplained)
     status = _choose_status(engine.error, parts, shown, listed)
-    notes = tuple(list_notes(step, engine, parts, model, complete))
+    notes = (
+        *list_notes(step, engine, parts, model, complete),
+        *check_step_time(engine, cures, scales[likely], options),
+    )
     return Why(
         sentence=_write_sentence(step, parts, listed, status, cold),
         status=status,
@@ -462,6 +465,19 @@ def _solve_scales(engine: Engine, is_stall: Mask, family: Callable[[float], CpuS
         else:
             low = middle
     return family(low)
+
+
+def check_step_time(engine: Engine, cures: Sequence[Cure], scales: CpuScales, options: Options) -> Iterator[str]:
+    """Yield a note if no speed of the CPU yields the duration of a step without the profiler."""
+    if options.step_ns is None:
+        return
+    model = engine.model
+    time = engine.measure(create_unedited(model), scales, find_stalls(model, cures)) / len(model.steps)
+    if abs(time - options.step_ns) > _FED_SHARE * options.step_ns:
+        yield (
+            f"no speed of the CPU yields a step of {format_duration(options.step_ns)}, so the predictions apply to one "
+            f"of {format_duration(time)}"
+        )
 
 
 def build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:

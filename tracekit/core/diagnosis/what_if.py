@@ -14,6 +14,7 @@ from tracekit.core.diagnosis.diagnose import (
     MAX_ERROR,
     Options,
     build_ledger,
+    check_step_time,
     choose_scales,
     explain_missing_gpu_work,
     list_notes,
@@ -219,7 +220,10 @@ def _replay(basis: Basis, edits: Sequence[StepEdit], options: Options, rank: int
         edits=matches,
         ledger=parts,
         replay_error=engine.error,
-        notes=tuple(list_notes(step, engine, parts, model, model)),
+        notes=(
+            *list_notes(step, engine, parts, model, model),
+            *check_step_time(engine, cures, scales[likely], options),
+        ),
         rank=rank,
     )
 
