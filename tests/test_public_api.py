@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import importlib
 import inspect
@@ -171,9 +170,10 @@ def test_the_verbs_of_the_interface_have_an_example() -> None:
         assert ">>> " in (inspect.getdoc(FUNCTIONS[name]) or ""), f"{name} has no example"
 
 
-@pytest.mark.parametrize("name", modules())
-def test_every_module_says_what_it_is(name: str) -> None:
-    assert (ast.get_docstring(ast.parse(source_of(name))) or "").partition("\n")[0].strip().endswith((".", ":"))
+def test_every_module_says_what_it_is() -> None:
+    first_lines = {name: (inspect.getdoc(importlib.import_module(name)) or "").partition("\n")[0] for name in modules()}
+    assert len(first_lines) > 500
+    assert [name for name, line in first_lines.items() if not line.strip().endswith((".", ":"))] == []
 
 
 @pytest.mark.many(1)
