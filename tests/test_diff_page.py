@@ -12,7 +12,7 @@ from tracekit.diff_page import build_diff_page
 
 
 def test_the_tables_of_a_page() -> None:
-    diff = tk.diff(made.run(1), made.run(2, slow=(("kernel_f<(int)4>", 2.0),)))
+    diff = tk.diff(made.summary(1), made.summary(2, slow=(("kernel_f<(int)4>", 2.0),)))
     text = build_diff_page(diff, ("a.nsys-rep", "b.nsys-rep"))
     page = Page(text)
     assert page.scripts == []
@@ -32,12 +32,12 @@ def test_the_tables_of_a_page() -> None:
 
 
 def test_times_per_iteration_and_notes() -> None:
-    diff = tk.diff(made.run(1), made.run(2, iterations=20), by=["kernels"])
+    diff = tk.diff(made.summary(1), made.summary(2, iterations=20), by=["kernels"])
     text = build_diff_page(diff, ("a", "b"), 0)
     page = Page(text)
     assert "Time A per iteration (ns)" in page.tables["Kernels"][0]
     assert any("the numbers of iterations differ" in words for _, words in page.texts)
-    same = tk.diff(made.run(1), made.run(1), by=["kernels"])
+    same = tk.diff(made.summary(1), made.summary(1), by=["kernels"])
     assert "Kernels" not in Page(build_diff_page(same, ("a", "b"))).tables
 
 

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import tracekit as tk
 from tracekit import schemas
+from tracekit.comparison import Summarizer
+from tracekit.core.compare import KINDS, Summary
 
 PHASES = ("forward", "backward", "optimizer")
 KERNELS = tuple(f"kernel_{c}<(int)4>" for c in "abcdefghijkl")
@@ -32,7 +34,13 @@ def may_contain(row: dict[str, Any], kernel: str) -> bool:
     return row["name"] == normalized(kernel) or phase in row["name"] or row["kind"] in ("groups", "iterations")
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)
+def summary(seed: int, **options: Any) -> Summary:
+    """Return the summary of all kinds of a run, for tests that compare the same run several times."""
+    return Summarizer(tuple(KINDS)).summarize(run(seed, **options))
+
+
+@functools.lru_cache(maxsize=16)
 def run(
     seed: int, *, iterations: int = 40, slow: tuple[tuple[str, float], ...] = (), gpu: str = "GPU X", osrt: bool = False
 ) -> tk.Trace:

@@ -62,20 +62,23 @@ def test_the_steps_of_both_sides_are_described(included: bool, selection: str, t
     diff = tk.diff(TRAIN, NESTED, by=["kernels"], include_warm_up=included)
     assert diff.step_notes[0] == f"steps of A: {STEPS}; {WARM_UP} {selection}."
     assert diff.step_notes[1].startswith("steps of B: 16 steps, delimited by the range 'step *'; ")
-    same = tk.diff(TRAIN, TRAIN, by=["kernels"], include_warm_up=included)
+    same = tk.diff(diff.a, diff.a, by=["kernels"])
     assert same.step_notes == (f"steps of A and B: {STEPS}; {WARM_UP} {selection}.",)
     assert same.to_dict()["a"]["steps"] == f"{STEPS}; {WARM_UP} {selection}."
     baseline = tk.save_baseline(TRAIN, tmp_path / "a.json", include_warm_up=included)
-    assert tk.diff(baseline, TRAIN, by=["kernels"], include_warm_up=included).step_notes == same.step_notes
+    assert tk.diff(baseline, diff.a, by=["kernels"]).step_notes == same.step_notes
 
 
 def test_missing_work_is_a_warning_and_captures_without_gpu_work_have_no_note() -> None:
-    assert "steps of A and B: Warning: 3 steps" in tk.diff(FIXTURES / "um.sqlite", FIXTURES / "um.sqlite").step_notes[0]
-    assert tk.diff(FIXTURES / "cpu_only.sqlite", FIXTURES / "cpu_only.sqlite").step_notes == ()
+    kinds = ("kernels", "api")
+    partial, cpu = (Summarizer(kinds).summarize(FIXTURES / f"{name}.sqlite") for name in ("um", "cpu_only"))
+    assert "steps of A and B: Warning: 3 steps" in tk.diff(partial, partial, by=kinds).step_notes[0]
+    assert tk.diff(cpu, cpu, by=kinds).step_notes == ()
 
 
 def test_ranks_are_described_together() -> None:
     ranks = FIXTURES / "ranks"
-    (note,) = tk.diff(ranks, ranks, by=["kernels"]).step_notes
+    side = Summarizer(("kernels",)).summarize(ranks)
+    (note,) = tk.diff(side, side, by=["kernels"]).step_notes
     assert note.startswith("steps of A and B: Warning: all 2 ranks: 5 steps each, delimited by the range 'step *'; ")
     assert note.endswith(f"; {WARM_UP} left out.")
