@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import pytest
 import tracekit
 from hypothesis import HealthCheck, settings
+from xdist import is_xdist_controller
 
 T = TypeVar("T")
 
@@ -33,6 +34,8 @@ PARAMETER_SETS = 12
 """Largest number of parameter sets of each test in ``make test``, except in tests of ``tracekit/core``."""
 WHOLE_MODULES = ("test_names", "test_public_api", "test_schemas")
 """Quick modules whose tests run with all parameter sets."""
+UNMEASURED = frozenset((ROOT / "tests" / "unmeasured.txt").read_text("utf-8").split())
+"""Tests of ``tracekit/core`` that take long and reach only what quicker tests reach as well."""
 
 
 os.environ["TRACEKIT_CACHE"] = "off"
@@ -118,30 +121,46 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select a fixed part of the captures of each test, and pause the measurement of coverage in most tests.
+@pytest.hookimpl(trylast=True)  # coverage is measured by then
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import every module while coverage is measured: later, tests would import some of them while it is paused."""
+    if not is_xdist_controller(session):
+        for module in pkgutil.walk_packages(tracekit.__path__, "tracekit."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+        _measure_coverage(session.config, is_measured=False)
 
-    Every module is imported first, because what a test imports while coverage is paused would never be measured.
-    Measured tests run first, because what other tests put into a cache would not be measured either.
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select a fixed part of the captures of each test.
+
+    Tests whose coverage is measured run first, because what other tests put into a cache would not be measured.
     """
-    for module in pkgutil.walk_packages(tracekit.__path__, "tracekit."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
     items.sort(key=lambda item: not _is_measured(item))
-    for item in items:
-        if not _is_measured(item):
-            item.add_marker("no_cover")
     if not ALL:
         selected = _selected(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in selected])
         items[:] = [item for item in items if item in selected]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Pause or resume the measurement of coverage before the fixtures of a test are set up."""
+    _measure_coverage(item.config, is_measured=_is_measured(item))
+
+
+def _measure_coverage(config: pytest.Config, *, is_measured: bool) -> None:
+    controller = getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    if controller is not None and controller.started != is_measured:
+        (controller.resume if is_measured else controller.pause)()
+
+
 def _is_measured(item: pytest.Item) -> bool:
     """Return whether the coverage of a test is measured, which makes it slower."""
     of_core = "core" in item.path.parts
     if not ALL:
-        return of_core or item.get_closest_marker("core") is not None
+        is_listed = item.nodeid.partition("[")[0] in UNMEASURED
+        return item.get_closest_marker("core") is not None or (of_core and not is_listed)
     is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     return item.get_closest_marker("corpus") is None and (of_core or not is_property)
 
