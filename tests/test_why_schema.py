@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from typing import Any
 
@@ -73,6 +74,7 @@ def test_a_missing_field_is_invalid() -> None:
     assert why_schema.validate(envelope) == ["$.data: together is missing"]
 
 
+@functools.cache
 def answer_of_scratch() -> dict[str, Any]:
     return tk.load(FIXTURES / "why" / "scratch.nsys-rep").why().to_envelope(["scratch.nsys-rep"])
 

@@ -253,6 +253,7 @@ def test_scales_for_a_known_time_of_steps(share: float) -> None:
 HUGE = 1 << 60
 
 
+@pytest.mark.many(10)
 @pytest.mark.parametrize("start", [0, -HUGE, HUGE])
 @pytest.mark.parametrize("gap", [0, HUGE])
 @pytest.mark.parametrize("step_ns", [None, 1, HUGE])
