@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import tracekit as tk
 from tests.sets.made import kernel, write_capture
 from tests.view.support import FIXTURES, call, captures_of, running, table, texts
+from tracekit.core.communication import Communication
 from tracekit.errors import TracekitError
 from tracekit.view import pages, ranks
 from tracekit.view import query as queries
@@ -21,6 +24,18 @@ from tracekit.view.sources import MAPS, PACES, TableInputs
 from tracekit.view.state import CaptureAggregation
 
 RANKS = sorted((FIXTURES / "ranks").glob("*.nsys-rep"))
+
+
+@pytest.fixture(scope="module")
+def viewer() -> Iterator[Viewer]:
+    """The viewer of the ranks of a job."""
+    with running(*RANKS) as started:
+        yield started
+
+
+@functools.cache
+def communication() -> Communication:
+    return tk.load_many(RANKS).communication()
 
 
 def page_texts(viewer: Viewer, path: str, search: str = "") -> list[str]:
@@ -39,8 +54,7 @@ def frame(captures: Captures, table: str, /, **arguments: str) -> pl.DataFrame:
 
 
 def test_captures_that_are_the_ranks_of_a_job() -> None:
-    job = tk.load_many(RANKS)
-    wanted = job.communication()
+    wanted = communication()
     with running(FIXTURES / "ranks") as viewer:
         captures = viewer._captures
         for capture in ("", "?capture=1"):
@@ -58,47 +72,44 @@ def test_captures_that_are_the_ranks_of_a_job() -> None:
             assert set(rows.titles) == set(rows.frame.columns)
         assert "start_ns" not in frame(captures, "ranks_operations")
         shares = frame(captures, "gpu_time")
-        assert shares.drop("capture").equals(job.recipe("gpu_time_sum")["gpu_time"])
+        assert shares.drop("capture").equals(tk.load_many(RANKS).recipe("gpu_time_sum")["gpu_time"])
         assert shares["capture"].to_list() == [path.name for path in RANKS]
 
 
-def test_heat_maps_and_paces_of_a_job() -> None:
+def test_heat_maps_and_paces_of_a_job(viewer: Viewer) -> None:
     job = tk.load_many(RANKS)
-    with running(*RANKS) as viewer:
-        captures = viewer._captures
-        shown = page_texts(viewer, "/maps", "?map=mpi_gpu_time_util_map&bins=100&capture=1")
-        assert {"Kernels over time", "MPI over time", "Overlap over time"} <= set(shown)
-        assert "All kernels over time" not in page_texts(viewer, "/maps", "?map=nccl_gpu_time_util_map")
-        rows = frame(captures, "utilization", map="mpi_gpu_time_util_map", bins="100")
-        analysis = job.recipe("mpi_gpu_time_util_map", bins=100)["analysis"]
-        assert rows["rank", "process_id", "since_first_start_ns"].rows() == analysis["Rank", "PID", "Duration"].rows()
-        assert (
-            rows["kernel_percent", "mpi_percent", "overlap_percent"].rows()
-            == analysis["Kernel", "MPI", "Overlap"].rows()
-        )
-        ends = rows["since_first_end_ns"] - rows["since_first_start_ns"]
-        assert ends.unique().to_list() == [analysis["Duration"][1]]
-        shown = page_texts(viewer, "/pace", "?kind=nvtx_pace&name=compute")
-        assert {"Duration over time", "Start", "Duration", "Time since the previous end", "Occurrences"} <= set(shown)
-        tables = job.recipe("nvtx_pace", name="compute")
-        rows = frame(captures, "pace", kind="nvtx_pace", name="compute")
-        for rank in ("0", "1"):
-            one = rows.filter(rank=int(rank))
-            assert one["since_first_start_ns"].to_list() == tables["pace_start"][rank].to_list()
-            assert one["duration_ns"].to_list() == tables["pace_duration"][rank].to_list()
-            assert one["occurrence"].to_list() == list(range(one.height))
-        assert "No kernel or range has this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
+    captures = viewer._captures
+    shown = page_texts(viewer, "/maps", "?map=mpi_gpu_time_util_map&bins=100&capture=1")
+    assert {"Kernels over time", "MPI over time", "Overlap over time"} <= set(shown)
+    assert "All kernels over time" not in page_texts(viewer, "/maps", "?map=nccl_gpu_time_util_map")
+    rows = frame(captures, "utilization", map="mpi_gpu_time_util_map", bins="100")
+    analysis = job.recipe("mpi_gpu_time_util_map", bins=100)["analysis"]
+    assert rows["rank", "process_id", "since_first_start_ns"].rows() == analysis["Rank", "PID", "Duration"].rows()
+    assert (
+        rows["kernel_percent", "mpi_percent", "overlap_percent"].rows() == analysis["Kernel", "MPI", "Overlap"].rows()
+    )
+    ends = rows["since_first_end_ns"] - rows["since_first_start_ns"]
+    assert ends.unique().to_list() == [analysis["Duration"][1]]
+    shown = page_texts(viewer, "/pace", "?kind=nvtx_pace&name=compute")
+    assert {"Duration over time", "Start", "Duration", "Time since the previous end", "Occurrences"} <= set(shown)
+    tables = job.recipe("nvtx_pace", name="compute")
+    rows = frame(captures, "pace", kind="nvtx_pace", name="compute")
+    for rank in ("0", "1"):
+        one = rows.filter(rank=int(rank))
+        assert one["since_first_start_ns"].to_list() == tables["pace_start"][rank].to_list()
+        assert one["duration_ns"].to_list() == tables["pace_duration"][rank].to_list()
+        assert one["occurrence"].to_list() == list(range(one.height))
+    assert "No kernel or range has this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
 
 
 @pytest.mark.many(1)
 @pytest.mark.parametrize("page", ["ranks", "maps", "pace", "communication"])
-def test_pages_of_ranks_say_that_they_show_the_whole_capture(page: str) -> None:
+def test_pages_of_ranks_say_that_they_show_the_whole_capture(page: str, viewer: Viewer) -> None:
     """Their numbers do not depend on the aggregated iterations, which the header shows."""
-    with running(*RANKS) as viewer:
-        whole = page_texts(viewer, f"/{page}")
-        assert whole[:3].count(pages.WHOLE_CAPTURE) == 1
-        assert page_texts(viewer, f"/{page}", "?iterations=1:2") == whole
-        assert pages.WHOLE_CAPTURE not in page_texts(viewer, "/ops", "?iterations=1:2")
+    whole = page_texts(viewer, f"/{page}")
+    assert whole[:3].count(pages.WHOLE_CAPTURE) == 1
+    assert page_texts(viewer, f"/{page}", "?iterations=1:2") == whole
+    assert pages.WHOLE_CAPTURE not in page_texts(viewer, "/ops", "?iterations=1:2")
 
 
 def make_loop(name: str) -> dict[str, list[dict[str, Any]]]:
@@ -117,21 +128,20 @@ def make_loop(name: str) -> dict[str, list[dict[str, Any]]]:
     return {"nvtx_ranges": ranges, "api_calls": calls, "kernels": launched}
 
 
-def test_pages_of_ranks_say_which_steps_they_show(tmp_path: Path) -> None:
+def test_pages_of_ranks_say_which_steps_they_show(viewer: Viewer, tmp_path: Path) -> None:
     """Ranks whose steps differ are named."""
-    (note,) = tk.load_many(RANKS).communication().step_notes
-    with running(*RANKS) as viewer:
-        shown = page_texts(viewer, "/ranks")
-        assert {note, "Include the warm-up"} <= set(shown)
-        assert "Time that stragglers lost" not in shown
-        shown = page_texts(viewer, "/ranks", "?warm_up=yes")
-        assert {note.replace("left out", "included"), "Leave out the warm-up"} <= set(shown)
-        assert "Time that stragglers lost" in shown
-        assert note not in page_texts(viewer, "/communication")
+    (note,) = communication().step_notes
+    shown = page_texts(viewer, "/ranks")
+    assert {note, "Include the warm-up"} <= set(shown)
+    assert "Time that stragglers lost" not in shown
+    shown = page_texts(viewer, "/ranks", "?warm_up=yes")
+    assert {note.replace("left out", "included"), "Leave out the warm-up"} <= set(shown)
+    assert "Time that stragglers lost" in shown
+    assert note not in page_texts(viewer, "/communication")
     for rank in (0, 1):
         write_capture(tmp_path / f"rank{rank}", **make_loop("step" if rank else "batch"))
-    with running(*sorted(tmp_path.iterdir())) as viewer:
-        shown = page_texts(viewer, "/ranks")
+    with running(*sorted(tmp_path.iterdir())) as own:
+        shown = page_texts(own, "/ranks")
     assert [text.partition(";")[0] for text in shown if "delimited" in text] == [
         "Rank 0: 4 steps, delimited by the range 'batch *'",
         "Rank 1: 4 steps, delimited by the range 'step *'",
