@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import os
 import pkgutil
@@ -141,6 +142,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         selected = _selected(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in selected])
         items[:] = [item for item in items if item in selected]
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the modules and tests from garbage collections, which would take up to a second."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -262,5 +262,5 @@ def test_the_warm_up_is_left_out_and_the_output_says_so(run: Run) -> None:
         printed = run("diff", TRAIN, TRAIN, "--by", "kernels", *options).text.splitlines()
         assert f"steps of A and B: {steps}; the first step is warm-up and {selection}." in printed
         assert printed[1].startswith(f"A: {iterations} iterations, ")
-        beside = run("diff", TRAIN, TRAIN, "--by", "kernels", "--format", "csv", *options).stderr
-        assert f"{steps}; the first step is warm-up and {selection}." in beside
+    beside = run("diff", TRAIN, TRAIN, "--by", "kernels", "--format", "csv").stderr
+    assert f"{steps}; the first step is warm-up and left out." in beside

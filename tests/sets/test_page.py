@@ -31,9 +31,15 @@ def figures(text: str) -> dict[str, Any]:
     return json.loads(data[1])["figures"]  # type: ignore[no-any-return]
 
 
-def test_the_page_of_ranks(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the ranks of a job."""
+    return tk.load_many(RANKS).export(tmp_path_factory.mktemp("ranks") / "page.html")
+
+
+def test_the_page_of_ranks(page: Path) -> None:
     ranks = tk.load_many(RANKS)
-    text = ranks.export(tmp_path / "page.html").read_text("utf-8")
+    text = page.read_text("utf-8")
     assert "<title>GPU profiles of 2 ranks</title>" in text
     assert sections(text) == SECTIONS
     drawn = figures(text)
@@ -50,12 +56,12 @@ def test_the_page_of_ranks(tmp_path: Path) -> None:
         assert not re.search(rf"\b{member.host}\b", shown)
         assert str(member.path) not in text
     with pytest.raises(ExportError, match="exists"):
-        ranks.export(tmp_path / "page.html")
+        ranks.export(page)
 
 
-def test_the_page_says_which_steps_and_scopes_it_shows(tmp_path: Path) -> None:
+def test_the_page_says_which_steps_and_scopes_it_shows(page: Path, tmp_path: Path) -> None:
     ranks = tk.load_many(RANKS)
-    text = html.unescape(ranks.export(tmp_path / "page.html").read_text("utf-8"))
+    text = html.unescape(page.read_text("utf-8"))
     (note,) = ranks.communication().step_notes
     assert note.startswith("Warning: all 2 ranks: 5 steps each, delimited by the range 'step *'; ")
     assert note.endswith("; the first step is warm-up and left out.")
