@@ -6,7 +6,7 @@ LOWEST := .venv-lowest
 NATIVE := .venv-native
 WORKERS ?= 2
 
-.PHONY: demo test test-all check bench docs dist setup lowest native compiler browser clean
+.PHONY: demo test test-all check check-types check-style check-generated bench docs dist setup lowest native compiler browser clean
 
 setup: .venv/.ready
 
@@ -81,12 +81,16 @@ test-all: export TRACEKIT_TESTS = all
 test-all: COVERAGE := --cov --cov-fail-under=90
 test-all: compiler test
 
-check: setup
+# With `make -j2`, the type checker runs beside the others.
+check: check-types check-style check-generated
+check-types: setup
+	$(BIN)/mypy
+check-style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry tracekit
+check-generated: setup
 	$(BIN)/python docs/generate.py --check
 
 bench: setup
