@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.conftest import ROOT, UNMEASURED
+from tests.conftest import ROOT
 
 PARTICIPLES = {"found", "made", "told", "given", "taken", "wanted", "kept", "said"}
 SUFFIXES = {"pl.Expr": "_expr", "list[pl.Expr]": "_exprs"}
@@ -64,9 +64,3 @@ def test_functions_named_as_predicates_return_bool() -> None:
     ]
     assert len(checked) > 50
     assert [each for each in checked if not each[2].startswith(("bool", "TypeGuard", "TypeIs"))] == []
-
-
-def test_tests_whose_coverage_is_not_measured_exist() -> None:
-    for name in UNMEASURED:
-        path, _, function = name.partition("::")
-        assert f"\ndef {function}(" in (ROOT / path).read_text("utf-8"), name
