@@ -77,7 +77,7 @@ class Cure:
         cause: Name of the cause.
         place: Label of the code, or "" if there is none.
         evidence: What was counted, as a sentence.
-        change: Key of the change that is recommended.
+        change: Name of the change that is recommended, or "" if it is that of the cause.
         items: Rows of items and the shares of their durations that stay.
         operations: Rows of operations and the durations that stay in the three cases, in ns.
         waits: Rows of items that no longer wait.
@@ -199,6 +199,9 @@ def apply_cures(model: Model, cures: Iterable[Cure], case: int) -> Edit:
             edit.operation_duration[rows] = np.minimum(edit.operation_duration[rows], durations[case])
         edit.dropped_waits[cure.waits] = True
         edit.dropped_dependencies[cure.independent] = case == HIGH
+    if model.contention is not None:
+        shortened = model.contention.shorten_others(model.operations.duration, edit.operation_duration)
+        edit = edit._replace(operation_duration=shortened)
     return edit._replace(max_gap_ns=min(gaps) if gaps else None)
 
 

@@ -510,7 +510,7 @@ def _describe_cure(inspection: Inspection, cure: Cure, saving: Saving, after: fl
         place=Place(cure.place or None, events.main_thread, events.process_id, functions=tuple(cure.functions)),
         evidence=_describe_evidence(inspection, cure),
         rows=tuple(_list_rows(inspection, cure)),
-        change=causes.get_change(cure.cause, events.framework),
+        change=causes.get_change(cure.change or cure.cause, events.framework),
         check=causes.get_check(cure.cause),
         saving=saving,
         after=after,

@@ -47,6 +47,7 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernels": (
         *("kernel_id", "graph_id", *_STREAM_AND_GRAPH),
         *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+        *("registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
     ),
     "memcpys": (
         *("memcpy_id", "bytes", "copy_kind", "src_memory_kind", "dst_memory_kind", "migration_cause"),
@@ -57,6 +58,9 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "syncs": ("context_id", "stream_id", "event_sync_id"),
 }
 """The columns that the diagnosis reads of large tables, keyed by table, in addition to those of the roll-up."""
+
+SIZES = ("bytes", "blocks", "threads", "registers", "shared_bytes", "pageable", "name")
+"""The columns of ``Events.operations`` that describe operations."""
 
 FRAMEWORK_PATTERN = (
     r"^(aten::|autograd::|torch::|c10|cudnn|cublas|cuda[A-Z]|cu[A-Z]|cub::|nccl|TorchDynamo|## Call|Torch-Compiled"
@@ -97,7 +101,8 @@ class Events:
             ``start_ns``, ``end_ns``, ``name``, ``kind`` (number in ``kinds.CALL_KINDS``), ``correlation_id``.
         operations: The GPU operations in order of start: ``table``, ``id`` (of the row in this table), ``start_ns``,
             ``end_ns``, ``device_id``, ``lane`` (number of the stream), ``call`` (row number in ``calls``, or null),
-            ``cls`` (number in ``kinds.CLASSES``), ``bytes``, ``blocks``, ``threads``, ``pageable``, ``name``,
+            ``cls`` (number in ``kinds.CLASSES``), ``bytes``, ``blocks``, ``threads``, ``registers`` (per thread),
+            ``shared_bytes`` (of shared memory per block), ``pageable``, ``name``,
             ``graph_node_id``, ``graph_id``.
         lanes: The streams: ``device_id``, ``context_id``, ``stream_id``, ``lane``.
         main_thread: Id of the thread that runs the steps.
@@ -269,6 +274,8 @@ def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
         "bytes": size,
         "blocks": size,
         "threads": size,
+        "registers": size,
+        "shared_bytes": size,
         "pageable": pl.lit(value=False),
         "name": no_name,
         "graph_node_id": size,
@@ -277,6 +284,9 @@ def _read_operations_of_table(frames: Frames, table: str) -> pl.DataFrame:
     if table == "kernels":
         columns["blocks"] = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
         columns["threads"] = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
+        columns["registers"] = pl.col("registers_per_thread").cast(pl.Int64)
+        shared = ("static_shared_memory_bytes", "dynamic_shared_memory_bytes")
+        columns["shared_bytes"] = pl.sum_horizontal(*(pl.col(c).cast(pl.Int64) for c in shared), ignore_nulls=False)
         columns |= {c: pl.col(c) for c in ("name", "graph_node_id", "graph_id")}
     elif table == "memcpys":
         ends = [pl.col(c).cast(pl.String).str.contains("(?i)pageable") for c in ("src_memory_kind", "dst_memory_kind")]

@@ -24,6 +24,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis import kinds
+from tracekit.core.diagnosis.contention import Contention, find_contention
+from tracekit.core.diagnosis.events import SIZES
 from tracekit.core.diagnosis.items import (
     LONG_NS,
     PAUSE,
@@ -114,6 +116,11 @@ class Model:
         starts = np.array([s.start_ns for s in self.steps], np.int64)
         return np.maximum(np.searchsorted(starts, self.items.start, side="right") - 1, 0).astype(np.int32)
 
+    @functools.cached_property
+    def contention(self) -> Contention | None:
+        """The kernels that run at the same time as others, or None if there are none."""
+        return find_contention(self.operations)
+
     def find_kind(self, *names: str) -> Mask:
         """Return which items are API calls of the named kinds."""
         result: Mask = np.isin(self.items.kind, [CALL_NUMBERS[n] for n in names])
@@ -125,8 +132,8 @@ class Model:
 
     @functools.cached_property
     def sizes(self) -> pl.DataFrame:
-        """The ``bytes``, ``blocks``, ``threads``, ``pageable`` and ``name`` of the operations, in their order."""
-        columns = ("bytes", "blocks", "threads", "pageable", "name")
+        """What was recorded of the operations, in their order: the columns ``SIZES`` of ``Events.operations``."""
+        columns = SIZES
         return self.events.operations.select(pl.col(columns).gather(create_series(self.operations.row)))
 
     @functools.cached_property

@@ -30,6 +30,7 @@ USUAL_DELAY_NS = 7_000
 _USUAL_GAP_NS = 1_000
 _QUEUED_GAP_NS, _LAUNCH_NS, _FAR_NS, _FREE_GAP_NS = 4_000, 60_000, 1_000_000, 6_000
 _LATE_NS, _NEXT_NS = 20_000, 1_000
+_MAX_CANDIDATES = 64
 
 
 class Operations(NamedTuple):
@@ -87,7 +88,8 @@ def infer_bounds_of_operations(items: Items, rows: Int64s, item: Int64s, events:
     is_held = (held >= 0) & ~is_queued & (since_held < NEAR_NS)
     is_late = has_last & (gap <= _LAUNCH_NS) & (delay > gap + _LATE_NS)
     is_settled = is_queued | is_launched | is_held
-    limit = np.where(is_late, _FREE_GAP_NS, np.clip(delay // 2, NEAR_NS, _FAR_NS))
+    farthest = np.where(_find_busy_starts(start, end), np.maximum(delay // 2, NEAR_NS), _FAR_NS)
+    limit = np.where(is_late, _FREE_GAP_NS, np.clip(delay // 2, NEAR_NS, farthest))
     other = _find_operations_that_ended_before(start, end, lane, ~is_settled, limit)
     dependency = np.where(is_held, held, other)
     waits_for_other = ~is_queued & (dependency >= 0)
@@ -148,6 +150,15 @@ def _find_recorded_dependencies(items: Items, lane: Int32s, end: Int64s, start: 
     return result
 
 
+def _find_busy_starts(start: Int64s, end: Int64s) -> Mask:
+    """Return which operations start while the GPU works, or just after."""
+    order = np.argsort(start, kind="stable")
+    latest = np.maximum.accumulate(end[order])
+    result = np.zeros(len(start), np.bool_)
+    result[order[1:]] = latest[:-1] >= start[order[1:]] - NEAR_NS
+    return result
+
+
 def _find_operations_that_ended_before(
     start: Int64s, end: Int64s, lane: Int32s, needed: Mask, limit_ns: Int64s
 ) -> Int64s:
@@ -159,14 +170,12 @@ def _find_operations_that_ended_before(
     by_end = np.argsort(end, kind="stable")
     ends = end[by_end]
     position = np.searchsorted(ends, start[rows], side="right") - 1
-    limit = limit_ns[rows]
-    for _ in range(8):
+    for _ in range(_MAX_CANDIDATES):
         candidate = by_end[np.maximum(position, 0)]
-        near = (position >= 0) & (start[rows] - end[candidate] < limit)
-        fits = near & (lane[candidate] != lane[rows]) & (candidate < rows)
-        hit = fits & (result[rows] < 0)
+        near = (position >= 0) & (start[rows] - end[candidate] < limit_ns[rows])
+        hit = near & (lane[candidate] != lane[rows]) & (candidate < rows)
         result[rows[hit]] = candidate[hit]
-        position = position - 1
+        rows, position = rows[near & ~hit], position[near & ~hit] - 1
     return result
 
 

@@ -151,7 +151,7 @@ def test_short_products_are_not_worth_it() -> None:
 
 def test_precision_without_faster_modes() -> None:
     inspection = run(lambda p: launch(p, GEMM)).inspection()
-    inspection.__dict__["peaks"] = Peaks(10, 10, 10, 500, 30)
+    inspection.__dict__["peaks"] = Peaks(10, 10, 10, 500, 30, 5)
     assert list(kernels.precision(inspection)) == []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.core.diagnosis.causes import communication, copies, host, kernels, ranks
+from tracekit.core.diagnosis.causes import communication, copies, host, kernels, limits, ranks
 from tracekit.core.diagnosis.causes.changes import CHANGES, CHECKS, DEFAULT_CHECK
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ RULES: list[Rule] = [
     host.first_calls,
     kernels.unfused_optimizer,
     kernels.unfused_attention,
+    limits.double_precision,
     kernels.precision,
     copies.memory_allocation,
     host.host_work,
@@ -61,6 +62,7 @@ RULES: list[Rule] = [
     kernels.memory_layout,
     kernels.unfused_pointwise,
     host.launch_overhead,
+    limits.few_active_warps,
     kernels.low_occupancy,
     kernels.healthy_work,
 ]
@@ -79,12 +81,12 @@ _MEANINGS = {
     "memory_allocation": "Memory is allocated and freed in the step.",
     "first_call": "Libraries are loaded, kernels compiled, or plans built at the first call of an operation.",
     "recompilation": "Code is compiled again and again.",
-    "precision": "Matrix products or convolutions run in FP32 without Tensor Cores.",
+    "precision": "Matrix products or convolutions run in FP32 without Tensor Cores, or in FP64.",
     "unfused_attention": "Attention is computed by separate kernels that write the matrix of scores to memory.",
     "unfused_pointwise": "Chains of pointwise kernels read and write the same tensors repeatedly.",
     "memory_layout": "Tensors are converted between memory layouts.",
     "unfused_optimizer": "The optimizer launches kernels for each parameter.",
-    "low_occupancy": "Kernels have fewer thread blocks than the GPU has multiprocessors.",
+    "low_occupancy": "Kernels use few of the multiprocessors of the GPU, or few of the warps that these can hold.",
     "memory_bound": "Kernels move data at nearly the bandwidth of the memory, which is healthy.",
     "compute_bound": "Kernels compute at nearly the peak rate, which is healthy.",
     "serialized_streams": "Work that may be independent runs one after another.",
@@ -121,9 +123,9 @@ def find_cures(inspection: Inspection) -> Iterator[Cure]:
         yield from rule(inspection)
 
 
-def get_change(cause: str, framework: str) -> str:
-    """Return what to change, given the name of a cause and the framework of the program."""
-    changes = CAUSES[cause].changes
+def get_change(name: str, framework: str) -> str:
+    """Return what to change, given the name of a cause or of one of its changes, and the framework of the program."""
+    changes = CAUSES[name].changes if name in CAUSES else CHANGES[name]
     return changes.get(framework) or changes.get("any", "")
 
 

@@ -66,6 +66,11 @@ CHANGES: dict[str, dict[str, str]] = {
         "tensorflow": "use mixed_bfloat16, or tf.config.experimental.enable_tensor_float_32_execution(True)",
         "any": "use BF16 or TF32 on Tensor Cores (CUBLAS_COMPUTE_32F_FAST_TF32)",
     },
+    "double_precision": {
+        "pytorch": "use torch.float32 instead of torch.float64, with torch.set_float32_matmul_precision('high')",
+        "jax": "use float32: do not enable jax_enable_x64",
+        "any": "use single precision, if the results stay accurate enough",
+    },
     "unfused_attention": {
         "pytorch": "use torch.nn.functional.scaled_dot_product_attention",
         "jax": "use jax.nn.dot_product_attention(implementation='cudnn')",
@@ -87,6 +92,9 @@ CHANGES: dict[str, dict[str, str]] = {
     },
     "low_occupancy": {
         "any": "launch more thread blocks: split the work of a block, or process more data per launch",
+    },
+    "few_active_warps": {
+        "any": "let more warps run on each multiprocessor: larger blocks, less shared memory, fewer registers",
     },
     "serialized_streams": {
         "pytorch": "run independent branches on several streams, or batch them into larger operations",
@@ -114,7 +122,10 @@ CHANGES: dict[str, dict[str, str]] = {
         "any": "distribute the work evenly between ranks: sort or pack samples by length, shard evenly",
     },
 }
-"""What to change, by cause and framework. ``any`` applies to all frameworks without an entry of their own."""
+"""What to change, by cause and framework. ``any`` applies to all frameworks without an entry of their own.
+
+Some causes have several changes, which have names of their own.
+"""
 
 CHECKS: dict[str, str] = {
     "data_loading": "replace the input with one batch that stays on the GPU, and time a step",
