@@ -277,6 +277,9 @@ class Why(Answer):
         device: Name of the GPU, or None if it is unknown.
         framework: Framework of the program.
         roofline: What limits kernels that already run well, or "".
+        roofline_share: Share of the time of the steady steps in which kernels run at 60 % of a peak rate of the GPU or
+            more, or None if no work is known.
+        roofline_known: Share of the time of kernels whose work is known from recorded shapes.
         ranks: The answers of all ranks or processes, if there are several. Only separate programs have causes of their
             own; the causes of a job are in its answer.
         rank: Rank or number of the process, or None if there is only one. For a job, it is the slowest rank.
@@ -293,5 +296,7 @@ class Why(Answer):
     device: str | None = None
     framework: str | None = None
     roofline: str = ""
+    roofline_share: float | None = None
+    roofline_known: float = 0.0
     ranks: tuple[Why, ...] = ()
     rank: int | None = None

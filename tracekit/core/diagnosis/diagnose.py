@@ -332,6 +332,8 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
         device=inspection.device_name,
         framework=events.framework,
         roofline=next((c.evidence.text for c in all_causes if c.cause in healthy), ""),
+        roofline_share=inspection.roofline[1] if inspection.roofline[0] else None,
+        roofline_known=inspection.roofline[0],
     )
 
 
@@ -381,6 +383,8 @@ def _predict_rank(
         notes=tuple(list_notes(step, recorded, parts, model, complete)),
         device=inspection.device_name,
         framework=events.framework,
+        roofline_share=inspection.roofline[1] if inspection.roofline[0] else None,
+        roofline_known=inspection.roofline[0],
     )
     owners = [cure for cure, d in zip(cures, durations, strict=True) if d is not None or cure.is_unsure]
     return Examination(

@@ -13,9 +13,10 @@ from tracekit.core.categorical import decode_categories
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH, Claims, Example
 from tracekit.core.diagnosis.first_calls import find_first_calls
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
-from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES
+from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES, COMPUTE
 from tracekit.core.diagnosis.ledger import find_exposed_times, measure_before
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
+from tracekit.core.diagnosis.roofline import Rates, compare_with_peaks
 from tracekit.sorting import create_series
 from tracekit.text import format_duration, format_number
 
@@ -72,6 +73,19 @@ class Inspection:
     def known_peaks(self) -> Peaks | None:
         """The peak rates of the GPU, or None if they are unknown."""
         return find_peaks(self.device_name)
+
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """Which operations have known work, and which of them are at the roofline."""
+        return compare_with_peaks(self)
+
+    @functools.cached_property
+    def roofline(self) -> tuple[float, float]:
+        """The share of the time of kernels whose work is known, and the share of the step at the roofline."""
+        model, exposed = self.model, self.exposed_ns
+        busy = int(exposed[model.find_class(*COMPUTE)].sum())
+        known, at_roofline = (int(exposed[mask].sum()) for mask in self.rates)
+        return known / max(1, busy), at_roofline / max(1, model.duration_ns)
 
     @functools.cached_property
     def device_name(self) -> str | None:

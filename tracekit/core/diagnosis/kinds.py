@@ -48,6 +48,7 @@ CLASSES = (
 
 NUMBERS = {c.name: i for i, c in enumerate(CLASSES)}
 CLASS_NAMES = tuple(c.name for c in CLASSES)
+COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute")
 _OTHER = NUMBERS["other_kernel"]
 PRIORITY = tuple(
     NUMBERS[c.name] for group in ("compute", "opaque", "communication", "copy") for c in CLASSES if c.group == group

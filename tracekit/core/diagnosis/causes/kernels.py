@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.core.diagnosis.cures import Cure
-from tracekit.core.diagnosis.kinds import CLASSES, NUMBERS, select_classes
+from tracekit.core.diagnosis.kinds import COMPUTE, NUMBERS, select_classes
+from tracekit.core.diagnosis.roofline import AT_ROOFLINE, MISSING, MOVING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +28,6 @@ _MIN_SMALL_KERNELS, _SMALL_SHARE, _LONG_RUN = 60, 0.7, 150
 _ATTENTION_SPAN = 16
 _MIN_STREAMS, _FED_SHARE, _FEW_THREADS = 3, 0.9, 64
 _ON_TENSOR_CORES = ("matmul", "convolution", "fused_attention")
-_MOVING = (
-    *("pointwise", "cast_or_copy", "normalization", "reduction", "softmax", "embedding", "optimizer", "pooling"),
-    *("matrix_vector", "layout_conversion"),
-)
-_COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute")
 _MIN_CHAIN, _MIN_LIKELY_CHAIN = 3, 5
 """Lengths of chains from which on they may be fused, and from which on fusing them likely saves time."""
 _LEAST_BY_HAND = 0.55
@@ -353,7 +349,7 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
 def serialized_streams(inspection: Inspection) -> Iterator[Cure]:
     """Find kernels of several streams that run one after another, although no event orders them."""
     model, ops = inspection.model, inspection.model.operations
-    waits = (ops.dependency >= 0) & model.find_class(*_COMPUTE)
+    waits = (ops.dependency >= 0) & model.find_class(*COMPUTE)
     rows = np.flatnonzero(waits & inspection.claims.free_operations)
     lanes = np.flatnonzero(np.bincount(ops.lane[rows])) if len(rows) else rows
     busy = int(ops.duration[rows].sum())
@@ -379,10 +375,10 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
     """Find what limits kernels that keep the GPU busy: computation or memory. Nothing has to be changed."""
     model, ops = inspection.model, inspection.model.operations
     exposed = inspection.exposed_ns
-    busy = int(exposed[model.find_class(*_COMPUTE)].sum())
+    busy = int(exposed[model.find_class(*COMPUTE)].sum())
     if not model.duration_ns or busy < _FED_SHARE * model.duration_ns:
         return
-    for cause, classes in (("compute_bound", _ON_TENSOR_CORES), ("memory_bound", _MOVING)):
+    for cause, classes in (("compute_bound", _ON_TENSOR_CORES), ("memory_bound", MOVING)):
         rows = np.flatnonzero(model.find_class(*classes) & inspection.claims.free_operations)
         time = int(exposed[rows].sum())
         if time < busy / 2:
@@ -392,9 +388,24 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
         what = "matrix products" if cause == "compute_bound" else "kernels that mostly move data"
         cure.evidence = (
             f"kernels keep the GPU busy for {busy / model.duration_ns:.0%} of the step; {time / busy:.0%} of their "
-            f"time is spent in {what}"
+            f"time is spent in {what}; {_describe_rates(inspection)}"
         )
+        if not inspection.rates.is_known.any() and inspection.known_peaks is not None:
+            cure.missing = MISSING
         yield cure
+
+
+def _describe_rates(inspection: Inspection) -> str:
+    """Return which share of the step kernels run at the roofline, as far as it is known."""
+    if inspection.known_peaks is None:
+        return "the peak rates of the GPU are unknown"
+    known, share = inspection.roofline
+    if not known:
+        return "their rates are unknown, because shapes were not recorded"
+    return (
+        f"kernels run at {AT_ROOFLINE:.0%} of the peak rate or more for {share:.0%} of the step, "
+        f"and {known:.0%} of the time of kernels has known shapes"
+    )
 
 
 def find_sm_count(inspection: Inspection) -> int:
