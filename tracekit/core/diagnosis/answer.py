@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,24 @@ MIN_SAVING = 0.02
 """Smallest predicted saving of a cause that is reported."""
 
 MAX_CAUSES = 5
+
+
+class Tool(TypedDict):
+    """What computed an answer."""
+
+    name: str
+    version: str
+
+
+class Envelope(TypedDict):
+    """The object that all answers have in JSON. ``schemas/why.json`` describes it and its data."""
+
+    schema: int
+    tool: Tool
+    input: list[str]
+    status: Status
+    warnings: list[str]
+    data: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +259,7 @@ class Answer(Figures):
         values = Figures.to_dict(self)
         return {name: v for name, v in values.items() if (name, v) not in (("rank", None), ("ranks", []))}
 
-    def to_envelope(self, inputs: Sequence[str], warnings: Sequence[str] = ()) -> dict[str, Any]:
+    def to_envelope(self, inputs: Sequence[str], warnings: Sequence[str] = ()) -> Envelope:
         """Return the answer in the envelope that all answers have, as a dictionary for JSON.
 
         Args:

@@ -108,8 +108,7 @@ def _find_ranges(inspection: Inspection, ranges: pl.DataFrame) -> npt.NDArray[np
     call = events.operations["call"].gather(create_series(ops.row))
     times = events.calls.select("thread_id", "start_ns").select(pl.all().gather(call))
     index = intervals.NestingIndex.from_intervals(ranges.select("thread_id", "start_ns", "end_ns"), by=["thread_id"])
-    found = index.find_innermost(times, "start_ns")
-    return found.cast(pl.Int64).fill_null(-1).to_numpy()
+    return index.find_innermost(times, "start_ns").cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 def _compute_work(ranges: pl.DataFrame) -> tuple[Floats, Floats]:
