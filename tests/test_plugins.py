@@ -288,6 +288,7 @@ class TestExporter:
             trace.export(tmp_path / "out.mine", tables=["kernels"] if name == "write_table" else None, options=options)
         assert raised.value.message == f"the function '{name}' of {NAME} failed: {text_of(error)}"
         assert raised.value.__cause__ is error
+        assert raised.value.path in (None, str(tmp_path / "out.mine"))
         assert list(tmp_path.iterdir()) == []
 
     def test_wrote(self, error: BaseException, install: Callable[..., None], tmp_path: Path) -> None:

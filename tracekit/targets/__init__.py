@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tracekit import interrupts
-from tracekit.errors import ExportError
+from tracekit.errors import ExportError, PluginError
 from tracekit.targets.inputs import Input
 from tracekit.targets.target import Target
 from tracekit.targets.workspaces import create_workspace, delete_from_workspace, is_in_workspace
@@ -67,10 +67,10 @@ def _name_target_in_errors(target: Target) -> Iterator[None]:
     """Convert errors about a temporary path, raised in the ``with`` block, into errors that name the target."""
     try:
         yield
-    except ExportError as e:
+    except (ExportError, PluginError) as e:
         if e.path is None or not is_in_workspace(e.path):
             raise
-        raise ExportError(e.message, path=target.path, hint=e.hint) from e
+        raise type(e)(e.message, path=target.path, hint=e.hint) from (e.__cause__ or e)
     except OSError as e:
         is_full = e.errno in _DISK_FULL or any(
             os.strerror(n) in str(e) for n in _DISK_FULL
