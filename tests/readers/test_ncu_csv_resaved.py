@@ -42,13 +42,17 @@ def save(
     encoding: str = "utf-8",
     quote: str = '"',
     padding: tuple[str, str] = ("", ""),
+    backslash: bool = False,
 ) -> bytes:
     """A table of a fixture, saved again. Cells have the given padding before and after them."""
     header, rows = records(name)
 
     def convert_cell(cell: str) -> str:
         is_quoted = quoting == csv.QUOTE_ALL or cell != cell.strip() or any(c in cell for c in (separator, quote, "\n"))
-        text = quote + cell.replace(quote, 2 * quote) + quote if is_quoted else cell
+        if backslash:
+            cell = cell.replace("\\", "\\\\")
+        escaped = ("\\" if backslash else quote) + quote
+        text = quote + cell.replace(quote, escaped) + quote if is_quoted else cell
         return padding[0] + text + padding[1]
 
     lines: list[str] = []
@@ -77,6 +81,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "tabs": {"separator": "\t", "index": ["Unnamed: 0.1"]},
     "single quotes": {"quote": "'"},
     "single quotes around all cells": {"quote": "'", "quoting": csv.QUOTE_ALL, "separator": ";"},
+    "Spark": {"backslash": True, "quoting": csv.QUOTE_ALL},
     "blanks": {"padding": (" ", "")},
     "blanks on both sides": {"padding": ("  ", " "), "quote": "'", "index": [""], "floats": True},
 }
@@ -84,7 +89,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.many(15)
+@pytest.mark.many(16)
 def test_a_file_saved_again_has_the_same_tables(name: str, form: str, tmp_path: Path) -> None:
     path = tmp_path / "unknown"
     path.write_bytes(save(name, **FORMS[form]))

@@ -39,6 +39,7 @@ class ResavedForm(NamedTuple):
         separator: The character that separates cells.
         quote: The character that encloses cells.
         is_padded: Whether blanks before and after cells are not part of the cells.
+        has_backslashes: Whether quotes in cells follow a backslash, and are not doubled.
         index_columns: Number of columns with row numbers before the columns of ncu.
         header: Names of the columns of ncu.
     """
@@ -47,6 +48,7 @@ class ResavedForm(NamedTuple):
     separator: str
     quote: str
     is_padded: bool
+    has_backslashes: bool
     index_columns: int
     header: list[str]
 
@@ -54,7 +56,8 @@ class ResavedForm(NamedTuple):
 def find_resaved_form(text: bytes) -> ResavedForm | None:
     """Return the form of CSV of ncu that another program saved again, or None if the text contains no such header.
 
-    A header that is exactly as ncu prints it is only considered if the ids in the rows are decimals.
+    A header that is exactly as ncu prints it is only considered if the ids in the rows are decimals, or if quotes in
+    cells follow a backslash.
     """
     match = RESAVED_HEADER.search(text)
     if match is None:
@@ -63,17 +66,29 @@ def find_resaved_form(text: bytes) -> ResavedForm | None:
     line = text[match.start() : end if end >= 0 else len(text)]
     separator = match["separator"]
     is_as_printed = not match["index"] and line.startswith(b'"') and b'","' in line
-    if line.count(separator) > MAX_COLUMNS or (is_as_printed and not _DECIMAL_IDS.search(text, match.start())):
+    quote = _find_quote(text, line, separator)
+    has_backslashes = _has_backslashes(text, separator, quote.encode())
+    if is_as_printed and not has_backslashes and not _DECIMAL_IDS.search(text, match.start()):
+        return None
+    if line.count(separator) > MAX_COLUMNS:
         return None
     quoted = line.rstrip(b"\r").decode("utf-8", "replace").split(separator.decode())
-    quote = _find_quote(text, line, separator)
     cells = [cell.strip().strip(quote) for cell in quoted]
     is_padded = any(cell.strip(" ") != cell for cell in quoted)
     index_columns = match["index"].count(separator)
     header = cells[index_columns:]
     while header and not header[-1]:
         header.pop()
-    return ResavedForm(match.start(), separator.decode(), quote, is_padded, index_columns, header)
+    return ResavedForm(match.start(), separator.decode(), quote, is_padded, has_backslashes, index_columns, header)
+
+
+def _has_backslashes(text: bytes, separator: bytes, quote: bytes) -> bool:
+    """Return whether quotes in cells follow a backslash, as in files of Spark, and are not doubled."""
+    if b"\\" + quote not in text:
+        return False
+    escaped = re.search(rb"\\" + quote + rb"(?![\r\n" + re.escape(separator) + rb"])", text)
+    doubled = re.search(rb"[^\r\n\\" + re.escape(separator) + quote + rb"]" + quote + quote, text)
+    return escaped is not None and doubled is None
 
 
 def _find_quote(text: bytes, header: bytes, separator: bytes) -> str:
@@ -105,12 +120,20 @@ def restore_printed_form(blocks: Iterable[bytes], path: Path, messages: NcuMessa
         start = form.offset if number == 0 else 0
         if start:
             yield block[:start]
-        text = rest + block[start:]
+        text = rest + _double_quotes(block[start:], form)
         end = _find_end_of_last_record(text, form.quote)
         rest = text[end:]
         yield _rewrite_records(text[:end], form, path, messages)
     if form is not None and rest:
         yield _rewrite_records(rest, form, path, messages)
+
+
+def _double_quotes(text: bytes, form: ResavedForm) -> bytes:
+    """Double the quotes that follow a backslash, and remove backslashes before other characters."""
+    if not form.has_backslashes:
+        return text
+    quote = form.quote.encode()
+    return re.sub(rb"\\(.)", lambda match: 2 * quote if match[1] == quote else match[1], text)
 
 
 def _find_end_of_last_record(text: bytes, quote: str) -> int:
