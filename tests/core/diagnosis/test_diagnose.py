@@ -275,6 +275,21 @@ def test_times_far_from_others(start: int, gap: int, step_ns: int | None, ranges
     assert sum(part.ns for part in answer.ledger) == answer.step.median_ns
 
 
+@pytest.mark.parametrize("far", [-(1 << 63), 1 << 62])
+def test_times_whose_differences_do_not_fit_into_64_bits(far: int) -> None:
+    def add_step(program: Program) -> Program:
+        program.kernel(program.call(LAUNCH, far, far + 5), far + 7, far + 107)
+        program.range("step 5", far, far + 200)
+        return program
+
+    answer = add_step(loop(4)).diagnose()
+    assert answer.step is not None
+    assert answer.step.median_ns == 3 * MS + 9 * US
+    assert answer.notes[0] == "events that are more than 73 years from the origin are left out: 2"
+    check_figures(answer)
+    assert add_step(Program()).diagnose().step is None
+
+
 def test_replays_that_are_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (OverflowError("a time exceeds 64 bits"), MemoryError("5 GiB"), ValueError("wrong")):
 

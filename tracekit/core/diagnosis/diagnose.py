@@ -574,6 +574,8 @@ def list_notes(
     step: StepFigures, engine: Engine, parts: Sequence[LedgerPart], model: Model, complete: Model
 ) -> Iterator[str]:
     """Yield what limits the answer."""
+    if model.events.distant:
+        yield f"events that are more than 73 years from the origin are left out: {model.events.distant:,}"
     if step.name is None:
         yield "no range delimits steps, so the whole capture is one step, which includes start-up"
     elif step.count < MIN_STEPS:

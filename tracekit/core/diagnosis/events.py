@@ -71,6 +71,8 @@ FRAMEWORK_PATTERN = (
 _PLACES = ((r"^(enumerate\(DataLoader\)|_MultiProcessing)", "data loader"), (r"^Optimizer\.step", "optimizer"))
 _EXCLUDED_DOMAINS = r"(?i)nccl|cccl|cub\b|thrust|python_function|^cpu_op$"
 _LABEL_CHARS = 200
+MAX_TIME_NS = 1 << 61
+"""Largest time from the origin, of 73 years, so that differences of times fit into 64 bits."""
 
 
 class Step(NamedTuple):
@@ -107,6 +109,8 @@ class Events:
         lanes: The streams: ``device_id``, ``context_id``, ``stream_id``, ``lane``.
         main_thread: Id of the thread that runs the steps.
         frames: Function that returns the declared table with a given name.
+        distant: Number of API calls and GPU operations that are left out because they are further from the origin than
+            ``MAX_TIME_NS``.
     """
 
     process_id: int | None
@@ -117,6 +121,7 @@ class Events:
     lanes: pl.DataFrame
     main_thread: int | None
     frames: Frames
+    distant: int = 0
 
     def read(self, table: str) -> pl.LazyFrame:
         """Return the rows of a declared table that belong to the process."""
@@ -214,7 +219,11 @@ def read_events(rollup: Rollup) -> Iterator[Events]:
     operations, lanes = _read_operations(frames)
     if operations.is_empty():
         return
-    times = operations.group_by("process_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
+    times = (
+        operations.filter(_is_near_expr())
+        .group_by("process_id")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
+    )
     for process in times.sort("time", "process_id", descending=[True, False], nulls_last=True)["process_id"]:
         yield _read_process(rollup, process, operations, lanes)
 
@@ -230,9 +239,12 @@ def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame,
         .sort("start_ns", -pl.col("end_ns"), maintain_order=True)
         .collect()
     )
+    own = operations.filter(is_process)
+    distant = calls.height + own.height
+    calls, rows = calls.filter(_is_near_expr()), own.filter(_is_near_expr())
+    distant -= calls.height + rows.height
     kind = create_series(kinds.map_names(calls["name"], kinds.classify_call_name, 0)).alias("kind")
     calls = calls.with_columns(kind)
-    rows = operations.filter(is_process)
     call = find_first_row_numbers(calls.select(CALL), rows.select(CALL))
     rows = rows.with_columns(call=call).sort("start_ns", "end_ns", maintain_order=True)
     calls = calls.with_columns(kind=_name_launching_calls(calls, rows))
@@ -240,7 +252,12 @@ def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame,
     thread = _find_main_thread(frames, process, steps) if key_op is not None else None
     if thread is None:
         thread = _find_most_common_thread(calls, rows)
-    return Events(process, key_op, steps, calls.drop("process_id"), rows.drop(CALL), lanes, thread, frames)
+    return Events(process, key_op, steps, calls.drop("process_id"), rows.drop(CALL), lanes, thread, frames, distant)
+
+
+def _is_near_expr() -> pl.Expr:
+    """Return an expression for whether an event is so near to the origin that differences of times fit into 64 bits."""
+    return (pl.col("start_ns") >= -MAX_TIME_NS) & (pl.col("end_ns") <= MAX_TIME_NS)
 
 
 def _name_launching_calls(calls: pl.DataFrame, operations: pl.DataFrame) -> pl.Series:
@@ -326,6 +343,7 @@ def _find_steps(
     bounds = bounds if bounds.height else its.frame
     chosen = its.frame.select("iteration", "name", "is_warm_up", "aggregated")
     rows = bounds.select("iteration", "start_ns", "end_ns").join(chosen, on="iteration", how="left").sort("start_ns")
+    rows = rows.filter(_is_near_expr())
     if rollup.span is not None:
         rows = rows.filter("aggregated")
     if its.is_whole_capture or not rows.height:
