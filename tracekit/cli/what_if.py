@@ -59,7 +59,7 @@ def what_if_command(*, edits: tuple[str, ...], question: Question) -> None:
 
 def format_prediction(answer: WhatIf) -> Iterator[str]:
     """Yield the lines of a prediction: the sentence, what each edit selects, the ledger, ranks, and notes."""
-    from tracekit.core.diagnosis.texts import MAX_RANKS, list_ledger_rows
+    from tracekit.core.diagnosis.texts import list_ledger_rows, list_ranks
 
     slowest = f"Rank {answer.rank}, the slowest: " if answer.ranks else ""
     yield slowest + answer.sentence
@@ -76,10 +76,7 @@ def format_prediction(answer: WhatIf) -> Iterator[str]:
         yield from format_ledger(tuple(list_ledger_rows(answer.ledger)))
     if answer.ranks:
         yield ""
-    for rank in answer.ranks[:MAX_RANKS]:
-        yield f"rank {rank.rank}: {rank.sentence}"
-    if len(answer.ranks) > MAX_RANKS:
-        yield f"{len(answer.ranks) - MAX_RANKS} more ranks"
+    yield from list_ranks(answer.ranks)
     for note in answer.notes:
         yield f"note: {note}"
 

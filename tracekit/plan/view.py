@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis.edits import StepEdit
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
+    from tracekit.core.rollup import Rollup
     from tracekit.explanations import Explanation
     from tracekit.plan.base import Tables
     from tracekit.plan.plan import Plan
@@ -177,29 +178,28 @@ class TraceView:
         """Explain why the steps of the trace take as long as they do."""
         from tracekit.core.diagnosis import diagnose
 
-        self._prefetch_diagnosis()
-        return diagnose(get_rollup(self.plan).steady, options)
+        return diagnose(self._read_steady_rollup(), options)
 
-    def _prefetch_diagnosis(self) -> None:
-        """Read the columns that the roll-up and the diagnosis need in one pass."""
+    def _read_steady_rollup(self) -> Rollup:
+        """Return the roll-up without the warm-up, after reading the columns that a diagnosis needs in one pass."""
         from tracekit.core.diagnosis.events import READ_COLUMNS
         from tracekit.core.rollup import tables
 
         names = dict.fromkeys((*tables.READ_COLUMNS, *READ_COLUMNS))
         self.prefetch({n: [*dict.fromkeys((*tables.READ_COLUMNS.get(n, ()), *READ_COLUMNS.get(n, ())))] for n in names})
+        return get_rollup(self.plan).steady
 
     def profile_processes(self) -> list[Profile]:
         """Return what the first pass of the diagnosis of a job measures in each process of the trace."""
         from tracekit.core.diagnosis import profile_processes
 
-        self._prefetch_diagnosis()
-        return profile_processes(get_rollup(self.plan).steady)
+        return profile_processes(self._read_steady_rollup())
 
     def examine_processes(self, options: Options, plans: Mapping[int | None, RankPlan]) -> list[Examination]:
         """Return what the second pass of the diagnosis of a job finds out about each process of the trace."""
         from tracekit.core.diagnosis import examine_processes
 
-        return examine_processes(get_rollup(self.plan).steady, options, plans)
+        return examine_processes(self._read_steady_rollup(), options, plans)
 
     def explanation(self, max_parts: int | None = None) -> Explanation:
         """Return the answer of ``why`` as texts.
@@ -216,7 +216,7 @@ class TraceView:
         """Predict the time of the steps after edits. An edit that matches nothing is no error."""
         from tracekit.core.diagnosis import predict
 
-        return predict(get_rollup(self.plan).steady, edits, options, rank=rank)
+        return predict(self._read_steady_rollup(), edits, options, rank=rank)
 
     def explain_missing_rows(self, name: str, *, is_part: bool = False) -> Absence:
         """Return why a table, a report, a rule or a recipe, or a part of it, has no rows."""

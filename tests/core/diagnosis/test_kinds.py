@@ -196,17 +196,6 @@ def test_kinds_of_calls(name: str, kind: str) -> None:
     assert kinds.CALL_KINDS[kinds.classify_call_name(name)] == kind
 
 
-def test_each_class_has_a_priority() -> None:
-    assert sorted(kinds.PRIORITY) == list(range(len(kinds.CLASSES)))
-    groups = [kinds.CLASSES[number].group for number in kinds.PRIORITY]
-    assert [g for i, g in enumerate(groups) if i == 0 or groups[i - 1] != g] == [
-        "compute",
-        "opaque",
-        "communication",
-        "copy",
-    ]
-
-
 def test_names_are_classified_once() -> None:
     called: list[str] = []
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracekit.core.diagnosis.answer import Saving
 from tracekit.core.diagnosis.replay import RECORDED, CpuScales, Edit, create_unedited
+from tracekit.sorting import sort_and_deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -97,7 +98,6 @@ class Cure:
     cause: str
     place: str = ""
     evidence: str = ""
-    change: str = ""
     items: list[tuple[Int64s, Stays]] = field(default_factory=list)
     operations: list[tuple[Int64s, tuple[Int64s, Int64s, Int64s]]] = field(default_factory=list)
     waits: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -184,8 +184,7 @@ class Claims:
 
 def deduplicate(rows: Int64s) -> Int64s:
     """Return the distinct rows in order."""
-    rows = np.sort(np.asarray(rows, np.int64))
-    return rows[np.concatenate([[True], rows[1:] != rows[:-1]])] if len(rows) else rows
+    return sort_and_deduplicate(np.array(rows, np.int64))
 
 
 def apply_cures(model: Model, cures: Iterable[Cure], case: int) -> Edit:

@@ -361,7 +361,7 @@ def _predict_rank(
     recorded = Engine(model)
     engine = Engine(model, find_transfer_times(inspection), model.items.duration - waited)
     cures = list(causes.find_cures(inspection))
-    own_step = None if options.step_ns is None else round(options.step_ns * plan.speed)
+    own_step = None if options.step_ns is None else max(1, round(options.step_ns * plan.speed))
     scales, likely = choose_scales(engine, inspection, cures, Options(own_step))
     slack = _compute_slack(complete, recorded.error)
     replay = CureReplay(engine, scales, find_stalls(model, cures), likely, slack, cuts)

@@ -44,15 +44,12 @@ CLASSES = (
     KernelClass("opaque_graph", "opaque"),
     *(KernelClass(name, "copy") for name in ("copy_h2d", "copy_d2h", "copy_d2d", "memset")),
 )
-"""The classes of GPU work. Where several classes run at the same time, the ledger counts the first of ``PRIORITY``."""
+"""The classes of GPU work."""
 
 NUMBERS = {c.name: i for i, c in enumerate(CLASSES)}
 CLASS_NAMES = tuple(c.name for c in CLASSES)
 COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute")
 _OTHER = NUMBERS["other_kernel"]
-PRIORITY = tuple(
-    NUMBERS[c.name] for group in ("compute", "opaque", "communication", "copy") for c in CLASSES if c.group == group
-)
 
 _TENSOR = (
     r"tf32|tensorop|[shi]884|s1688|[hs]16816|s161616|i8816|i16832|bf16|fp?16|bfloat16|half|_h_|hmma|_hsh_|_tst_|_hss_|_s8"

@@ -76,6 +76,7 @@ MEANINGS = {
 }
 """What the GPU does in each part, or what the CPU does while the GPU is idle."""
 _GROUPS = ("compute", "opaque", "communication", "copy")
+"""The groups of classes. Where operations of several groups run at the same time, the first group counts."""
 _NAMES = tuple(PARTS)
 _PART = {name: i for i, name in enumerate(_NAMES)}
 _PART_OF_CLASS = np.array([_PART["communication" if n == "nccl" else n] for n in CLASS_NAMES], np.int8)

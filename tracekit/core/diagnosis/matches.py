@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.categorical import decode_categories, match_categories_expr
+from tracekit.core.diagnosis.cures import deduplicate
 from tracekit.core.diagnosis.events import convert_to_label_expr
 from tracekit.errors import create_choices_hint
 from tracekit.sorting import create_series
@@ -135,7 +136,7 @@ def _select_calls(model: Model, pattern: str) -> Selection:
     selected[is_call] = matches[items.call[is_call]]
     rows = np.flatnonzero(selected & (items.lane == 0))
     launched = np.flatnonzero(selected[ops.item])
-    count = len(np.unique(np.concatenate([rows, ops.item[launched]])))
+    count = len(deduplicate(np.concatenate([rows, ops.item[launched]])))
     return Selection(count, Part.create(rows), Part.create(launched, ops.item[launched]))
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tracekit.core.diagnosis.answer import CauseOfTime, LedgerPart, Why
+    from tracekit.core.diagnosis.what_if import WhatIf
 
 MIN_SHARE = 0.005
 """Smallest share of a part that has a row of its own."""
@@ -39,12 +40,12 @@ def write_explanation(answer: Why, *, max_parts: int = MAX_PARTS) -> Explanation
         together=f"all together: {answer.together:.0%}" if count > 1 else "",
         cold=heading,
         cold_ledger=() if cold is None else tuple(list_ledger_rows(cold.ledger, max_parts)),
-        ranks=tuple(_list_ranks(answer.ranks)),
+        ranks=tuple(list_ranks(answer.ranks)),
         notes=answer.notes,
     )
 
 
-def _list_ranks(ranks: Sequence[Why]) -> Iterator[str]:
+def list_ranks(ranks: Sequence[Why] | Sequence[WhatIf]) -> Iterator[str]:
     """Yield one line per rank: its sentence. Only the first ranks are listed if there are many."""
     for rank in ranks[:MAX_RANKS]:
         yield f"rank {rank.rank}: {rank.sentence}"

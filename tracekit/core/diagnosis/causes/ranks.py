@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.causes.host import DATA_LABEL, IO_LABEL
-from tracekit.core.diagnosis.cures import Cure, Stays
+from tracekit.core.diagnosis.cures import Cure, Stays, deduplicate
 from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.model import MIN_STEPS
 from tracekit.core.diagnosis.ranks import CPU, GPU, find_waits_in_calls
@@ -178,7 +178,7 @@ def _find_synchronizations_after(inspection: Inspection, rows: Int64s) -> tuple[
     next_launch = launch[np.searchsorted(launch, item, side="right")]
     next_sync = sync[np.searchsorted(sync, item, side="right")]
     followed = next_sync < next_launch
-    return np.unique(next_sync[followed]), followed
+    return deduplicate(next_sync[followed]), followed
 
 
 def _list_mpi_barriers(inspection: Inspection, plan: Plan) -> pl.DataFrame:
