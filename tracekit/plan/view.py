@@ -171,35 +171,34 @@ class TraceView:
 
         if rule.partition(":")[0] not in analyze.OF_STEPS:
             return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
-        self._prefetch_diagnosis()
-        return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns, get_rollup(self.plan))
+        return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns, self._read_rollup())
 
     def why(self, options: Options) -> Why:
         """Explain why the steps of the trace take as long as they do."""
         from tracekit.core.diagnosis import diagnose
 
-        return diagnose(self._read_steady_rollup(), options)
+        return diagnose(self._read_rollup().steady, options)
 
-    def _read_steady_rollup(self) -> Rollup:
-        """Return the roll-up without the warm-up, after reading the columns that a diagnosis needs in one pass."""
+    def _read_rollup(self) -> Rollup:
+        """Return the roll-up, after reading the columns that it and a diagnosis need in one pass."""
         from tracekit.core.diagnosis.events import READ_COLUMNS
         from tracekit.core.rollup import tables
 
         names = dict.fromkeys((*tables.READ_COLUMNS, *READ_COLUMNS))
         self.prefetch({n: [*dict.fromkeys((*tables.READ_COLUMNS.get(n, ()), *READ_COLUMNS.get(n, ())))] for n in names})
-        return get_rollup(self.plan).steady
+        return get_rollup(self.plan)
 
     def profile_processes(self) -> list[Profile]:
         """Return what the first pass of the diagnosis of a job measures in each process of the trace."""
         from tracekit.core.diagnosis import profile_processes
 
-        return profile_processes(self._read_steady_rollup())
+        return profile_processes(self._read_rollup().steady)
 
     def examine_processes(self, options: Options, plans: Mapping[int | None, RankPlan]) -> list[Examination]:
         """Return what the second pass of the diagnosis of a job finds out about each process of the trace."""
         from tracekit.core.diagnosis import examine_processes
 
-        return examine_processes(self._read_steady_rollup(), options, plans)
+        return examine_processes(self._read_rollup().steady, options, plans)
 
     def explanation(self, max_parts: int | None = None) -> Explanation:
         """Return the answer of ``why`` as texts.
@@ -216,7 +215,7 @@ class TraceView:
         """Predict the time of the steps after edits. An edit that matches nothing is no error."""
         from tracekit.core.diagnosis import predict
 
-        return predict(self._read_steady_rollup(), edits, options, rank=rank)
+        return predict(self._read_rollup().steady, edits, options, rank=rank)
 
     def explain_missing_rows(self, name: str, *, is_part: bool = False) -> Absence:
         """Return why a table, a report, a rule or a recipe, or a part of it, has no rows."""

@@ -213,6 +213,12 @@ def test_durations_that_no_speed_of_the_cpu_yields(step_ms: float, is_possible: 
     assert any(note.startswith("no speed of the CPU yields a step of ") for note in notes) != is_possible
 
 
+@pytest.mark.parametrize("step_ns", [0, -5])
+def test_a_step_without_the_profiler_takes_time(step_ns: int) -> None:
+    with pytest.raises(tk.TracekitError, match=f"cannot be {step_ns} ns"):
+        loop().diagnose(step_ns)
+
+
 def test_the_duration_of_a_step_that_the_gpu_bounds() -> None:
     """No scale of the CPU can be solved for it, so the usual ones are kept."""
     assert loop(work=10 * US).diagnose(2 * MS).causes == loop(work=10 * US).diagnose().causes

@@ -3,7 +3,7 @@
 - ``events``: the events of one process, with its steps
 - ``items``, ``operations`` and ``waits``: what the CPU and the GPU do in steps, and what held it back
 - ``model`` and ``replay``: the event model, which consists of these, and its replay after edits
-- ``ledger``: the parts of the time of steps
+- ``ledger`` and ``basis``: the parts of the time of steps, and the figures about them
 - ``inspection`` and ``causes``: the rules that find causes
 - ``cures``: what a cure changes, and the prediction of what it saves
 - ``answer``: the result

@@ -98,6 +98,7 @@ class Cure:
     cause: str
     place: str = ""
     evidence: str = ""
+    change: str = ""
     items: list[tuple[Int64s, Stays]] = field(default_factory=list)
     operations: list[tuple[Int64s, tuple[Int64s, Int64s, Int64s]]] = field(default_factory=list)
     waits: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -26,10 +26,11 @@ from tracekit.core.diagnosis.answer import (
     StepFigures,
     Why,
 )
+from tracekit.core.diagnosis.basis import Basis, measure_steps
 from tracekit.core.diagnosis.causes.communication import find_transfer_times
 from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.cures import Cure, find_stalls, predict_savings
-from tracekit.core.diagnosis.events import Events, Step, find_framework, read_events
+from tracekit.core.diagnosis.events import Events, find_framework, read_events
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
@@ -59,7 +60,6 @@ _TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 _SLACK = 0.03
 """Share by which each predicted interval is extended on both sides: the difference between two runs of a program."""
 _MIN_COVERAGE = 0.9
-_PLACES = 3
 _BISECTIONS, _FED_SHARE = 24, 0.05
 _UNIFORM, _MIDDLE, _LONGEST, _LEAST_SLOWDOWN = 0.5, 0.5, 0.95, 0.01
 _DOMAINS_OF_PYTORCH = ["cpu_op", "user_annotation", "python_function"]
@@ -231,39 +231,6 @@ def _explain_compilation(rollup: Rollup) -> Why | None:
     return Why(sentence, "unsure", causes=(cause,), together=share, framework=framework)
 
 
-class Basis(NamedTuple):
-    """The steady steps of a process, and how their time is divided."""
-
-    model: Model
-    step: StepFigures
-    parts: tuple[LedgerPart, ...]
-    cold: ColdSteps | None
-
-
-def select_steady_steps(events: Events) -> tuple[Step, ...]:
-    """Return the steps of a process without the warm-up."""
-    return tuple(s for s in events.steps if not s.is_cold) or events.steps
-
-
-def measure_steps(events: Events, rollup: Rollup, plan: Plan | None = None) -> Basis:
-    """Return the model of the steady steps of a process, and how their time is divided."""
-    steady = select_steady_steps(events)
-    complete = build_model(events, steady)
-    rows = divide_steps(complete, plan)
-    durations = np.diff(complete.bounds)
-    step = StepFigures(
-        name=events.key_op,
-        count=len(steady),
-        cold=len(events.steps) - len(steady),
-        median_ns=int(np.sort(durations)[(len(durations) - 1) // 2]),
-        mean_ns=int(durations.sum()) // len(durations),
-        total_ns=int(durations.sum()),
-        covered=rollup.step_summary.gpu_time_share,
-    )
-    cold = _describe_cold_steps(events, steady, step.median_ns, plan)
-    return Basis(complete, step, build_ledger(rows, step.median_ns), cold)
-
-
 def _compute_slack(model: Model, error: float) -> float:
     """Return the share by which predicted intervals are extended: half the spread of steps, and the replay's error."""
     durations = np.diff(model.bounds)
@@ -400,13 +367,6 @@ def _predict_rank(
     )
 
 
-def divide_steps(model: Model, plan: Plan | None) -> pl.DataFrame:
-    """Return the parts of the steps of a model, with the waits for other ranks if they are known."""
-    if plan is None:
-        return ledger.divide_steps(model)
-    return ledger.divide_steps(model, plan.find_late_times(model), plan.list_calls_on_cpu())
-
-
 def _limit(events: Events, model: Model) -> Model:
     """Return the model, or that of consecutive steps that represent it if it is too large to be replayed often."""
     size = len(model.items.start) + len(model.operations.start)
@@ -482,28 +442,6 @@ def check_step_time(engine: Engine, cures: Sequence[Cure], scales: CpuScales, op
             f"no speed of the CPU yields a step of {format_duration(options.step_ns)}, so the predictions apply to one "
             f"of {format_duration(time)}"
         )
-
-
-def build_ledger(rows: pl.DataFrame, step_ns: int) -> tuple[LedgerPart, ...]:
-    """Return the parts of all steps, the largest first, given the rows of ``ledger.divide_steps``."""
-    totals = rows.group_by("part").agg(pl.col("ns").sum()).sort("ns", "part", descending=[True, False])
-    if totals.is_empty():
-        return ()
-    total = int(totals["ns"].sum())
-    exact = [int(ns) * step_ns for ns in totals["ns"]]
-    whole = [value // total for value in exact]
-    missing = step_ns - sum(whole)
-    by_rest = sorted(range(len(exact)), key=lambda i: (-(exact[i] % total), i))
-    for i in by_rest[:missing]:
-        whole[i] += 1
-    places = rows.group_by("part", "label").agg(pl.col("ns").sum()).sort("ns", "label", descending=[True, False])
-    listed: dict[str, list[tuple[str, int]]] = {}
-    for part, label, ns in places.iter_rows():
-        listed.setdefault(str(part), []).append((label, int(ns)))
-    return tuple(
-        LedgerPart(part, ledger.PARTS[part], ns, int(all_ns) / total, int(all_ns), tuple(listed[part][:_PLACES]))
-        for (part, all_ns), ns in zip(totals.iter_rows(), whole, strict=True)
-    )
 
 
 def _describe_cure(inspection: Inspection, cure: Cure, saving: Saving, after: float) -> CauseOfTime:
@@ -592,17 +530,6 @@ def list_notes(
         )
     if len(model.steps) < len(complete.steps):
         yield f"savings are predicted from {len(model.steps)} of {len(complete.steps)} steps"
-
-
-def _describe_cold_steps(events: Events, steady: Sequence[Step], median_ns: int, plan: Plan | None) -> ColdSteps | None:
-    """Return the ledger of the warm-up, or None if there is none."""
-    cold = tuple(s for s in events.steps if s.is_cold and s.start_ns < steady[0].start_ns)
-    if not cold:
-        return None
-    model = build_model(events, cold)
-    rows = divide_steps(model, plan)
-    total = model.duration_ns
-    return ColdSteps(len(cold), total, max(0, total - len(cold) * median_ns), build_ledger(rows, total))
 
 
 def _write_sentence(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.diagnosis.diagnose import plan_processes, select_steady_steps
+from tracekit.core.diagnosis.basis import select_steady_steps
+from tracekit.core.diagnosis.diagnose import plan_processes
 from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.ledger import find_idle_times, list_part_names
 from tracekit.core.diagnosis.model import build_model

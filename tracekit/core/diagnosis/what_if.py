@@ -9,16 +9,15 @@ import numpy as np
 
 from tracekit.core.diagnosis import causes, ledger
 from tracekit.core.diagnosis.answer import Answer, Figures, LedgerPart, Saving, StepFigures
+from tracekit.core.diagnosis.basis import build_ledger, measure_steps
 from tracekit.core.diagnosis.cures import LIKELY, apply_cures, find_stalls
 from tracekit.core.diagnosis.diagnose import (
     MAX_ERROR,
     Options,
-    build_ledger,
     check_step_time,
     choose_scales,
     explain_missing_gpu_work,
     list_notes,
-    measure_steps,
 )
 from tracekit.core.diagnosis.edits import parse_edit
 from tracekit.core.diagnosis.events import Events, read_events
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tracekit.core.diagnosis.basis import Basis
     from tracekit.core.diagnosis.cures import Cure
-    from tracekit.core.diagnosis.diagnose import Basis
     from tracekit.core.diagnosis.edits import Action, StepEdit
     from tracekit.core.diagnosis.model import Model
     from tracekit.core.rollup import Rollup
