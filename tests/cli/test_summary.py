@@ -129,15 +129,21 @@ class TestFile:
         assert "  2 of 3 ranks: Warning recorded by Nsight Systems: Not all CUDA events might have" in text
         assert "  1 of 3 ranks: This capture contains no GPU work, because" in text
 
-    def test_nothing_wrong(self, run: Run, tmp_path: Path) -> None:
-        with tk.load(TRAIN) as trace:
-            trace.select(tables=["memsets"]).export(tmp_path / "few", format="parquet")
-        text = run(tmp_path / "few").text
-        with tk.load(tmp_path / "few") as trace:
+    def test_nothing_wrong(self, run: Run) -> None:
+        path = FIXTURES / "why" / "stream_triad.nsys-rep"
+        text = run(path).text
+        with tk.load(path) as trace:
             assert f"\n{trace.why().sentence}\n" in text
             assert "finding" not in text
             assert trace.stats("advise").is_empty()
             assert explain_missing_advice(get_trace_view(trace)).startswith("No finding of tracekit: ")
+
+    def test_gpu_work_without_events_of_the_cpu(self, run: Run, tmp_path: Path) -> None:
+        with tk.load(TRAIN) as trace:
+            trace.select(tables=["memsets"]).export(tmp_path / "few", format="parquet")
+        text = run(tmp_path / "few").text
+        assert "and the capture does not show why it is idle for 100%.\n" in text
+        assert "\n1 finding: tracekit stats " in text
 
     def test_recorded_but_not_decoded(self, run: Run) -> None:
         text = run(FIXTURES / "nvtx_features.sqlite").text
