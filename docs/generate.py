@@ -261,7 +261,13 @@ def why_changes() -> str:
     return "\n".join([*_grid(("cause", "framework", "change"), rows), ""])
 
 
-_FRAMEWORKS = {"pytorch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow", "cuda": "CUDA", "any": "all others"}
+_FRAMEWORKS = {
+    "pytorch": "PyTorch",
+    "jax": "JAX",
+    "tensorflow": "TensorFlow",
+    "cuda": "CUDA",
+    "any": "all others",
+}
 
 
 def why_shares() -> str:

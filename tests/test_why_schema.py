@@ -23,7 +23,7 @@ CAPTURES = {
     "why/stream_triad.nsys-rep": "nothing_found",
     "cpu_only.sqlite": "not_recorded",
     "empty.sqlite": "not_applicable",
-    "ncu/ncu_raw.csv": "not_applicable",
+    "ncu/ncu_raw.csv": "answered",
     "why/idle_streams.nsys-rep": "unsure",
     "jax_mlp.nsys-rep": "unsure",
     "train_amp_parquetdir": "answered",

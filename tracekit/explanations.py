@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+STEP_TITLE, KERNELS_TITLE = "Time of a steady step", "Time of the measured kernels"
+"""Titles of the ledger of a step, and of that of single kernels."""
 REST = "rest"
 """Class of the row of a ledger that sums up all parts that have no row of their own."""
 
@@ -70,7 +72,8 @@ class Explanation:
     """The answer of ``why`` as texts.
 
     Attributes:
-        is_answered: Whether the capture has steps with GPU work. If not, only ``sentence`` has a value.
+        is_answered: Whether the capture has steps with GPU work, or kernels that Nsight Compute measured. If not, only
+            ``sentence`` has a value.
         sentence: The answer in one or two sentences.
         ledger: The parts of a steady step, the largest first.
         causes: The causes, ordered by saving.
@@ -79,6 +82,7 @@ class Explanation:
         cold_ledger: The parts of the time of the warm-up.
         ranks: Sentences on the steps of each rank, or nothing if there is only one.
         notes: Sentences on what limits the answer.
+        ledger_title: Title of the ledger.
     """
 
     is_answered: bool
@@ -90,3 +94,4 @@ class Explanation:
     cold_ledger: tuple[LedgerRow, ...]
     ranks: tuple[str, ...]
     notes: tuple[str, ...]
+    ledger_title: str = STEP_TITLE

@@ -77,6 +77,11 @@ def test_every_input_has_an_answer(run: Run, name: str) -> None:
     assert sum(part["ns"] for part in data["ledger"]) == (data["step"]["median_ns"] if data["step"] else 0)
 
 
+def test_results_of_nsight_compute_beside_a_timeline(run: Run) -> None:
+    text = run("why", FIXTURES / "train_amp.nsys-rep", FIXTURES / "ncu" / "ncu_basic.ncu-rep", "--quiet").text
+    assert "Nsight Compute measured 3 of these 15 kernels" in text
+
+
 def test_other_files(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("nothing")

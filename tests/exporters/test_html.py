@@ -373,7 +373,7 @@ def test_findings_of_the_source_tool_are_shown(tmp_path: Path) -> None:
 
 
 ADVICE = [
-    ("ncu/ncu_basic.ncu-rep", "Not analyzed by tracekit: captures in the format ncu-rep contain no kernels"),
+    ("ncu/ncu_range.ncu-rep", "Not analyzed by tracekit: captures in the format ncu-rep contain no kernels"),
     ("cpu_only.sqlite", "Not analyzed by tracekit: no kernels"),
     ("tensorflow", "Not analyzed by tracekit: captures in the format"),
 ]

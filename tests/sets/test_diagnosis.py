@@ -91,3 +91,30 @@ def test_each_rank_has_a_line(straggler: Why) -> None:
     assert list(lines) == [f"rank {rank.rank}: {rank.sentence}" for rank in straggler.ranks]
     many = Why("", "answered", ranks=tuple(Why("it waits", "answered", rank=rank) for rank in range(20)))
     assert write_explanation(many).ranks[-1] == "4 more ranks"
+
+
+def test_results_of_nsight_compute_belong_to_the_ranks_beside_them(straggler: Why, tmp_path: Path) -> None:
+    results = FIXTURES / "ncu" / "ncu_basic.ncu-rep"
+    (timeline,) = (shutil.copy(FIXTURES / "train_amp.nsys-rep", tmp_path / "run.nsys-rep"),)
+    for engine in (None, PicklingEngine()):
+        answer = tk.load_many([timeline, results], engine=engine).why()
+        with tk.load(timeline) as trace, tk.load(results) as measured:
+            assert answer == trace.join_ncu(measured).why()
+    job = tk.load_many([*STRAGGLER, results])
+    assert job.ranks == [0, 1, 2]
+    assert [rank.rank for rank in job.why().ranks] == [0, 1]
+    assert job.why().ledger == straggler.ledger
+    copies = [shutil.copy(results, tmp_path / f"rank{rank}.ncu-rep") for rank in (0, 1)]
+    assert tk.load_many([*STRAGGLER, *copies]).why().ledger == straggler.ledger
+    with pytest.raises(tk.TracekitError, match="the rank to which these results of Nsight Compute belong is unknown"):
+        tk.load_many([*STRAGGLER, copies[0], results]).why()
+
+
+def test_ranks_without_kernels_are_explained_without_results(tmp_path: Path) -> None:
+    results = FIXTURES / "ncu" / "ncu_basic.ncu-rep"
+    timeline = shutil.copy(FIXTURES / "cpu_only.nsys-rep", tmp_path / "run.nsys-rep")
+    assert tk.load_many([timeline, results]).why().status == "not_recorded"
+    ranks = {"run.nsys-rep": 0, "ncu_session.csv": 1}
+    session = FIXTURES / "ncu" / "ncu_session.csv"
+    timeline = shutil.copy(FIXTURES / "train_amp.nsys-rep", tmp_path / "run.nsys-rep")
+    assert tk.load_many([timeline, session], ranks=ranks).why() == tk.load(timeline).why()

@@ -13,6 +13,7 @@ from tracekit.cli.output import list_step_notes, open_output_page, show_progress
 from tracekit.cli.why import format_explanation
 from tracekit.describe import format_row_count
 from tracekit.errors import convert_to_printable_path
+from tracekit.explanations import KERNELS_TITLE
 from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice, list_notices
 from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
 
@@ -85,7 +86,9 @@ def summary_command(*, paths: tuple[CapturePath, ...], from_: str | None, quiet:
     with load_inputs(paths, from_) as trace, open_output_page() as page:
         with show_progress_bar("computing", quiet=quiet):
             explanation = _explain(trace)
-            if explanation.is_answered:
+            if explanation.ledger_title == KERNELS_TITLE:
+                lines = list(_describe_results(trace, names, explanation))
+            elif explanation.is_answered:
                 lines = list(_describe_with_explanation(trace, names, explanation))
             else:
                 lines = list(_describe_with_findings(trace, names))
@@ -126,6 +129,12 @@ def _describe_with_explanation(trace: TraceOrSet, names: str, explanation: Expla
     if is_capture:
         yield f"GPUs, rows by table: tracekit info {names}"
     yield f"in the browser: tracekit view {names}"
+
+
+def _describe_results(trace: TraceOrSet, names: str, explanation: Explanation) -> Iterator[str]:
+    """Yield why the kernels that Nsight Compute measured are slow, what the results contain, and their rules."""
+    path, *description = _describe_with_findings(trace, names)
+    yield from (path, "", *format_explanation(explanation, is_short=True), "", *description)
 
 
 def _describe_with_findings(trace: TraceOrSet, names: str) -> Iterator[str]:

@@ -275,6 +275,8 @@ class NcuJoined(Stage):
         from tracekit.core.ncu import add_metric_columns
 
         launches = to_frame(self._results, RESULTS).select("launch_id")
+        if self._metric_names == ():
+            return launches.collect()
         metrics = add_metric_columns(launches, to_frame(self._results, "ncu_metrics"))
         names = [c for c in metrics.columns if c not in self._base.schema(KERNELS).names]
         if missing := [c for c in self._metric_names or () if c not in names]:

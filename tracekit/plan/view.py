@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import absence, schemas
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis import Examination, Options, Profile, WhatIf, Why
     from tracekit.core.diagnosis import Plan as RankPlan
     from tracekit.core.diagnosis.edits import StepEdit
+    from tracekit.core.diagnosis.events import JoinedResults
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.core.rollup import Rollup
@@ -177,7 +179,16 @@ class TraceView:
         """Explain why the steps of the trace take as long as they do."""
         from tracekit.core.diagnosis import diagnose
 
-        return diagnose(self._read_rollup().steady, options)
+        return diagnose(self._read_rollup().steady, options, self._create_joined_results())
+
+    def _create_joined_results(self) -> JoinedResults | None:
+        """Return the results of Nsight Compute that are joined to the kernels, for the diagnosis, or None."""
+        from tracekit.core.diagnosis.events import JoinedResults
+
+        if self.plan.ncu is None:
+            return None
+        plan = replace(self.plan, tables=None, rollup=None, graph=None, ncu=replace(self.plan.ncu, metrics=()))
+        return JoinedResults(plan.ncu, functools.partial(to_frame, get_tables(plan)))
 
     def _read_rollup(self) -> Rollup:
         """Return the roll-up, after reading the columns that it and a diagnosis need in one pass."""
@@ -198,7 +209,7 @@ class TraceView:
         """Return what the second pass of the diagnosis of a job finds out about each process of the trace."""
         from tracekit.core.diagnosis import examine_processes
 
-        return examine_processes(self._read_rollup().steady, options, plans)
+        return examine_processes(self._read_rollup().steady, options, plans, self._create_joined_results())
 
     def explanation(self, max_parts: int | None = None) -> Explanation:
         """Return the answer of ``why`` as texts.

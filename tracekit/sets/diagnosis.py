@@ -6,18 +6,22 @@ communication, the second time to diagnose it, given what is known about the oth
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from tracekit import detection
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.sets.communication import concat_rank_tables
+from tracekit.sets.ranks import RESULT_FORMATS, parse_ranks_in_file_name
 from tracekit.sets.tasks import map_by_rank
+from tracekit.source import Source
 from tracekit.trace import call_with_tables, get_trace_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import polars as pl
 
@@ -45,8 +49,10 @@ def explain_job(traces: TraceSet, options: Options) -> Why:
     from tracekit.core.diagnosis import explain_job as combine
     from tracekit.core.diagnosis import plan_ranks
 
+    traces, results = _separate_results(traces)
     if len(traces.ranks) == 1:
-        return traces.map(functools.partial(_explain_rank, options))[0]
+        (rank,) = traces.ranks
+        return traces.map(functools.partial(_explain_rank, options, results.get(rank)))[0]
     errors: dict[int, Exception] = {}
     profiled = _collect(traces.outcomes(_profile_rank), errors)
     if not profiled:
@@ -54,12 +60,60 @@ def explain_job(traces: TraceSet, options: Options) -> Why:
     ranked = concat_rank_tables(list(profiled), [tables for _, tables in profiled.values()])
     communication = Communication(ranked, ignores_missing_ranks=True)
     plans, notes = plan_ranks({rank: profiles for rank, (profiles, _) in profiled.items()}, communication)
-    functions = {rank: functools.partial(_examine_rank, options, plans[rank]) for rank in profiled}
+    functions = {rank: functools.partial(_examine_rank, options, plans[rank], results.get(rank)) for rank in profiled}
     examined: dict[int, list[Examination] | Why] = _collect(map_by_rank(traces, functions), errors)
     examinations = [e for of_rank in examined.values() if isinstance(of_rank, list) for e in of_rank]
     others = [replace(answer, rank=rank) for rank, answer in examined.items() if not isinstance(answer, list)]
     others += [_describe_error(rank, error) for rank, error in errors.items()]
     return combine(examinations, others, [*notes, *(a.sentence for a in others if a.rank in errors)])
+
+
+def _separate_results(traces: TraceSet) -> tuple[TraceSet, dict[int, Member]]:
+    """Return the captures of timelines, and the results of Nsight Compute that belong to each of them, by rank.
+
+    A single file of results belongs to all ranks. Several ones belong to the ranks in their file names. A set of only
+    results is returned as it is.
+
+    Raises:
+        TracekitError: The rank to which results belong is unknown.
+    """
+    of_kernels = [member for member in traces.captures if _detect_format(member) in RESULT_FORMATS]
+    ranks = [member.rank for member in traces.captures if member not in of_kernels]
+    if not of_kernels or not ranks:
+        return traces, {}
+    timelines = traces.select(ranks=ranks)
+    if len(of_kernels) == 1:
+        return timelines, dict.fromkeys(ranks, of_kernels[0])
+    results: dict[int, Member] = {}
+    for member in of_kernels:
+        named = parse_ranks_in_file_name(member.name)
+        if len(named) != 1 or not named <= set(ranks) or named & results.keys():
+            raise TracekitError(
+                "the rank to which these results of Nsight Compute belong is unknown",
+                path=member.path,
+                hint="pass one file of results, or one per rank with a name such as rank0.ncu-rep",
+            )
+        results[named.pop()] = member
+    return timelines, results
+
+
+def _detect_format(member: Member) -> str:
+    """Return the format of a capture, which is detected if it was not opened yet."""
+    if member.format or member.url is not None:
+        return member.format
+    return detection.detect_reader(Source(member.path)).format
+
+
+@contextlib.contextmanager
+def _join_results(trace: Trace, results: Member | None) -> Iterator[Trace]:
+    """Yield the trace with the results of Nsight Compute joined to its kernels, if there are both."""
+    if results is None or not trace.count("kernels"):
+        yield trace
+        return
+    from tracekit.sets.trace_set import open_member
+
+    with open_member(results) as measured:
+        yield trace.join_ncu(measured, metrics=()) if measured.count("ncu_launches") else trace
 
 
 def _collect(outcomes: Iterable[tuple[Member, Result | Exception]], errors: dict[int, Exception]) -> dict[int, Result]:
@@ -89,10 +143,15 @@ def _profile_rank(trace: Trace) -> tuple[list[Profile], dict[str, pl.DataFrame]]
     return get_trace_view(trace).profile_processes(), tables
 
 
-def _examine_rank(options: Options, plans: Mapping[int | None, Plan], trace: Trace) -> list[Examination] | Why:
+def _examine_rank(
+    options: Options, plans: Mapping[int | None, Plan], results: Member | None, trace: Trace
+) -> list[Examination] | Why:
     """Return the results for the processes of a rank, or its answer if it has no GPU work."""
-    return get_trace_view(trace).examine_processes(options, plans) if plans else _explain_rank(options, trace)
+    with _join_results(trace, results) as joined:
+        view = get_trace_view(joined)
+        return view.examine_processes(options, plans) if plans else view.why(options)
 
 
-def _explain_rank(options: Options, trace: Trace) -> Why:
-    return get_trace_view(trace).why(options)
+def _explain_rank(options: Options, results: Member | None, trace: Trace) -> Why:
+    with _join_results(trace, results) as joined:
+        return get_trace_view(joined).why(options)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tracekit.sets.member import RecordedMetadata
 
+RESULT_FORMATS = ("ncu-rep", "ncu-csv")
+"""The formats of Nsight Compute, whose results of single kernels belong to the captures of timelines beside them."""
 FILE_NAME, POSITION, REQUESTED = "the file name", "the order of the names", "given"
 _LISTED = 8
 _IN_NAME = re.compile(
@@ -58,7 +60,8 @@ def assign_ranks(
 
     A rank that the user specifies overrides all other sources. Otherwise, the recorded ranks and the rank in the file
     name must agree. The rank of a capture without these sources is the number in which the file names differ. Without
-    such a number, the captures are numbered in their order.
+    such a number, the captures are numbered in their order. Results of Nsight Compute among other captures get the
+    numbers after the ranks of these captures, unless the user specifies ranks.
 
     Args:
         captures: The metadata that each capture records.
@@ -69,6 +72,11 @@ def assign_ranks(
         TracekitError: The sources of a rank contradict each other, two captures have the same rank, the rank of some
             captures is unknown, or a name matches no capture.
     """
+    timelines = [c for c in captures if c.format not in RESULT_FORMATS]
+    if timelines and len(timelines) < len(captures) and not specified_ranks:
+        ranked = assign_ranks(timelines, skipped_paths=skipped_paths)
+        results = [c for c in captures if c.format in RESULT_FORMATS]
+        return (*ranked, *(make_member(c, n, POSITION) for n, c in enumerate(results, ranked[-1].rank + 1)))
     chosen = _find_specified_ranks(captures, specified_ranks or {}, [path.absolute() for path in skipped_paths])
     size = _compute_min_world_size(captures, chosen)
     weak = find_distinguishing_numbers([c.path.name for c in captures])

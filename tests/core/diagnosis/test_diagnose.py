@@ -174,8 +174,6 @@ def test_two_cold_steps() -> None:
         ("empty.sqlite", "not_applicable", "no GPU work that could be explained"),
         ("cpu_only.sqlite", "not_recorded", "No GPU work was recorded"),
         ("omp.sqlite", "not_applicable", "no GPU work that could be explained"),
-        ("ncu/ncu_basic.ncu-rep", "not_applicable", "An Nsight Compute report has no steps"),
-        ("ncu/ncu_details.csv", "not_applicable", "An Nsight Compute report has no steps"),
         ("tensorflow/network.pb", "not_applicable", "no GPU work that could be explained"),
         ("tensorflow/runs", "not_applicable", "no GPU work that could be explained"),
     ],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Scope = Literal["steps", "kernels"]
 Status = Literal["answered", "nothing_found", "not_recorded", "not_applicable", "unsure"]
 SCHEMA = 1
 MIN_SAVING = 0.02
@@ -301,6 +302,8 @@ class Why(Answer):
         ranks: The answers of all ranks or processes, if there are several. Only separate programs have causes of their
             own; the causes of a job are in its answer.
         rank: Rank or number of the process, or None if there is only one. For a job, it is the slowest rank.
+        scope: ``steps``, or ``kernels`` if Nsight Compute measured single kernels. Their total time then counts as that
+            of a single step, and shares and savings are fractions of it.
     """
 
     step: StepFigures | None = None
@@ -318,3 +321,4 @@ class Why(Answer):
     roofline_known: float = 0.0
     ranks: tuple[Why, ...] = ()
     rank: int | None = None
+    scope: Scope = "steps"

@@ -30,9 +30,10 @@ from tracekit.core.diagnosis.basis import Basis, measure_steps
 from tracekit.core.diagnosis.causes.communication import find_transfer_times
 from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.cures import Cure, find_stalls, predict_savings
-from tracekit.core.diagnosis.events import Events, find_framework, read_events
+from tracekit.core.diagnosis.events import Events, JoinedResults, find_framework, read_events
 from tracekit.core.diagnosis.first_calls import find_compile_times, list_first_calls
 from tracekit.core.diagnosis.inspection import Inspection
+from tracekit.core.diagnosis.isolated import explain_isolated_kernels
 from tracekit.core.diagnosis.job import CuredSteps, CureReplay, Examination, predict_job
 from tracekit.core.diagnosis.model import MAX_ITEMS, MIN_STEPS, Model, build_model, find_representative_steps
 from tracekit.core.diagnosis.ranks import Plan, Profile, plan_ranks, profile_process
@@ -85,27 +86,28 @@ class Options:
             raise TracekitError(f"the duration of a step cannot be {self.step_ns} ns", hint=hint)
 
 
-def diagnose(rollup: Rollup, options: Options | None = None) -> Why:
+def diagnose(rollup: Rollup, options: Options | None = None, joined: JoinedResults | None = None) -> Why:
     """Explain why the steps of a capture take as long as they do. The answer is computed once per roll-up.
 
     Args:
         rollup: The roll-up of the capture, whose aggregated iterations are the steady steps.
         options: Options.
+        joined: Results of Nsight Compute that are joined to the kernels, or None.
 
     Returns:
         The answer of the process with the most GPU work. If several processes ran GPU operations, its attribute
         ``ranks`` has the answers of all of them.
     """
     chosen = options or Options()
-    key = ("why", chosen, *causes.RULES)
+    key = ("why", chosen, joined and joined.key, *causes.RULES)
     if key not in rollup.results:
-        rollup.results[key] = _diagnose_all_processes(rollup, chosen)
+        rollup.results[key] = _diagnose_all_processes(rollup, chosen, joined)
     answer: Why = rollup.results[key]
     return answer
 
 
-def _diagnose_all_processes(rollup: Rollup, options: Options) -> Why:
-    events = list(read_events(rollup))
+def _diagnose_all_processes(rollup: Rollup, options: Options, joined: JoinedResults | None) -> Why:
+    events = list(read_events(rollup, joined))
     if not events:
         return explain_missing_gpu_work(rollup)
     if len(events) == 1:
@@ -129,9 +131,12 @@ def profile_processes(rollup: Rollup) -> list[Profile]:
     return [profile_process(events) for events in read_events(rollup)]
 
 
-def examine_processes(rollup: Rollup, options: Options, plans: Mapping[int | None, Plan]) -> list[Examination]:
+def examine_processes(
+    rollup: Rollup, options: Options, plans: Mapping[int | None, Plan], joined: JoinedResults | None = None
+) -> list[Examination]:
     """Diagnose the processes of one capture, given the plan of each of them by its id."""
-    return [_examine_process(events, rollup, options, plans[events.process_id]) for events in read_events(rollup)]
+    events = read_events(rollup, joined)
+    return [_examine_process(of_process, rollup, options, plans[of_process.process_id]) for of_process in events]
 
 
 def explain_job(examinations: Sequence[Examination], others: Sequence[Why] = (), notes: Sequence[str] = ()) -> Why:
@@ -178,8 +183,7 @@ def explain_missing_gpu_work(rollup: Rollup) -> Why:
     """Return the answer of a capture without GPU work, which says what to record."""
     frames = rollup.measures.ops.frames
     if frames("ncu_launches").select(pl.len()).collect().item():
-        sentence = "An Nsight Compute report has no steps: it explains single kernels (tracekit stats -r ncu_limiter)."
-        return Why(sentence, "not_applicable")
+        return explain_isolated_kernels(frames)
     if frames("nvtx_ranges").select(pl.len()).collect().item() or frames("api_calls").select(pl.len()).collect().item():
         return _explain_compilation(rollup) or Why(
             f"No GPU work was recorded, so there is nothing to explain: record with {_choose_recording(rollup)}.",
@@ -282,7 +286,7 @@ def _predict_process(events: Events, basis: Basis, options: Options) -> Why:
     listed = _list_shown(shown, others, unexplained)
     status = _choose_status(engine.error, parts, shown, listed)
     notes = (
-        *list_notes(step, engine, parts, model, complete),
+        *list_notes(step, engine, parts, inspection, complete),
         *check_step_time(engine, cures, scales[likely], options),
     )
     return Why(
@@ -347,7 +351,7 @@ def _predict_rank(
         replay_error=recorded.error,
         cold=cold,
         first_calls=tuple(list_first_calls(events, inspection.first_calls)),
-        notes=tuple(list_notes(step, recorded, parts, model, complete)),
+        notes=tuple(list_notes(step, recorded, parts, inspection, complete)),
         device=inspection.device_name,
         framework=events.framework,
         roofline_share=inspection.roofline[1] if inspection.roofline[0] else None,
@@ -509,9 +513,10 @@ def _get_unexplained_share(listed: Sequence[CauseOfTime]) -> float:
 
 
 def list_notes(
-    step: StepFigures, engine: Engine, parts: Sequence[LedgerPart], model: Model, complete: Model
+    step: StepFigures, engine: Engine, parts: Sequence[LedgerPart], inspection: Inspection, complete: Model
 ) -> Iterator[str]:
     """Yield what limits the answer."""
+    model = inspection.model
     if model.events.distant:
         yield f"events that are more than 73 years from the origin are left out: {model.events.distant:,}"
     if step.name is None:
@@ -528,6 +533,8 @@ def list_notes(
             f"{opaque:.0%} of the step is spent in CUDA graphs that were recorded as a whole, so nothing in them can "
             "be explained: record with nsys profile --cuda-graph-trace=node"
         )
+    if (measured := inspection.measured) is not None and not measured.measured_kernels.any():
+        yield "no kernel of the steady steps matches a result of Nsight Compute"
     if len(model.steps) < len(complete.steps):
         yield f"savings are predicted from {len(model.steps)} of {len(complete.steps)} steps"
 

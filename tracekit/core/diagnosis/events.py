@@ -7,7 +7,7 @@ in ns since the origin of the trace.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from tracekit.core.diagnosis import kinds
 from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -75,6 +75,19 @@ MAX_TIME_NS = 1 << 61
 """Largest time from the origin, of 73 years, so that differences of times fit into 64 bits."""
 
 
+class JoinedResults(NamedTuple):
+    """Results of Nsight Compute that are joined to the kernels of a capture.
+
+    Attributes:
+        key: Value that identifies the join.
+        frames: Function that returns the table ``kernels``, with the column ``ncu_launch_id``, and the tables of the
+            results.
+    """
+
+    key: Hashable
+    frames: Frames
+
+
 class Step(NamedTuple):
     """A step of the main loop of a process.
 
@@ -111,6 +124,7 @@ class Events:
         frames: Function that returns the declared table with a given name.
         distant: Number of API calls and GPU operations that are left out because they are further from the origin than
             ``MAX_TIME_NS``.
+        joined: Results of Nsight Compute that are joined to the kernels, or None.
     """
 
     process_id: int | None
@@ -122,6 +136,7 @@ class Events:
     main_thread: int | None
     frames: Frames
     distant: int = 0
+    joined: JoinedResults | None = None
 
     def read(self, table: str) -> pl.LazyFrame:
         """Return the rows of a declared table that belong to the process."""
@@ -167,7 +182,7 @@ class Events:
 _FRAMEWORKS = (
     (
         "pytorch",
-        r"at::native|c10::|torch::|triton_(poi|red|per)_",
+        r"\bat::|c10::|torch::|triton_(poi|red|per)_",
         r"^(aten::|Optimizer\.|ProfilerStep#|\{'mod': '(torch|Tensor))",
     ),
     ("tensorflow", r"tensorflow::|Eigen::", r"^tensorflow|^TF\b"),
@@ -179,9 +194,15 @@ _FRAMEWORKS = (
 )
 
 
-def find_framework(frames: Frames, kernels: pl.Series) -> str:
-    """Return the framework of a program (``pytorch``, ``jax``, ``tensorflow`` or ``cuda``), given its kernels."""
-    ranges = decode_categories(frames("nvtx_ranges").select("name").unique().collect()["name"]).drop_nulls()
+def find_framework(frames: Frames, kernels: pl.Series, table: str = "nvtx_ranges") -> str:
+    """Return the framework of a program: ``pytorch``, ``jax``, ``tensorflow`` or ``cuda``.
+
+    Args:
+        frames: Function that returns a table.
+        kernels: Names of the kernels.
+        table: Table of the ranges.
+    """
+    ranges = decode_categories(frames(table).select("name").unique().collect()["name"]).drop_nulls()
     for framework, of_kernels, of_ranges in _FRAMEWORKS:
         if kernels.str.contains(of_kernels).any() or ranges.str.contains(of_ranges).any():
             return framework
@@ -209,7 +230,7 @@ class Labels(NamedTuple):
         return np.where(row >= 0, self.codes[np.maximum(row, 0)], 0).astype(np.int32)
 
 
-def read_events(rollup: Rollup) -> Iterator[Events]:
+def read_events(rollup: Rollup, joined: JoinedResults | None = None) -> Iterator[Events]:
     """Yield the events of each process that ran GPU operations, in order of their GPU time, the largest first.
 
     If a process recorded no steps of its own, those of all processes together apply. A capture without GPU operations
@@ -225,7 +246,7 @@ def read_events(rollup: Rollup) -> Iterator[Events]:
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
     )
     for process in times.sort("time", "process_id", descending=[True, False], nulls_last=True)["process_id"]:
-        yield _read_process(rollup, process, operations, lanes)
+        yield replace(_read_process(rollup, process, operations, lanes), joined=joined)
 
 
 def _read_process(rollup: Rollup, process: int | None, operations: pl.DataFrame, lanes: pl.DataFrame) -> Events:

@@ -15,6 +15,7 @@ from tracekit.core.diagnosis.first_calls import find_first_calls
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES, COMPUTE
 from tracekit.core.diagnosis.ledger import find_exposed_times, measure_before
+from tracekit.core.diagnosis.measured import Measurements, read_measurements
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
 from tracekit.core.diagnosis.roofline import Rates, compare_with_peaks
 from tracekit.sorting import create_series
@@ -63,6 +64,59 @@ class Inspection:
     def step_count(self) -> int:
         """Number of steps in the model."""
         return len(self.model.steps)
+
+    @functools.cached_property
+    def measured(self) -> Measurements | None:
+        """What Nsight Compute measured of the operations, or None if its results are not joined to the kernels."""
+        joined = self.model.events.joined
+        if joined is None:
+            return None
+        frames = joined.frames
+        results = read_measurements(frames)
+        rows = results.limits.select("launch_id").with_row_index("result")
+        kernels = frames("kernels").select("kernel_id", launch_id="ncu_launch_id").drop_nulls().collect()
+        matches = kernels.join(rows, "launch_id").select("result", id="kernel_id", table=pl.lit("kernels"))
+        operations = self.model.events.operations.select("id", pl.col("table").cast(pl.String))
+        own = operations.select(pl.all().gather(create_series(self.model.operations.row)))
+        index = own.join(matches, ["table", "id"], how="left", maintain_order="left")["result"]
+        return results.gather(index.cast(pl.Int64).fill_null(-1).to_numpy())
+
+    def find_measured(self, cause: str) -> Mask:
+        """Return which free operations have a cause according to Nsight Compute."""
+        free = self.claims.free_operations
+        return np.zeros_like(free) if self.measured is None else free & self.measured.find_cause(cause)
+
+    def refutes(self, cause: str) -> Mask:
+        """Return of which operations Nsight Compute shows that they do not have a cause."""
+        measured = self.measured
+        if measured is None:
+            return np.zeros(len(self.model.operations.start), np.bool_)
+        known = {"precision": "tensor_share", "low_occupancy": "occupancy"}[cause]
+        return ~np.isnan(measured.read(known)) & ~measured.find_cause(cause)
+
+    def claim_measured(self, rows: Int64s) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s]]:
+        """Claim operations, and return the durations that stay according to Nsight Compute."""
+        rows = self.claims.take_operations(rows)
+        duration = self.model.operations.duration[rows]
+        stays = np.ones((len(rows), 3)) if self.measured is None else self.measured.stays[rows]
+        low, likely, high = ((duration * stays[:, i]).astype(np.int64) for i in range(3))
+        return rows, (low, likely, high)
+
+    def measure_rate(self, rows: Int64s, column: str) -> float:
+        """Return the average of a share if Nsight Compute measured at least half of some operations, or -1."""
+        measured, duration = self.measured, self.model.operations.duration[rows]
+        if measured is None or 2 * duration[measured.measured_kernels[rows]].sum() < duration.sum():
+            return -1.0
+        average = measured.average(column, rows)
+        return -1.0 if average is None else average
+
+    def cite_measurements(self, rows: Int64s) -> str:
+        """Return a clause that states how many of some kernels Nsight Compute measured, and their metrics, or ""."""
+        if self.measured is None:
+            return ""
+        own = rows[self.measured.measured_kernels[rows]]
+        metrics = self.measured.describe(own)
+        return f"; Nsight Compute measured {len(own):,} of these {len(rows):,} kernels: {metrics}" if metrics else ""
 
     @functools.cached_property
     def peaks(self) -> Peaks:

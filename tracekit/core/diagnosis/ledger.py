@@ -79,7 +79,9 @@ _GROUPS = ("compute", "opaque", "communication", "copy")
 """The groups of classes. Where operations of several groups run at the same time, the first group counts."""
 _NAMES = tuple(PARTS)
 _PART = {name: i for i, name in enumerate(_NAMES)}
-_PART_OF_CLASS = np.array([_PART["communication" if n == "nccl" else n] for n in CLASS_NAMES], np.int8)
+NAME_OF_CLASS = tuple("communication" if n == "nccl" else n for n in CLASS_NAMES)
+"""Names of the parts of all classes of operations."""
+_PART_OF_CLASS = np.array([_PART[n] for n in NAME_OF_CLASS], np.int8)
 _GROUP_OF_CLASS = np.array([_GROUPS.index(c.group) for c in CLASSES], np.int8)
 _CALL_PARTS = {
     "synchronize": "synchronization",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.explanations import REST, CauseText, Explanation, LedgerRow
+from tracekit.explanations import KERNELS_TITLE, REST, STEP_TITLE, CauseText, Explanation, LedgerRow
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def write_explanation(answer: Why, *, max_parts: int = MAX_PARTS) -> Explanation
         cold_ledger=() if cold is None else tuple(list_ledger_rows(cold.ledger, max_parts)),
         ranks=tuple(list_ranks(answer.ranks)),
         notes=answer.notes,
+        ledger_title=KERNELS_TITLE if answer.scope == "kernels" else STEP_TITLE,
     )
 
 

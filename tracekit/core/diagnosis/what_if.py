@@ -220,7 +220,7 @@ def _replay(basis: Basis, edits: Sequence[StepEdit], options: Options, rank: int
         ledger=parts,
         replay_error=engine.error,
         notes=(
-            *list_notes(step, engine, parts, model, model),
+            *list_notes(step, engine, parts, inspection, model),
             *check_step_time(engine, cures, scales[likely], options),
         ),
         rank=rank,

@@ -78,7 +78,7 @@ def compute_launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl
     Raises:
         MissingTableError: No launch has any metric that a roofline uses.
     """
-    rows = _compute_launch_quantities(_select_disjoint_results(launches.collect(), by_range=False), metrics)
+    rows = _compute_launch_quantities(select_disjoint_results(launches.collect(), by_range=False), metrics)
     return derive_roofline_columns(rows.rename({"invocations": "launches"}))
 
 
@@ -88,7 +88,7 @@ def compute_kernel_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl
     ``launch_id`` is the id of the first launch with the name.
     """
     return _sum_groups(
-        _compute_launch_quantities(_select_disjoint_results(launches.collect(), by_range=False), metrics), ["name"]
+        _compute_launch_quantities(select_disjoint_results(launches.collect(), by_range=False), metrics), ["name"]
     )
 
 
@@ -104,7 +104,7 @@ def compute_range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges
         One row per path of push/pop ranges, with the columns of ``compute_launch_roofline`` and the path in ``name``.
         Launches outside all ranges have one row with a null name.
     """
-    rows = _compute_launch_quantities(_select_disjoint_results(launches.collect(), by_range=True), metrics)
+    rows = _compute_launch_quantities(select_disjoint_results(launches.collect(), by_range=True), metrics)
     inside = rows.drop("name").join(
         _find_enclosing_range_paths(ranges), "launch_id", how="left", maintain_order="left_right"
     )
@@ -154,7 +154,7 @@ def derive_roofline_columns(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _select_disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame:
+def select_disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame:
     """Return the Nsight Compute results that describe each launch at most once.
 
     If there are single launches, they are returned. Otherwise, the groups of the summary by range are returned if

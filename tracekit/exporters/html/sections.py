@@ -201,7 +201,7 @@ def _build_explanation_sections(builder: _ContentsBuilder) -> Iterator[Section]:
         return
     figures = {}
     if explanation.ledger:
-        drawn = bars.draw_ledger(explanation.ledger, title="Time of a steady step")
+        drawn = bars.draw_ledger(explanation.ledger, title=explanation.ledger_title)
         figures["ledger"] = _convert_figure(drawn)
     if explanation.cold_ledger:
         title = f"Warm-up: {explanation.cold}"
@@ -228,7 +228,7 @@ def _build_cause_article(number: int, cause: CauseText) -> tuple[str, Sequence[s
 def _build_ledger_tables(explanation: Explanation) -> list[Table]:
     """Return a table of the parts of a steady step and, if there is a warm-up, one of the parts of the warm-up."""
     titles = ("Part", "Time (ns)", "Share (%)")
-    captions = {"Time of a steady step": explanation.ledger, "Time of the warm-up": explanation.cold_ledger}
+    captions = {explanation.ledger_title: explanation.ledger, "Time of the warm-up": explanation.cold_ledger}
     return [
         Table(caption, titles, [(row.label, row.ns, round(100 * row.share, 3)) for row in ledger], len(ledger))
         for caption, ledger in captions.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.core.diagnosis.causes import communication, copies, host, kernels, limits, ranks
+from tracekit.core.diagnosis.causes import communication, copies, host, kernels, limits, measured, ranks
 from tracekit.core.diagnosis.causes.changes import CHANGES, CHECKS, DEFAULT_CHECK
 
 if TYPE_CHECKING:
@@ -60,8 +60,10 @@ RULES: list[Rule] = [
     host.synchronization,
     communication.communication_exposed,
     kernels.memory_layout,
+    measured.strided_access,
     kernels.unfused_pointwise,
     host.launch_overhead,
+    measured.few_warps,
     limits.few_active_warps,
     kernels.low_occupancy,
     kernels.healthy_work,
@@ -84,7 +86,7 @@ _MEANINGS = {
     "precision": "Matrix products or convolutions run in FP32 without Tensor Cores, or in FP64.",
     "unfused_attention": "Attention is computed by separate kernels that write the matrix of scores to memory.",
     "unfused_pointwise": "Chains of pointwise kernels read and write the same tensors repeatedly.",
-    "memory_layout": "Tensors are converted between memory layouts.",
+    "memory_layout": "Tensors are converted between memory layouts, or threads access memory with a stride.",
     "unfused_optimizer": "The optimizer launches kernels for each parameter.",
     "low_occupancy": "Kernels use few of the multiprocessors of the GPU, or few of the warps that these can hold.",
     "memory_bound": "Kernels move data at nearly the bandwidth of the memory, which is healthy.",

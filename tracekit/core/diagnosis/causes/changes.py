@@ -93,6 +93,13 @@ CHANGES: dict[str, dict[str, str]] = {
     "low_occupancy": {
         "any": "launch more thread blocks: split the work of a block, or process more data per launch",
     },
+    "strided_access": {
+        "any": "let neighboring threads access neighboring addresses: swap loops or indices, or transpose tiles in "
+        "shared memory",
+    },
+    "partial_warps": {
+        "any": "launch blocks whose number of threads is a multiple of 32",
+    },
     "few_active_warps": {
         "any": "let more warps run on each multiprocessor: larger blocks, less shared memory, fewer registers",
     },

@@ -9,6 +9,7 @@ import numpy as np
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import COMPUTE, NUMBERS, select_classes
 from tracekit.core.diagnosis.roofline import AT_ROOFLINE, MISSING, MOVING
+from tracekit.core.ncu.roofline import NEAR_PEAK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,17 +24,26 @@ if TYPE_CHECKING:
 MATMULS = ("matmul", "matmul_fp32")
 POINTWISE = ("pointwise", "cast_or_copy")
 _SMALL_KERNEL_NS, _SHORT_KERNEL_NS = 20_000, 3_000
-_SIMILAR = 4.5
+SIMILAR_SIZE = 4.5
+"""Ratio of the numbers of blocks of two pointwise kernels up to which one kernel may compute both."""
 _MIN_SMALL_KERNELS, _SMALL_SHARE, _LONG_RUN = 60, 0.7, 150
 _ATTENTION_SPAN = 16
+_HEALTHY_RATE = 0.5
+"""Share of the peak rate that kernels reach if they are limited by it, in case that it was measured."""
 _MIN_STREAMS, _FED_SHARE, _FEW_THREADS = 3, 0.9, 64
 _ON_TENSOR_CORES = ("matmul", "convolution", "fused_attention")
-_MIN_CHAIN, _MIN_LIKELY_CHAIN = 3, 5
+MIN_CHAIN, MIN_LIKELY_CHAIN = 3, 5
 """Lengths of chains from which on they may be fused, and from which on fusing them likely saves time."""
-_LEAST_BY_HAND = 0.55
+LEAST_BY_HAND = 0.55
 """Share of the time of a chain that likely stays if no compiler fuses it: that of its inputs and results."""
 _DIRECT_CONVOLUTION = r"(?i)depthwise|grouped_direct"
 """Convolutions that move more data than they compute, so that half the bytes take half the time at best."""
+CHAIN_STAYS = (2.5, 1.2, 1.0)
+"""How often the duration of the longest kernel of a chain a fused kernel takes."""
+_CHAIN_STAYS_AT_PEAK = (1.6, 1.1, 1.0)
+"""The same for kernels that Nsight Compute measured near the peak of DRAM, so that only bytes count."""
+FUSED_NAMES = r"^(loop_|wrapped_|input_)|_fusion|triton_"
+"""Regular expression that matches the names of pointwise kernels that a compiler has fused."""
 _LOG_SOFTMAX = r"LogSoftMax|log_softmax|softmax_warp_(for|back)ward<[^>]*\d+, (\(bool\)1|true)"
 _SOFTMAX_SPAN = 3
 _EXPONENTIAL, _LOGARITHM = (
@@ -192,13 +202,19 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     of_products = (rate / (0.5 * peak.tf32), rate / (0.62 * peak.half), rate / (0.75 * peak.half))
     cure = Cure("precision")
     rows = []
+    measured = np.flatnonzero(inspection.find_measured("precision"))
+    if len(measured):
+        cure.operations.append(inspection.claim_measured(measured))
+        rows.append(measured)
     is_direct = model.match_names(_DIRECT_CONVOLUTION)
+    refuted = inspection.refutes("precision")
     for chosen, stays in (
         (model.find_class("matmul_fp32"), of_products),
         (model.find_class("convolution_fp32") & ~is_direct, (1 / 2.5, 1 / 5, 1 / 10)),
         (model.find_class("convolution_fp32") & is_direct, (1.0, 0.6, 0.5)),
     ):
-        own = np.flatnonzero(chosen & (ops.duration > _SHORT_KERNEL_NS) & inspection.claims.free_operations)
+        is_long = chosen & (ops.duration > _SHORT_KERNEL_NS) & ~refuted
+        own = np.flatnonzero(is_long & inspection.claims.free_operations)
         if len(own):
             limited = (min(stays[0], 1.0), min(stays[1], 1.0), min(stays[2], 1.0))
             cure.operations.append(inspection.claims.scale_operations(own, limited, (8_000, 4_000, 2_500)))
@@ -212,7 +228,7 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     noun = "matrix product or convolution|matrix products and convolutions"
     cure.evidence = (
         f"{inspection.describe_count(len(own), noun, 'runs|run')} in FP32 without Tensor Cores, for "
-        f"{inspection.describe_time(float(ops.duration[own].sum()))}"
+        f"{inspection.describe_time(float(ops.duration[own].sum()))}{inspection.cite_measurements(own)}"
     )
     yield cure
 
@@ -231,19 +247,19 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     model, ops, claims = inspection.model, inspection.model.operations, inspection.claims
     order = inspection.by_start
     fits = model.find_class(*POINTWISE) & claims.free_operations & (ops.duration > _SHORT_KERNEL_NS)
-    fits &= ~model.match_names(r"^(loop_|wrapped_|input_)|_fusion|triton_")
+    fits &= ~model.match_names(FUSED_NAMES)
     fits = fits[order]
     blocks = np.maximum(model.blocks[order], 1)
     step = inspection.step_of_operation[order]
     first = np.concatenate([[True], ~fits[:-1] | (step[1:] != step[:-1])]) & fits
     start = np.maximum.accumulate(np.where(first, np.arange(len(fits)), 0))
     ratio = blocks / blocks[start]
-    breaks = fits & ~first & ((ratio * _SIMILAR <= 1) | (ratio >= _SIMILAR))
+    breaks = fits & ~first & ((ratio * SIMILAR_SIZE <= 1) | (ratio >= SIMILAR_SIZE))
     first |= breaks
     chain = np.where(fits, np.cumsum(first), 0)
     length = np.bincount(chain, minlength=1)
     length[0] = 0
-    is_long = (length >= _MIN_CHAIN)[chain] & fits
+    is_long = (length >= MIN_CHAIN)[chain] & fits
     positions = np.flatnonzero(is_long)
     if not len(positions):
         return
@@ -256,9 +272,10 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     by_row = np.argsort(rows, kind="stable")
     claimed_rows = claims.take_operations(rows)
     share, duration = share[by_row], ops.duration[claimed_rows]
-    is_short = (length[numbers] < _MIN_LIKELY_CHAIN)[by_row]
-    least = _LEAST_BY_HAND if model.events.framework == "cuda" else 0.0
-    stays = (2.5 * share, np.maximum(1.2 * share, least), share)
+    is_short = (length[numbers] < MIN_LIKELY_CHAIN)[by_row]
+    least = LEAST_BY_HAND if model.events.framework == "cuda" else 0.0
+    factors = CHAIN_STAYS if inspection.measure_rate(claimed_rows, "memory_share") < NEAR_PEAK else _CHAIN_STAYS_AT_PEAK
+    stays = (factors[0] * share, np.maximum(factors[1] * share, least), factors[2] * share)
     durations = [(duration * np.minimum(1, s)).astype(np.int64) for s in stays]
     durations[:2] = (np.where(is_short, duration, d) for d in durations[:2])
     cure = Cure("unfused_pointwise", inspection.find_main_label(ops.item[rows], ops.duration[rows]))
@@ -268,8 +285,9 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     cure.example = inspection.show_operation(rows)
     chains = int(is_first.sum())
     cure.evidence = (
-        f"{inspection.describe_count(chains, 'chain|chains')} of {_MIN_CHAIN} or more pointwise kernels, the longest "
+        f"{inspection.describe_count(chains, 'chain|chains')} of {MIN_CHAIN} or more pointwise kernels, the longest "
         f"with {int(length.max())}, for {inspection.describe_time(float(duration.sum()))}"
+        f"{inspection.cite_measurements(claimed_rows)}"
     )
     yield cure
 
@@ -309,20 +327,23 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
     if model.events.framework == "cuda":
         library &= ~model.find_class("reduction")  # reductions without a framework are kernels of the program
     is_small &= ~model.find_class("nccl", "opaque_graph", "memset", "copy_h2d", "copy_d2h", "copy_d2d")
-    own = np.flatnonzero(is_small & ~library & (model.blocks < sms // 2) & (ops.duration > 3 * _SHORT_KERNEL_NS))
+    measured = np.flatnonzero(inspection.find_measured("low_occupancy"))
+    is_long = is_small & ~library & (model.blocks < sms // 2) & (ops.duration > 3 * _SHORT_KERNEL_NS)
+    is_long[measured] = False
+    unmeasured = np.flatnonzero(is_long & ~inspection.refutes("low_occupancy"))
+    own = np.concatenate([measured, unmeasured])
     if ops.duration[own].sum() > 0.05 * model.duration_ns:
-        share = np.clip(model.blocks[own] / sms, 1 / sms, 1)
-        order = np.argsort(own, kind="stable")
-        rows = claims.take_operations(own)
-        duration, share = ops.duration[rows], share[order]
+        rows = claims.take_operations(unmeasured)
+        duration, share = ops.duration[rows], np.clip(model.blocks[rows] / sms, 1 / sms, 1)
         stays = [(duration * np.minimum(1, f)).astype(np.int64) for f in (0.3 + 0.7 * share, 0.6 * share, 0.25 * share)]
-        cure = Cure("low_occupancy", inspection.find_main_label(ops.item[rows], duration))
-        cure.operations = [(rows, (stays[0], stays[1], stays[2]))]
-        cure.example = inspection.show_operation(rows)
-        blocks = int(np.median(model.blocks[rows]))
+        cure = Cure("low_occupancy", inspection.find_main_label(ops.item[own], ops.duration[own]))
+        cure.operations = [(rows, (stays[0], stays[1], stays[2])), inspection.claim_measured(measured)]
+        cure.example = inspection.show_operation(own)
+        blocks = int(np.median(model.blocks[own]))
         cure.evidence = (
-            f"{inspection.describe_count(len(rows), 'kernel|kernels', 'has|have')} fewer blocks (median {blocks}) than "
-            f"half of the {sms} multiprocessors, for {inspection.describe_time(float(duration.sum()))}"
+            f"{inspection.describe_count(len(own), 'kernel|kernels', 'has|have')} fewer blocks (median {blocks}) than "
+            f"half of the {sms} multiprocessors, for {inspection.describe_time(float(ops.duration[own].sum()))}"
+            f"{inspection.cite_measurements(own)}"
         )
         yield cure
     threads = model.blocks * model.sizes["threads"].fill_null(0).to_numpy()
@@ -381,14 +402,15 @@ def healthy_work(inspection: Inspection) -> Iterator[Cure]:
     for cause, classes in (("compute_bound", _ON_TENSOR_CORES), ("memory_bound", MOVING)):
         rows = np.flatnonzero(model.find_class(*classes) & inspection.claims.free_operations)
         time = int(exposed[rows].sum())
-        if time < busy / 2:
+        rate = inspection.measure_rate(rows, "memory_share" if cause == "memory_bound" else "math_share")
+        if time < busy / 2 or 0 <= rate < _HEALTHY_RATE:
             continue
         cure = Cure(cause, inspection.find_main_label(ops.item[rows], ops.duration[rows]), is_healthy=True)
         cure.example = inspection.show_operation(rows)
         what = "matrix products" if cause == "compute_bound" else "kernels that mostly move data"
         cure.evidence = (
             f"kernels keep the GPU busy for {busy / model.duration_ns:.0%} of the step; {time / busy:.0%} of their "
-            f"time is spent in {what}; {_describe_rates(inspection)}"
+            f"time is spent in {what}; {_describe_rates(inspection)}{inspection.cite_measurements(rows)}"
         )
         if not inspection.rates.is_known.any() and inspection.known_peaks is not None:
             cure.missing = MISSING

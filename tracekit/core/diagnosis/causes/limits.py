@@ -64,6 +64,7 @@ def few_active_warps(inspection: Inspection) -> Iterator[Cure]:
     share, reason = find_active_warps(inspection)
     is_own = model.find_class(*_COMPUTE) & ~model.find_class(*_OF_LIBRARIES) & ~model.match_names(_LIBRARIES)
     is_own &= inspection.claims.free_operations & (ops.duration > _LONG_NS) & (share <= _FEW_WARPS)
+    is_own &= ~inspection.refutes("low_occupancy")
     is_own &= (reason != FEW_BLOCKS) | model.find_class("reduction")
     rows = np.flatnonzero(is_own)
     if ops.duration[rows].sum() <= _MIN_SHARE * model.duration_ns:
