@@ -122,6 +122,16 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Stop the first measurement in each worker of pytest-xdist, which would go on while the second one is paused.
+
+    pytest-cov starts a second one at the start of the session, and reads only that one.
+    """
+    controller = _coverage_controller(config)
+    if controller is not None and hasattr(config, "workerinput"):
+        controller.pause()
+
+
 @pytest.hookimpl(trylast=True)  # coverage is measured by then
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Import every module while coverage is measured: later, tests would import some of them while it is paused."""
@@ -155,8 +165,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     _measure_coverage(item.config, is_measured=_is_measured(item))
 
 
+def _coverage_controller(config: pytest.Config) -> Any:
+    """Return the object of pytest-cov that starts and pauses the measurement, or None if nothing is measured."""
+    return getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+
+
 def _measure_coverage(config: pytest.Config, *, is_measured: bool) -> None:
-    controller = getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    controller = _coverage_controller(config)
     if controller is not None and controller.started != is_measured:
         (controller.resume if is_measured else controller.pause)()
 
