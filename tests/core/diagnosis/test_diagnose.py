@@ -157,6 +157,23 @@ def test_notes() -> None:
     assert notes == ("the capture has only 2 steady steps", "steps launched only 29% of the GPU time")
 
 
+def test_numbers_of_occurrences() -> None:
+    """The code around calls does not count."""
+
+    def body(number: int) -> None:
+        for _ in range(30):
+            program.do("cudaMalloc_v3020", 100 * US)
+            program.pause(20 * US)
+        for _ in range(40):
+            program.launch("my_kernel", US)
+            program.pause(20 * US)
+            program.do("cudaGetDevice", US)
+
+    program = Program()
+    counts = {c.cause: c.evidence.count for c in steps(program, 4, body).diagnose().causes}
+    assert (counts["memory_allocation"], counts["launch_overhead"]) == (4 * 30, 4 * 40)
+
+
 def test_two_cold_steps() -> None:
     program = Program()
 

@@ -469,7 +469,9 @@ def _describe_evidence(inspection: Inspection, cure: Cure) -> Evidence:
     items, ops = inspection.model.items, inspection.model.operations
     rows, of_gpu = cure.item_rows, cure.operation_rows
     time = int((items.end - items.start)[rows].sum()) + int(ops.duration[of_gpu].sum())
-    return Evidence(cure.evidence, len(of_gpu) or len(rows), time, *(cure.example or (None, None, None, None)))
+    return Evidence(
+        cure.evidence, inspection.count_occurrences(cure), time, *(cure.example or (None, None, None, None))
+    )
 
 
 def _list_rows(inspection: Inspection, cure: Cure) -> Iterator[Rows]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tracekit.core.diagnosis.cures import Cure
     from tracekit.core.diagnosis.model import Model
     from tracekit.core.diagnosis.ranks import Plan
     from tracekit.core.diagnosis.replay import CpuScales
@@ -320,6 +321,16 @@ class Inspection:
         form = 0 if number == "1" else -1
         text = f"{number} {noun.split('|')[form]}" + (f" in {self.step_count} steps" if is_rare else self._unit)
         return f"{text} {verb.split('|')[form]}" if verb else text
+
+    def count_occurrences(self, cure: Cure) -> int:
+        """Return the number of operations of a cure, or else of launches, calls or pauses among its first items.
+
+        The other items are only the code around them.
+        """
+        items = self.model.items
+        main = cure.items[0][0] if cure.items else cure.item_rows
+        launches = int((self.model.find_kind("launch", "graph_launch") & (items.launches > 0))[main].sum())
+        return len(cure.operation_rows) or launches or int((items.call[main] >= 0).sum()) or len(main)
 
     def find_main_label(self, rows: Int64s, weights: Int64s) -> str:
         """Return the label with the largest total weight among items."""

@@ -83,7 +83,7 @@ def select_events(inspection: Inspection, cures: Sequence[Cure], edit: StepEdit)
         edit: The edit.
     """
     if edit.target == "cause":
-        selection = _select_cures([cure for cure in cures if cure.cause == edit.pattern])
+        selection = _select_cures(inspection, [cure for cure in cures if cure.cause == edit.pattern])
     elif edit.target == "range":
         selection = _select_ranges(inspection.model, edit.pattern)
     elif edit.target == "call":
@@ -95,10 +95,11 @@ def select_events(inspection: Inspection, cures: Sequence[Cure], edit: StepEdit)
     return selection._replace(items=EMPTY) if edit.side == "gpu" else selection
 
 
-def _select_cures(cures: Sequence[Cure]) -> Selection:
+def _select_cures(inspection: Inspection, cures: Sequence[Cure]) -> Selection:
     items = np.concatenate([EMPTY.rows, *(cure.item_rows for cure in cures)])
     operations = np.concatenate([EMPTY.rows, *(cure.operation_rows for cure in cures)])
-    return Selection(len(operations) or len(items), Part.create(items), Part.create(operations))
+    count = sum(inspection.count_occurrences(cure) for cure in cures)
+    return Selection(count, Part.create(items), Part.create(operations))
 
 
 def _select_operations(inspection: Inspection, edit: StepEdit) -> Selection:
