@@ -56,6 +56,7 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "memsets": ("memset_id", "bytes", *_STREAM_AND_GRAPH),
     "graph_launches": ("graph_launch_id", "graph_exec_id", *STREAM[1:]),
     "syncs": ("context_id", "stream_id", "event_sync_id"),
+    **dict.fromkeys(("cpu_samples", "osrt_calls", "python_samples"), ("process_id",)),
 }
 """The columns that the diagnosis reads of large tables, keyed by table, in addition to those of the roll-up."""
 
