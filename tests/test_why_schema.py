@@ -29,7 +29,7 @@ CAPTURES = {
     "train_amp_parquetdir": "answered",
     "tensorflow/network.pb": "not_applicable",
     "tensorflow/runs": "not_applicable",
-    "ncu/ncu_basic.ncu-rep": "not_applicable",
+    "ncu/ncu_basic.ncu-rep": "answered",
 }
 KEYS_OF_DATA = {"step", "ledger", "causes", "together", "replay_error", "status"}
 KEYS_OF_STEP = {"name", "count", "cold", "median_ns", "covered"}

@@ -41,6 +41,9 @@ _BYTE_UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
 _QUIET_KINDS = [PAUSE, *(CALL_NUMBERS[k] for k in ("other", "query", "record_event", "wait_event", "launch"))]
 _HIDDEN_SYMBOLS = r"^(0x|\[|_?_?libc_|start_thread|clone|Py_|_Py|PyEval|PyObject|cfunction|method_|_start|main$|pymain)"
 
+_GIL_SYMBOLS, _GIL_FRAMES = r"take_gil|PyGILState_Ensure|PyEval_(RestoreThread|Acquire(Thread|Lock))", 6
+"""Functions in which Python waits for the GIL, and the number of innermost frames in which they are searched for."""
+
 
 @dataclass
 class Inspection:
@@ -360,22 +363,51 @@ class Inspection:
 
     def list_functions(self, rows: Int64s, count: int = 3) -> list[str]:
         """Return what the CPU ran during items most often, by samples of its stacks, the most frequent first."""
-        events, items = self.model.events, self.model.items
         if not len(rows):
             return []
+        for table in ("python_samples", "cpu_samples"):
+            stacks = self._find_stacks(table, rows)
+            if len(stacks) and (names := _name_innermost_functions(self._symbols, stacks)):
+                return names[:count]
+        return []
+
+    @functools.cached_property
+    def _symbols(self) -> pl.DataFrame:
+        return self.model.events.frames("stacks").select("stack_id", "parent_id", "symbol").collect()
+
+    def _find_stacks(self, table: str, rows: Int64s) -> pl.Series:
+        """Return the ids of the stacks of the samples of the main thread during items."""
+        items = self.model.items
         order = np.argsort(items.start[rows], kind="stable")
         start, end = items.start[rows][order], items.end[rows][order]
-        for table in ("python_samples", "cpu_samples"):
-            recorded = events.read_main_thread(table).select("timestamp_ns", "stack_id").collect().drop_nulls()
-            times = recorded["timestamp_ns"].to_numpy()
-            row = np.searchsorted(start, times, side="right") - 1
-            inside = (row >= 0) & (times < end[np.maximum(row, 0)])
-            stacks = recorded["stack_id"].gather(create_series(np.flatnonzero(inside)))
-            if len(stacks):
-                symbols = events.frames("stacks").select("stack_id", "parent_id", "symbol").collect()
-                if names := _name_innermost_functions(symbols, stacks):
-                    return names[:count]
-        return []
+        samples = self.model.events.read_main_thread(table).select("timestamp_ns", "stack_id")
+        recorded = samples.collect().drop_nulls()
+        times = recorded["timestamp_ns"].to_numpy()
+        row = np.searchsorted(start, times, side="right") - 1
+        inside = (row >= 0) & (times < end[np.maximum(row, 0)])
+        return recorded["stack_id"].gather(create_series(np.flatnonzero(inside)))
+
+    def measure_gil_share(self, rows: Int64s) -> float:
+        """Return the share of the samples of the main thread during items that wait for the GIL of Python."""
+        stacks = self._find_stacks("cpu_samples", rows) if len(rows) else pl.Series(dtype=pl.Int64)
+        if not len(stacks):
+            return 0.0
+        current = stacks.to_frame("stack_id").with_row_index("sample")
+        symbols = self._symbols.unique("stack_id")
+        waiting: list[pl.Series] = []
+        for _ in range(_GIL_FRAMES):
+            current = current.join(symbols, on="stack_id", how="inner")
+            is_waiting = pl.col("symbol").cast(pl.String).str.contains(_GIL_SYMBOLS)
+            waiting.append(current.filter(is_waiting)["sample"])
+            current = current.select("sample", stack_id="parent_id").drop_nulls()
+        return pl.concat(waiting).n_unique() / len(stacks)
+
+    @functools.cached_property
+    def names_pauses(self) -> bool:
+        """Whether samples or operating system calls of the main thread were recorded."""
+        events = self.model.events
+        tables = ("osrt_calls", "cpu_samples", "python_samples")
+        return any(events.read_main_thread(table).select(pl.len()).collect().item() for table in tables)
 
     def measure_blocked_time(self, rows: Int64s) -> int:
         """Return for how long the main thread did not run on any CPU during items, in ns."""

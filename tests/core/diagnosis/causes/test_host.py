@@ -487,3 +487,34 @@ def test_unique_places_of_pauses() -> None:
     inspection = program.inspection()
     rows = np.flatnonzero(inspection.model.long_pauses)
     assert inspection.measure_recurrence(rows, MS).tolist() == [1.0] * len(rows)
+
+
+def test_waits_for_locks_are_named() -> None:
+    for name in ("pthread_mutex_lock", "pthread_cond_wait", "sem_wait"):
+        evidence = find_cure(os_calls(name), "cpu_work").evidence
+        assert evidence.endswith(f", mostly in {name}, waiting for a lock or another thread")
+    assert find_cure(os_calls("\x1b[31m=1+1"), "cpu_work").evidence.endswith(", mostly in \x1b[31m=1+1")
+
+
+@pytest.mark.parametrize(("depth", "text"), [(0, "100% of the samples wait for the GIL"), (5, "100%"), (6, None)])
+def test_waits_for_the_gil_are_named(depth: int, text: str | None) -> None:
+    program = os_calls("poll")
+    symbols = [*["pthread_cond_timedwait"] * depth, "take_gil", "_PyEval_EvalFrameDefault"]
+    for number, symbol in enumerate(symbols):
+        parent = number + 1 if number + 1 < len(symbols) else None
+        program.tables["stacks"].append(
+            {"stack_id": number, "parent_id": parent, "depth": len(symbols) - number, "symbol": symbol}
+        )
+    for number, call in enumerate(program.tables["osrt_calls"][::2]):
+        row = {"cpu_sample_id": number, "thread_id": 1, "stack_id": 0}
+        program.add("cpu_samples", timestamp_ns=call["start_ns"] + MS, **row)
+    evidence = find_cure(program, "cpu_work").evidence
+    assert text in evidence if text else "GIL" not in evidence
+
+
+def test_what_to_record_if_nothing_names_the_work() -> None:
+    assert find_cure(os_calls("poll"), "cpu_work").missing == ""
+    program = run(lambda p, _: [p.launch(HALF_GEMM), work(p, None), p.launch(HALF_GEMM)])
+    assert find_cure(program, "cpu_work").missing.endswith("nsys profile --sample=process-tree --trace=cuda,nvtx,osrt")
+    program.range("aten::mm", 0, US, domain="cpu_op")
+    assert find_cure(program, "cpu_work").missing.endswith(": profile(with_stack=True)")

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES
-from tracekit.core.diagnosis.cures import Cure, Stays, deduplicate
+from tracekit.core.diagnosis.cures import SCALES_OF_PYTORCH, Cure, Stays, deduplicate
 from tracekit.core.diagnosis.first_calls import WAITING_OPERATION, find_compile_times
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.ledger import measure_before
@@ -39,6 +39,10 @@ _READ_CALLS, _WRITE_CALLS = (
 _WAIT_CALLS = (
     r"^(poll|select|epoll|sem_|pthread_cond|pthread_join|futex|waitpid|nanosleep|usleep|sleep|clock_nanosleep|recv)"
 )
+_LOCK_CALLS = r"^(pthread_(mutex|cond|rwlock|spin|barrier|join)|sem_|futex)"
+_GIL_SHARE = 0.2
+_RECORD_STACKS = "profile(with_stack=True)"
+_RECORD_SAMPLES = "nsys profile --sample=process-tree --trace=cuda,nvtx,osrt"
 _ROUND_TRIP_BYTES = 1_000_000
 _RECOMPILED_SHARE = 0.3
 _EAGER_LAUNCHES = 100
@@ -328,7 +332,15 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     cure.functions = inspection.list_functions(rows)
     waits = [(name, ns) for name, ns in os_calls if ns > 0.5 * time]
     if waits:
-        cure.evidence += f", mostly in {waits[0][0]}"
+        name = waits[0][0]
+        is_lock = pl.Series([name]).str.contains(_LOCK_CALLS).item()
+        cure.evidence += f", mostly in {name}" + (", waiting for a lock or another thread" if is_lock else "")
+    gil = inspection.measure_gil_share(rows)
+    if gil >= _GIL_SHARE:
+        cure.evidence += f"; {gil:.0%} of the samples wait for the GIL of Python, which another thread holds"
+    if not inspection.names_pauses:
+        is_trace = inspection.scales is SCALES_OF_PYTORCH
+        cure.missing = f"what the CPU does in the pauses: {_RECORD_STACKS if is_trace else _RECORD_SAMPLES}"
     return cure
 
 
