@@ -74,7 +74,7 @@ class TestFile:
         ("path", "reason"),
         [
             ("tensorflow/network.pb", "captures in the format graphdef contain no kernels or graph_launches."),
-            ("ncu/ncu_raw.csv", "captures in the format ncu-csv contain no kernels or graph_launches."),
+            ("ncu/ncu_per_nvtx.csv", "captures in the format ncu-csv contain no kernels or graph_launches."),
             ("cpu_only.nsys-rep", "no kernels, memcpys, memsets or graph_launches were recorded; record them with "),
             ("empty.sqlite", "no kernels, memcpys, memsets or graph_launches were recorded; record them with "),
         ],

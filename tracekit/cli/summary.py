@@ -208,7 +208,8 @@ def collect_findings(trace: TraceOrSet) -> Findings:
     import polars as pl
 
     rows = trace.stats("advise")
-    if rows.height:
+    has_own_rules = trace.count("ncu_rules") > 0 and not trace.count("kernels")
+    if rows.height and not has_own_rules:
         rows = rows.sort("Time (ns)", descending=True, maintain_order=True)
         prefix = pl.format("rank {}: ", "rank") if "rank" in rows.columns else pl.lit("")
         problem = pl.format(
