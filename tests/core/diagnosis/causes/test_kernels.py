@@ -233,8 +233,8 @@ def test_large_grids_are_healthy() -> None:
     cure = find_cure(run(lambda p: launch(p, HALF_GEMM, ns=MS)), "compute_bound")
     assert cure.is_healthy
     assert cure.evidence == (
-        "kernels keep the GPU busy for 100% of the step; 100% of their time is spent in matrix products; the peak rates "
-        "of the GPU are unknown"
+        "kernels keep the GPU busy for 100% of the step; 100% of their time is spent in matrix products; the peak "
+        "rates of the GPU are unknown"
     )
     assert "; 100% of their time is spent in kernels that mostly move data; " in (
         find_cure(run(lambda p: launch(p, NORM, ns=MS)), "memory_bound").evidence
