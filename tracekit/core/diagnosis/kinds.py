@@ -144,7 +144,7 @@ _KERNEL_PATTERNS = (
         "pointwise",
         (
             r"elementwise|elemwise|fill|dropout|masked|loop_.*fusion|(^|_)fusion|wrapped_|distribution|pointwise"
-            r"|cupy_\w+__|eigenmetakernel|bias(nhwc|nchw|add|_add|_act)|(re|ge|se)lu|silu|swi?glu|act_and_mul"
+            r"|cupyx?_\w+__|eigenmetakernel|bias(nhwc|nchw|add|_add|_act)|(re|ge|se)lu|silu|swi?glu|act_and_mul"
             r"|activation|sigmoid|tanh|axpy_kernel|random|curand|philox|bernoulli|nvfuser_|op_?tensor|tensorop"
             r"|scalepackedtensor|lstm_cell|gru_cell|triu|arange|unrolled_|vectorized_"
         ),

@@ -31,6 +31,7 @@ DATA_LABEL = (
     r"|data loader"
 )
 IO_LABEL = r"(?i)checkpoint|save|write|dump|(^|[^a-z])log(ging|s)?([^a-z]|$)|serializ"
+IO_FUNCTION = r"(?i)write|save|serializ|pickle|deflate|crc32|fflush|compress|dump"
 _COMPUTE_LABEL = r"(?i)^(forward|backward|fwd|bwd|optimizer|optim|step|model|train|)$"
 _READ_CALLS, _WRITE_CALLS = (
     r"^(p?read|f?open|readv|recv|fread|getline)",
@@ -45,9 +46,14 @@ _RECORD_STACKS = "profile(with_stack=True)"
 _RECORD_SAMPLES = "nsys profile --sample=process-tree --trace=cuda,nvtx,osrt"
 _ROUND_TRIP_BYTES = 1_000_000
 _RECOMPILED_SHARE = 0.3
+_MIN_PLANS, _MIN_TUNED = 3, 16
+"""Pauses before convolutions per step, and operations in turn, from which on plans are built or kernels are tuned."""
 _EAGER_LAUNCHES = 100
 _OTHERS_SHARE = 0.1
 _WAITING_SHARE = 0.3
+_ALL_STEPS, _WRITING_SHARE = 0.9, 0.02
+"""Share of steps in which data is used on the host, and share of time spent in writing files, from which on it is a
+result that the program needs."""
 _RECURRING_SHARE = 0.2
 """Share of cases in which the CPU pauses between two operations from which on the pauses are no stalls."""
 _DECODING = r"(?i)jpe?g|png|decode|inflate|zlib|webp|tiff|collate|dataloader|dataset|parquet|h5|lmdb|tokeniz"
@@ -68,6 +74,13 @@ class _Pauses(NamedTuple):
 def first_calls(inspection: Inspection) -> Iterator[Cure]:
     """Find loading of code in steady steps: once (a first call), or again and again (recompilation)."""
     yield from _find_recompilations(inspection)
+    yield from _find_tuning(inspection)
+    by_shape = list(_find_first_calls_of_shapes(inspection))
+    yield from by_shape or _find_plans(inspection)
+
+
+def _find_first_calls_of_shapes(inspection: Inspection) -> Iterator[Cure]:
+    """Find first calls of shapes that recur in the steady steps."""
     model, items = inspection.model, inspection.model.items
     calls = inspection.first_calls.filter((pl.col("end_ns") > model.start_ns) & (pl.col("start_ns") < model.end_ns))
     calls = calls.filter(~pl.col("name").str.contains(WAITING_OPERATION))
@@ -125,6 +138,66 @@ def _find_recompilations(inspection: Inspection) -> Iterator[Cure]:
     where = f"in {step_share:.0%} of the steps" if recurs else "before it can be reused"
     count = inspection.describe_count(len(loads) or len(compiles), "time|times")
     cure.evidence = f"code is compiled, loaded or unloaded {count}, {where}, for {inspection.describe_time(time)}"
+    yield cure
+
+
+def _find_plans(inspection: Inspection) -> Iterator[Cure]:
+    """Find long pauses before several convolutions of a step, in which the library builds plans for new shapes."""
+    model, items, ops = inspection.model, inspection.model.items, inspection.model.operations
+    rows = np.flatnonzero(model.long_pauses & inspection.claims.free_items & (items.duration >= _PROGRAM_NS))
+    rows = rows[items.first[rows] < len(ops.start)]
+    convolves = model.find_class("convolution", "convolution_fp32", "layout_conversion")
+    rows = rows[convolves[items.first[rows]]]
+    time = int(items.duration[rows].sum())
+    if len(rows) < _MIN_PLANS * inspection.step_count or time < 0.05 * model.duration_ns:
+        return
+    cure = Cure("first_call", inspection.find_main_label(rows, items.duration[rows]))
+    cure.example = inspection.show_item(rows)
+    cure.items = [(inspection.claims.take_items(rows), (0.3, 0.02, 0.0))]
+    cure.evidence = (
+        f"{inspection.describe_count(len(rows), 'pause|pauses')} of {format_duration(_PROGRAM_NS)} or more before "
+        f"convolutions, for {inspection.describe_time(time)}: the library builds plans for shapes that it has not met"
+    )
+    cure.functions = inspection.list_functions(rows)
+    yield cure
+
+
+def _find_tuning(inspection: Inspection) -> Iterator[Cure]:
+    """Find autotuning in steady steps: a kernel runs again and again, each time after memory is filled or set."""
+    model, items, ops = inspection.model, inspection.model.items, inspection.model.operations
+    clears = model.match_names(r"FillFunctor|(?i)memset") | model.find_class("memset")
+    code = np.where(clears, -1, model.names.to_physical().fill_null(0).to_numpy().astype(np.int64))
+    repeats = np.zeros(len(code), np.bool_)
+    if len(code) > _MIN_TUNED:
+        repeats[2:] = (code[2:] == code[:-2]) & (code[2:] != code[1:-1]) & (clears[2:] | clears[1:-1])
+    step = inspection.step_of_operation
+    repeats[2:] &= step[2:] == step[:-2]
+    number = np.cumsum(~repeats)
+    length = np.bincount(number[repeats], minlength=int(number[-1]) + 1 if len(number) else 1)
+    rows = np.flatnonzero(repeats & (length[number] >= _MIN_TUNED) & inspection.claims.free_operations)
+    rows = rows[items.lane[ops.item[rows]] == 0]
+    time = int(ops.duration[rows].sum())
+    if not len(rows) or time < 0.02 * model.duration_ns:
+        return
+    steps = len(np.flatnonzero(np.bincount(inspection.step_of_operation[rows])))
+    recurs = inspection.step_count >= MIN_STEPS and steps >= _RECOMPILED_SHARE * inspection.step_count
+    inside = np.zeros(len(items.start) + 1, np.int64)
+    np.add.at(inside, ops.item[rows - 1], 1)
+    np.add.at(inside, ops.item[rows] + 1, -1)
+    own = np.flatnonzero((np.cumsum(inside)[:-1] > 0) & (items.lane == 0))
+    if int(model.find_kind("record_event")[own].sum()) < len(rows) // 4:
+        return  # no events measure the kernels
+    cure = Cure(
+        "recompilation" if recurs else "first_call", inspection.find_main_label(ops.item[rows], ops.duration[rows])
+    )
+    cure.example = inspection.show_operation(rows)
+    cure.waits = own[items.wait[own] != NO_WAIT]
+    cure.items = [(inspection.claims.take_items(own), (0.1, 0.01, 0.0))]
+    cure.operations = [inspection.claims.scale_operations(rows, (0.1, 0.01, 0.0))]
+    cure.evidence = (
+        f"autotuning runs {inspection.describe_count(len(rows) // 2, 'kernel|kernels')} again and again, each time "
+        f"after memory is cleared, for {inspection.describe_time(time)}"
+    )
     yield cure
 
 
@@ -290,7 +363,7 @@ def _sum_by_label(inspection: Inspection, label: int, cls: str) -> int:
 def _cure_host_copies(inspection: Inspection, pauses: Int64s, own: Int64s, label: str, *, back: bool) -> Cure:
     """Return the cure of data that is copied to the host and used there: written to files, or copied back."""
     model, items, ops = inspection.model, inspection.model.items, inspection.model.operations
-    cure = Cure("host_round_trip" if back else "blocking_io", label)
+    cure = Cure("host_round_trip" if back or _is_result(inspection, pauses, label) else "blocking_io", label)
     cure.example = inspection.show_item(pauses)
     time = float((items.end - items.start)[own].sum())
     copied = np.flatnonzero(np.isin(ops.item, own) & model.find_class("copy_d2h", "copy_h2d"))
@@ -305,6 +378,23 @@ def _cure_host_copies(inspection: Inspection, pauses: Int64s, own: Int64s, label
     )
     cure.functions = inspection.list_functions(pauses)
     return cure
+
+
+def _is_result(inspection: Inspection, pauses: Int64s, label: str) -> bool:
+    """Return whether the program needs what it computes from copied data in pauses, as it writes no files there.
+
+    This takes evidence of what the pauses do, in all steps: calls of the operating system, or samples of the CPU.
+    """
+    model = inspection.model
+    steps = len(np.flatnonzero(np.bincount(model.step_of_item[pauses])))
+    if steps < max(MIN_STEPS, _ALL_STEPS * inspection.step_count) or pl.Series([label]).str.contains(IO_LABEL).item():
+        return False
+    os_calls, functions = inspection.list_os_calls(pauses), inspection.list_functions(pauses, 10)
+    writes = sum(ns for name, ns in os_calls if pl.Series([name]).str.contains(_WRITE_CALLS).item())
+    if not os_calls and not functions:
+        return False
+    saves = pl.Series(functions, dtype=pl.String).str.contains(IO_FUNCTION).any()
+    return not saves and writes < _WRITING_SHARE * int(model.items.duration[pauses].sum())
 
 
 def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data: bool = False) -> Cure:
@@ -390,7 +480,7 @@ def launch_overhead(inspection: Inspection) -> Iterator[Cure]:
     own &= ~(model.find_kind("copy") & (items.wait != NO_WAIT))
     rows = np.flatnonzero(own)
     launches = int((model.find_kind("launch", "graph_launch")[rows] & (items.launches[rows] > 0)).sum())
-    if launches <= 20 * n:
+    if launches <= 20 * max(n, MIN_STEPS):
         return
     uses_graphs = bool(model.find_kind("graph_launch").any())
     is_eager_jax = model.events.framework == "jax" and launches > _EAGER_LAUNCHES * n
@@ -419,4 +509,4 @@ def _choose_launch_stays(*, trains: bool, has_others: bool) -> Stays:
     """
     if not trains:
         return (0.1, 0.03, 0.01)
-    return (0.95, 0.8, 0.1) if has_others else (0.85, 0.35, 0.05)
+    return (0.95, 0.8, 0.1) if has_others else (0.85, 0.15, 0.03)

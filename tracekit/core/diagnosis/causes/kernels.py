@@ -34,8 +34,9 @@ _MIN_STREAMS, _FED_SHARE, _FEW_THREADS = 3, 0.9, 64
 _ON_TENSOR_CORES = ("matmul", "convolution", "fused_attention")
 MIN_CHAIN, MIN_LIKELY_CHAIN = 3, 5
 """Lengths of chains from which on they may be fused, and from which on fusing them likely saves time."""
-LEAST_BY_HAND = 0.55
-"""Share of the time of a chain that likely stays if no compiler fuses it: that of its inputs and results."""
+LEAST_BY_HAND, LEAST_KERNELS = 0.55, 2.75
+"""Share of the time of a chain that likely stays if no compiler fuses it: that of its inputs and results, which take as
+long as at most a few of its kernels."""
 _DIRECT_CONVOLUTION = r"(?i)depthwise|grouped_direct"
 """Convolutions that move more data than they compute, so that half the bytes take half the time at best."""
 CHAIN_STAYS = (2.5, 1.2, 1.0)
@@ -45,6 +46,7 @@ _CHAIN_STAYS_AT_PEAK = (1.6, 1.1, 1.0)
 FUSED_NAMES = r"^(loop_|wrapped_|input_)|_fusion|triton_"
 """Regular expression that matches the names of pointwise kernels that a compiler has fused."""
 _LOG_SOFTMAX = r"LogSoftMax|log_softmax|softmax_warp_(for|back)ward<[^>]*\d+, (\(bool\)1|true)"
+_DOUBLE_PRODUCT = r"(?i)d884|dgemm|f64f64|gemm\w*<.*double"
 _SOFTMAX_SPAN = 3
 _EXPONENTIAL, _LOGARITHM = (
     r"(?i)(^|[^a-z])exp_kernel|cupy_exp__|exponential",
@@ -208,7 +210,11 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
         rows.append(measured)
     is_direct = model.match_names(_DIRECT_CONVOLUTION)
     refuted = inspection.refutes("precision")
+    is_double = model.find_class("matmul") & model.match_names(_DOUBLE_PRODUCT)
+    if model.events.framework == "cuda":
+        is_double[:] = False  # simulations usually need double precision
     for chosen, stays in (
+        (is_double, (0.9, 0.17, 0.08)),
         (model.find_class("matmul_fp32"), of_products),
         (model.find_class("convolution_fp32") & ~is_direct, (1 / 2.5, 1 / 5, 1 / 10)),
         (model.find_class("convolution_fp32") & is_direct, (1.0, 0.6, 0.5)),
@@ -226,8 +232,9 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     cure.example = inspection.show_operation(own)
     cure.place = inspection.find_main_label(ops.item[own], ops.duration[own])
     noun = "matrix product or convolution|matrix products and convolutions"
+    kind = "FP64" if is_double.any() else "FP32 without Tensor Cores"
     cure.evidence = (
-        f"{inspection.describe_count(len(own), noun, 'runs|run')} in FP32 without Tensor Cores, for "
+        f"{inspection.describe_count(len(own), noun, 'runs|run')} in {kind}, for "
         f"{inspection.describe_time(float(ops.duration[own].sum()))}{inspection.cite_measurements(own)}"
     )
     yield cure
@@ -237,7 +244,9 @@ def _halve_memory_traffic(inspection: Inspection) -> tuple[Int64s, tuple[Int64s,
     """Return the kernels in FP32 that move half the bytes in BF16, and the durations that stay."""
     model = inspection.model
     moves = model.find_class(*POINTWISE, "normalization", "pooling", "reduction", "layout_conversion")
-    rows = np.flatnonzero(moves & model.match_names("float|fp32|f32") & ~model.match_names("BFloat16|Half|half|bf16"))
+    rows = np.flatnonzero(
+        moves & model.match_names("float|double|fp32|f32|f64") & ~model.match_names("BFloat16|Half|half|bf16")
+    )
     duration = model.operations.duration[rows]
     return rows, (duration, (0.6 * duration).astype(np.int64), duration // 2)
 
@@ -273,7 +282,8 @@ def unfused_pointwise(inspection: Inspection) -> Iterator[Cure]:
     claimed_rows = claims.take_operations(rows)
     share, duration = share[by_row], ops.duration[claimed_rows]
     is_short = (length[numbers] < MIN_LIKELY_CHAIN)[by_row]
-    least = LEAST_BY_HAND if model.events.framework == "cuda" else 0.0
+    least = np.minimum(LEAST_BY_HAND, LEAST_KERNELS / length[numbers])[by_row]
+    least = least if model.events.framework == "cuda" else 0.0 * least
     factors = CHAIN_STAYS if inspection.measure_rate(claimed_rows, "memory_share") < NEAR_PEAK else _CHAIN_STAYS_AT_PEAK
     stays = (factors[0] * share, np.maximum(factors[1] * share, least), factors[2] * share)
     durations = [(duration * np.minimum(1, s)).astype(np.int64) for s in stays]
@@ -325,7 +335,8 @@ def low_occupancy(inspection: Inspection) -> Iterator[Cure]:
     )
     is_small = claims.free_operations & (model.blocks > 0)
     if model.events.framework == "cuda":
-        library &= ~model.find_class("reduction")  # reductions without a framework are kernels of the program
+        # Reductions without a framework are kernels of the program, except for those of libraries.
+        library &= ~model.find_class("reduction") | model.match_names("cublas|cudnn|cub::")
     is_small &= ~model.find_class("nccl", "opaque_graph", "memset", "copy_h2d", "copy_d2h", "copy_d2d")
     measured = np.flatnonzero(inspection.find_measured("low_occupancy"))
     is_long = is_small & ~library & (model.blocks < sms // 2) & (ops.duration > 3 * _SHORT_KERNEL_NS)
