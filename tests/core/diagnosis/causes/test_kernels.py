@@ -137,15 +137,6 @@ def test_precision() -> None:
     assert [c[0] for c in convolutions] == [MS * 2 // 5, MS // 5, MS // 10]
 
 
-def test_double_precision_of_frameworks() -> None:
-    """Networks in double precision may run in TF32, and simulations may need it."""
-    name = "sm90_xmma_gemm_f64f64_f64f64_f64_nt_n_tilesize64x64x64"
-    cure = find_cure(run(lambda p: launch(p, name, ADD, ns=MS)), "precision")
-    assert "runs in FP64, for" in cure.evidence
-    assert [stay[0] for stay in cure.operations[0][1]] == [MS * 9 // 10, MS * 17 // 100, MS * 8 // 100]
-    assert "precision" not in run(lambda p: launch(p, name, ns=MS)).causes()
-
-
 def test_depthwise_convolutions_halve_their_bytes() -> None:
     name = "void at::native::conv_depthwise2d_forward_kernel<1, float, int>"
     cure = find_cure(run(lambda p: launch(p, name, ns=MS)), "precision")

@@ -46,7 +46,6 @@ _CHAIN_STAYS_AT_PEAK = (1.6, 1.1, 1.0)
 FUSED_NAMES = r"^(loop_|wrapped_|input_)|_fusion|triton_"
 """Regular expression that matches the names of pointwise kernels that a compiler has fused."""
 _LOG_SOFTMAX = r"LogSoftMax|log_softmax|softmax_warp_(for|back)ward<[^>]*\d+, (\(bool\)1|true)"
-_DOUBLE_PRODUCT = r"(?i)d884|dgemm|f64f64|gemm\w*<.*double"
 _SOFTMAX_SPAN = 3
 _EXPONENTIAL, _LOGARITHM = (
     r"(?i)(^|[^a-z])exp_kernel|cupy_exp__|exponential",
@@ -210,11 +209,7 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
         rows.append(measured)
     is_direct = model.match_names(_DIRECT_CONVOLUTION)
     refuted = inspection.refutes("precision")
-    is_double = model.find_class("matmul") & model.match_names(_DOUBLE_PRODUCT)
-    if model.events.framework == "cuda":
-        is_double[:] = False  # simulations usually need double precision
     for chosen, stays in (
-        (is_double, (0.9, 0.17, 0.08)),
         (model.find_class("matmul_fp32"), of_products),
         (model.find_class("convolution_fp32") & ~is_direct, (1 / 2.5, 1 / 5, 1 / 10)),
         (model.find_class("convolution_fp32") & is_direct, (1.0, 0.6, 0.5)),
@@ -232,9 +227,8 @@ def precision(inspection: Inspection) -> Iterator[Cure]:
     cure.example = inspection.show_operation(own)
     cure.place = inspection.find_main_label(ops.item[own], ops.duration[own])
     noun = "matrix product or convolution|matrix products and convolutions"
-    kind = "FP64" if is_double.any() else "FP32 without Tensor Cores"
     cure.evidence = (
-        f"{inspection.describe_count(len(own), noun, 'runs|run')} in {kind}, for "
+        f"{inspection.describe_count(len(own), noun, 'runs|run')} in FP32 without Tensor Cores, for "
         f"{inspection.describe_time(float(ops.duration[own].sum()))}{inspection.cite_measurements(own)}"
     )
     yield cure
@@ -244,9 +238,7 @@ def _halve_memory_traffic(inspection: Inspection) -> tuple[Int64s, tuple[Int64s,
     """Return the kernels in FP32 that move half the bytes in BF16, and the durations that stay."""
     model = inspection.model
     moves = model.find_class(*POINTWISE, "normalization", "pooling", "reduction", "layout_conversion")
-    rows = np.flatnonzero(
-        moves & model.match_names("float|double|fp32|f32|f64") & ~model.match_names("BFloat16|Half|half|bf16")
-    )
+    rows = np.flatnonzero(moves & model.match_names("float|fp32|f32") & ~model.match_names("BFloat16|Half|half|bf16"))
     duration = model.operations.duration[rows]
     return rows, (duration, (0.6 * duration).astype(np.int64), duration // 2)
 
