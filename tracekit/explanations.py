@@ -43,7 +43,7 @@ class CauseText:
         title: Name and place of the cause.
         saving: Predicted saving of its cure with its interval, and the saving after the causes above it.
         evidence: What was counted.
-        functions: Sentence on the functions in which samples of the CPU fall, or "".
+        functions: Sentence on the functions in which the CPU is, or "".
         change: What to change, or "" for a healthy program.
         check: How to check the change, or "".
         missing: Sentence on what to record to be sure, or "".

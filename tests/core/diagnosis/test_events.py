@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from tests.core.diagnosis.programs import LAUNCH, MS, US, Program, steps
 from tracekit.core.diagnosis import kinds
-from tracekit.core.diagnosis.events import read_events
+from tracekit.core.diagnosis.events import convert_to_label_expr, read_events
 
 
 def loop(count: int = 4, *, thread: int | None = 1, process: int | None = 1) -> Program:
@@ -295,3 +295,22 @@ def test_many_labels_are_cut_and_numbers_removed() -> None:
     for number, name in enumerate(["block_12", "block (3)", "x" * 500, "a[0]", "12"]):
         program.range(name, 10 * number, 10 * number + 8)
     assert labels_at(program, 1, 11, 21, 31, 41) == ["block", "block", "x" * 200, "a", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("attention, seq = 12, sizes = [[2,3]]", "attention"),
+        ("attention, op_id = 5", "attention"),
+        ("attention_7, seq = 1, op_id = 2, sizes = [[], [3, 4]], input_op_ids = [(3,0),(4,1)]", "attention"),
+        ("attention, sizes = [[2, 3], [4]]\nx", "attention"),
+        ("attention [2, 3]", "attention"),
+        ("attention((2, 3), (4,))", "attention"),
+        ("attention", "attention"),
+        ("seq = 3", "seq ="),
+        ("aten::add, seq = 12, sizes = [[2,3]]", ""),
+        ("MulBackward0, seq = 12, op_id = 7", ""),
+    ],
+)
+def test_names_of_emit_nvtx_and_of_traces_have_one_label(name: str, label: str) -> None:
+    assert pl.select(convert_to_label_expr(pl.lit(name))).item() == label

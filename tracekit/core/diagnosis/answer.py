@@ -128,7 +128,7 @@ class Place(Figures):
         thread_id: Thread that runs the steps, or None if it is unknown.
         process_id: Process, or None if it is unknown.
         rank: Rank, or None if there is only one.
-        functions: Functions in which samples of the CPU fall, the most frequent first.
+        functions: Functions in which the CPU is, by samples or recorded functions, the most frequent first.
     """
 
     range: str | None

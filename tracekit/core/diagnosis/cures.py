@@ -90,7 +90,7 @@ class Cure:
         is_unsure: Whether the capture cannot show that the cure applies.
         is_healthy: Whether the cause only states what limits work that needs no cure.
         missing: What has to be recorded to be sure.
-        functions: Functions in which samples of the CPU fall during the items, the most frequent first.
+        functions: Functions in which the CPU is during the items, the most frequent first.
         communicator: Name of the communicator whose operations the cure owns, or "".
         joins_ranks: Whether ranks meet once per step after the cure, and no longer in barriers.
     """

@@ -71,6 +71,9 @@ FRAMEWORK_PATTERN = (
 """Regular expression that matches the names of ranges that a framework, not the program, records."""
 _PLACES = ((r"^(enumerate\(DataLoader\)|_MultiProcessing)", "data loader"), (r"^Optimizer\.step", "optimizer"))
 _EXCLUDED_DOMAINS = r"(?i)nccl|cccl|cub\b|thrust|python_function|^cpu_op$"
+_SUFFIXES_OF_EMIT_NVTX = r"(?s), (seq|op_id|sizes|input_op_ids) = .*$"
+_NUMBERS = r"([ _#:\-\[\(]*\d+[\]\)]*| *[\[\(][\d, \[\]\(\)]+[\]\)])$"
+"""Numbers and sizes at the end of the name of a range."""
 _LABEL_CHARS = 200
 MAX_TIME_NS = 1 << 61
 """Largest time from the origin, of 73 years, so that differences of times fit into 64 bits."""
@@ -143,9 +146,9 @@ class Events:
         """Return the rows of a declared table that belong to the process."""
         return self.frames(table).filter(pl.col("process_id").eq_missing(pl.lit(self.process_id, pl.Int64)))
 
-    def read_main_thread(self, table: str) -> pl.LazyFrame:
-        """Return the rows of a declared table that belong to the main thread."""
-        return self.read(table).filter(pl.col("thread_id").eq_missing(pl.lit(self.main_thread, pl.Int64)))
+    def read_thread(self, table: str, thread: int | None) -> pl.LazyFrame:
+        """Return the rows of a declared table that belong to a thread of the process."""
+        return self.read(table).filter(pl.col("thread_id").eq_missing(pl.lit(thread, pl.Int64)))
 
     @functools.cached_property
     def launch_ns(self) -> Int64s:
@@ -156,7 +159,10 @@ class Events:
     @functools.cached_property
     def ranges(self) -> pl.DataFrame:
         """The closed push/pop ranges of the main thread: ``start_ns``, ``end_ns``, ``name`` (Categorical)."""
-        rows = self.read_main_thread("nvtx_ranges").filter(
+        return self._read_ranges(self.main_thread)
+
+    def _read_ranges(self, thread: int | None) -> pl.DataFrame:
+        rows = self.read_thread("nvtx_ranges", thread).filter(
             (pl.col("kind").cast(pl.String) == "push_pop")
             & pl.col("name").is_not_null()
             & (pl.col("end_ns") > pl.col("start_ns"))
@@ -166,8 +172,15 @@ class Events:
 
     @functools.cached_property
     def labels(self) -> Labels:
-        """The innermost range of the program that is open on the main thread, over time."""
-        return _find_labels(self.ranges, self.key_op)
+        """The innermost range of the program that is open on the main thread, over time.
+
+        If this thread has none, those of the thread that launches most operations count.
+        """
+        labels = _find_labels(self.ranges, self.key_op)
+        launching = _find_most_common_thread(self.calls, self.operations)
+        if len(labels.names) > 1 or launching in (None, self.main_thread):
+            return labels
+        return _find_labels(self._read_ranges(launching), self.key_op)
 
     @property
     def has_no_cpu_events(self) -> bool:
@@ -424,10 +437,11 @@ def _find_labels(ranges: pl.DataFrame, key_op: str | None) -> Labels:
 
 def convert_to_label_expr(text: pl.Expr) -> pl.Expr:
     """Return an expression for the label of the name of a range: "" if a framework recorded it."""
+    text = text.str.replace(_SUFFIXES_OF_EMIT_NVTX, "")
     label = (
         pl.when(text.str.contains(FRAMEWORK_PATTERN))
         .then(pl.lit(""))
-        .otherwise(text.str.head(_LABEL_CHARS).str.replace(r"[ _#:\-\[\(]*\d+[\]\)]*$", ""))
+        .otherwise(text.str.head(_LABEL_CHARS).str.replace(_NUMBERS, ""))
     )
     for pattern, place in _PLACES:
         label = pl.when(text.str.contains(pattern)).then(pl.lit(place)).otherwise(label)

@@ -12,12 +12,13 @@ import polars as pl
 from tracekit.core.categorical import decode_categories
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH, Claims, Example
 from tracekit.core.diagnosis.first_calls import find_first_calls
-from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
+from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE, is_of_threads_expr
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASSES, COMPUTE
 from tracekit.core.diagnosis.ledger import find_exposed_times, measure_before
 from tracekit.core.diagnosis.measured import Measurements, read_measurements
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
 from tracekit.core.diagnosis.roofline import Rates, compare_with_peaks
+from tracekit.core.intervals import NestingIndex
 from tracekit.sorting import create_series
 from tracekit.text import format_duration, format_number
 
@@ -40,6 +41,19 @@ _ANY_NS = np.iinfo(np.int64).max
 _BYTE_UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
 _QUIET_KINDS = [PAUSE, *(CALL_NUMBERS[k] for k in ("other", "query", "record_event", "wait_event", "launch"))]
 _HIDDEN_SYMBOLS = r"^(0x|\[|_?_?libc_|start_thread|clone|Py_|_Py|PyEval|PyObject|cfunction|method_|_start|main$|pymain)"
+"""Functions of interpreters and of the start of threads."""
+_WAITING_SYMBOLS = (
+    r"^(cuda[A-Z]|cu[A-Z]|lib(cuda|cudart)\b|_*(pthread|sem|futex|poll|ioctl|sched_yield|clock_gettime)|syscall"
+    r"|synchronize$)"
+)
+"""Functions that wait for the GPU on behalf of their callers."""
+_HIDDEN_FUNCTIONS = (
+    r"^<|^torch/(nn/modules/module|_ops|cuda/__init__|utils/_contextlib|autograd/profiler)\.py"
+    r"|: _(call|wrapped_call)_impl$"
+)
+"""Python functions of a trace of PyTorch that only call others."""
+LOCK_CALLS = r"^(pthread_(mutex|cond|rwlock|spin|barrier|join)|sem_|futex)"
+"""Calls of the operating system that wait for another thread."""
 
 _GIL_SYMBOLS, _GIL_FRAMES = r"take_gil|PyGILState_Ensure|PyEval_(RestoreThread|Acquire(Thread|Lock))", 6
 """Functions in which Python waits for the GIL, and the number of innermost frames in which they are searched for."""
@@ -60,6 +74,8 @@ class Inspection:
     late_ns: Int64s | None = None
     plan: Plan | None = None
     claims: Claims = field(init=False)
+    _functions: dict[int | None, NestingIndex] = field(init=False, default_factory=dict)
+    _os_calls: dict[int | None, pl.DataFrame] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.claims = Claims(self.model)
@@ -361,26 +377,86 @@ class Inspection:
         number = self.model.events.calls["call_id"][call] if call >= 0 else None
         return Example("api_calls", number, int(items.start[row]), int(items.end[row]))
 
-    def list_functions(self, rows: Int64s, count: int = 3) -> list[str]:
-        """Return what the CPU ran during items most often, by samples of its stacks, the most frequent first."""
+    def list_functions(self, rows: Int64s, count: int = 3, hidden: str = _HIDDEN_SYMBOLS) -> list[str]:
+        """Return what the CPU ran during items most often, by its stacks, the most frequent first.
+
+        Args:
+            rows: Rows of items.
+            count: Largest number of functions.
+            hidden: Regular expression that matches functions in whose place their callers count.
+        """
         if not len(rows):
             return []
+        thread = self._find_working_thread(rows)
         for table in ("python_samples", "cpu_samples"):
-            stacks = self._find_stacks(table, rows)
-            if len(stacks) and (names := _name_innermost_functions(self._symbols, stacks)):
+            stacks = self._find_stacks(table, rows, thread)
+            if len(stacks) and (names := _name_innermost_functions(self._symbols, stacks, hidden)):
                 return names[:count]
-        return []
+        return self._list_recorded_functions(rows, thread)[:count]
+
+    def list_waiting_functions(self, rows: Int64s) -> list[str]:
+        """Return the functions that call what waits for the GPU in items, the most frequent first."""
+        return self.list_functions(rows, hidden=f"{_HIDDEN_SYMBOLS}|{_WAITING_SYMBOLS}")
+
+    def _list_recorded_functions(self, rows: Int64s, thread: int | None) -> list[str]:
+        """Return the Python functions that a trace of PyTorch recorded with times, those with most time first."""
+        items = self.model.items
+        if thread not in self._functions:
+            recorded = self.model.events.read_thread("nvtx_ranges", thread).filter(_is_python_function_expr())
+            functions = recorded.filter((pl.col("end_ns") > self.model.start_ns) & ~_is_hidden_function_expr())
+            columns = functions.select("start_ns", "end_ns", "name", track=pl.lit(0)).collect()
+            self._functions[thread] = NestingIndex.from_intervals(columns, by=["track"])
+        index = self._functions[thread]
+        duration = create_series(items.end[rows] - items.start[rows])
+        points = pl.DataFrame({"time": create_series(items.start[rows]) + duration // 2}).with_columns(track=pl.lit(0))
+        names = index.intervals["name"].gather(index.find_innermost(points, "time")).cast(pl.String)
+        times = pl.DataFrame({"name": names.str.replace(r"^.*/", ""), "ns": duration}).drop_nulls()
+        totals = times.group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
+        return totals["name"].to_list()
+
+    @functools.cached_property
+    def _threads_of_calls(self) -> tuple[pl.Series, pl.Series]:
+        """The threads that make the call before and after each pause, or for calls, their own thread."""
+        items = self.model.items
+        call = create_series(np.where(items.lane == 0, items.call, PAUSE)).cast(pl.Int64)
+        thread = self.model.events.calls["thread_id"].gather(call.set(call < 0, None))
+        return thread.fill_null(strategy="forward"), thread.fill_null(strategy="backward")
+
+    def _find_working_thread(self, rows: Int64s) -> int | None:
+        """Return the thread that works during items.
+
+        This is the one that makes the calls. During pauses, it is one of those that make the calls around them, or the
+        main thread, whichever waits least for others.
+        """
+        main = self.model.events.main_thread
+        around = pl.concat([threads.gather(rows) for threads in self._threads_of_calls]).drop_nulls()
+        threads: list[int | None] = around.unique().sort().to_list() or [main]
+        is_pause = bool((self.model.items.call[rows] < 0).any())
+        if threads == [main] or (len(threads) == 1 and not is_pause):
+            return threads[0]
+        others = [t for t in threads if t != main]
+        chosen = [main, *others] if main in threads else [*others, main]
+        return min(chosen, key=lambda thread: self._measure_idleness(rows, thread))
+
+    def _measure_idleness(self, rows: Int64s, thread: int | None) -> tuple[bool, bool, int]:
+        """Return whether a thread waits for others during items, whether it does not run, and minus its samples."""
+        time = int((self.model.items.end - self.model.items.start)[rows].sum())
+        waits = pl.col("name").str.contains(LOCK_CALLS)
+        calls = self._read_os_calls(thread).filter(waits)
+        locked = self.measure_overlaps(rows, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()).sum()
+        away = self._measure_time_away(rows, thread)
+        return 2 * int(locked) > time, 2 * away > time, -len(self._find_stacks("cpu_samples", rows, thread))
 
     @functools.cached_property
     def _symbols(self) -> pl.DataFrame:
         return self.model.events.frames("stacks").select("stack_id", "parent_id", "symbol").collect()
 
-    def _find_stacks(self, table: str, rows: Int64s) -> pl.Series:
-        """Return the ids of the stacks of the samples of the main thread during items."""
+    def _find_stacks(self, table: str, rows: Int64s, thread: int | None) -> pl.Series:
+        """Return the ids of the stacks of the samples of a thread during items."""
         items = self.model.items
         order = np.argsort(items.start[rows], kind="stable")
         start, end = items.start[rows][order], items.end[rows][order]
-        samples = self.model.events.read_main_thread(table).select("timestamp_ns", "stack_id")
+        samples = self.model.events.read_thread(table, thread).select("timestamp_ns", "stack_id")
         recorded = samples.collect().drop_nulls()
         times = recorded["timestamp_ns"].to_numpy()
         row = np.searchsorted(start, times, side="right") - 1
@@ -388,8 +464,9 @@ class Inspection:
         return recorded["stack_id"].gather(create_series(np.flatnonzero(inside)))
 
     def measure_gil_share(self, rows: Int64s) -> float:
-        """Return the share of the samples of the main thread during items that wait for the GIL of Python."""
-        stacks = self._find_stacks("cpu_samples", rows) if len(rows) else pl.Series(dtype=pl.Int64)
+        """Return the share of the samples of the working thread during items that wait for the GIL of Python."""
+        thread = self._find_working_thread(rows)
+        stacks = self._find_stacks("cpu_samples", rows, thread) if len(rows) else pl.Series(dtype=pl.Int64)
         if not len(stacks):
             return 0.0
         current = stacks.to_frame("stack_id").with_row_index("sample")
@@ -404,22 +481,27 @@ class Inspection:
 
     @functools.cached_property
     def names_pauses(self) -> bool:
-        """Whether samples or operating system calls of the main thread were recorded."""
+        """Whether samples, functions or operating system calls of the main or a launching thread were recorded."""
         events = self.model.events
-        tables = ("osrt_calls", "cpu_samples", "python_samples")
-        return any(events.read_main_thread(table).select(pl.len()).collect().item() for table in tables)
+        threads = is_of_threads_expr({events.main_thread, *self._threads_of_calls[0].drop_nulls().unique()})
+        recorded = [events.read(table) for table in ("osrt_calls", "cpu_samples", "python_samples")]
+        recorded.append(events.read("nvtx_ranges").filter(_is_python_function_expr()))
+        return any(rows.filter(threads).select(pl.len()).collect().item() for rows in recorded)
 
     def measure_blocked_time(self, rows: Int64s) -> int:
-        """Return for how long the main thread did not run on any CPU during items, in ns."""
-        switches = self.model.events.read_main_thread("cpu_scheduling")
+        """Return for how long the working thread did not run on any CPU during items, in ns."""
+        return self._measure_time_away(rows, self._find_working_thread(rows))
+
+    def _measure_time_away(self, rows: Int64s, thread: int | None) -> int:
+        switches = self.model.events.read_thread("cpu_scheduling", thread)
         recorded = switches.select("timestamp_ns", "is_scheduled_in").collect().drop_nulls().sort("timestamp_ns")
         away = recorded.with_columns(end_ns=pl.col("timestamp_ns").shift(-1)).filter(~pl.col("is_scheduled_in"))
         away = away.drop_nulls("end_ns").select("timestamp_ns", "end_ns")
         return int(self.measure_overlaps(rows, away["timestamp_ns"].to_numpy(), away["end_ns"].to_numpy()).sum())
 
     def list_os_calls(self, rows: Int64s) -> list[tuple[str, int]]:
-        """Return the operating system calls of the main thread during items: name and time, the longest first."""
-        calls = self._os_calls
+        """Return the operating system calls of the working thread during items: name and time, the longest first."""
+        calls = self._read_os_calls(self._find_working_thread(rows))
         overlap = self.measure_overlaps(rows, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
         totals = calls.select("name", ns=create_series(overlap)).group_by("name").agg(pl.col("ns").sum())
         totals = totals.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
@@ -432,22 +514,33 @@ class Inspection:
         start, end = items.start[rows][order], items.end[rows][order]
         return measure_before((start, end), last) - measure_before((start, end), first)
 
-    @functools.cached_property
-    def _os_calls(self) -> pl.DataFrame:
-        rows = self.model.events.read_main_thread("osrt_calls").filter(
-            (pl.col("end_ns") > self.model.start_ns) & (pl.col("start_ns") < self.model.end_ns)
-        )
-        return rows.select("start_ns", "end_ns", pl.col("name").cast(pl.String)).collect().sort("start_ns")
+    def _read_os_calls(self, thread: int | None) -> pl.DataFrame:
+        """Return the operating system calls of a thread in the steps, which are read only once."""
+        if thread not in self._os_calls:
+            is_inside = (pl.col("end_ns") > self.model.start_ns) & (pl.col("start_ns") < self.model.end_ns)
+            calls = self.model.events.read_thread("osrt_calls", thread).filter(is_inside)
+            columns = calls.select("start_ns", "end_ns", pl.col("name").cast(pl.String))
+            self._os_calls[thread] = columns.collect().sort("start_ns")
+        return self._os_calls[thread]
 
 
-def _name_innermost_functions(table: pl.DataFrame, stacks: pl.Series) -> list[str]:
-    """Return the innermost functions of stacks that are not part of an interpreter, the most frequent first."""
+def _is_python_function_expr() -> pl.Expr:
+    """Return an expression for whether a range is a Python function that a trace of PyTorch recorded."""
+    return (pl.col("domain").cast(pl.String) == "python_function") & pl.col("name").is_not_null()
+
+
+def _is_hidden_function_expr() -> pl.Expr:
+    return pl.col("name").cast(pl.String).str.contains(_HIDDEN_FUNCTIONS)
+
+
+def _name_innermost_functions(table: pl.DataFrame, stacks: pl.Series, hidden: str) -> list[str]:
+    """Return the innermost functions of stacks that a regular expression does not match, the most frequent first."""
     current = stacks.to_frame("stack_id").with_row_index("sample")
     named: list[pl.DataFrame] = []
     for _ in range(12):
         joined = current.join(table.unique("stack_id"), on="stack_id", how="inner")
         text = pl.col("symbol").cast(pl.String)
-        is_named = text.is_not_null() & ~text.str.contains(_HIDDEN_SYMBOLS)
+        is_named = text.is_not_null() & ~text.str.contains(hidden)
         named.append(joined.filter(is_named).select("sample", symbol=text))
         current = joined.filter(~is_named).select("sample", stack_id="parent_id").drop_nulls()
         if current.is_empty():

@@ -81,6 +81,25 @@ def find_threads_in_turn(events: Events, calls: pl.DataFrame) -> set[int | None]
     return chosen
 
 
+def delay_waits(calls: pl.DataFrame, events: Events) -> pl.DataFrame:
+    """Return the calls, sorted by start, with later starts of waits during which other threads launch operations.
+
+    If the main thread launches nothing, it often waits for the GPU while another thread still launches. What counts is
+    the wait after the last of these calls.
+    """
+    launching = set(events.calls["thread_id"].gather(events.operations["call"].drop_nulls()))
+    if events.main_thread in launching:
+        return calls
+    others = calls.filter(is_of_threads_expr(launching))
+    is_wait = is_of_threads_expr({events.main_thread}) & (pl.col("kind") == CALL_NUMBERS["synchronize"])
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    latest = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(others["end_ns"].to_numpy())])
+    before = latest[np.searchsorted(others["start_ns"].to_numpy(), end, side="left")]
+    delayed = create_series(np.clip(before, start, end))
+    calls = calls.with_columns(start_ns=pl.when(is_wait).then(delayed).otherwise("start_ns"))
+    return calls.sort("start_ns", -pl.col("end_ns"), maintain_order=True)
+
+
 def is_of_threads_expr(threads: set[int | None]) -> pl.Expr:
     """Return an expression that tells which rows belong to one of the threads."""
     ids = pl.Series(list(threads), dtype=pl.Int64)

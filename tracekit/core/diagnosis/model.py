@@ -30,6 +30,7 @@ from tracekit.core.diagnosis.items import (
     LONG_NS,
     PAUSE,
     add_other_items,
+    delay_waits,
     divide_main_sequence,
     find_threads_in_turn,
     is_of_threads_expr,
@@ -182,6 +183,7 @@ def build_model(events: Events, steps: tuple[Step, ...]) -> Model:
     first, cpu_end = steps[0].start_ns, steps[-1].end_ns
     calls = events.calls.with_row_index("position")
     calls = calls.filter(((pl.col("end_ns") > first) | (pl.col("start_ns") >= first)) & (pl.col("start_ns") < cpu_end))
+    calls = delay_waits(calls, events)
     main = calls.filter(is_of_threads_expr(find_threads_in_turn(events, calls)))
     items, item_of_call = divide_main_sequence(main, events, first, cpu_end)
     rows = _select_operations(events, calls["position"], first, int(bounds[-1]))

@@ -86,7 +86,7 @@ def _write_cause(index: int, cause: CauseOfTime) -> CauseText:
         title=write_title(cause),
         saving=saving + after,
         evidence=cause.evidence.text,
-        functions=f"samples are in {', '.join(functions)}" if functions else "",
+        functions=f"the CPU is in {', '.join(functions)}" if functions else "",
         change=f"change: {cause.change}" if cause.change else "",
         check=f"check: {cause.check}" if cause.check else "",
         missing=f"to be sure, record: {cause.missing}" if cause.missing else "",

@@ -10,6 +10,7 @@ import polars as pl
 from tracekit.core.diagnosis.causes.copies import SMALL_COPY_BYTES
 from tracekit.core.diagnosis.cures import SCALES_OF_PYTORCH, Cure, Stays, deduplicate
 from tracekit.core.diagnosis.first_calls import WAITING_OPERATION, find_compile_times
+from tracekit.core.diagnosis.inspection import LOCK_CALLS
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import MIN_STEPS
@@ -40,7 +41,6 @@ _READ_CALLS, _WRITE_CALLS = (
 _WAIT_CALLS = (
     r"^(poll|select|epoll|sem_|pthread_cond|pthread_join|futex|waitpid|nanosleep|usleep|sleep|clock_nanosleep|recv)"
 )
-_LOCK_CALLS = r"^(pthread_(mutex|cond|rwlock|spin|barrier|join)|sem_|futex)"
 _GIL_SHARE = 0.2
 _RECORD_STACKS = "profile(with_stack=True)"
 _RECORD_SAMPLES = "nsys profile --sample=process-tree --trace=cuda,nvtx,osrt"
@@ -376,7 +376,8 @@ def _cure_host_copies(inspection: Inspection, pauses: Int64s, own: Int64s, label
         f"the CPU copies {inspection.describe_bytes(to_host)} from the GPU and {what}, for "
         f"{inspection.describe_time(time)}"
     )
-    cure.functions = inspection.list_functions(pauses)
+    callers = inspection.list_waiting_functions(cure.waits)
+    cure.functions = list(dict.fromkeys([*inspection.list_functions(pauses), *callers]))[:3]
     return cure
 
 
@@ -423,7 +424,7 @@ def _cure_cpu_work(inspection: Inspection, rows: Int64s, label: str, *, is_data:
     waits = [(name, ns) for name, ns in os_calls if ns > 0.5 * time]
     if waits:
         name = waits[0][0]
-        is_lock = pl.Series([name]).str.contains(_LOCK_CALLS).item()
+        is_lock = pl.Series([name]).str.contains(LOCK_CALLS).item()
         cure.evidence += f", mostly in {name}" + (", waiting for a lock or another thread" if is_lock else "")
     gil = inspection.measure_gil_share(rows)
     if gil >= _GIL_SHARE:
@@ -468,6 +469,7 @@ def synchronization(inspection: Inspection) -> Iterator[Cure]:
         + (f", and reads small values {inspection.describe_count(len(copies), 'time|times')}" if len(copies) else "")
         + f", for {inspection.describe_time(time)}"
     )
+    cure.functions = inspection.list_waiting_functions(rows)
     yield cure
 
 
