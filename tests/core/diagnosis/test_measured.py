@@ -327,7 +327,7 @@ def test_reports(file: str, status: str, first: str | None) -> None:
 # Joined to a timeline.
 
 
-def join(program: Program, report: Report) -> Inspection:
+def results_of(program: Program, report: Report) -> JoinedResults:
     """Join the n-th kernel of a program to the n-th result, as far as there are results."""
 
     def frames(name: str) -> pl.LazyFrame:
@@ -337,7 +337,12 @@ def join(program: Program, report: Report) -> Inspection:
         number = pl.int_range(pl.len(), dtype=pl.Int64)
         return program.frames(name).with_columns(ncu_launch_id=pl.when(number < count).then(number))
 
-    events = next(read_events(program.rollup(), JoinedResults("join", frames)))
+    return JoinedResults("join", frames)
+
+
+def join(program: Program, report: Report) -> Inspection:
+    """Return what rules examine if the results are joined to the kernels of the program."""
+    events = next(read_events(program.rollup(), results_of(program, report)))
     return Inspection(build_model(events, tuple(s for s in events.steps if not s.is_cold)))
 
 
@@ -440,6 +445,21 @@ def test_results_without_a_duration_are_not_joined() -> None:
     report = Report().add(GEMM, None, HEALTHY).add(GEMM, MS, HEALTHY)
     assert join(loop(GEMM), report).measured.measured_kernels.tolist() == [False, True, False, False]  # type: ignore[union-attr]
     assert read_measurements(report.frames).describe(np.zeros(0, np.int64)) == ""
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_kernels_that_match_no_result(count: int) -> None:
+    program, report = loop(GEMM), report_of(count, GEMM, HEALTHY)
+    report.add("other", MS, HEALTHY)
+    results = results_of(program, report)
+
+    def frames(name: str) -> pl.LazyFrame:
+        rows = results.frames(name)
+        return rows if name != "kernels" or count else rows.with_columns(ncu_launch_id=pl.lit(None, pl.Int64))
+
+    answer = diagnose(program.rollup(), joined=JoinedResults(count, frames))
+    note = "no kernel of the steady steps matches a result of Nsight Compute"
+    assert (note in answer.notes) == (not count)
 
 
 def test_a_join_of_captures() -> None:

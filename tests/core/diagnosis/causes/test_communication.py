@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+import pytest
 from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.causes import communication, find_cures
+from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.ranks import Plan
 
@@ -81,6 +83,11 @@ def test_a_rank_that_waits_for_the_whole_time_transfers_something() -> None:
     model = run(1, MS).model()
     inspection = Inspection(model, np.where(model.find_class("nccl"), 2 * MS, 0))
     assert communication.find_transfer_times(inspection)[model.find_class("nccl")].tolist() == [US] * 4
+
+
+@pytest.mark.parametrize("plan", [None, Plan(0, (0, 1))])
+def test_without_calls_of_other_ranks_there_are_no_barriers(plan: Plan | None) -> None:
+    assert not len(find_ends_of_barriers(Inspection(run(1, MS).model(), None, plan)))
 
 
 def test_each_communicator_has_a_cure() -> None:
