@@ -148,6 +148,7 @@ KERNELS = {
         "seed(curandStateXORWOW *, int)",
         "relax(float *, const float *, int)",
         "broken)",
+        "(broken))",
     ],
 }
 

@@ -50,6 +50,20 @@ def test_messages_between_which_kernels_run_may_depend_on_them() -> None:
     assert [s[0] for s in stays] == [20 * US, 16 * US, 6 * US]
 
 
+def test_small_messages_of_gradients_are_combined() -> None:
+    """In training, kernels between collectives compute other gradients."""
+    program = Program()
+
+    def body(_: int) -> None:
+        for _ in range(13):
+            program.launch("layer_norm_backward")
+            program.launch(HALF_GEMM)
+            program.launch(NCCL, 20 * US)
+
+    (together, _), (alone, _) = find_cure(steps(program, 4, body), "small_messages").operations
+    assert (len(together), len(alone)) == (52, 0)
+
+
 def test_exposed_communication() -> None:
     """The cure hides at most 7/8 of the communication, and at most two thirds of the computation."""
     cure = find_cure(run(1, MS), "communication_exposed")

@@ -589,3 +589,18 @@ def test_results_that_the_program_needs(name: str | None, function: str | None, 
     causes = program.causes()
     assert cause in causes
     assert len({"host_round_trip", "blocking_io"} & set(causes)) == 1
+
+
+@pytest.mark.parametrize(("label", "every"), [("save", 1), (None, 2)])
+def test_files_are_written_under_a_name_that_says_so_or_in_some_steps(label: str | None, every: int) -> None:
+    def body(program: Program, number: int) -> None:
+        program.launch(HALF_GEMM, MS)
+        if number % every == 0:
+            start = program.now
+            program.transfer("Device-to-Host", 200 * US, blocks=True, bytes=2 * 10**6)
+            program.add("osrt_calls", thread_id=1, name="poll", start_ns=program.now, end_ns=program.now + MS)
+            program.pause(5 * MS)
+            if label:
+                program.range(label, start, program.now)
+
+    assert "blocking_io" in run(body, 6).causes()
