@@ -35,8 +35,6 @@ PARAMETER_SETS = 12
 """Largest number of parameter sets of each test in ``make test``, except in tests of ``tracekit/core``."""
 WHOLE_MODULES = ("test_names", "test_public_api", "test_schemas")
 """Quick modules whose tests run with all parameter sets."""
-UNMEASURED = frozenset((ROOT / "tests" / "unmeasured.txt").read_text("utf-8").split())
-"""Tests of ``tracekit/core`` that take long and reach only what quicker tests reach as well."""
 
 
 os.environ["TRACEKIT_CACHE"] = "off"
@@ -180,8 +178,7 @@ def _is_measured(item: pytest.Item) -> bool:
     """Return whether the coverage of a test is measured, which makes it slower."""
     of_core = "core" in item.path.parts
     if not ALL:
-        is_listed = item.nodeid.partition("[")[0] in UNMEASURED
-        return item.get_closest_marker("core") is not None or (of_core and not is_listed)
+        return of_core or item.get_closest_marker("core") is not None
     is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     return item.get_closest_marker("corpus") is None and (of_core or not is_property)
 

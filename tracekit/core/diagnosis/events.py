@@ -56,7 +56,8 @@ READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "memsets": ("memset_id", "bytes", *_STREAM_AND_GRAPH),
     "graph_launches": ("graph_launch_id", "graph_exec_id", *STREAM[1:]),
     "syncs": ("context_id", "stream_id", "event_sync_id"),
-    **dict.fromkeys(("cpu_samples", "osrt_calls", "python_samples"), ("process_id",)),
+    "osrt_calls": ("process_id", "thread_id", "start_ns", "end_ns", "name"),
+    **dict.fromkeys(("cpu_samples", "python_samples"), ("timestamp_ns", "process_id", "thread_id", "stack_id")),
 }
 """The columns that the diagnosis reads of large tables, keyed by table, in addition to those of the roll-up."""
 

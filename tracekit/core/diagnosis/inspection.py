@@ -429,7 +429,8 @@ class Inspection:
         main thread, whichever waits least for others.
         """
         main = self.model.events.main_thread
-        around = pl.concat([threads.gather(rows) for threads in self._threads_of_calls]).drop_nulls()
+        positions = create_series(rows)
+        around = pl.concat([threads.gather(positions) for threads in self._threads_of_calls]).drop_nulls()
         threads: list[int | None] = around.unique().sort().to_list() or [main]
         is_pause = bool((self.model.items.call[rows] < 0).any())
         if threads == [main] or (len(threads) == 1 and not is_pause):
