@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 _MIN_SHARED_NS = 2_000
-_COMPUTE = tuple(c.name for c in kinds.CLASSES if c.group == "compute")
 
 
 class Contention(NamedTuple):
@@ -61,7 +60,7 @@ class Contention(NamedTuple):
 
 def find_contention(ops: Operations) -> Contention | None:
     """Return the kernels that run at the same time as others for a noticeable time, or None if there are none."""
-    kernels = np.flatnonzero(kinds.select_classes(ops.cls, _COMPUTE) & (ops.duration > 0))
+    kernels = np.flatnonzero(kinds.select_classes(ops.cls, kinds.COMPUTE_CLASSES) & (ops.duration > 0))
     order = kernels[np.argsort(ops.start[kernels], kind="stable")]
     start, end = ops.start[order], ops.end[order]
     if not len(order):

@@ -33,14 +33,14 @@ class KernelClass(NamedTuple):
     group: str
 
 
-_COMPUTE = (
+COMPUTE_CLASSES = (
     *("fused_attention", "layout_conversion", "convolution", "convolution_fp32", "matmul", "matmul_fp32"),
     *("matrix_vector", "softmax", "optimizer", "normalization", "embedding", "reduction", "cast_or_copy", "pooling"),
     *("pointwise", "other_kernel"),
 )
 CLASSES = (
     KernelClass("nccl", "communication"),
-    *(KernelClass(name, "compute") for name in _COMPUTE),
+    *(KernelClass(name, "compute") for name in COMPUTE_CLASSES),
     KernelClass("opaque_graph", "opaque"),
     *(KernelClass(name, "copy") for name in ("copy_h2d", "copy_d2h", "copy_d2d", "memset")),
 )

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.cures import Cure
-from tracekit.core.diagnosis.kinds import CLASSES
+from tracekit.core.diagnosis.kinds import COMPUTE_CLASSES
 from tracekit.sorting import create_series
 from tracekit.text import format_duration
 
@@ -25,7 +25,7 @@ _SMALL_NS = 50_000
 _MIN_SMALL = 12
 _NEAR_COUNT = 2
 """Distance of collectives in order of launch up to which no work lies between them that needs the first one."""
-_COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute" and c.name != "optimizer")
+_COMPUTE = tuple(name for name in COMPUTE_CLASSES if name != "optimizer")
 
 
 def find_transfer_times(inspection: Inspection) -> Int64s:

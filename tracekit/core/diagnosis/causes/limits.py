@@ -8,7 +8,8 @@ import numpy as np
 
 from tracekit.core.diagnosis.causes.occupancy import FEW_BLOCKS, find_active_warps
 from tracekit.core.diagnosis.cures import Cure
-from tracekit.core.diagnosis.kinds import CLASSES
+from tracekit.core.diagnosis.kinds import COMPUTE_CLASSES
+from tracekit.core.diagnosis.measured import LIBRARY_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +22,6 @@ _LIBRARIES = (
     r"(?i)at::native|at_cuda|cub::|cudnn|cublas|cutlass|nvjet|xmma|flash|fmha|thrust|nccl|eigen|tensorflow|gemv|cusparse"
     r"|cusolver|cufft|dot_kernel|splitk|triton_(poi|red|per)"
 )
-_COMPUTE = tuple(c.name for c in CLASSES if c.group == "compute")
-_OF_LIBRARIES = ("matmul", "matmul_fp32", "matrix_vector", "convolution", "convolution_fp32", "fused_attention")
 _LONG_NS = 10_000
 _MIN_SHARE = 0.05
 _FEW_WARPS, _VERY_FEW_WARPS = 0.125, 0.0625
@@ -48,10 +47,9 @@ def double_precision(inspection: Inspection) -> Iterator[Cure]:
     others = np.flatnonzero(model.match_names(_FP64_OTHERS) & is_free & inspection.claims.free_operations)
     duration = ops.duration[others]
     cure.shared = [(others, (duration, (0.6 * duration).astype(np.int64), duration // 2))]
-    cure.evidence = (
-        f"{inspection.count_per_step(len(products))} matrix products per step compute in FP64, for "
-        f"{inspection.describe_time(float(ops.duration[products].sum()))}"
-    )
+    count = inspection.describe_count(len(products), "matrix product|matrix products", "computes|compute")
+    time = inspection.describe_time(float(ops.duration[products].sum()))
+    cure.evidence = f"{count} in FP64, for {time}"
     yield cure
 
 
@@ -62,7 +60,7 @@ def few_active_warps(inspection: Inspection) -> Iterator[Cure]:
     """
     model, ops = inspection.model, inspection.model.operations
     share, reason = find_active_warps(inspection)
-    is_own = model.find_class(*_COMPUTE) & ~model.find_class(*_OF_LIBRARIES) & ~model.match_names(_LIBRARIES)
+    is_own = model.find_class(*COMPUTE_CLASSES) & ~model.find_class(*LIBRARY_CLASSES) & ~model.match_names(_LIBRARIES)
     is_own &= inspection.claims.free_operations & (ops.duration > _LONG_NS) & (share <= _FEW_WARPS)
     is_own &= ~inspection.refutes("low_occupancy")
     is_own &= (reason != FEW_BLOCKS) | model.find_class("reduction")
@@ -81,10 +79,12 @@ def few_active_warps(inspection: Inspection) -> Iterator[Cure]:
     stays = [np.minimum(duration, (duration * s).astype(np.int64)) for s in (low, likely, high)]
     cure.operations = [(rows, (stays[0], stays[1], stays[2]))]
     cure.example = inspection.show_operation(rows)
-    cure.missing = "the throughput of the memory (ncu --set full), which shows whether more warps help"
+    if cure.is_unsure:
+        cure.missing = "the throughput of the memory (ncu --set full), which shows whether more warps help"
     reasons = ("the number of blocks", "the size of blocks", "registers", "shared memory")
+    count = inspection.describe_count(len(rows), "kernel|kernels", "keeps|keep")
     cure.evidence = (
-        f"{inspection.count_per_step(len(rows))} kernels per step keep at most {float(np.median(active)):.1%} of the "
-        f"warps of the GPU active, limited by {reasons[main]}, for {inspection.describe_time(float(duration.sum()))}"
+        f"{count} at most {float(np.median(active)):.1%} of the warps of the GPU active, limited by {reasons[main]}, "
+        f"for {inspection.describe_time(float(duration.sum()))}"
     )
     yield cure
