@@ -52,7 +52,7 @@ lowest: $(LOWEST)/.ready
 	HYPOTHESIS_PROFILE=short $(LOWEST)/bin/python -m pytest -q -n $(WORKERS) $(CORE)
 
 CORE := tests/test_every_format.py tests/test_conformance.py tests/test_join_ncu.py tests/test_ops_of_kernels.py \
-	tests/test_forks.py tests/core tests/exporters tests/cli/test_convert.py tests/cli/test_printing.py \
+	tests/system/test_forks.py tests/core tests/exporters tests/cli/test_convert.py tests/cli/test_printing.py \
 	--ignore=tests/core/dlprof/test_against_model.py
 
 $(LOWEST)/.ready: pyproject.toml constraints.txt tests/lowest.py

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
-from tracekit import memory, sorting
+from tracekit.system import memory, sorting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

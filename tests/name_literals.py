@@ -1,7 +1,7 @@
 """The names of tables, reports, rules, recipes, formats and commands as ``Literal`` types.
 
-``python -m tests.name_literals`` writes ``tracekit/names.py`` anew; ``tests/test_choices.py`` fails if the file is out
-of date.
+``python -m tests.name_literals`` writes ``tracekit/text/names.py`` anew; ``tests/text/test_choices.py`` fails if the
+file is out of date.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracekit.core.dlprof.reports import REPORTS as DLPROF_REPORTS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FILE = Path(tracekit.__file__).with_name("names.py")
+FILE = Path(tracekit.__file__).parent / "text" / "names.py"
 _HEAD = '''"""The names of tables, reports, rules, recipes, formats and commands for type checkers and hints.
 
 ``python -m tests.name_literals`` writes this module.

@@ -19,16 +19,15 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit import crc32c
-from tracekit.native import replay
+from tracekit.native import crc32c, replay
+from tracekit.native.program import PARAMETERS
 from tracekit.readers.common import tries
 from tracekit.readers.common.protobuf import decoder
 from tracekit.readers.kineto import event_sandbox
 from tracekit.readers.tfevents import record_sandbox
-from tracekit.sandbox.program import PARAMETERS
 
 if TYPE_CHECKING:
-    from tracekit.sandbox.program import Program
+    from tracekit.native.program import Program
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tracekit" / "native"

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from tests.readers.nsys_rep_files import take_apart
 from tracekit.readers.common.protobuf.wire import Message
-from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
 from tracekit.readers.nsys_rep.container import Container
-from tracekit.source import Source
+from tracekit.readers.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
+from tracekit.registry.source import Source
 
 Secrets = dict[str, set[bytes]]
 SHORTEST_VALUE, SHORTEST_NAME = 8, 4

@@ -19,7 +19,7 @@ import tracekit as tk
 from tracekit import schemas
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SLOW_MODULES = ("numpy.ma", "pyarrow.acero", "pyarrow.dataset", "pyarrow.parquet", "tracekit.exporters.parquet")
-UNUSED_MODULES = ("google.protobuf", "html", "platformdirs", "secrets", "tomllib", "tracekit.cache.folder")
+UNUSED_MODULES = ("google.protobuf", "html", "platformdirs", "secrets", "tomllib", "tracekit.plan.cache.folder")
 CODE = """
 import sys
 from tracekit.__main__ import main
@@ -39,7 +39,7 @@ def test_a_conversion_imports_no_slow_modules(format_name: str, tmp_path: Path) 
     command = [sys.executable, "-c", CODE, "convert", "fixtures/train_amp.nsys-rep", str(tmp_path / "out")]
     run = subprocess.run([*command, "--to", format_name], check=True, capture_output=True, text=True, cwd=ROOT)
     modules = {*run.stderr.splitlines()[-1].split()}
-    assert "tracekit.exporting" in modules
+    assert "tracekit.plan.exporting" in modules
     assert not {"numpy.ma", "pyarrow.acero", *UNUSED_MODULES} - {"google.protobuf"} & modules
 
 

@@ -24,9 +24,9 @@ from tests.readers.nsys_rep_files import Parts, event, message, strings
 from tracekit import registry, schemas
 from tracekit.core import analyze, reports
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
-from tracekit.interface import Reader
 from tracekit.plan.recorded import MAX_TIME_NS, MAX_TOTAL_NS
 from tracekit.readers.nsys_rep import layout
+from tracekit.registry.interface import Reader
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1

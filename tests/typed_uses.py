@@ -10,7 +10,7 @@ from typing import assert_type
 
 import polars as pl
 import tracekit as tk
-from tracekit.names import ReportName, TableName
+from tracekit.text.names import ReportName, TableName
 
 
 def right(trace: tk.Trace, traces: tk.TraceSet) -> None:

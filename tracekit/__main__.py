@@ -3,7 +3,7 @@
 import gc
 import os
 
-from tracekit import interrupts
+from tracekit.system import interrupts
 
 STANDARD_STREAMS = 3
 GC_THRESHOLDS = (400_000, 20, 10)

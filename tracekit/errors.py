@@ -24,7 +24,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from tracekit.text import to_printable
-from tracekit.urls import is_url, remove_secrets
+from tracekit.text.urls import is_url, remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -126,7 +126,7 @@ def create_choices_hint(
         unknown_name: The unknown name.
         quoted: Whether to quote the names, which is needed if they may be empty.
     """
-    from tracekit import choices
+    from tracekit.text import choices
 
     return choices.create_hint(plural_noun, known_names, unknown_name, quoted=quoted)
 

@@ -8,8 +8,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 
-from tracekit import detection, exporting, presence, registry, remote, schemas
-from tracekit.describe import Description
+from tracekit import registry, schemas
 from tracekit.errors import MissingTableError, TracekitError, warn
 from tracekit.plan import (
     Aggregation,
@@ -28,8 +27,13 @@ from tracekit.plan import (
     TraceView,
     add_report_options,
     convert_names,
+    exporting,
+    presence,
 )
-from tracekit.source import Source
+from tracekit.registry import detection
+from tracekit.registry.describe import Description
+from tracekit.registry.source import Source
+from tracekit.system import remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -39,14 +43,14 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from tracekit.absence import Absence
     from tracekit.core.diagnosis import WhatIf, Why
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.interface import LaunchMetadata, Progress, Undecoded
-    from tracekit.names import ExporterName, ReaderName, ReportName, RuleName, TableName
     from tracekit.plan.figures import Plots
-    from tracekit.targets import Input
+    from tracekit.registry.absence import Absence
+    from tracekit.registry.interface import LaunchMetadata, Progress, Undecoded
+    from tracekit.system.targets import Input
+    from tracekit.text.names import ExporterName, ReaderName, ReportName, RuleName, TableName
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -135,7 +139,7 @@ def uses_cache(cache: bool | None, *, default: bool = False) -> bool:  # noqa: F
     """
     if cache is None and "TRACEKIT_CACHE" not in os.environ:
         return default
-    from tracekit.cache import is_enabled
+    from tracekit.plan.cache import is_enabled
 
     return is_enabled(default=default) if cache is None else cache
 

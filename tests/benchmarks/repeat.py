@@ -22,7 +22,7 @@ from tracekit.readers.common.protobuf.rewriting import (
 )
 from tracekit.readers.common.protobuf.wire import VARINT, Message, read_delimited, read_varint
 from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, Container
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

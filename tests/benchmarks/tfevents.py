@@ -36,7 +36,7 @@ def generate(folder: Path) -> Path:
         return path
     sys.path.insert(0, str(ROOT))
     from tests.readers.tfevents_files import VERSION
-    from tracekit.crc32c import compute_masked_crc32c
+    from tracekit.native.crc32c import compute_masked_crc32c
 
     def framed(data: bytes) -> bytes:
         size = struct.pack("<Q", len(data))

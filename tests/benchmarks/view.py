@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tracekit.memory import ALLOCATORS
+from tracekit.system.memory import ALLOCATORS
 
 os.environ.update(ALLOCATORS | os.environ)  # as the command sets them
 
 import flask
 import polars as pl
-from tracekit import memory
+from tracekit.system import memory
 from tracekit.view import pages, query
 from tracekit.view.captures import Captures, open_captures
 from tracekit.view.state import CaptureAggregation, State

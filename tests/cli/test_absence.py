@@ -15,10 +15,10 @@ import tracekit as tk
 from tests.cli.conftest import Run
 from tests.readers.nsys_rep_files import Parts, event, strings
 from tracekit import schemas
-from tracekit.absence import State, describe_undecoded, find_recording_command
 from tracekit.core import analyze, recipes, reports
 from tracekit.errors import TracekitWarning, UnknownFormatError
 from tracekit.readers.nsys_rep import layout, names
+from tracekit.registry.absence import State, describe_undecoded, find_recording_command
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WDDM = FIXTURES.parents[1] / "shared/corpus/makers/nsys_new/robodo2020__GPU_final/Report 1.nsys-rep"

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from tests import fork_server
 from tests.conftest import ALL
-from tracekit import registry, targets
+from tracekit import registry
+from tracekit.system import targets
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "fixtures" / "train_amp.nsys-rep"

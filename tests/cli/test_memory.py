@@ -13,12 +13,13 @@ import pytest
 import tracekit as tk
 from click.testing import CliRunner
 from tests.conftest import FIXTURES
-from tracekit import cli, memory
+from tracekit import cli
 from tracekit.sets import LocalEngine
+from tracekit.system import memory
 
 PROGRAM = """
 import os, sys
-from tracekit import memory
+from tracekit.system import memory
 from tracekit.__main__ import main
 names = {"polars", "pyarrow"}
 def check():
@@ -82,7 +83,11 @@ def test_every_command_that_reads_captures_limits_its_memory(
         thread.join()
         raise tk.TracekitError("observed")
 
-    for target in ("tracekit.detection.detect_reader", "tracekit.redacting.redact", "tracekit.view.open_viewer"):
+    for target in (
+        "tracekit.registry.detection.detect_reader",
+        "tracekit.readers.redaction.redacting.redact",
+        "tracekit.view.open_viewer",
+    ):
         monkeypatch.setattr(target, observe)
     monkeypatch.setattr(memory, "return_freed_memory", lambda: None)
     words = [word.format(path=FIXTURES / "train_amp.sqlite", out=tmp_path / "out") for word in READING[name]]

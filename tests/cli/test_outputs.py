@@ -329,7 +329,7 @@ def test_a_folder_that_vanishes_meanwhile(
 ) -> None:
     folder = tmp_path / "d"
     folder.mkdir()
-    from tracekit.targets import workspaces
+    from tracekit.system.targets import workspaces
 
     real = workspaces._lock_workspace
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tracekit as tk
 from tests.cli.test_terminal import FIXTURES
-from tracekit.notices import MAX_WARNINGS
+from tracekit.registry.notices import MAX_WARNINGS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Show

@@ -12,8 +12,8 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.exporters.test_chrome_trace import trace
-from tracekit.callstacks import iterate_frame_batches
 from tracekit.core import stacks
+from tracekit.schemas.callstacks import iterate_frame_batches
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 Row = tuple[int | None, int, str | None]

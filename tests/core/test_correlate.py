@@ -12,10 +12,11 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
-from tracekit import memory, schemas
+from tracekit import schemas
 from tracekit.core import correlate, trees
 from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, build_range_paths, find_first_row_numbers
 from tracekit.plan.stages import list_columns_for_correlation
+from tracekit.system import memory
 
 ADDED = [c for c in schemas.correlated_schema("kernels").names if c not in schemas.table("kernels").names]
 ADDED_TO_RANGES = [

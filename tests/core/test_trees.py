@@ -9,9 +9,9 @@ from unittest import mock
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit import sorting
 from tracekit.core import trees
 from tracekit.core.forests import compute_depths
+from tracekit.system import sorting
 
 texts = st.sampled_from(["a", "b", "a/b", "", None])
 forests = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), texts), max_size=12)

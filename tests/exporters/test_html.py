@@ -24,9 +24,9 @@ from tests.core.scenes import declared, launches, nvtx
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.exporters.html.sections import build_contents
-from tracekit.notices import explain_missing_advice
 from tracekit.plan.view import TraceView
 from tracekit.plots import theme
+from tracekit.registry.notices import explain_missing_advice
 from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:

@@ -157,7 +157,7 @@ def test_a_clock_that_drifts_keeps_slices_nested(tmp_path: Path) -> None:
     calls = [{**nccl_init(0, 1), "range_id": n, "start_ns": n, "end_ns": 2_000_000_000 - n} for n in range(1, 40)]
     write_capture(tmp_path / "rank0", nvtx_ranges=calls)
     from tracekit.exporters.chrome_trace import many
-    from tracekit.interface import ManyTraces, Part
+    from tracekit.registry.interface import ManyTraces, Part
     from tracekit.trace import get_trace_view
 
     with tk.load(tmp_path / "rank0") as trace:

@@ -26,11 +26,12 @@ from tests.blocks import small_blocks
 from tests.conftest import FIXTURES
 from tests.core.test_mpi import two_ranks
 from tests.exporters.test_chrome_trace import QUEUE, THREAD, call, kernel, push, trace
-from tracekit import schemas, sorting
+from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.perfetto import export, flows, packets, slots, strings, wire
 from tracekit.exporters.timeline import combinations, kinds
 from tracekit.exporters.timeline.blocks import FrameRows, TableRows
+from tracekit.system import sorting
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 TABLES = ("event_names", "debug_annotation_names", "debug_annotation_string_values")

@@ -20,7 +20,7 @@ from tracekit import schemas
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container
 from tracekit.readers.nsys_rep.entries import count_block_events
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 FORMAT, SUFFIX = "nsys-rep", ".nsys-rep"
 TABLES = tuple(n for n, t in schemas.tables().items() if t.columns[0].source and not t.name.startswith("ncu_"))

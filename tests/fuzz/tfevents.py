@@ -8,7 +8,7 @@ import struct
 from tests.fuzz.changes import DELIMITED, Field, edge, fields, of_bytes, of_message
 from tests.readers import tfevents_files as files
 from tests.readers.tfevents_files import event, frames, message, summary, tensor, value
-from tracekit.crc32c import compute_masked_crc32c
+from tracekit.native.crc32c import compute_masked_crc32c
 
 FORMAT, SUFFIX = "tfevents", ".tfevents"
 

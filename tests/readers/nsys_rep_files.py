@@ -12,7 +12,7 @@ from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED64, VARINT, re
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container
 from tracekit.readers.nsys_rep.entries import count_block_events
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 SHARED = Path(__file__).parents[3] / "shared"
 CAPTURES = Path(__file__).parents[2] / "fixtures"

@@ -15,8 +15,8 @@ from tests.conftest import ALL
 from tests.readers.databases import FIXTURES
 from tests.readers.tfevents_files import event, scalar, written
 from tracekit.errors import TracekitError
-from tracekit.files import CHANGED_HINT, REMOVED_HINT
-from tracekit.source import Source
+from tracekit.registry.source import Source
+from tracekit.system.files import CHANGED_HINT, REMOVED_HINT
 
 ROOT = Path(__file__).parents[2]
 ONE_DESCRIPTOR = {
@@ -152,7 +152,7 @@ def test_a_file_that_is_truncated_and_rewritten_all_the_time(tmp_path: Path, for
 
 def test_a_file_that_was_replaced_before_it_is_opened(tmp_path: Path) -> None:
     """What is recognized is what is read."""
-    from tracekit import detection
+    from tracekit.registry import detection
 
     file = Path(shutil.copyfile(FIXTURES / "train_amp.nsys-rep", tmp_path / "a.nsys-rep"))
     source = Source(file)

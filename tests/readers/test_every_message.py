@@ -14,7 +14,7 @@ from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys.capture import find_source_column_name
 from tracekit.readers.nsys_rep import layout
 from tracekit.readers.nsys_rep.capture import RepCapture
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 OF_THE_FILE = {"Contents", "Section", "DataOffsets"}
 """Messages that say where the others are, which every report has."""

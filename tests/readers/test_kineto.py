@@ -24,10 +24,10 @@ from tests.readers import kineto_files as files
 from tests.readers.kineto_files import op, trace
 from tracekit import registry
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
-from tracekit.files import InputFile
 from tracekit.readers.kineto.labels import shorten_function_name
 from tracekit.readers.kineto.stream import Stream
-from tracekit.source import Source
+from tracekit.registry.source import Source
+from tracekit.system.files import InputFile
 
 CAPTURES = sorted(files.CORPUS.rglob("*.json*")) if files.CORPUS.is_dir() else []
 FIXTURES = files.TRACE.parents[1]

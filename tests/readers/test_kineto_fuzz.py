@@ -19,7 +19,7 @@ from tests.readers.test_nsys_rep_fuzz import changed, peak_bytes
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.kineto.capture import read_capture
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 CASES = 60 if ALL else 24
 SECONDS, BYTES = 2.0, 1 << 30

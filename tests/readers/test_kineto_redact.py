@@ -355,7 +355,7 @@ def test_public_traces_keep_their_tables(number: int, tmp_path: Path) -> None:
 
 
 def test_a_key_makes_the_same_pseudonyms_as_in_reports(tmp_path: Path) -> None:
-    from tracekit.readers.common.redaction import Pseudonyms
+    from tracekit.readers.redaction import Pseudonyms
 
     key = b"0123456789abcdef"
     path = written(tmp_path, json.dumps({"schemaVersion": 1, "host_name": "deepthought42", "traceEvents": EVENTS}))

@@ -16,7 +16,7 @@ from tracekit import schemas
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.plan import LiveCapture, RecordedTables
 from tracekit.readers.ncu_csv import frame, open_capture, sniff
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 CASES = 40
 SECONDS = 5.0

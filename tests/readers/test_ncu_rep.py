@@ -33,7 +33,7 @@ from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.ncu_rep import metrics, rules
 from tracekit.readers.ncu_rep.capture import INSTANCES
 from tracekit.readers.ncu_rep.container import ReportFile, message_class
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 BASIC = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"
 NVTX = ROOT / "fixtures" / "ncu" / "ncu_nvtx.ncu-rep"

@@ -19,7 +19,7 @@ from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.readers.ncu_rep.capture import RepCapture
 from tracekit.readers.ncu_rep.container import message_class
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 CASES = 150 if ALL else 40
 SECONDS, BYTES = 2.0, 1 << 30

@@ -18,11 +18,11 @@ from tests.readers.databases import FIXTURES
 from tests.readers.folders import KINDS, SUFFIXES, as_folder, changed, copied, fixture, read, tables_of, write
 from tracekit import cli
 from tracekit.core.reports import REPORTS
-from tracekit.files import InputFile
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.nsys.lookups import Lookups
 from tracekit.readers.nsys_folders import files
-from tracekit.source import Source
+from tracekit.registry.source import Source
+from tracekit.system.files import InputFile
 
 EXPORT = FIXTURES / "train_amp.sqlite"
 REPORT = FIXTURES / "train_amp.nsys-rep"

@@ -10,9 +10,9 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.readers.databases import edited
 from tests.readers.nsys_rep_files import SHARED, Parts, message
-from tracekit.interface import LaunchMetadata
 from tracekit.readers.nsys.launch import parse_rank_variables
 from tracekit.readers.nsys_rep.container import OPTIONS
+from tracekit.registry.interface import LaunchMetadata
 from tracekit.trace import read_launch_metadata
 
 MORE = SHARED / "captures" / "h200_more"

@@ -9,7 +9,7 @@ import tracekit as tk
 from tests.secrets_of import texts
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.nsys_rep.capture import RepCapture
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 from .databases import FIXTURES, edited
 from .nsys_rep_files import Parts, event, message, strings

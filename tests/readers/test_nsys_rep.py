@@ -22,7 +22,7 @@ from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.readers.nsys_rep.container import OFFSETS, UI_DATA
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 CORPUS = SHARED / "corpus"
 needs_captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="no captures beside the checkout")

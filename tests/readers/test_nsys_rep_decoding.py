@@ -19,7 +19,7 @@ from tracekit.readers.common.protobuf.wire import Message, read_fields, read_var
 from tracekit.readers.nsys_rep import clocks, entries
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 NUMBERS = st.one_of(
     st.integers(0, 300), st.integers(0, (1 << 64) - 1), st.sampled_from([2**k - 1 for k in range(1, 65)])

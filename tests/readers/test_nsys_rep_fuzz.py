@@ -20,7 +20,7 @@ from tests.readers.nsys_rep_files import CAPTURES, Parts, packed, take_apart, va
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.readers.nsys_rep.capture import RepCapture
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 NAMES = ("cpu_only", "empty", "graph_node", "nvtx_features", "osrt_libs", "gpu_metrics", "omp", "um", "mpi_rank0")
 CASES = range(0, 150, 1 if ALL else 8)

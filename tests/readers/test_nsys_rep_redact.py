@@ -35,12 +35,12 @@ from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.rewriting import iterate_field_spans
 from tracekit.readers.common.protobuf.wire import Message
-from tracekit.readers.common.redaction import Pseudonyms
 from tracekit.readers.nsys_rep import redact
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container
 from tracekit.readers.nsys_rep.entries import count_block_events
-from tracekit.source import Source
+from tracekit.readers.redaction import Pseudonyms
+from tracekit.registry.source import Source
 
 OWN = sorted(CAPTURES.glob("*.nsys-rep"))
 needs_captures = pytest.mark.skipif(not OWN, reason="no captures beside the checkout")

@@ -16,11 +16,12 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import CHAINS, FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, stacks_of, untouched
 from tests.readers.test_nsys_by_schema import BY_SCHEMA
-from tracekit import schemas, threads
+from tracekit import schemas
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.sqlite import database, tables
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
-from tracekit.source import Source
+from tracekit.registry.source import Source
+from tracekit.system import threads
 
 FEATURES = FIXTURES / "nvtx_features.sqlite"
 

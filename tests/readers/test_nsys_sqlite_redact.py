@@ -24,8 +24,8 @@ from tests.conftest import ALL
 from tests.pseudonyms import comparable
 from tests.readers.databases import FIXTURES, edited, plain, untouched
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
-from tracekit.readers.common.redaction import KINDS
 from tracekit.readers.nsys_sqlite import redact, rewriting
+from tracekit.readers.redaction import KINDS
 
 CASES = 60 if ALL else 12
 HOST = re.compile(r"redacted-[0-9a-f]{12}")

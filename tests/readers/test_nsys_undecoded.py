@@ -18,7 +18,7 @@ from tracekit.readers.nsys import counters
 from tracekit.readers.nsys.export import list_decoded_tables
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.readers.nsys_sqlite.tables import ExportTables
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 if TYPE_CHECKING:
     from tracekit.readers.nsys.tables import Request

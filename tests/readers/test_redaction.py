@@ -14,7 +14,7 @@ from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.rewriting import create_message_editor, edit_message, iterate_field_spans
-from tracekit.readers.common.redaction import (
+from tracekit.readers.redaction import (
     ADDRESS,
     COMMAND,
     EMAIL,

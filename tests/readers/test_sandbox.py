@@ -7,13 +7,13 @@ import re
 import numpy as np
 import pytest
 from tests import native_programs
-from tracekit import crc32c
+from tracekit.native import crc32c
+from tracekit.native.program import MAX_PARAMETERS, PARAMETERS
+from tracekit.native.sandbox import Sandbox
 from tracekit.readers.common import tries
 from tracekit.readers.common.protobuf import decoder
 from tracekit.readers.kineto import event_sandbox as kineto
 from tracekit.readers.tfevents import record_sandbox as tfevents
-from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS
 
 ARRAYS = {
     "protobuf": {

@@ -9,12 +9,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
-from tracekit import memory, sorting
 from tracekit.exporters.perfetto import export
 from tracekit.readers.common import spilling
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.spilling import SharedDictionary, SpillingBuilder
 from tracekit.readers.nsys import lookups
+from tracekit.system import memory, sorting
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CAPTURES = ("train_amp.nsys-rep", "osrt_libs.nsys-rep", "nvtx_features.nsys-rep", "train_amp_parquetdir")

@@ -24,7 +24,7 @@ from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common import columns
 from tracekit.readers.common.sqlite import connections, database, tables
 from tracekit.readers.nsys_sqlite.tables import ExportTables
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system does not limit memory")

@@ -22,7 +22,7 @@ from tracekit.readers.common.sqlite import catalogue, connections, database, pag
 from tracekit.readers.common.sqlite.database import Database
 from tracekit.readers.common.sqlite.pages import PageFile
 from tracekit.readers.nsys.tables import Where
-from tracekit.source import Source
+from tracekit.registry.source import Source
 
 ROWS = 4000
 LONG, LONG_ROWS = 3000, 16

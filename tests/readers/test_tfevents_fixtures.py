@@ -17,8 +17,9 @@ import tracekit as tk
 from click.testing import CliRunner
 from tests.counted import counted
 from tests.readers.tfevents_files import CORPUS, FIXTURES
-from tracekit import cli, detection, schemas
-from tracekit.source import Source
+from tracekit import cli, schemas
+from tracekit.registry import detection
+from tracekit.registry.source import Source
 
 RUNS, PYTORCH = FIXTURES / "runs", FIXTURES / "pytorch"
 FOLDERS = [RUNS, PYTORCH]

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers import tfevents_files as files
-from tracekit import crc32c
 from tracekit.errors import TracekitError
-from tracekit.files import InputFile
+from tracekit.native import crc32c
 from tracekit.readers.tfevents import record_sandbox, records
 from tracekit.readers.tfevents.records import ReadBuffers, RecordReader
+from tracekit.system.files import InputFile
 
 
 @given(st.binary(max_size=300))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from tracekit.errors import CorruptTraceError, TracekitWarning
-from tracekit.files import InputFile
 from tracekit.readers.common.trailing import MAX_TRAILING_BYTES, find_end, open_native
+from tracekit.system.files import InputFile
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRAIN = FIXTURES / "train_amp.sqlite"

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
-from tracekit import no_pandas
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
 from tracekit.sets import LocalEngine, TraceSet, engines, recipes, workers
 from tracekit.sets.member import Member
+from tracekit.system import no_pandas
 
 RANKS = FIXTURES / "ranks"
 RECIPE = "cuda_gpu_kern_sum"

@@ -24,12 +24,13 @@ import pytest
 import tracekit as tk
 from click.testing import CliRunner, Result
 from tests.conftest import FIXTURES
-from tracekit import cli, remote
+from tracekit import cli
 from tracekit.errors import TracekitError
-from tracekit.remote import http, watching
 from tracekit.sets import LocalEngine
 from tracekit.sets.dask_engine import DaskEngine
 from tracekit.sets.trace_set import open_member
+from tracekit.system import remote
+from tracekit.system.remote import http, watching
 
 RANKS = FIXTURES / "ranks"
 REPORT = (RANKS / "mpi_rank0.nsys-rep").read_bytes()

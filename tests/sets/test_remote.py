@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
-from tracekit import remote
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.sets import LocalEngine
 from tracekit.sets.dask_engine import _process_member
+from tracekit.system import remote
 
 fsspec = pytest.importorskip("fsspec")
 RANKS = FIXTURES / "ranks"

@@ -12,8 +12,8 @@ import tracekit as tk
 from plotly.utils import PlotlyJSONEncoder
 from tests.view.support import call, running, texts
 from tracekit.errors import TracekitError
-from tracekit.explanations import CauseText, Explanation, LedgerRow
 from tracekit.plan.view import TraceView
+from tracekit.text.explanations import CauseText, Explanation, LedgerRow
 from tracekit.view import explanations, pages
 from tracekit.view.captures import open_captures
 from tracekit.view.state import parse_url

@@ -12,9 +12,9 @@ import warnings
 import click
 
 import tracekit
-from tracekit import interrupts
 from tracekit.cli.output import print_error, print_message
 from tracekit.errors import TracekitError, TracekitWarning, create_choices_hint
+from tracekit.system import interrupts
 
 COMMANDS = {
     "analyze": "Apply rules that find problems, such as those of nsys analyze.",
@@ -133,7 +133,7 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 def _add_suggestion(error: click.NoSuchOption, context: click.Context) -> click.NoSuchOption:
     """Return an error that names the option that was probably meant, or the commands that have the unknown option."""
-    from tracekit.choices import MAX_LISTED, OPTION_SYNONYMS, find_similar_name, find_synonym
+    from tracekit.text.choices import MAX_LISTED, OPTION_SYNONYMS, find_similar_name, find_synonym
 
     name, known, group = error.option_name, _list_option_names(context.command), context.find_root().command
     commands = {n: group.get_command(context, n) for n in COMMANDS} if isinstance(group, CommandGroup) else {}

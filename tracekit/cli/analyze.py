@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from tracekit.absence import State
 from tracekit.cli.options import (
     create_name_completer,
     input_options,
@@ -22,12 +21,13 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import print_message, print_recorded_warnings, show_progress_bar
 from tracekit.cli.reports import explain_missing_rows, format_limit_help, list_option, print_reports
+from tracekit.registry.absence import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tracekit.cli.options import CapturePath, Printing, Select, TraceOrSet
-    from tracekit.names import RuleName
+    from tracekit.text.names import RuleName
 
 
 def list_rule_names() -> Iterable[str]:

@@ -22,8 +22,8 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import open_output_page, print_recorded_warnings, show_progress_bar
-from tracekit.notices import list_recorded_warnings
-from tracekit.urls import remove_secrets
+from tracekit.registry.notices import list_recorded_warnings
+from tracekit.text.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

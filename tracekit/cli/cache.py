@@ -11,8 +11,8 @@ from tracekit.cli.options import printing_options
 from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
-    from tracekit.cache import Entry
     from tracekit.cli.options import Printing
+    from tracekit.plan.cache import Entry
 
 
 @click.command("cache")
@@ -27,7 +27,7 @@ def cache_command(*, clear: bool, printing: Printing) -> None:
     """
     import polars as pl
 
-    from tracekit.cache import CacheFolder
+    from tracekit.plan.cache import CacheFolder
 
     cache = CacheFolder()
     entries = cache.delete_entries() if clear else cache.list_entries()

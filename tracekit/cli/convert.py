@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import os
 
     from tracekit.cli.options import CapturePath, RollUp, Select, TraceOrSet
-    from tracekit.interface import Exporter, Progress
-    from tracekit.names import TableName
+    from tracekit.registry.interface import Exporter, Progress
+    from tracekit.text.names import TableName
 
 MINIMAL_TABLES: tuple[TableName, ...] = ("capture_info", "devices")
 
@@ -193,7 +193,7 @@ def _write_all_tables(
     progress: Progress | None,
 ) -> None:
     """Write the tables that have rows to a folder, and warn about all recorded events that are in none of them."""
-    from tracekit.exporting import write_trace
+    from tracekit.plan.exporting import write_trace
     from tracekit.sets.export import export
     from tracekit.sets.trace_set import TraceSet
     from tracekit.trace import get_trace_view

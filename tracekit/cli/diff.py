@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.cli.options import CapturePath, Printing
     from tracekit.cli.output import Page
     from tracekit.core.compare import Condition, Diff
-    from tracekit.targets import Input
+    from tracekit.system.targets import Input
 
 CONDITION_HOLDS = 3
 """Exit status if a condition of ``--fail-if`` holds."""
@@ -171,9 +171,9 @@ def diff_command(
     With --save and without B, only the baseline is saved. If A and B are folders of statistics that a recipe of nsys or
     tracekit wrote, their differences are printed or, with -o, written to a folder.
     """
-    from tracekit.comparison import Summarizer, list_input_files_of_side, write_baseline
     from tracekit.core import compare
     from tracekit.sets import recipe_files
+    from tracekit.sets.comparison import Summarizer, list_input_files_of_side, write_baseline
 
     _check_arguments(b, conditions, baseline, to, printing.out)
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
@@ -227,8 +227,8 @@ def _print_statistics_diff(
         printing: How to print or write them.
         others: Values of options that apply only to captures. It is an error to use one of them.
     """
-    from tracekit import targets
     from tracekit.sets import recipe_files
+    from tracekit.system import targets
 
     for option, value in others.items():
         if value:
@@ -282,7 +282,7 @@ def _write_page(
     diff: Diff, printing: Printing, inputs: Sequence[Input], limit: int | None, names: tuple[str, str]
 ) -> None:
     """Write the differences between two captures as an HTML page."""
-    from tracekit.diff_page import build_diff_page
+    from tracekit.sets.diff_page import build_diff_page
 
     with printing.open_output_page(_ComparedFiles(tuple(inputs)), limit=limit) as page:
         page.data.write(build_diff_page(diff, names, limit).encode())

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.absence import Absence, State
 from tracekit.cli.options import input_options, inputs_argument, is_folder_or_pattern, is_strict, load_input
 from tracekit.cli.output import open_output_page, print_error
 from tracekit.errors import TracekitError
-from tracekit.notices import RecordedWarning, explain_missing_gpu_work, format_notices, list_recorded_warnings
+from tracekit.registry.absence import Absence, State
+from tracekit.registry.notices import RecordedWarning, explain_missing_gpu_work, format_notices, list_recorded_warnings
 from tracekit.sets.paths import expand_paths, warn_about_unreadable
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from tracekit.cli.output import HasInputs, Page
     from tracekit.cli.times import Times
-    from tracekit.names import TableName
     from tracekit.sets import TraceSet
+    from tracekit.text.names import TableName
     from tracekit.trace import Trace
 
     CapturePath: TypeAlias = Path | str
@@ -133,11 +133,11 @@ class CaptureType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a URL as a string, and any other argument, such as a URL with the scheme ``file``, as a ``Path``."""
-        from tracekit.urls import is_url
+        from tracekit.text.urls import is_url
 
         if not is_url(value):
             return super().convert(value, param, ctx)
-        from tracekit.remote import convert_file_url_to_path
+        from tracekit.system.remote import convert_file_url_to_path
 
         path = convert_file_url_to_path(value)
         return path if is_url(path) else Path(path)
@@ -166,7 +166,7 @@ def check_local(paths: Iterable[CapturePath], command: str) -> list[Path]:
 
 def get_local_name(path: CapturePath) -> Path:
     """Return the path of an input, or for a URL its file name, as a path in the current folder."""
-    from tracekit.remote import convert_url_to_path
+    from tracekit.system.remote import convert_url_to_path
 
     return path if isinstance(path, Path) else Path(convert_url_to_path(path).name)
 
@@ -181,7 +181,7 @@ correlated_option = click.option("--correlated", is_flag=True, help="Include the
 def _limit_memory(context: click.Context, _: click.Parameter, size: int | None) -> None:
     """Limit the memory for columns until the command ends."""
     if size is not None:
-        from tracekit import memory
+        from tracekit.system import memory
 
         context.with_resource(memory.limit_memory_of_process(size))
 
@@ -689,10 +689,10 @@ def load_set(paths: Sequence[CapturePath], from_: str | None) -> TraceSet:
 
     The options ``--from``, ``--via``, ``--rank`` and ``--jobs`` apply. Commands without ``--jobs`` use one process.
     """
-    from tracekit import no_pandas
     from tracekit.sets import LocalEngine, load_many
     from tracekit.sets.engines import choose_process_count
     from tracekit.sets.paths import locate_captures
+    from tracekit.system import no_pandas
 
     no_pandas.hide_pandas()
     meta = click.get_current_context().meta
@@ -708,7 +708,7 @@ def load_set(paths: Sequence[CapturePath], from_: str | None) -> TraceSet:
 
 def load_input(path: CapturePath, from_: str | None) -> Trace:
     """Load the input of a command according to the options ``--from`` and ``--via``."""
-    from tracekit import no_pandas
+    from tracekit.system import no_pandas
     from tracekit.trace import load as load_trace
 
     no_pandas.hide_pandas()

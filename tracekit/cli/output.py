@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import click
 
-from tracekit import interrupts
 from tracekit.errors import TracekitError, convert_to_printable_path
-from tracekit.notices import GPU_ACTIVITIES
+from tracekit.registry.notices import GPU_ACTIVITIES
+from tracekit.system import interrupts
 from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
-from tracekit.urls import remove_secrets
+from tracekit.text.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from tracekit.cli.options import TraceOrSet
     from tracekit.cli.times import Times
-    from tracekit.interface import Progress
-    from tracekit.targets import Input
+    from tracekit.registry.interface import Progress
+    from tracekit.system.targets import Input
 
     class HasInputs(Protocol):
         """An object that is read from files, such as a trace."""
@@ -218,7 +218,7 @@ def open_output_page(
             yield _open_terminal_page(stream)
         sys.stdout.flush()
         return
-    from tracekit import targets
+    from tracekit.system import targets
 
     inputs = () if source is None else source.inputs
     with targets.open_atomic_output(out, overwrite=overwrite, inputs=inputs) as new, new.open("wb") as stream:
@@ -258,7 +258,7 @@ def open_output_path(out: Path, suffix: str) -> Iterator[Path]:
     if out != STDOUT:
         yield out
         return
-    from tracekit import targets
+    from tracekit.system import targets
 
     stream = open_standard_output()
     with targets.create_workspace(Path(tempfile.gettempdir())) as folder:
@@ -308,7 +308,7 @@ def print_recorded_warnings(trace: TraceOrSet, *, quiet: bool) -> None:
 
     They are not printed for the captures of a set, because every capture would be read once more.
     """
-    from tracekit.notices import format_notices, list_recorded_warnings
+    from tracekit.registry.notices import format_notices, list_recorded_warnings
     from tracekit.trace import Trace, get_trace_view
 
     if quiet or sys.stderr is None or not sys.stderr.isatty() or not isinstance(trace, Trace):

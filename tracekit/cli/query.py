@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.cli.options import TraceOrSet
-    from tracekit.names import TableName
+    from tracekit.text.names import TableName
 
 DURATION = "duration_ns"
 _TIMES = ("start_ns", "end_ns")

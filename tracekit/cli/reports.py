@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
-    from tracekit.absence import Absence
     from tracekit.cli.options import Printing, TraceOrSet
     from tracekit.cli.output import Page
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
+    from tracekit.registry.absence import Absence
     from tracekit.sets.reports import RankedReport
     from tracekit.trace import Trace
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from tracekit.absence import State
 from tracekit.cli.options import (
     CAPTURE,
     correlated_option,
@@ -25,12 +24,13 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import print_message, print_steps
 from tracekit.cli.reports import explain_missing_rows
+from tracekit.registry.absence import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tracekit.cli.options import CapturePath, Printing, RollUp, Select, TraceOrSet
-    from tracekit.names import TableName
+    from tracekit.text.names import TableName
 
 ROWS_ON_A_TERMINAL = 20
 AGGREGATED_TABLES = ("ops", "group_nodes")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tracekit.cli.options import CapturePath, Printing, RollUp, Select
-    from tracekit.names import ReportName
+    from tracekit.text.names import ReportName
     from tracekit.trace import Trace
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"

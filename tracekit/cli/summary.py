@@ -11,11 +11,11 @@ from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, quiet_option, rank_option
 from tracekit.cli.output import list_step_notes, open_output_page, show_progress_bar
 from tracekit.cli.why import format_explanation
-from tracekit.describe import format_row_count
 from tracekit.errors import convert_to_printable_path
-from tracekit.explanations import KERNELS_TITLE
-from tracekit.notices import GPU_ACTIVITIES, explain_missing_advice, list_notices
+from tracekit.registry.describe import format_row_count
+from tracekit.registry.notices import GPU_ACTIVITIES, explain_missing_advice, list_notices
 from tracekit.sets.notices import explain_missing_advice_of_ranks, list_notices_of_ranks
+from tracekit.text.explanations import KERNELS_TITLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.cli.options import CapturePath, TraceOrSet
-    from tracekit.explanations import Explanation
-    from tracekit.names import TableName
     from tracekit.sets import TraceSet
+    from tracekit.text.explanations import Explanation
+    from tracekit.text.names import TableName
     from tracekit.trace import Trace
 
 MAX_FINDINGS = 5

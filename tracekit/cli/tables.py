@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.absence import describe_undecoded
 from tracekit.cli.options import input_options, inputs_argument, jobs_option, load_inputs, printing_options, rank_option
 from tracekit.cli.output import print_message
+from tracekit.registry.absence import describe_undecoded
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit import interrupts, memory
 from tracekit.cli.options import CAPTURE, check_local, input_options, is_cache_enabled, is_strict
 from tracekit.cli.output import print_message
+from tracekit.system import interrupts, memory
 
 if TYPE_CHECKING:
     from tracekit.cli.options import CapturePath

@@ -8,14 +8,14 @@ import click
 
 from tracekit.cli.answers import answer_options
 from tracekit.cli.options import inputs_argument
-from tracekit.explanations import REST
 from tracekit.text import format_duration
+from tracekit.text.explanations import REST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tracekit.cli.answers import Question
-    from tracekit.explanations import Explanation, LedgerRow
+    from tracekit.text.explanations import Explanation, LedgerRow
 
 _BAR_CHARS = 24
 _INDENT = "     "

@@ -27,8 +27,8 @@ import polars as pl
 from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
 from tracekit.core.intervals.containment import add_enclosing_range_id, compute_slice_minima
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
-from tracekit.memory import allocate_zeros, drop_mapped_pages
-from tracekit.sorting import create_series, iterate_row_blocks, sort_rows, take
+from tracekit.system.memory import allocate_zeros, drop_mapped_pages
+from tracekit.system.sorting import create_series, iterate_row_blocks, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

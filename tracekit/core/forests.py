@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit import sorting
 from tracekit.core.series import create_nullable_series
-from tracekit.sorting import create_series
+from tracekit.system import sorting
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit import memory, sorting
+from tracekit.system import memory, sorting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,13 +9,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.callstacks import iterate_frame_batches
 from tracekit.core.forests import sum_over_ancestors
+from tracekit.schemas.callstacks import iterate_frame_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.callstacks import Int64Array
+    from tracekit.schemas.callstacks import Int64Array
 
 READ = ("parent_id", "depth", "symbol")
 """Columns of the table ``stacks`` from which paths are computed."""

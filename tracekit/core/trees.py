@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit import memory, sorting
 from tracekit.core.categorical import decode_categories
 from tracekit.core.forests import find_nearest_matching_rows, sum_over_ancestors
-from tracekit.sorting import create_series
+from tracekit.system import memory, sorting
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 BATCH_ROWS = 1 << 18
 

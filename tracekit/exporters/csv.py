@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
-from tracekit.forks import check_polars_can_run
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
+from tracekit.system.forks import check_polars_can_run
 from tracekit.text import escape_formulas
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 BATCH_ROWS = 1 << 18
 BATCH_BYTES = 1 << 26

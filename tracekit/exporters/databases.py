@@ -8,7 +8,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, Self
 
 from tracekit.errors import ExportError
-from tracekit.files import LONGEST_SQLITE_PATH
+from tracekit.system.files import LONGEST_SQLITE_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

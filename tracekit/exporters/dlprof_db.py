@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tracekit import schemas
 from tracekit.exporters.databases import Database
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 OPTIONS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "profile-name": (

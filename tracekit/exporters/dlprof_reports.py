@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 SUMMARY = "summary"
 REPORTS = (SUMMARY, "detailed", "iteration", "kernel", "tensor-core", "op-type", "group-op", "expert-systems")

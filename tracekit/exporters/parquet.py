@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from tracekit import schemas
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 GROUP_ROWS, MAX_DICTIONARY_VALUES = 1 << 18, 1 << 15
 

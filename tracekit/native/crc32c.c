@@ -1,4 +1,4 @@
-/* Compute checksums of data in several pieces. tracekit/crc32c.py defines the memory layout. */
+/* Compute checksums of data in several pieces. tracekit/native/crc32c.py defines the memory layout. */
 #include "layout.h"
 #include "crc32c.h"
 

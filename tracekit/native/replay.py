@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS, Program
+from tracekit.native.program import MAX_PARAMETERS, PARAMETERS, Program
+from tracekit.native.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

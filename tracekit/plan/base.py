@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, cast
 
-from tracekit import memory, schemas
+from tracekit import schemas
 from tracekit.errors import TracekitError
-from tracekit.forks import check_polars_can_run
+from tracekit.system import memory
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

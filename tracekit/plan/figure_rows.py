@@ -6,12 +6,12 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.absence import State, create_recording_hint
 from tracekit.errors import MissingTableError
-from tracekit.notices import GPU_ACTIVITIES
 from tracekit.plan.base import to_frame
 from tracekit.plan.plan import Correlate
 from tracekit.plan.tables import get_rollup, get_tables
+from tracekit.registry.absence import State, create_recording_hint
+from tracekit.registry.notices import GPU_ACTIVITIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

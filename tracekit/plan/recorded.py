@@ -6,13 +6,14 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from tracekit import memory, schemas
-from tracekit.absence import describe_undecoded
+from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, warn
-from tracekit.forks import check_polars_can_run
-from tracekit.interface import Undecoded
 from tracekit.plan.base import Tables, compact_if_all_null
 from tracekit.plan.sources import InMemory
+from tracekit.registry.absence import describe_undecoded
+from tracekit.registry.interface import Undecoded
+from tracekit.system import memory
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Capture, LaunchMetadata
     from tracekit.plan.plan import Aggregation, Plan, Selection
     from tracekit.plan.remote_file import RemoteFile
     from tracekit.plan.sources import LiveCapture, OpenedFile
     from tracekit.plan.stages import SharedRollup
+    from tracekit.registry.interface import Capture, LaunchMetadata
     from tracekit.schemas import TableSchema
-    from tracekit.targets import Input
+    from tracekit.system.targets import Input
 
     RollupKey = tuple[frozenset[Selection], Aggregation]
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit import detection, registry, remote
+from tracekit import registry
 from tracekit.errors import TracekitError, show_path_as
 from tracekit.plan.sources import OpenedFile
 from tracekit.readers.by_nsys import TemporaryExport
-from tracekit.source import Source
-from tracekit.urls import remove_secrets
+from tracekit.registry import detection
+from tracekit.registry.source import Source
+from tracekit.system import remote
+from tracekit.text.urls import remove_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Capture, LaunchMetadata, Undecoded
-    from tracekit.targets import Input
+    from tracekit.registry.interface import Capture, LaunchMetadata, Undecoded
+    from tracekit.system.targets import Input
 
 
 _HASHED_BYTES = 1 << 18

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tracekit import registry, schemas
 from tracekit.errors import SchemaError, TracekitError, UnknownFormatError
-from tracekit.interface import Capture
-from tracekit.source import Source
-from tracekit.targets import Input
+from tracekit.registry.interface import Capture
+from tracekit.registry.source import Source
+from tracekit.system.targets import Input
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Reader
+    from tracekit.registry.interface import Reader
 
 
 class Stamp(NamedTuple):
@@ -124,7 +124,7 @@ class OpenedFile:
         """
         if not self.cache or self.via is not None or reader is not registry.reader(self.format):
             return self._open_file(reader, source)
-        from tracekit import cache
+        from tracekit.plan import cache
 
         return cache.open_cached_capture(self.path, self.format, lambda: self._open_file(reader, source))
 

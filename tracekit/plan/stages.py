@@ -8,11 +8,12 @@ from abc import abstractmethod
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tracekit import memory, schemas
+from tracekit import schemas
 from tracekit.errors import SchemaError
-from tracekit.forks import check_polars_can_run
 from tracekit.plan.base import Tables, compact_if_all_null, to_frame
 from tracekit.plan.rows import NCU_PREFIX, RESULTS
+from tracekit.system import memory
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracekit.notices import GPU_ACTIVITIES
 from tracekit.plan.tables import get_rollup
+from tracekit.registry.notices import GPU_ACTIVITIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,10 +6,11 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tracekit import absence, schemas
+from tracekit import schemas
 from tracekit.errors import UnknownFormatError, create_choices_hint
 from tracekit.plan.base import to_frame
 from tracekit.plan.tables import get_rollup, get_tables
+from tracekit.registry import absence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from plotly.graph_objects import Figure
 
-    from tracekit.absence import Absence
     from tracekit.core.diagnosis import Examination, Options, Profile, WhatIf, Why
     from tracekit.core.diagnosis import Plan as RankPlan
     from tracekit.core.diagnosis.edits import StepEdit
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.core.rollup import Rollup
-    from tracekit.explanations import Explanation
     from tracekit.plan.base import Tables
     from tracekit.plan.plan import Plan
+    from tracekit.registry.absence import Absence
+    from tracekit.text.explanations import Explanation
 
 Result = TypeVar("Result")
 

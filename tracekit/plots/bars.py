@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from plotly.graph_objects import Figure
 
-    from tracekit.explanations import LedgerRow
+    from tracekit.text.explanations import LedgerRow
 
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS = 30

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Reader
 from tracekit.readers.common.table_files import TableFiles, find_single_table_file, find_table_files
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 MAGIC = b"ARROW1"
 

@@ -10,19 +10,19 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit import interrupts
-from tracekit.detection import create_report_hint
 from tracekit.errors import TracekitError, convert_to_printable_path
-from tracekit.interface import Capture
-from tracekit.source import Source
-from tracekit.targets import create_workspace
+from tracekit.registry.detection import create_report_hint
+from tracekit.registry.interface import Capture
+from tracekit.registry.source import Source
+from tracekit.system import interrupts
+from tracekit.system.targets import create_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
 
-    from tracekit.interface import LaunchMetadata, Undecoded
+    from tracekit.registry.interface import LaunchMetadata, Undecoded
 
 TOOL = "nsys"
 POLL_S = 1.0

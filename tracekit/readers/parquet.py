@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.interface import Reader
 from tracekit.readers.common import trailing
 from tracekit.readers.common.table_files import TableFiles, find_single_table_file, find_table_files, is_string_type
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from tracekit.files import InputFile
     from tracekit.readers.common.budget import Budget
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
+    from tracekit.system.files import InputFile
 
 MAGIC = b"PAR1"
 

@@ -4,7 +4,7 @@
 determines one rank per file. ``engines`` apply a function to every member, and ``trace_set`` defines ``TraceSet``.
 """
 
-from tracekit.lazy import create_lazy_getattr_and_dir
+from tracekit.system.lazy import create_lazy_getattr_and_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ __all__ = ["Engine", "LocalEngine", "Member", "TraceSet", "load_many"]
 if not TYPE_CHECKING:  # so that type checkers report unknown attributes
     __getattr__, __dir__ = create_lazy_getattr_and_dir(
         globals(),
-        engines=("Engine", "LocalEngine"),
-        member=("Member",),
-        trace_set=("TraceSet", "load_many"),
+        {
+            "engines": ("Engine", "LocalEngine"),
+            "member": ("Member",),
+            "trace_set": ("TraceSet", "load_many"),
+        },
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import TracekitError
 from tracekit.sets.workers import MemberResult, call_and_collect_warnings
-from tracekit.targets import create_workspace
+from tracekit.system.targets import create_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

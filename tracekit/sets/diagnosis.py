@@ -12,12 +12,12 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tracekit import detection
 from tracekit.errors import TracekitError, TracekitWarning
+from tracekit.registry import detection
+from tracekit.registry.source import Source
 from tracekit.sets.communication import concat_rank_tables
 from tracekit.sets.ranks import RESULT_FORMATS, parse_ranks_in_file_name
 from tracekit.sets.tasks import map_by_rank
-from tracekit.source import Source
 from tracekit.trace import call_with_tables, get_trace_view
 
 if TYPE_CHECKING:

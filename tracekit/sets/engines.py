@@ -6,11 +6,11 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
-from tracekit import no_pandas
 from tracekit.errors import TracekitError, create_choices_hint
-from tracekit.memory import get_memory_limit, read_total_memory_bytes
 from tracekit.sets.workers import call_and_collect_warnings, call_or_return_error, check_picklable, initialize_worker
-from tracekit.threads import count_available_cores
+from tracekit.system import no_pandas
+from tracekit.system.memory import get_memory_limit, read_total_memory_bytes
+from tracekit.system.threads import count_available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,12 +12,14 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tracekit import exporting, registry, targets
+from tracekit import registry
 from tracekit.errors import ExportError
+from tracekit.plan import exporting
 from tracekit.sets import frames
 from tracekit.sets.notices import MissingEvents
 from tracekit.sets.page import render_ranks_page
 from tracekit.sets.timeline import align_traces
+from tracekit.system import targets
 
 if TYPE_CHECKING:
     import os
@@ -26,11 +28,11 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from tracekit.interface import Exporter, ManyTraces, Progress
-    from tracekit.names import TableName
     from tracekit.plan import TraceView
+    from tracekit.registry.interface import Exporter, ManyTraces, Progress
     from tracekit.schemas import TableSchema
     from tracekit.sets.trace_set import TraceSet
+    from tracekit.text.names import TableName
 
 CSV, PARQUET, SQLITE, HTML = "csv", "parquet", "sqlite", "html"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
-from tracekit.forks import check_polars_can_run
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from tracekit.names import TableName
     from tracekit.schemas import TableSchema
     from tracekit.sets.member import Member
+    from tracekit.text.names import TableName
     from tracekit.trace import Trace
 
 RANK, RECORDED_RANK = "rank", "recorded_rank"

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.interface import Reader
-    from tracekit.names import TableName
-    from tracekit.remote import KeptCopy
-    from tracekit.source import Source
+    from tracekit.registry.interface import Reader
+    from tracekit.registry.source import Source
+    from tracekit.system.remote import KeptCopy
+    from tracekit.text.names import TableName
     from tracekit.trace import Trace
 
 NCCL = "NCCL"

@@ -6,10 +6,10 @@ import functools
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tracekit.absence import describe_undecoded
 from tracekit.errors import warn
-from tracekit.interface import Undecoded
-from tracekit.notices import explain_missing_advice, list_notices
+from tracekit.registry.absence import describe_undecoded
+from tracekit.registry.interface import Undecoded
+from tracekit.registry.notices import explain_missing_advice, list_notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

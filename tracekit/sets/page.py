@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.core.recipes import Tables
-    from tracekit.interface import Progress
+    from tracekit.registry.interface import Progress
     from tracekit.sets.trace_set import TraceSet
 
 MAPS = {

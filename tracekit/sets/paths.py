@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit import detection, registry, remote
+from tracekit import registry
 from tracekit.errors import (
     TracekitError,
     UnknownFormatError,
@@ -17,7 +17,9 @@ from tracekit.errors import (
     get_first_line_of_message,
     warn,
 )
-from tracekit.source import Source
+from tracekit.registry import detection
+from tracekit.registry.source import Source
+from tracekit.system import remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import polars as pl
     from plotly.graph_objects import Figure
 
-    from tracekit.names import RecipeName
     from tracekit.sets.trace_set import TraceSet
+    from tracekit.text.names import RecipeName
 
 Align = Literal["yes", "no"]
 

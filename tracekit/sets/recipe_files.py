@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit import targets
 from tracekit.core.recipes import UNNAMED_INDEX, find_recipe
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, create_choices_hint
 from tracekit.sets.recipes import FILE, RANK
+from tracekit.system import targets
 from tracekit.text import escape_formulas
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from tracekit.targets import Input
+    from tracekit.system.targets import Input
 
 FORMATS = ("parquet", "csv", "html")
 _RECIPE_KEY = b"tracekit.recipe"

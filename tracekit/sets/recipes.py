@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.recipes import Recipe, Tables, Value
     from tracekit.core.reports import Frames
-    from tracekit.interface import Progress
+    from tracekit.registry.interface import Progress
     from tracekit.sets.member import Member
     from tracekit.sets.trace_set import TraceSet
     from tracekit.trace import Trace

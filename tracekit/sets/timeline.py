@@ -10,7 +10,7 @@ from tracekit.core.communication.clocks import NONE
 from tracekit.core.communication.kinds import MESSAGES, MPI
 from tracekit.core.communication.matching import UNMATCHED
 from tracekit.errors import ExportError
-from tracekit.interface import ManyTraces, Part
+from tracekit.registry.interface import ManyTraces, Part
 from tracekit.sets import communication
 from tracekit.trace import get_trace_view
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.interface import View
+    from tracekit.registry.interface import View
     from tracekit.sets.notices import MissingEvents
     from tracekit.sets.trace_set import TraceSet
 

@@ -6,11 +6,12 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from tracekit import detection, registry, schemas
+from tracekit import registry, schemas
 from tracekit.errors import TracekitError
 from tracekit.plan import add_report_options, convert_names
 from tracekit.plan.sources import Stamp
-from tracekit.remote import KeptCopy
+from tracekit.registry import detection
+from tracekit.registry.source import Source
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
@@ -18,7 +19,7 @@ from tracekit.sets import ranks as rank_sources
 from tracekit.sets.engines import LocalEngine, resolve_engine
 from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedMetadata
-from tracekit.source import Source
+from tracekit.system.remote import KeptCopy
 from tracekit.trace import Trace, load, load_remote
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from tracekit.core.diagnosis import WhatIf, Why
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.interface import Progress
-    from tracekit.names import RecipeName, ReportName, RuleName, TableName
+    from tracekit.registry.interface import Progress
     from tracekit.sets.engines import Engine
     from tracekit.sets.plots import SetPlots
     from tracekit.sets.reports import RankedReport
-    from tracekit.targets import Input
+    from tracekit.system.targets import Input
+    from tracekit.text.names import RecipeName, ReportName, RuleName, TableName
 
     PathLike = str | os.PathLike[str]
 
@@ -781,7 +782,8 @@ class TraceSet:
             ...     tk.load_many("fixtures/ranks").export(f"{folder}/kernels.parquet", tables=["kernels"]).name
             'kernels.parquet'
         """
-        from tracekit import exporting, registry
+        from tracekit import registry
+        from tracekit.plan import exporting
         from tracekit.sets.export import export
 
         chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
@@ -795,7 +797,7 @@ class TraceSet:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Files and folders from which this set is read. An output must not replace any of them."""
-        from tracekit.targets import Input
+        from tracekit.system.targets import Input
 
         return tuple(Input.from_path(member.path) for member in self.captures if member.url is None)
 

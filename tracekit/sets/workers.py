@@ -10,8 +10,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tracekit import memory, no_pandas
 from tracekit.errors import TracekitError, TracekitWarning
+from tracekit.system import memory, no_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Callable

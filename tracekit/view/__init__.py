@@ -45,7 +45,7 @@ def open_viewer(
     if missing:
         message = f"the viewer needs packages that are not installed: {', '.join(missing)}"
         raise TracekitError(message, hint="pip install 'tracekit[view]'")
-    from tracekit import memory
+    from tracekit.system import memory
     from tracekit.view.captures import open_captures
     from tracekit.view.server import Viewer
 

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import polars as pl
 
-from tracekit import memory
 from tracekit.errors import TracekitError
-from tracekit.files import read_file_state
 from tracekit.plan.sources import Stamp
 from tracekit.sets.paths import Captures as LocatedCaptures
 from tracekit.sets.paths import describe_error, is_folder_of_captures, is_pattern, locate_captures
 from tracekit.sets.ranks import name_uniquely
+from tracekit.system import memory
+from tracekit.system.files import read_file_state
 from tracekit.trace import get_trace_view, load
 from tracekit.view.state import CaptureAggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-    from tracekit.names import TableName
+    from tracekit.text.names import TableName
     from tracekit.trace import Trace
 
 MAX_TRACES = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.comparison import diff
 from tracekit.core.compare import EVIDENCE
+from tracekit.sets.comparison import diff
 from tracekit.view.captures import Rows
 from tracekit.view.state import CaptureAggregation, parse_aggregation
 

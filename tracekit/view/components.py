@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 
 from tracekit.core.reports.steps import list_notes
 from tracekit.errors import TracekitError
-from tracekit.notices import GPU_ACTIVITIES
+from tracekit.registry.notices import GPU_ACTIVITIES
 from tracekit.view.state import make_url
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from dash import html
 
 from tracekit.core.diagnosis.texts import write_explanation
 from tracekit.errors import TracekitError
-from tracekit.notices import GPU_ACTIVITIES
 from tracekit.plots import bars
+from tracekit.registry.notices import GPU_ACTIVITIES
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid, ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.explanations import CauseText, Explanation
+    from tracekit.text.explanations import CauseText, Explanation
     from tracekit.view.captures import Captures
     from tracekit.view.pages import Context
     from tracekit.view.state import State

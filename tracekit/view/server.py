@@ -21,9 +21,9 @@ from flask import Response, abort, redirect, request, send_from_directory
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wsgi import ClosingIterator
 
-from tracekit import interrupts
 from tracekit.errors import TracekitError
-from tracekit.targets import create_workspace, delete_from_workspace
+from tracekit.system import interrupts
+from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.view import app as application
 from tracekit.view import downloads, windows
 from tracekit.view.state import parse_aggregation

@@ -19,7 +19,7 @@ from tracekit.view.titles import convert_name_to_title, convert_title_to_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tracekit.names import ReportName, RuleName, TableName
+    from tracekit.text.names import ReportName, RuleName, TableName
     from tracekit.trace import Trace
     from tracekit.view.captures import Capture, Captures
 

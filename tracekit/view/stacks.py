@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import polars as pl
 
-from tracekit.callstacks import iterate_frame_batches
 from tracekit.errors import TracekitError
+from tracekit.schemas.callstacks import iterate_frame_batches
 from tracekit.trace import get_trace_view
 from tracekit.view.captures import Rows
 from tracekit.view.windows import parse_time
@@ -17,7 +17,7 @@ from tracekit.view.windows import parse_time
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.names import TableName
+    from tracekit.text.names import TableName
     from tracekit.trace import Trace
 
 EVENTS = {

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import tracekit as tk
 from tracekit import schemas
-from tracekit.comparison import Summarizer
 from tracekit.core.compare import KINDS, Summary
+from tracekit.sets.comparison import Summarizer
 
 PHASES = ("forward", "backward", "optimizer")
 KERNELS = tuple(f"kernel_{c}<(int)4>" for c in "abcdefghijkl")

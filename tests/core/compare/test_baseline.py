@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from tests.core.compare import made
 from tests.core.compare.test_diff import SAMPLE, summary_of
-from tracekit.comparison import Summarizer
 from tracekit.core import compare
 from tracekit.core.compare import Summary, baseline
 from tracekit.errors import CorruptTraceError, TracekitError, UnsupportedVersionError
+from tracekit.sets.comparison import Summarizer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import ALL, FIXTURES, examples
 from tests.core.compare import made
-from tracekit.comparison import Summarizer
 from tracekit.core import compare
 from tracekit.core.compare import EVIDENCE, KINDS, SAMPLES, Summary
 from tracekit.core.compare.summary import MAX_UNITS
 from tracekit.errors import TracekitError, UnknownFormatError
+from tracekit.sets.comparison import Summarizer
 
 SLOW = "kernel_f<(int)4>"
 KINDS_OF_SUMS = ("kernels", "ops", "api", "copies", "idle")

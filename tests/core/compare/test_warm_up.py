@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
-from tracekit.comparison import Summarizer
 from tracekit.core import compare
+from tracekit.sets.comparison import Summarizer
 
 TRAIN, NESTED = FIXTURES / "train_amp.sqlite", FIXTURES / "steps" / "nested.sqlite"
 STEPS = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"

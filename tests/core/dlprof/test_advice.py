@@ -9,11 +9,11 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.core.scenes import declared, launches, nvtx
-from tracekit import memory
 from tracekit.core.advise import advise
 from tracekit.core.dlprof import build_tables, build_tables_in_background
 from tracekit.core.rollup import Rollup
 from tracekit.plan import get_rollup
+from tracekit.system import memory
 
 if TYPE_CHECKING:
     from tracekit.core.tensor_cores import Mode

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from tracekit.interface import Progress, View
-    from tracekit.source import Source
+    from tracekit.registry.interface import Progress, View
+    from tracekit.registry.source import Source
 
 MAGIC = b"#lines\n"
 

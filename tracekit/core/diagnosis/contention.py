@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.core.diagnosis import kinds
-from tracekit.sorting import sort_and_deduplicate
+from tracekit.system.sorting import sort_and_deduplicate
 
 if TYPE_CHECKING:
     import numpy.typing as npt

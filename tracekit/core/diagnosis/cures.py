@@ -13,7 +13,7 @@ import numpy as np
 
 from tracekit.core.diagnosis.answer import Saving
 from tracekit.core.diagnosis.replay import RECORDED, CpuScales, Edit, create_unedited
-from tracekit.sorting import sort_and_deduplicate
+from tracekit.system.sorting import sort_and_deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -41,7 +41,7 @@ from tracekit.core.diagnosis.replay import CpuScales, Engine, ReplayError, creat
 from tracekit.core.diagnosis.unexplained import NAME as UNEXPLAINED
 from tracekit.core.diagnosis.unexplained import find_unexplained_idle_time
 from tracekit.errors import TracekitError
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tracekit.core import intervals
 from tracekit.core.categorical import decode_categories, map_categories_expr
 from tracekit.core.correlate import CALL, STREAM, find_first_row_numbers
 from tracekit.core.diagnosis import kinds
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping

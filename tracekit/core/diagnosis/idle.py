@@ -15,7 +15,7 @@ from tracekit.core.diagnosis.diagnose import plan_processes
 from tracekit.core.diagnosis.events import read_events
 from tracekit.core.diagnosis.ledger import find_idle_times, list_part_names
 from tracekit.core.diagnosis.model import build_model
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from tracekit.core.diagnosis.events import Events

@@ -19,7 +19,7 @@ from tracekit.core.diagnosis.measured import Measurements, read_measurements
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
 from tracekit.core.diagnosis.roofline import Rates, compare_with_peaks
 from tracekit.core.intervals import NestingIndex
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 from tracekit.text import format_duration, format_number
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from tracekit.core.diagnosis.measured import (
     read_measurements,
 )
 from tracekit.core.ncu.roofline import NEAR_PEAK
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
-from tracekit.sorting import create_series, sort_and_deduplicate
+from tracekit.system.sorting import create_series, sort_and_deduplicate
 
 if TYPE_CHECKING:
     import numpy.typing as npt

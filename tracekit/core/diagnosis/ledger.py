@@ -15,7 +15,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS, CLASS_NAMES, CLASSES
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from tracekit.core.categorical import decode_categories, match_categories_expr
 from tracekit.core.diagnosis.cures import deduplicate
 from tracekit.core.diagnosis.events import convert_to_label_expr
 from tracekit.errors import create_choices_hint
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

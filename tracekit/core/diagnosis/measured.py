@@ -16,7 +16,7 @@ from tracekit.core.diagnosis import kinds
 from tracekit.core.diagnosis.peaks import DEFAULT, Peaks, find_peaks
 from tracekit.core.ncu.limits import compute_limits
 from tracekit.core.ncu.roofline import NEAR_PEAK
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -38,7 +38,7 @@ from tracekit.core.diagnosis.items import (
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
 from tracekit.core.diagnosis.operations import find_lane_starts, infer_bounds_of_operations
 from tracekit.core.diagnosis.waits import set_waits
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.items import join_synchronizations
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt

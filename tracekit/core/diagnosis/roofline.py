@@ -16,7 +16,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.categorical import decode_categories_expr
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt

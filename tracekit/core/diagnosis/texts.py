@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.explanations import KERNELS_TITLE, REST, STEP_TITLE, CauseText, Explanation, LedgerRow
 from tracekit.text import format_duration
+from tracekit.text.explanations import KERNELS_TITLE, REST, STEP_TITLE, CauseText, Explanation, LedgerRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ import polars as pl
 from tracekit.core.diagnosis.items import NO_WAIT, WAIT_ALL, WAIT_LANE, WAIT_OPERATION, join_synchronizations
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS
 from tracekit.core.diagnosis.operations import NEAR_NS, USUAL_DELAY_NS
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit import memory
 from tracekit.core.diagnosis.events import READ_COLUMNS as DIAGNOSIS_COLUMNS
 from tracekit.core.dlprof.aggregated import AggregatedTables
 from tracekit.core.rollup import tables as rollup_tables
 from tracekit.core.series import spill_frame
+from tracekit.system import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

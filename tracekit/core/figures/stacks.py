@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.callstacks import iterate_frame_batches
 from tracekit.core.figures.trees import select_largest_nodes
+from tracekit.schemas.callstacks import iterate_frame_batches
 
 if TYPE_CHECKING:
-    from tracekit.callstacks import Int64Array
+    from tracekit.schemas.callstacks import Int64Array
 
 
 class CallTree(NamedTuple):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import polars as pl
 
-from tracekit import memory
-from tracekit.threads import map_in_order
+from tracekit.system import memory
+from tracekit.system.threads import map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

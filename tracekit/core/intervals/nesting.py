@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit import memory
 from tracekit.core.intervals.axis import Axis, map_in_threads, replace_with_null_unless, search_sorted
 from tracekit.core.intervals.maximum_tree import MaximumTree
 from tracekit.core.series import create_nullable_series
-from tracekit.sorting import (
+from tracekit.system import memory
+from tracekit.system.sorting import (
     create_series,
     group_row_numbers,
     iterate_row_blocks,

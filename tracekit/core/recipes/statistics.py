@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

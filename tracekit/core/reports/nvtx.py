@@ -51,7 +51,7 @@ from tracekit.core.reports.summary import (
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
 from tracekit.core.trees import ELLIPSIS, MAX_LEVELS
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 BATCH_ROWS, _BATCH_BYTES = 1 << 14, 1 << 25
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.interface import ManyTraces, Progress
+    from tracekit.registry.interface import ManyTraces, Progress
 
 _ENDS = ("from", "to")
 _POSITION: dict[str, type[pl.DataType]] = {"part": pl.Int64, "table": pl.String, "id": pl.Int64, "lane": pl.String}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 
 def write(view: View, path: Path, progress: Progress) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import MissingTableError, TracekitError
 from tracekit.exporters.html.markup import Section, Table
-from tracekit.notices import ABOUT_RULES, explain_missing_advice, list_notices
 from tracekit.plots import bars
 from tracekit.plots.labels import format_bytes, format_nanoseconds
+from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
     from plotly.graph_objects import Figure
 
-    from tracekit.explanations import CauseText, Explanation
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
+    from tracekit.text.explanations import CauseText, Explanation
 
 _DRAWN_FROM_ROWS: Mapping[str, Callable[[pl.DataFrame], Figure]] = {
     "gpu_utilization": bars.draw_gpu_utilization,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit import memory
 from tracekit.exporters.perfetto.packets import encode_packet
 from tracekit.exporters.perfetto.slots import (
     BlobSlots,
@@ -37,7 +36,8 @@ from tracekit.exporters.timeline.columns import (
     value_exprs,
 )
 from tracekit.exporters.timeline.combinations import assign_codes_to_combinations, find_distinct_combinations
-from tracekit.sorting import iterate_row_blocks
+from tracekit.system import memory
+from tracekit.system.sorting import iterate_row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.combinations import Codes
     from tracekit.exporters.timeline.kinds import Arg, EventKind, Value
     from tracekit.exporters.timeline.tracks import LaneRegistry
-    from tracekit.sorting import Array
+    from tracekit.system.sorting import Array
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 _TYPES = {kinds.SLICE: BEGIN, kinds.INSTANT: INSTANT, kinds.COUNTER: COUNTER}

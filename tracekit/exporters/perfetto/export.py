@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit import memory
 from tracekit.exporters.perfetto.events import (
     EventTimes,
     compute_time_deltas,
@@ -37,7 +36,8 @@ from tracekit.exporters.timeline.blocks import RowsWithColumn, evaluate_expressi
 from tracekit.exporters.timeline.columns import duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.flows import warn_about_backward_flows
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
-from tracekit.sorting import iterate_row_blocks, sort_rows
+from tracekit.system import memory
+from tracekit.system.sorting import iterate_row_blocks, sort_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.interface import Progress, View
-    from tracekit.sorting import Array
+    from tracekit.registry.interface import Progress, View
+    from tracekit.system.sorting import Array
 
 BATCH_ROWS, BLOCK_ROWS = 1 << 14, 1 << 20
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit import memory
 from tracekit.exporters.perfetto.slots import view_byte_windows
 from tracekit.exporters.perfetto.wire import FIXED64_BYTES, encode_field_tag
 from tracekit.exporters.timeline import flows as timeline_flows
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.blocks import evaluate_expression, iterate_frames
 from tracekit.exporters.timeline.layout import add_lane_ids, read_events, read_rows
-from tracekit.sorting import choose_row_number_type, iterate_row_blocks, map_blocks, sort_rows, take
+from tracekit.system import memory
+from tracekit.system.sorting import choose_row_number_type, iterate_row_blocks, map_blocks, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.interface import View
-    from tracekit.sorting import Array
+    from tracekit.registry.interface import View
+    from tracekit.system.sorting import Array
 
 _ENDS = ("from", "to")
 _ENTRY_BYTES = 10

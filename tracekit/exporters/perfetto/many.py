@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from tracekit.interface import ManyTraces, Progress
+    from tracekit.registry.interface import ManyTraces, Progress
 
 
 def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:

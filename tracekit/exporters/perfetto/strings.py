@@ -18,13 +18,13 @@ from tracekit.exporters.perfetto.slots import (
 from tracekit.exporters.perfetto.wire import encode_field_tag
 from tracekit.exporters.timeline.columns import list_column_names
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 
 if TYPE_CHECKING:
     from tracekit.exporters.perfetto.wire import Numbers
     from tracekit.exporters.timeline.blocks import Rows
     from tracekit.exporters.timeline.combinations import Codes
-    from tracekit.sorting import Array
+    from tracekit.system.sorting import Array
 
 
 EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES = "event_names", "debug_annotation_names", "debug_annotation_string_values"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.exporters.sqlite.keys import Keys
-    from tracekit.interface import Progress
+    from tracekit.registry.interface import Progress
     from tracekit.schemas import Column, TableSchema
 
 FORMAT_VERSION = 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.interface import View
+    from tracekit.registry.interface import View
     from tracekit.schemas import TableSchema
 
 

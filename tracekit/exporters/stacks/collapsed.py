@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.exporters.stacks.options import Options
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UnknownFormatError
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

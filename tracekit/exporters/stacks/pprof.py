@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tracekit.exporters.stacks.options import Options
     from tracekit.exporters.stacks.profile import Profile
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:

@@ -10,17 +10,17 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.callstacks import BATCH_FRAMES, iterate_frame_batches
 from tracekit.errors import MissingTableError, TracekitError, create_choices_hint
 from tracekit.exporters.stacks.options import EVENTS
-from tracekit.forks import check_polars_can_run
+from tracekit.schemas.callstacks import BATCH_FRAMES, iterate_frame_batches
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.callstacks import Int64Array
     from tracekit.exporters.stacks.options import Options
-    from tracekit.interface import View
+    from tracekit.registry.interface import View
+    from tracekit.schemas.callstacks import Int64Array
 
 MAX_DEPTH = 4096
 """Maximum number of frames of a stack. Of deeper stacks, only the outermost frames are used."""

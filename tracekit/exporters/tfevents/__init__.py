@@ -11,13 +11,13 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError, UnknownFormatError
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tracekit.interface import Progress, View
+    from tracekit.registry.interface import Progress, View
 
 OPTIONS = {
     "time": "time that TensorBoard shows as compute time: gpu (default) or cpu",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tracekit.crc32c import compute_masked_crc32c
+from tracekit.native.crc32c import compute_masked_crc32c
 
 
 def encode_record(data: bytes) -> bytes:

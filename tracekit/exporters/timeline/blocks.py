@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit import memory
-from tracekit.sorting import choose_row_number_type, iterate_row_blocks, map_blocks
+from tracekit.system import memory
+from tracekit.system.sorting import choose_row_number_type, iterate_row_blocks, map_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.sorting import Array
+    from tracekit.system.sorting import Array
 
 _SELECTED_SPAN = 1 << 18
 """Minimum number of consecutive rows from which selected rows are read. Many small reads would take longer."""

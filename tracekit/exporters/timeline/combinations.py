@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.sorting import BLOCK_ROWS, create_series, iterate_row_blocks, map_blocks, sort_and_deduplicate
+from tracekit.system.sorting import BLOCK_ROWS, create_series, iterate_row_blocks, map_blocks, sort_and_deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,13 +7,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 from tracekit.exporters.timeline.options import OPTIONS, parse_tracks
-from tracekit.interface import Exporter
+from tracekit.registry.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from tracekit.interface import ManyTraces, Progress, View
+    from tracekit.registry.interface import ManyTraces, Progress, View
 
 
 def create_timeline_exporter(package: str, name: str, description: str, suffixes: tuple[str, ...]) -> Exporter:

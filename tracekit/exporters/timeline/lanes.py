@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit import memory
-from tracekit.sorting import create_series, iterate_row_blocks, map_blocks, sort_rows
+from tracekit.system import memory
+from tracekit.system.sorting import create_series, iterate_row_blocks, map_blocks, sort_rows
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.sorting import Array
+    from tracekit.system.sorting import Array
 
 _INT32_ROWS = 1 << 31
 

@@ -9,14 +9,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit import memory, schemas
+from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.timeline import columns, kinds, lanes
 from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, iterate_frames
 from tracekit.exporters.timeline.columns import Clock
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
 from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
-from tracekit.sorting import create_series, group_row_numbers, iterate_row_blocks, take
+from tracekit.system import memory
+from tracekit.system.sorting import create_series, group_row_numbers, iterate_row_blocks, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.blocks import Rows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.tracks import Placement, Track
-    from tracekit.interface import View
-    from tracekit.sorting import Array
+    from tracekit.registry.interface import View
+    from tracekit.system.sorting import Array
 
     Stages = Sequence[Sequence[EventKind]]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.interface import ManyTraces, Part, View
+    from tracekit.registry.interface import ManyTraces, Part, View
 
 
 class _EarlierEventError(Exception):

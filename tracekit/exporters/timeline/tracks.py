@@ -39,7 +39,7 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tracekit.interface import View
+    from tracekit.registry.interface import View
 
 FIRST_PID = 4_194_305
 """First pid of groups that are not processes. It is larger than any process id of Linux, which is at most 2^22."""

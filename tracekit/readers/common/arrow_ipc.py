@@ -20,8 +20,8 @@ from tracekit.readers.common.trailing import find_end, open_native, warn_about_t
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.files import InputFile
     from tracekit.readers.common.budget import Budget
+    from tracekit.system.files import InputFile
 
 STREAM, FILE = b"\xff\xff\xff\xff", b"ARROW1"
 STREAM_END = STREAM + bytes(4)

@@ -6,14 +6,14 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tracekit.detection import create_report_hint
 from tracekit.errors import CorruptTraceError
+from tracekit.registry.detection import create_report_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tracekit.files import InputFile
+    from tracekit.system.files import InputFile
 
 Value = TypeVar("Value")
 

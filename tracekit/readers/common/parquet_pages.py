@@ -14,8 +14,8 @@ from tracekit.readers.common.damage import Damage
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from tracekit.files import InputFile
     from tracekit.readers.common.budget import Budget
+    from tracekit.system.files import InputFile
 
 DATA, DICTIONARY, DATA_V2 = 0, 2, 3
 PLAIN_DICTIONARY, DELTA_BYTE_ARRAY, RLE_DICTIONARY = 2, 7, 8

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.memory import TemporaryStream
 from tracekit.readers.common import columns
 from tracekit.readers.common.builders import has_mostly_distinct_strings, join_arrays
+from tracekit.system.memory import TemporaryStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,15 +7,15 @@ import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, find_special_file_kind, open_regular_file
 from tracekit.readers.common.trailing import warn_about_trailing_bytes
+from tracekit.registry.detection import describe_unrecognized
+from tracekit.system.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, find_special_file_kind, open_regular_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 MAGIC = b"SQLite format 3\x00"
 JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, get_first_line_of_message
-from tracekit.files import PERMISSIONS_HINT, InputFile, read_file_state
-from tracekit.interface import Capture
 from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
+from tracekit.registry.detection import describe_unrecognized
+from tracekit.registry.interface import Capture
+from tracekit.system.files import PERMISSIONS_HINT, InputFile, read_file_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tracekit.files import FileState
     from tracekit.readers.common.budget import Budget
+    from tracekit.registry.source import Source
     from tracekit.schemas import TableSchema
-    from tracekit.source import Source
+    from tracekit.system.files import FileState
 
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
 """Layout of one element of an Arrow string view array. Several elements can refer to the same string."""

@@ -12,7 +12,7 @@ from tracekit.errors import warn
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.files import InputFile
+    from tracekit.system.files import InputFile
 
 MAX_TRAILING_BYTES = 1 << 16
 """Maximum number of bytes after an end marker. If there are more, the file is not considered to be complete."""

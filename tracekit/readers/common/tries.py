@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.native.program import Program
+from tracekit.native.sandbox import Sandbox
 from tracekit.readers.common.damage import Damage
-from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import Program
 
 if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, get_first_line_of_message, warn
-from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rollup
 from tracekit.readers.dlprof_db.database import COPY_AGAIN, ID, DlprofDatabase
@@ -29,12 +28,13 @@ from tracekit.readers.dlprof_db.tables import (
     create_call_mapping,
 )
 from tracekit.readers.nsys.versions import LABELS
+from tracekit.registry.interface import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.readers.dlprof_db.tables import ColumnSource, TableMapping
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 _MAX_INT64 = (1 << 63) - 1
 NEWEST_VERSION = (1, 8)

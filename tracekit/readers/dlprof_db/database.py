@@ -19,7 +19,7 @@ from tracekit.readers.common.sqlite import database
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 COPY_AGAIN = "copy the database again from where DLProf wrote it"
 ID = "id"

@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.forks import check_polars_can_run
 from tracekit.readers.dlprof_db.database import ID, map_strings_by_id
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Reader
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
-    from tracekit.interface import Capture
-    from tracekit.source import Source
+    from tracekit.registry.interface import Capture
+    from tracekit.registry.source import Source
 
 SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 

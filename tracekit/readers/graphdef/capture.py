@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tracekit.detection import UNKNOWN, describe_unrecognized
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
-from tracekit.interface import Capture
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.graphdef import SAVED_MODELS, text
 from tracekit.readers.tensorflow import graph
 from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_file_form
-from tracekit.source import Source
+from tracekit.registry.detection import UNKNOWN, describe_unrecognized
+from tracekit.registry.interface import Capture
+from tracekit.registry.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.files import InputFile
     from tracekit.readers.tensorflow.graph import Graph
+    from tracekit.system.files import InputFile
 
 CAPTURE_INFO = "capture_info"
 _SAVE_AGAIN = "copy the file again, or save the graph again"

@@ -20,13 +20,13 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Reader
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.readers.kineto.capture import KinetoCapture
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 GZIP = b"\x1f\x8b"
 _JSON_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*(\[\s*)?\{\s*"')

@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
-from tracekit.forks import check_polars_can_run
-from tracekit.interface import Capture, Undecoded
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.trailing import warn_about_trailing_bytes
@@ -31,13 +29,15 @@ from tracekit.readers.kineto.keys import KEYS, Slot
 from tracekit.readers.kineto.rows import EventRows
 from tracekit.readers.kineto.stream import Stream
 from tracekit.readers.kineto.tracks import Tracks
+from tracekit.registry.interface import Capture, Undecoded
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 _GZIP = b"\x1f\x8b"
 _LEADING_BLOCK_BYTES = 1 << 16

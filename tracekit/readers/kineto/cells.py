@@ -19,8 +19,8 @@ from tracekit.readers.kineto.keys import Slot
 if TYPE_CHECKING:
     from collections import Counter
 
+    from tracekit.native.sandbox import Bytes
     from tracekit.readers.kineto.event_sandbox import EventSandbox, Int64Array
-    from tracekit.sandbox import Bytes
 
 MAX_DIGITS = 40
 _THOUSANDTHS = frozenset({Slot.START, Slot.DURATION})

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.native.program import Program
+from tracekit.native.sandbox import Sandbox
 from tracekit.readers.common.damage import Damage
-from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.sandbox import Bytes
+    from tracekit.native.sandbox import Bytes
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 StopReason: TypeAlias = int

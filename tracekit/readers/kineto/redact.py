@@ -16,7 +16,9 @@ import numpy as np
 
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage, convert_damage
-from tracekit.readers.common.redaction import (
+from tracekit.readers.kineto.json_text import read_sections
+from tracekit.readers.kineto.stream import Stream
+from tracekit.readers.redaction import (
     ADDRESS,
     COMMAND,
     COMMON,
@@ -30,20 +32,18 @@ from tracekit.readers.common.redaction import (
     extract_program_name,
     find_environment_candidate_offsets,
 )
-from tracekit.readers.common.redaction.environments import USUAL_NAMES
-from tracekit.readers.common.redaction.escapes import JSON_ESCAPE, decode_escapes, edit_decoded
-from tracekit.readers.common.redaction.search_strings import SearchStrings
-from tracekit.readers.common.redaction.secret_patterns import PRIVATE_KEY
-from tracekit.readers.kineto.json_text import read_sections
-from tracekit.readers.kineto.stream import Stream
+from tracekit.readers.redaction.environments import USUAL_NAMES
+from tracekit.readers.redaction.escapes import JSON_ESCAPE, decode_escapes, edit_decoded
+from tracekit.readers.redaction.search_strings import SearchStrings
+from tracekit.readers.redaction.secret_patterns import PRIVATE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tracekit.readers.common.redaction import PrivateValueMatcher
     from tracekit.readers.kineto.json_text import JsonText
-    from tracekit.source import Source
+    from tracekit.readers.redaction import PrivateValueMatcher
+    from tracekit.registry.source import Source
 
 _GZIP = b"\x1f\x8b"
 _GZIP_FORMAT = zlib.MAX_WBITS | 16

@@ -10,9 +10,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.forks import check_polars_can_run
 from tracekit.readers.common import columns as col
 from tracekit.readers.kineto.keys import Slot
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

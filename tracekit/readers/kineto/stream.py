@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from tracekit.files import InputFile
+    from tracekit.system.files import InputFile
 
 READ_BYTES = 1 << 22
 """Maximum number of bytes of the trace that a read returns."""

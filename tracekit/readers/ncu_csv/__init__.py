@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Reader
 from tracekit.readers.ncu_csv.headers import RESAVED_HEADER
-from tracekit.source import HEAD_BYTES
+from tracekit.registry.interface import Reader
+from tracekit.registry.source import HEAD_BYTES
 
 if TYPE_CHECKING:
     from tracekit.readers.ncu_csv.capture import CsvCapture
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 _LONG_HEAD_BYTES = 1 << 20
 _NCU_OUTPUT = re.compile(

@@ -9,8 +9,6 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnsupportedVersionError, warn
-from tracekit.forks import check_polars_can_run
-from tracekit.interface import Capture
 from tracekit.readers.ncu import nvtx
 from tracekit.readers.ncu.labels import DURATION, find_section_name
 from tracekit.readers.ncu_csv import about, frame, launches
@@ -18,6 +16,8 @@ from tracekit.readers.ncu_csv.metrics import Metrics
 from tracekit.readers.ncu_csv.numbers import ENGLISH, parse_numbers
 from tracekit.readers.ncu_csv.rows import RULES, RowCollector
 from tracekit.readers.ncu_csv.session import SessionPage
+from tracekit.registry.interface import Capture
+from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.readers.ncu_csv.numbers import NumberStyle
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 _MAX_DURATION_NS = 1 << 62
 _PRINT_RAW_PAGE = "print the raw page with ncu --import REPORT --page raw --csv --print-units base"

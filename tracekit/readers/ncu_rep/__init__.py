@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Reader
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
-    from tracekit.interface import Capture
-    from tracekit.source import Source
+    from tracekit.registry.interface import Capture
+    from tracekit.registry.source import Source
 
 _MAGIC = b"NVR\0"
 

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.interface import Capture
 from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules, sources
 from tracekit.readers.ncu_rep.container import ReportFile
 from tracekit.readers.ncu_rep.rows import build_table
+from tracekit.registry.interface import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tracekit.readers.ncu_rep.rows import Row
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 LAUNCHES, METRICS, INSTANCES, SOURCES = "ncu_launches", "ncu_metrics", "ncu_metric_instances", "ncu_sources"
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracekit import schemas
-from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.common.trailing import MAX_TRAILING_BYTES, warn_about_trailing_bytes
+from tracekit.registry.detection import describe_unrecognized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 MAGIC = b"NVR\0"
 VERSION = 7

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit import memory, schemas
+from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, get_first_line_of_message
-from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
 from tracekit.readers.nsys import (
@@ -36,13 +35,15 @@ from tracekit.readers.nsys.launch import read_launch_metadata
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, create_source_request, find_arrow_type
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
+from tracekit.registry.interface import Capture
+from tracekit.system import memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tracekit.interface import LaunchMetadata
     from tracekit.readers.nsys.lookups import Resolver
     from tracekit.readers.nsys.tables import Tables, Where
+    from tracekit.registry.interface import LaunchMetadata
 
 GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
 EVERY, LABEL = "*", "*"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, warn
-from tracekit.interface import Undecoded
 from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, LOOKUP_TABLES, NEWEST_SCHEMA
+from tracekit.registry.interface import Undecoded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

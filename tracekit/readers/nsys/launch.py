@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from tracekit.interface import RANK_VARIABLES, LaunchMetadata
 from tracekit.readers.nsys.tables import Where
+from tracekit.registry.interface import RANK_VARIABLES, LaunchMetadata
 
 if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups

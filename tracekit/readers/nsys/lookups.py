@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit import memory
 from tracekit.errors import warn
-from tracekit.files import read_file_state
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.builders import TableBuilder
@@ -21,6 +19,8 @@ from tracekit.readers.common.spilling import BATCH_ROWS, SpillingBuilder
 from tracekit.readers.nsys.generic_events import GenericEvents
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
+from tracekit.system import memory
+from tracekit.system.files import read_file_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Reader
 from tracekit.readers.nsys_folders.sniffing import is_export_folder
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
-    from tracekit.interface import Capture
-    from tracekit.source import Source
+    from tracekit.registry.interface import Capture
+    from tracekit.registry.source import Source
 
 _SUFFIX = ".arrow"
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.files import InputFile
     from tracekit.readers.common.budget import Budget
+    from tracekit.system.files import InputFile
 
 BATCH_ROWS = 1 << 18
 

@@ -10,7 +10,7 @@ from tracekit.readers.nsys.versions import MARKER_TABLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 STRINGS = "StringIds"
 

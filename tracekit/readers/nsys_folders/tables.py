@@ -14,9 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.detection import UNKNOWN, describe_unrecognized
 from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message, warn
-from tracekit.files import read_file_state
 from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.table_files import compute_reserved_value_size, is_flat_type, open_table_file
@@ -24,17 +22,19 @@ from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
 from tracekit.readers.nsys_folders.values import convert_and_count_repaired, convert_to_sqlite_values, format_payloads
-from tracekit.source import Source
+from tracekit.registry.detection import UNKNOWN, describe_unrecognized
+from tracekit.registry.source import Source
+from tracekit.system.files import read_file_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tracekit.files import InputFile
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.nsys.tables import Request, Result, Where
     from tracekit.readers.nsys_folders.files import TableFile
+    from tracekit.system.files import InputFile
 
 ROWS_PER_BYTE = 8
 """Maximum number of rows that a file may declare per byte, which assumes that each row takes at least one bit."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Reader
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.interface import Capture
-    from tracekit.source import Source
+    from tracekit.registry.interface import Capture
+    from tracekit.registry.source import Source
 
 _MAGIC = b"NVIDIA Tegra Profiler Report"
 

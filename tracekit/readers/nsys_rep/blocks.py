@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tracekit.detection import create_report_hint
 from tracekit.errors import UnsupportedVersionError
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, checked_property
@@ -18,6 +17,7 @@ from tracekit.readers.common.protobuf.rewriting import encode_delimited, encode_
 from tracekit.readers.common.protobuf.wire import DELIMITED, MORE, Message, read_delimited, read_varint
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
 from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.registry.detection import create_report_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

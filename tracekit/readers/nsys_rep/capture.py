@@ -11,8 +11,8 @@ from tracekit.readers.nsys_rep.report import Report
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tracekit.interface import Undecoded
-    from tracekit.source import Source
+    from tracekit.registry.interface import Undecoded
+    from tracekit.registry.source import Source
 
 
 class RepCapture(NsysCapture):

@@ -9,16 +9,16 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from tracekit.detection import create_report_hint, describe_unrecognized
 from tracekit.errors import CorruptTraceError, warn
-from tracekit.files import Region
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.common.trailing import find_end, warn_about_trailing_bytes
 from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.registry.detection import create_report_hint, describe_unrecognized
+from tracekit.system.files import Region
 
 if TYPE_CHECKING:
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 MAGIC = b"NVIDIA Tegra Profiler Report"
 END = b"U3w[END]"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tracekit import memory
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import decoder
 from tracekit.readers.common.protobuf.decoder import (
@@ -24,6 +23,7 @@ from tracekit.readers.common.protobuf.decoder import (
     check_result_code,
 )
 from tracekit.readers.common.protobuf.decoding import Buffer
+from tracekit.system import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

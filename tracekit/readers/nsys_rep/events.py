@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from tracekit import memory
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoder import SLACK
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.nsys_rep import entries
-from tracekit.threads import RunningTotals, map_in_order
+from tracekit.system import memory
+from tracekit.system.threads import RunningTotals, map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

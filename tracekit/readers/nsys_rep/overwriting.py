@@ -20,8 +20,8 @@ from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.common.protobuf.rewriting import encode_field, locate_field
 from tracekit.readers.common.protobuf.wire import DELIMITED
-from tracekit.readers.common.redaction import PrivateValueMatcher, Redaction, TooManyCandidates
 from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.redaction import PrivateValueMatcher, Redaction, TooManyCandidates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -24,10 +24,10 @@ from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, ValueFormat,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.native.sandbox import Bytes
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask, UInt64Array
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
-    from tracekit.sandbox import Bytes
 
 Ints: TypeAlias = npt.NDArray[np.integer]
 

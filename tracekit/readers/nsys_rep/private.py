@@ -15,7 +15,9 @@ from tracekit.readers.common.protobuf.rewriting import (
     iterate_field_spans,
 )
 from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, convert_to_signed, read_varint
-from tracekit.readers.common.redaction import (
+from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS, UI_DATA
+from tracekit.readers.nsys_rep.fields import load_fields
+from tracekit.readers.redaction import (
     ADDRESS,
     COMMAND,
     ENVIRONMENT,
@@ -25,8 +27,6 @@ from tracekit.readers.common.redaction import (
     is_local_device,
     is_text,
 )
-from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS, UI_DATA
-from tracekit.readers.nsys_rep.fields import load_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,14 +17,6 @@ import numpy as np
 from tracekit.readers.common.damage import Damage, convert_damage
 from tracekit.readers.common.protobuf.rewriting import edit_message, encode_delimited, encode_field, encode_varint
 from tracekit.readers.common.protobuf.wire import VARINT, Message, read_delimited
-from tracekit.readers.common.redaction import (
-    ENVIRONMENT,
-    OUTPUT,
-    Redaction,
-    TooManyCandidates,
-    find_environment_candidate_offsets,
-    is_environment,
-)
 from tracekit.readers.nsys_rep import private
 from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, compress_block
 from tracekit.readers.nsys_rep.container import END, OFFSETS, OPTIONS, RAW, TAIL, Container
@@ -38,6 +30,14 @@ from tracekit.readers.nsys_rep.overwriting import (
     edit_entries,
     find_innermost_fields,
 )
+from tracekit.readers.redaction import (
+    ENVIRONMENT,
+    OUTPUT,
+    Redaction,
+    TooManyCandidates,
+    find_environment_candidate_offsets,
+    is_environment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.rewriting import FieldSpan
     from tracekit.readers.nsys_rep.blocks import Block
     from tracekit.readers.nsys_rep.overwriting import Span
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 EVENT = load_fields("EventBlock").events
 STRING, STREAM = load_fields("StringBlock").strings, load_fields("StringBlock").process_streams

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.detection import create_report_hint
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import MEMORY_PER_FILE_BYTE, Budget, Ledger
@@ -38,19 +37,20 @@ from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
 from tracekit.readers.nsys_rep.events import Events
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
 from tracekit.readers.nsys_rep.undecoded import count_undecoded_events
+from tracekit.registry.detection import create_report_hint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from tracekit.interface import Undecoded
     from tracekit.readers.nsys.tables import Result, Where
     from tracekit.readers.nsys_rep.arrays import EventFilter
     from tracekit.readers.nsys_rep.counters import CounterField
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable
     from tracekit.readers.nsys_rep.metrics import MetricLocation
-    from tracekit.source import Source
+    from tracekit.registry.interface import Undecoded
+    from tracekit.registry.source import Source
 
 STRINGS, SAMPLES, PAYLOAD_SCHEMAS = "StringIds", "GPU_METRICS", "NVTX_PAYLOAD_SCHEMAS"
 GENERIC_TABLES = frozenset((SAMPLES, counters.TABLE))

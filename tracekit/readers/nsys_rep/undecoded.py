@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tracekit.interface import Undecoded
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys_rep import entries, layout, names
 from tracekit.readers.nsys_rep.arrays import decode_nested_fields
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.fields import load_fields
 from tracekit.readers.nsys_rep.metrics import SOURCE_MASK, read_source_names
-from tracekit.sorting import sort_and_deduplicate
+from tracekit.registry.interface import Undecoded
+from tracekit.system.sorting import sort_and_deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

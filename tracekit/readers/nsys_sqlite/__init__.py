@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.interface import Reader
 from tracekit.readers.common.sqlite_files import MAGIC
 from tracekit.readers.nsys.versions import MARKER_TABLES
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.interface import Capture
-    from tracekit.source import Source
+    from tracekit.registry.interface import Capture
+    from tracekit.registry.source import Source
 
 
 def sniff(source: Source) -> bool:

@@ -8,7 +8,7 @@ from tracekit.readers.nsys.export import Export
 from tracekit.readers.nsys_sqlite.tables import ExportTables
 
 if TYPE_CHECKING:
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 
 class ExportCapture(Export):

@@ -15,7 +15,10 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, TracekitError, UnsupportedVersionError
-from tracekit.readers.common.redaction import (
+from tracekit.readers.common.sqlite.database import Database
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, create_read_only_uri, quote_identifier
+from tracekit.readers.nsys_sqlite.rewriting import StringColumns, check_expressions
+from tracekit.readers.redaction import (
     ADDRESS,
     COMMAND,
     ENVIRONMENT,
@@ -27,15 +30,12 @@ from tracekit.readers.common.redaction import (
     is_environment,
     is_local_device,
 )
-from tracekit.readers.common.sqlite.database import Database
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, create_read_only_uri, quote_identifier
-from tracekit.readers.nsys_sqlite.rewriting import StringColumns, check_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 _SETTINGS = (
     (ENVIRONMENT, r"(?:^|:)ENVIRONMENT_VARIABLE$"),

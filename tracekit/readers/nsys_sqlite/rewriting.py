@@ -12,14 +12,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.readers.common.redaction import find_environment_candidate_offsets
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier
+from tracekit.readers.redaction import find_environment_candidate_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.readers.common.redaction import PrivateValueMatcher, Redaction
+    from tracekit.readers.redaction import PrivateValueMatcher, Redaction
 
 BATCH = 4 << 20
 """Number of bytes of strings to search at once."""

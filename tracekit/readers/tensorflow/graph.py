@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.files import InputFile, Window
 from tracekit.readers.common.columns import build_dictionary_array, compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
@@ -20,6 +19,7 @@ from tracekit.readers.tensorflow import attributes, payloads
 from tracekit.readers.tensorflow.edges import build_edge_columns
 from tracekit.readers.tensorflow.fields import MAX_GRAPH_BYTES, build_string_column, load_buffer
 from tracekit.readers.tensorflow.payloads import MessageKind
+from tracekit.system.files import InputFile, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from tracekit.files import Window
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.rewriting import encode_varint
 from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, read_varint
+from tracekit.system.files import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

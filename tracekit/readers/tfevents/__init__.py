@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit import detection
-from tracekit.interface import Reader
+from tracekit.registry import detection
+from tracekit.registry.interface import Reader
 
 if TYPE_CHECKING:
     from tracekit.readers.tfevents.capture import EventsCapture
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 _HEADER_BYTES = 12
 
@@ -47,7 +47,7 @@ def sniff(source: Source) -> bool:
 
 
 def _is_record_header(head: bytes) -> bool:
-    from tracekit.crc32c import compute_masked_crc32c
+    from tracekit.native.crc32c import compute_masked_crc32c
 
     return compute_masked_crc32c(head[:8]) == int.from_bytes(head[8:], "little")
 

@@ -11,10 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.detection import UNKNOWN, describe_unrecognized
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, warn
-from tracekit.files import REMOVED_HINT
-from tracekit.interface import Capture
 from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.common.damage import convert_damage
 from tracekit.readers.tensorflow.graph import EDGES, NODES
@@ -22,8 +19,11 @@ from tracekit.readers.tfevents import events, exported, folders, graphs, step_st
 from tracekit.readers.tfevents.events import FileEvents, NotAnEventFile
 from tracekit.readers.tfevents.records import BufferPool
 from tracekit.readers.tfevents.runs import Run
-from tracekit.source import Source
-from tracekit.threads import map_in_order
+from tracekit.registry.detection import UNKNOWN, describe_unrecognized
+from tracekit.registry.interface import Capture
+from tracekit.registry.source import Source
+from tracekit.system.files import REMOVED_HINT
+from tracekit.system.threads import map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.files import InputFile
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tfevents import step_stats, texts, values
 from tracekit.readers.tfevents.records import RecordReader
+from tracekit.system.files import InputFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, convert_to_printable_path, warn
-from tracekit.files import find_special_file_kind
+from tracekit.system.files import find_special_file_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

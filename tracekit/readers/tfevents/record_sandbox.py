@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.native.program import Program
+from tracekit.native.sandbox import Bytes, Sandbox
 from tracekit.readers.common.damage import Damage
-from tracekit.sandbox import Bytes, Sandbox
-from tracekit.sandbox.program import Program
 
 NEED_MORE, FULL, BAD_SIZE, BAD_DATA = range(4)
 """Why a search for records ended.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import TracekitError
-from tracekit.files import CHANGED_HINT, REMOVED_HINT, InputFile
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.tfevents.record_sandbox import (
     BAD_DATA,
@@ -20,6 +19,7 @@ from tracekit.readers.tfevents.record_sandbox import (
     NEED_MORE,
     RecordSandbox,
 )
+from tracekit.system.files import CHANGED_HINT, REMOVED_HINT, InputFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

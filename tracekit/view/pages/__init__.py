@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from dash import html
 
-from tracekit.absence import State as Reason
 from tracekit.errors import TracekitError
 from tracekit.plots import recipes as plots
+from tracekit.registry.absence import State as Reason
 from tracekit.trace import get_trace_view
 from tracekit.view import components, grid
 from tracekit.view import ranks as sets_of_ranks
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.names import ReportName
+    from tracekit.text.names import ReportName
     from tracekit.trace import Trace
     from tracekit.view.captures import Capture, Captures
     from tracekit.view.state import State

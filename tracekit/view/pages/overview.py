@@ -9,7 +9,7 @@ import polars as pl
 from dash import html
 
 from tracekit.errors import TracekitError
-from tracekit.notices import ABOUT_RULES, GPU_ACTIVITIES, explain_missing_advice, list_notices
+from tracekit.registry.notices import ABOUT_RULES, GPU_ACTIVITIES, explain_missing_advice, list_notices
 from tracekit.trace import get_trace_view
 from tracekit.view import components, explanations, grid, missing, sources
 

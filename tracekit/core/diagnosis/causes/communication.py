@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.core.diagnosis.cures import Cure
 from tracekit.core.diagnosis.kinds import COMPUTE_CLASSES
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:

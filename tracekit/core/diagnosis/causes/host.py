@@ -14,7 +14,7 @@ from tracekit.core.diagnosis.inspection import LOCK_CALLS
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.ledger import measure_before
 from tracekit.core.diagnosis.model import MIN_STEPS
-from tracekit.sorting import create_series
+from tracekit.system.sorting import create_series
 from tracekit.text import format_duration
 
 if TYPE_CHECKING:

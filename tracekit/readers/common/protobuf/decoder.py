@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.native.program import Program
+from tracekit.native.sandbox import Sandbox
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, VARINT
-from tracekit.sandbox import Sandbox
-from tracekit.sandbox.program import Program
 
 if TYPE_CHECKING:
-    from tracekit.sandbox import Bytes
+    from tracekit.native.sandbox import Bytes
 
 SLOTS = 4096
 """Offset of the slot table, which has one byte per field number: the slot plus 1, or 0 for fields to skip.

@@ -10,7 +10,7 @@ from tracekit.readers.common.damage import Damage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.files import Region, Window
+    from tracekit.system.files import Region, Window
 
     Value = int | memoryview
 

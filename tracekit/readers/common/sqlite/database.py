@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message
-from tracekit.files import CHANGED_HINT
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import create_column_builder
 from tracekit.readers.common.damage import Damage
@@ -32,12 +31,13 @@ from tracekit.readers.common.sqlite.pages import PageFile
 from tracekit.readers.common.sqlite.records import ColumnInfo
 from tracekit.readers.common.sqlite.tables import SqliteTable, UsedPages
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, HEADER_BYTES, check_file_is_complete, quote_identifier
-from tracekit.threads import map_in_order
+from tracekit.system.files import CHANGED_HINT
+from tracekit.system.threads import map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from tracekit.source import Source
+    from tracekit.registry.source import Source
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from tracekit.errors import TracekitError
-from tracekit.files import FileState, open_regular_file
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite_files import HEADER_BYTES, Header
+from tracekit.system.files import FileState, open_regular_file
 
 if TYPE_CHECKING:
     import io

@@ -1,0 +1,51 @@
+"""The page of a comparison: its numbers, hostile names, and what it may load."""
+
+from __future__ import annotations
+
+import polars as pl
+import tracekit as tk
+from tests.core.compare import made
+from tests.core.compare.test_diff import summary_of
+from tests.exporters.test_html import Page
+from tracekit.core import compare
+from tracekit.sets.diff_page import build_diff_page
+
+
+def test_the_tables_of_a_page() -> None:
+    diff = tk.diff(made.summary(1), made.summary(2, slow=(("kernel_f<(int)4>", 2.0),)))
+    text = build_diff_page(diff, ("a.nsys-rep", "b.nsys-rep"))
+    page = Page(text)
+    assert page.scripts == []
+    assert "default-src 'none'; style-src 'sha256-" in text
+    kernels = page.tables["Kernels"]
+    assert kernels[0][:5] == ["Name", "Status", "Evidence", "Time A (ns)", "Time B (ns)"]
+    first = diff.frame("kernels").row(0, named=True)
+    assert kernels[1][:4] == [first["name"], "slower", "significant", f"{first['time_a_ns']:,}"]
+    assert len(kernels) == 1 + 12
+    assert [row[0] for row in page.tables["Sides"][1:]] == [
+        *("Name", "Iterations", "GPUs", "Key op", "Steps", "Recorded"),
+    ]
+    assert page.tables["Sides"][1] == ["Name", "a.nsys-rep", "b.nsys-rep"]
+    significant = [caption for caption in page.tables if caption.startswith("Significant changes")]
+    assert len(page.tables[significant[0]]) == 1 + diff.significant().height
+    assert len(Page(build_diff_page(diff, ("a", "b"), 3)).tables["Kernels (first 3 of 12 rows)"]) == 4
+
+
+def test_times_per_iteration_and_notes() -> None:
+    diff = tk.diff(made.summary(1), made.summary(2, iterations=20), by=["kernels"])
+    text = build_diff_page(diff, ("a", "b"), 0)
+    page = Page(text)
+    assert "Time A per iteration (ns)" in page.tables["Kernels"][0]
+    assert any("the numbers of iterations differ" in words for _, words in page.texts)
+    same = tk.diff(made.summary(1), made.summary(1), by=["kernels"])
+    assert "Kernels" not in Page(build_diff_page(same, ("a", "b"))).tables
+
+
+def test_hostile_names() -> None:
+    name = "<script>alert(1)</script>\u202e"
+    diff = compare.compare(summary_of([(name, 0, 1, 5)]), summary_of([(name, 0, 1, 9)]), ["kernels"])
+    text = build_diff_page(diff, ("<b>", "b"))
+    assert "<script" not in text
+    assert "<b>" not in text
+    assert "\u202e" not in text
+    assert diff.frame("kernels").select(pl.col("name").first()).item() == name

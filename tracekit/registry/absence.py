@@ -1,0 +1,216 @@
+"""Explain why a table, a report or a page has no rows: not recorded, not decoded, nothing found, or not applicable.
+
+All commands, pages and warnings take their sentences from this module.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tracekit import schemas
+from tracekit.registry.describe import format_row_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_ACTIVITIES = ("kernels", "graph_launches")
+COMPUTED_TABLES: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("ops", "op_instances", "iterations", "group_nodes"), _ACTIVITIES),
+    "nvtx_projections": ("nvtx_ranges", *_ACTIVITIES),
+}
+"""The recorded tables from which computed tables result, by name."""
+_OVERHEADS = ("overheads", "cuda_overheads")
+"""Tables that profilers also record if no option selects them."""
+_KINETO_OPTIONS = {
+    "memory_events": "torch.profiler.profile(profile_memory=True)",
+    "stacks": "torch.profiler.profile(with_stack=True)",
+    "python_samples": "torch.profiler.profile(with_stack=True)",
+}
+_KINETO_DEFAULT = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+MAX_CLASSES = 10
+"""Maximum number of classes of undecoded events that a sentence names."""
+MAX_NAME_LENGTH = 80
+"""Maximum number of characters of the name of a class, which may come from the file."""
+_EXPORT_OF_NSYS = "export the report with nsys export --type sqlite, and load the export"
+
+
+class State(Enum):
+    """The reason why rows are missing."""
+
+    NOT_APPLICABLE = "does not apply"
+    NOT_DECODED = "recorded, but not decoded"
+    NOT_RECORDED = "not recorded"
+    NOT_SELECTED = "not selected"
+    NOTHING_FOUND = "nothing found"
+
+
+class Absence(NamedTuple):
+    """Why rows are missing.
+
+    Attributes:
+        state: The kind of reason.
+        reason: The reason, as a clause that follows "because".
+        hint: What the user can do, or None.
+    """
+
+    state: State
+    reason: str
+    hint: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The reason, followed by the hint if there is one."""
+        return self.reason if self.hint is None else f"{self.reason}; {self.hint}"
+
+
+class EventCount(Protocol):
+    """The interface of the number of undecoded events of one class."""
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+        ...
+
+
+class RecordedCapture(Protocol):
+    """The interface of a capture whose missing rows are explained."""
+
+    @property
+    def format(self) -> str:
+        """Name of the format of the capture."""
+        ...
+
+    def count_recorded(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of recorded rows of each table, by table name, without any selection."""
+        ...
+
+    def can_contain(self, name: str) -> bool:
+        """Return whether captures in the format of the capture can contain rows of a table."""
+        ...
+
+    def list_undecoded(self, name: str) -> Mapping[str, EventCount]:
+        """Return the recorded events that are not decoded, but may belong to a table, by class of event."""
+        ...
+
+
+def explain_missing_rows(
+    capture: RecordedCapture,
+    tables: Iterable[str],
+    *,
+    required: Iterable[str] = (),
+    selected: bool = False,
+) -> Absence:
+    """Return why a result that is computed from some tables has no rows.
+
+    Args:
+        capture: The capture.
+        tables: Names of the tables from which the result is computed. Tables with metadata, which no option records,
+            are ignored unless all tables are of this kind.
+        required: Names of the tables without which the result has no rows.
+        selected: Whether the result is restricted to a part of the capture.
+    """
+    listed = _list_recorded_tables(capture, [*required, *tables])
+    if not listed:
+        return Absence(State.NOTHING_FOUND, "nothing of this kind was found in the recorded data")
+    counts = capture.count_recorded(listed)
+    empty = [table for table in listed if not counts[table]]
+    undecoded = {name: size for table in empty for name, size in capture.list_undecoded(table).items()}
+    if undecoded:
+        hint = _EXPORT_OF_NSYS if capture.format == "nsys-rep" else None
+        return Absence(State.NOT_DECODED, describe_undecoded(undecoded), hint)
+    if not any(map(capture.can_contain, listed)):
+        reason = f"captures in the format {capture.format} contain no {_join(listed)}"
+        return Absence(State.NOT_APPLICABLE, reason)
+    unrecorded = [table for table in empty if not _was_recording(capture, table)]
+    hint = create_recording_hint(unrecorded, capture.format)
+    missing = unrecorded if len(empty) == len(listed) else [table for table in unrecorded if table in set(required)]
+    if missing:
+        return Absence(State.NOT_RECORDED, f"no {_join(missing)} {_choose_verb(missing)} recorded", hint)
+    if selected and len(empty) < len(listed):
+        return Absence(State.NOT_SELECTED, "the selected part of the capture contains no such data")
+    more = f"no {_join(unrecorded)} {_choose_verb(unrecorded)} recorded: {hint}" if unrecorded and hint else None
+    return Absence(State.NOTHING_FOUND, _describe_search(counts), more)
+
+
+def _describe_search(counts: Mapping[str, int]) -> str:
+    """Return a clause that states that nothing was found in tables with the given numbers of rows."""
+    if not any(counts.values()):
+        return f"the profiler was recording, but no {_join(list(counts))} occurred"
+    rows = ", ".join(format_row_count(counts[table], table) for table in counts if counts[table])
+    return f"nothing of this kind was found in the recorded data ({rows})"
+
+
+def _list_recorded_tables(capture: RecordedCapture, tables: Iterable[str]) -> list[str]:
+    """Return the tables that profilers record, without metadata. Computed tables are replaced by those they need."""
+    listed: dict[str, None] = {}
+    for table in tables:
+        computed = table in COMPUTED_TABLES and not capture.count_recorded([table])[table]
+        listed |= dict.fromkeys(COMPUTED_TABLES[table] if computed else (table,))
+    return [table for table in listed if schemas.table(table).recorded_by is not None] or list(listed)
+
+
+def describe_undecoded(undecoded: Mapping[str, EventCount]) -> str:
+    """Return a clause with the number of events of each class that are recorded, but not decoded.
+
+    The classes with the most events come first. The events of all but ``MAX_CLASSES`` classes are summed up.
+    """
+    counts = dict(sorted(((name, size.count) for name, size in undecoded.items()), key=lambda item: -item[1]))
+    listed = [_format_class(name, count) for name, count in list(counts.items())[:MAX_CLASSES]]
+    if others := list(counts.values())[MAX_CLASSES:]:
+        listed.append(f"{sum(others):,} events of {len(others):,} other classes")
+    *first, last = listed
+    joined = f"{', '.join(first)} and {last}" if first else last
+    is_one = [*counts.values()] == [1]
+    verb, them = ("is", "it") if is_one else ("are", "them")
+    return f"{joined} {verb} recorded, but tracekit does not decode {them}"
+
+
+def _format_class(name: str, count: int) -> str:
+    """Return the number of events of a class, which is the name of a table of an export, a category or a phrase."""
+    shown = name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}…"
+    if shown.isupper() and "_" in shown:
+        return f"{count:,} {'row' if count == 1 else 'rows'} of {shown}"
+    noun, preposition, rest = shown.partition(" of " if shown.startswith("generic event") else " without ")
+    if noun and preposition:
+        return f"{count:,} {noun}{'' if count == 1 else 's'}{preposition}{rest}"
+    if shown.startswith("without "):
+        return f"{count:,} {'event' if count == 1 else 'events'} {shown}"
+    return f"{count:,} {shown}{'' if count == 1 else ' events'}".replace(" event events", " events")
+
+
+def find_recording_command(table: str, format_name: str) -> str | None:
+    """Return the command or function that records a table in captures of a format, or None if there is none."""
+    recorded_by = schemas.table(table).recorded_by
+    if format_name == "kineto" and (recorded_by or "").startswith("nsys"):
+        return _KINETO_OPTIONS.get(table, _KINETO_DEFAULT)
+    return recorded_by
+
+
+def create_recording_hint(tables: Sequence[str], format_name: str) -> str | None:
+    """Return a hint with the commands that record some tables. Extended forms of the same command are omitted."""
+    commands = list(dict.fromkeys(c for t in tables if (c := find_recording_command(t, format_name)) is not None))
+    shortest = [c for c in commands if not any(c != other and c.startswith(f"{other} ") for other in commands)]
+    noun = "it" if len(tables) == 1 and not tables[0].endswith("s") else "them"
+    return f"record {noun} with {' or '.join(shortest)}" if shortest else None
+
+
+def _was_recording(capture: RecordedCapture, table: str) -> bool:
+    """Return whether the command that records a table, or a shorter form of it, recorded other tables."""
+    command = schemas.table(table).recorded_by
+    others = [
+        name
+        for name, schema in schemas.tables().items()
+        if name not in (table, *_OVERHEADS)
+        and schema.recorded_by not in (None, "nsys profile")
+        and f"{command} ".startswith(f"{schema.recorded_by} ")
+    ]
+    return command is not None and any(capture.count_recorded(others).values())
+
+
+def _choose_verb(tables: Sequence[str]) -> str:
+    return "was" if len(tables) == 1 and not tables[0].endswith("s") else "were"
+
+
+def _join(tables: Sequence[str]) -> str:
+    return tables[0] if len(tables) == 1 else f"{', '.join(tables[:-1])} or {tables[-1]}"

@@ -1,0 +1,307 @@
+"""Limit the memory for columns, and store larger columns in memory-mapped temporary files.
+
+Temporary files have no name, so the system deletes them when the process ends, however it ends. Their mapped pages can
+be dropped from memory at any time, because the system reads them again from the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import mmap
+import os
+import threading
+import weakref
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tracekit.errors import TracekitError
+from tracekit.system import cgroups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+SPILLED_SHARE = 16
+"""Reciprocal of the share of the memory limit above which a table is stored in a temporary file."""
+DEFAULT_FREE_BYTES = 4 << 30
+"""Free memory that is assumed if the system does not report it."""
+DEFAULT_TOTAL_BYTES = 8 << 30
+"""Memory size that is assumed if the system does not report it."""
+LARGE_BLOCK = 1 << 20
+"""Size in bytes from which blocks of memory are large."""
+ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Environment variables that polars and Arrow read when they are imported, by name.
+
+They return freed memory sooner to the system: polars after 0.5 s instead of 10 s, and Arrow at once.
+"""
+_ALIGNMENT = 64
+"""Alignment in bytes of arrays in a temporary file."""
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""Numbers of options in malloc.h of glibc."""
+_limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", default=None)
+_process_limits: list[int] = []
+_lock = threading.Lock()
+_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def limit_memory(size_bytes: int | None) -> Iterator[None]:
+    """Limit the memory for columns to ``size_bytes`` in the context. None means half of the free memory."""
+    token = _limit.set(size_bytes)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+@contextlib.contextmanager
+def limit_memory_of_process(size_bytes: int) -> Iterator[None]:
+    """Limit the memory for columns to ``size_bytes`` in the ``with`` block, in all threads of this process.
+
+    A limit that ``limit_memory`` set in the context of a thread takes precedence.
+    """
+    return_freed_memory()
+    _process_limits.append(size_bytes)
+    try:
+        yield
+    finally:
+        _process_limits.remove(size_bytes)
+
+
+def return_freed_memory() -> None:
+    """Configure the allocators so that they return freed memory to the system immediately.
+
+    polars and Arrow read their configuration when they are imported, so it also applies to new processes.
+    """
+    os.environ.update(ALLOCATORS | {"_RJEM_MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0"} | os.environ)
+    make_malloc_return_large_blocks()
+
+
+def get_memory_limit() -> int | None:
+    """Return the limit for columns in bytes that applies in this context. None means half of the free memory."""
+    limit = _limit.get()
+    return _process_limits[-1] if limit is None and _process_limits else limit
+
+
+def compute_memory_budget() -> int:
+    """Return the number of bytes that columns may use: the limit of the current context, or half of the free memory."""
+    chosen = get_memory_limit()
+    return read_available_memory_bytes() // 2 if chosen is None else chosen
+
+
+def read_available_memory_bytes(
+    meminfo: Path = Path("/proc/meminfo"), process_folder: Path = cgroups.PROCESS_FOLDER
+) -> int:
+    """Return the memory that this process can still allocate without swapping, in bytes.
+
+    A limit of the container or of the cluster job is taken into account if a control group of Linux enforces it.
+
+    Args:
+        meminfo: File with which Linux reports the available memory.
+        process_folder: The folder of the process in ``/proc``.
+    """
+    try:
+        lines = meminfo.read_text("ascii").splitlines()
+        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        free = DEFAULT_FREE_BYTES
+    allowed = cgroups.read_free_memory_bytes(process_folder)
+    return free if allowed is None else min(free, allowed)
+
+
+def read_total_memory_bytes(process_folder: Path = cgroups.PROCESS_FOLDER) -> int:
+    """Return the memory size of this machine in bytes, or the limit of its control groups if it is smaller.
+
+    Args:
+        process_folder: The folder of the process in ``/proc``.
+    """
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        total = DEFAULT_TOTAL_BYTES
+    limit = cgroups.read_memory_limit_bytes(process_folder)
+    return total if limit is None else min(total, limit)
+
+
+def make_malloc_return_large_blocks() -> None:
+    """Configure malloc of glibc so that large blocks are returned to the system when they are freed.
+
+    By default, each thread holds up to 64 MiB of freed memory, which other threads cannot use.
+    """
+    for option, value in ((_MMAP_THRESHOLD, LARGE_BLOCK), (_ARENA_MAX, 1)):
+        _call_glibc("mallopt", option, value)
+
+
+def release_free_memory() -> None:
+    """Return to the system the freed memory that the allocators of Arrow and glibc still hold."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(function_name: str, *arguments: int) -> None:
+    """Call a function of glibc by its name. Do nothing on systems with another C library."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        getattr(ctypes.CDLL(None), function_name)(*arguments)
+
+
+def release_pages() -> None:
+    """Drop the pages of all mapped files from memory. If any file is mapped, also return freed memory to the system.
+
+    Dropped pages are read again from their file when they are accessed.
+    """
+    if drop_mapped_pages():
+        release_free_memory()
+
+
+def drop_mapped_pages() -> bool:
+    """Drop the pages of all mapped files from memory, and return whether any file is mapped."""
+    with _lock:
+        maps = list(_maps)
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for mapped in maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+    return bool(maps)
+
+
+def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
+    """Map a completely written temporary file into memory, close the file, and return its content.
+
+    The content stays mapped until the last reference to the buffer is deleted.
+    """
+    import pyarrow as pa
+
+    with file:
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), os.fstat(file.fileno()).st_size, access=mmap.ACCESS_READ)
+    with _lock:
+        _maps.add(mapped)
+    return pa.py_buffer(mapped)
+
+
+def is_large(size_bytes: int) -> bool:
+    """Return whether columns of ``size_bytes`` bytes are large enough to be moved from memory to a temporary file.
+
+    If no limit is set, sizes below 1 MiB are never large. The free memory is then not read, because reading it takes
+    longer than computing most columns of a small capture.
+    """
+    if size_bytes < LARGE_BLOCK and get_memory_limit() is None:
+        return False
+    return size_bytes > compute_memory_budget() // SPILLED_SHARE
+
+
+def spill_to_temporary_file(table: pa.Table) -> pa.Table:
+    """Write a table to a temporary file, and return an equal table whose data is mapped from this file."""
+    stream = TemporaryStream(table.schema)
+    for batch in table.to_batches():
+        stream.write(batch)
+    spilled = table.from_batches(stream.finish_and_map_batches(), table.schema)
+    release_pages()
+    return spilled
+
+
+def allocate_zeros(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return a new array of zeros, which is mapped from a temporary file if it is large."""
+    import numpy as np
+
+    size = length * np.dtype(dtype).itemsize
+    if not size or not is_large(size):
+        return np.zeros(length, dtype)
+    import tempfile
+
+    with _convert_disk_errors(), tempfile.TemporaryFile(prefix="tracekit-") as file:
+        _reserve_space(file, size)
+        mapped = mmap.mmap(file.fileno(), size)
+    with _lock:
+        _maps.add(mapped)
+    return np.frombuffer(mapped, dtype)
+
+
+def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Write arrays to one temporary file, and return equal read-only arrays that are mapped from this file."""
+    import tempfile
+
+    import numpy as np
+
+    ends = np.cumsum([-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays]).tolist()
+    if not any(array.nbytes for array in arrays):
+        return list(arrays)
+    with _convert_disk_errors(), tempfile.TemporaryFile(prefix="tracekit-") as file:
+        for array, end in zip(arrays, ends, strict=True):
+            file.write(np.ascontiguousarray(array).data)
+            file.seek(end)
+        file.truncate(ends[-1])
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), ends[-1], access=mmap.ACCESS_READ)
+    with _lock:
+        _maps.add(mapped)
+    starts = [0, *ends[:-1]]
+    return [np.frombuffer(mapped, a.dtype, a.size, start) for a, start in zip(arrays, starts, strict=True)]
+
+
+def _reserve_space(file: IO[bytes], size_bytes: int) -> None:
+    """Extend an empty file to ``size_bytes`` bytes of zeros.
+
+    If the disk is too full, this function raises an error. Without reserved space, the process would be killed when it
+    writes to the mapped file.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size_bytes)
+    else:
+        file.truncate(size_bytes)
+
+
+class TemporaryStream:
+    """An Arrow stream in a temporary file.
+
+    Attributes:
+        schema: Schema of the batches.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        import tempfile
+
+        from pyarrow import ipc
+
+        self.schema = schema
+        with _convert_disk_errors():
+            self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed when it is mapped, or at the end
+            weakref.finalize(self, _close_ignoring_errors, self._file)
+            self._writer = ipc.new_stream(self._file, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch to the stream."""
+        with _convert_disk_errors():
+            self._writer.write_batch(batch)
+
+    def finish_and_map_batches(self) -> list[pa.RecordBatch]:
+        """Finish writing, and return all batches, whose data is memory-mapped."""
+        from pyarrow import ipc
+
+        with _convert_disk_errors():
+            self._writer.close()
+            return list(ipc.open_stream(map_file_into_memory(self._file)))
+
+
+def _close_ignoring_errors(file: IO[bytes]) -> None:
+    """Close a temporary file, ignoring errors, because its content is no longer needed."""
+    with contextlib.suppress(OSError):
+        file.close()
+
+
+@contextlib.contextmanager
+def _convert_disk_errors() -> Iterator[None]:
+    """Return a context manager that converts errors of temporary files to ``TracekitError`` with a hint."""
+    try:
+        yield
+    except OSError as e:
+        message = f"temporary files cannot be written: {e.strerror or e}"
+        hint = "set TMPDIR to a folder with more free space, or allow more memory with --memory"
+        raise TracekitError(message, hint=hint) from e
