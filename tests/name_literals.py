@@ -6,7 +6,6 @@ file is out of date.
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,8 +39,7 @@ def reports_with_options() -> Iterable[str]:
 
 def literals() -> dict[str, tuple[str, list[str]]]:
     """Return the description and the names of each ``Literal``, by name of the type."""
-    read = sorted(registry.load_built_in_readers())
-    written = [import_module(module).EXPORTER.format for module in registry.BUILTIN_EXPORTERS]
+    read = sorted(registry.BUILTIN_READERS)
     return {
         "TableName": ("Name of a declared table.", list(schemas.table_names())),
         "ReportName": (
@@ -54,7 +52,10 @@ def literals() -> dict[str, tuple[str, list[str]]]:
             "Name of a format that tracekit reads. Plug-ins add others.",
             read,
         ),
-        "ExporterName": ("Name of a format that tracekit writes. Plug-ins add others.", sorted(written)),
+        "ExporterName": (
+            "Name of a format that tracekit writes. Plug-ins add others.",
+            sorted(registry.BUILTIN_EXPORTERS),
+        ),
         "CommandName": ("Name of a command of the command line.", sorted(cli.COMMANDS)),
     }
 

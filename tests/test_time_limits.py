@@ -182,7 +182,7 @@ def plugin() -> Callable[[dict[str, pa.Table], Path], tk.Trace]:
         with pytest.MonkeyPatch.context() as patched:
             reader = Reader("mine", "a test", (".mine",), lambda source: source.head == b"MINE", lambda _: content)
             patched.setattr(registry, "readers", lambda: {"mine": reader})
-            patched.setattr(registry, "load_built_in_readers", dict)
+            patched.setattr(registry, "BUILTIN_READERS", {})
             return tk.load(folder / "a.mine")
 
     return load

@@ -63,6 +63,11 @@ def test_the_built_in_ones() -> None:
         assert part.format == name
         assert part.doc
         assert all(s.startswith((".", "_")) for s in part.suffixes)
+    for name, (_, suffixes) in registry.BUILTIN_READERS.items():
+        assert registry.reader(name) is registry.readers()[name]
+        assert registry.reader(name).suffixes == suffixes
+    for name in registry.BUILTIN_EXPORTERS:
+        assert registry.exporter(name) is registry.exporters()[name]
     assert registry.reader("parquet") is registry.readers()["parquet"]
     assert registry.exporter("parquet") is registry.exporters()["parquet"]
 

@@ -10,67 +10,77 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tracekit.errors import PluginError, UnknownFormatError, create_choices_hint, warn
 from tracekit.registry.interface import Capture, Exporter, Reader, Undecoded
 from tracekit.system import no_pandas
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from importlib.metadata import EntryPoint
     from pathlib import Path
 
 __all__ = ["Capture", "Exporter", "Reader", "Undecoded", "exporter", "exporters", "formats", "reader", "readers"]
 
-BUILTIN_READERS = (
-    "tracekit.readers.nsys_sqlite",
-    "tracekit.readers.nsys_rep",
-    "tracekit.readers.nsys_folders.parquetdir",
-    "tracekit.readers.nsys_folders.arrowdir",
-    "tracekit.readers.ncu_csv",
-    "tracekit.readers.ncu_rep",
-    "tracekit.readers.kineto",
-    "tracekit.readers.graphdef",
-    "tracekit.readers.tfevents",
-    "tracekit.readers.parquet",
-    "tracekit.readers.arrow",
-    "tracekit.readers.dlprof_db",
-)
-BUILTIN_EXPORTERS = (
-    "tracekit.exporters.chrome_trace",
-    "tracekit.exporters.perfetto",
-    "tracekit.exporters.csv",
-    "tracekit.exporters.parquet",
-    "tracekit.exporters.arrow",
-    "tracekit.exporters.sqlite",
-    "tracekit.exporters.dlprof_db",
-    "tracekit.exporters.dlprof_reports",
-    "tracekit.exporters.tfevents",
-    "tracekit.exporters.stacks.collapsed",
-    "tracekit.exporters.stacks.speedscope",
-    "tracekit.exporters.stacks.pprof",
-    "tracekit.exporters.html",
-)
+BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "nsys-sqlite": ("tracekit.readers.nsys_sqlite", (".sqlite", ".sqlite3", ".db")),
+    "nsys-rep": ("tracekit.readers.nsys_rep", (".nsys-rep", ".qdrep")),
+    "nsys-parquetdir": ("tracekit.readers.nsys_folders.parquetdir", ()),
+    "nsys-arrowdir": ("tracekit.readers.nsys_folders.arrowdir", ()),
+    "ncu-csv": ("tracekit.readers.ncu_csv", (".csv", ".txt", ".log")),
+    "ncu-rep": ("tracekit.readers.ncu_rep", (".ncu-rep", ".nsight-cuprof-report")),
+    "kineto": ("tracekit.readers.kineto", (".json", ".gz")),
+    "graphdef": ("tracekit.readers.graphdef", (".pb", ".pbtxt", ".meta")),
+    "tfevents": ("tracekit.readers.tfevents", ()),
+    "parquet": ("tracekit.readers.parquet", (".parquet",)),
+    "arrow": ("tracekit.readers.arrow", (".arrow",)),
+    "dlprof-db": ("tracekit.readers.dlprof_db", (".sqlite",)),
+}
+"""The module and the suffixes of each built-in reader, by format name. A module is imported when its reader is used."""
+BUILTIN_EXPORTERS: Mapping[str, str] = {
+    "chrome-trace": "tracekit.exporters.chrome_trace",
+    "perfetto": "tracekit.exporters.perfetto",
+    "csv": "tracekit.exporters.csv",
+    "parquet": "tracekit.exporters.parquet",
+    "arrow": "tracekit.exporters.arrow",
+    "sqlite": "tracekit.exporters.sqlite",
+    "dlprof-db": "tracekit.exporters.dlprof_db",
+    "dlprof-reports": "tracekit.exporters.dlprof_reports",
+    "tfevents": "tracekit.exporters.tfevents",
+    "collapsed": "tracekit.exporters.stacks.collapsed",
+    "speedscope": "tracekit.exporters.stacks.speedscope",
+    "pprof": "tracekit.exporters.stacks.pprof",
+    "html": "tracekit.exporters.html",
+}
+"""The module of each built-in exporter, by format name."""
 Plugin = TypeVar("Plugin", Reader, Exporter)
 
 
 @functools.cache
 def readers() -> dict[str, Reader]:
     """Return all readers by format name. Built-in readers come before plug-ins."""
-    return _add_plugins(Reader, load_built_in_readers(), "tracekit.readers")
+    return _add_plugins(Reader, {r.format: r for r in iterate_built_in_readers()}, "tracekit.readers")
 
 
-@functools.cache
-def load_built_in_readers() -> dict[str, Reader]:
-    """Return the built-in readers by format name."""
-    return _import_built_in(BUILTIN_READERS, "READER")
+def iterate_built_in_readers(suffix: str = "") -> Iterator[Reader]:
+    """Yield the built-in readers, those for files with a suffix first. Each reader is imported when it is yielded."""
+    yield from map(
+        _load_built_in_reader, sorted(BUILTIN_READERS, key=lambda name: suffix not in BUILTIN_READERS[name][1])
+    )
+
+
+def list_suffixes_of_readers() -> tuple[str, ...]:
+    """Return the suffixes of the files that built-in readers read."""
+    return tuple(suffix for _, suffixes in BUILTIN_READERS.values() for suffix in suffixes)
 
 
 @functools.cache
 def exporters() -> dict[str, Exporter]:
     """Return all exporters by format name. Built-in exporters come before plug-ins."""
-    return _add_plugins(Exporter, _import_built_in(BUILTIN_EXPORTERS, "EXPORTER"), "tracekit.exporters")
+    return _add_plugins(
+        Exporter, {name: _load_built_in_exporter(name) for name in BUILTIN_EXPORTERS}, "tracekit.exporters"
+    )
 
 
 def reader(name: str) -> Reader:
@@ -79,7 +89,7 @@ def reader(name: str) -> Reader:
     Raises:
         UnknownFormatError: No reader has this format name.
     """
-    return load_built_in_readers().get(name) or _find_by_format_name("reader", name, readers())
+    return _load_built_in_reader(name) if name in BUILTIN_READERS else _find_by_format_name("reader", name, readers())
 
 
 def exporter(name: str) -> Exporter:
@@ -88,6 +98,8 @@ def exporter(name: str) -> Exporter:
     Raises:
         UnknownFormatError: No exporter has this format name.
     """
+    if name in BUILTIN_EXPORTERS:
+        return _load_built_in_exporter(name)
     return _find_by_format_name("exporter", name, exporters())
 
 
@@ -175,10 +187,14 @@ def _wrote(exporter: Exporter, path: Path) -> bool:
         return False
 
 
-def _import_built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]:
-    """Import modules and return the readers or exporters that they define, by format name."""
-    handlers = [getattr(importlib.import_module(module), attribute) for module in modules]
-    return {handler.format: handler for handler in handlers}
+def _load_built_in_reader(name: str) -> Reader:
+    loaded: Reader = importlib.import_module(BUILTIN_READERS[name][0]).READER
+    return loaded
+
+
+def _load_built_in_exporter(name: str) -> Exporter:
+    loaded: Exporter = importlib.import_module(BUILTIN_EXPORTERS[name]).EXPORTER
+    return loaded
 
 
 def _add_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], entry_point_group: str) -> dict[str, Plugin]:

@@ -117,11 +117,13 @@ def find_reader(source: Source) -> Reader | None:
     """
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    for candidates in (registry.load_built_in_readers, registry.readers):
-        by_suffix = sorted(candidates().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
-        if (reader := next((r for r in by_suffix if _can_read(r, source)), None)) is not None:
-            return reader
-    return None
+    suffix = source.path.suffix.lower()
+    if (
+        built_in := next((r for r in registry.iterate_built_in_readers(suffix) if _can_read(r, source)), None)
+    ) is not None:
+        return built_in
+    by_suffix = sorted(registry.readers().values(), key=lambda r: suffix not in r.suffixes)
+    return next((r for r in by_suffix if _can_read(r, source)), None)
 
 
 def describe_unrecognized(source: Source) -> DescriptionAndHint:
@@ -153,7 +155,7 @@ def detect_formats(source: Source, max_files: int = 256, *, limit: int | None = 
             break
         try:
             file = Source(source.path / name)
-            reader = next((r for r in registry.load_built_in_readers().values() if file.head and r.sniff(file)), None)
+            reader = next((r for r in registry.iterate_built_in_readers() if file.head and r.sniff(file)), None)
         except (TracekitError, OSError):
             continue
         if reader is not None and reader.format not in _TABLE_FILES:

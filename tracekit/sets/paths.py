@@ -374,7 +374,7 @@ def _add_remote_captures(captures: Captures, named: str) -> None:
     Raises:
         TracekitError: No file matches, a capture is listed twice, or the storage cannot be read.
     """
-    suffixes = tuple(suffix for reader in registry.load_built_in_readers().values() for suffix in reader.suffixes)
+    suffixes = registry.list_suffixes_of_readers()
     listing = remote.list_url(named)
     if not (listing.files or listing.folders):
         hint = "use a pattern such as **/*.nsys-rep to search subfolders"
@@ -409,6 +409,6 @@ def _create_unique_path(url: str, urls: Mapping[Path, str | None]) -> Path:
 def _is_capture(source: Source) -> bool:
     """Return whether a built-in reader recognizes a folder as one capture."""
     try:
-        return any(reader.sniff(source) for reader in registry.load_built_in_readers().values())
+        return any(reader.sniff(source) for reader in registry.iterate_built_in_readers())
     except (TracekitError, OSError):
         return False
