@@ -1,8 +1,8 @@
 """The available readers and exporters, by format name.
 
 Built-in readers and exporters are listed in this module. Plug-ins of other distributions are found through the entry
-point groups ``tracekit.readers`` and ``tracekit.exporters``. A plug-in is skipped with a warning if it cannot be loaded
-or if its format already has a reader or exporter.
+point groups ``tracekit.readers`` and ``tracekit.exporters``, and in ``registry.analyses`` through
+``tracekit.analyses``. A plug-in is skipped with a warning if it cannot be loaded or if its name is already used.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from tracekit.system import no_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from importlib.metadata import EntryPoint
     from pathlib import Path
+
+    from tracekit.registry.analyses import Analysis
 
 __all__ = ["Capture", "Exporter", "Reader", "Undecoded", "exporter", "exporters", "formats", "reader", "readers"]
 
@@ -54,13 +55,14 @@ BUILTIN_EXPORTERS: Mapping[str, str] = {
     "html": "tracekit.exporters.html",
 }
 """The module of each built-in exporter, by format name."""
-Plugin = TypeVar("Plugin", Reader, Exporter)
+Plugin = TypeVar("Plugin", Reader, Exporter, "Analysis")
+Key = TypeVar("Key")
 
 
 @functools.cache
 def readers() -> dict[str, Reader]:
     """Return all readers by format name. Built-in readers come before plug-ins."""
-    return _add_plugins(Reader, {r.format: r for r in iterate_built_in_readers()}, "tracekit.readers")
+    return add_plugins(Reader, {r.format: r for r in iterate_built_in_readers()}, "tracekit.readers")
 
 
 def iterate_built_in_readers(suffix: str = "") -> Iterator[Reader]:
@@ -78,7 +80,7 @@ def list_suffixes_of_readers() -> tuple[str, ...]:
 @functools.cache
 def exporters() -> dict[str, Exporter]:
     """Return all exporters by format name. Built-in exporters come before plug-ins."""
-    return _add_plugins(
+    return add_plugins(
         Exporter, {name: _load_built_in_exporter(name) for name in BUILTIN_EXPORTERS}, "tracekit.exporters"
     )
 
@@ -197,34 +199,30 @@ def _load_built_in_exporter(name: str) -> Exporter:
     return loaded
 
 
-def _add_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], entry_point_group: str) -> dict[str, Plugin]:
-    """Return the built-in readers or exporters and those of plug-ins, by format name."""
+def add_plugins(kind: type[Plugin], built_in: Mapping[Key, Plugin], entry_point_group: str) -> dict[Key, Plugin]:
+    """Return built-in objects and those of plug-ins, by their name, which is the format of a reader or exporter.
+
+    A plug-in that cannot be used is skipped with a warning.
+
+    Args:
+        kind: Class of the objects: ``Reader``, ``Exporter`` or ``Analysis``.
+        built_in: The built-in objects.
+        entry_point_group: Group of the entry points of plug-ins.
+    """
     from importlib import metadata
 
     known = dict(built_in)
-    for entry in metadata.entry_points(group=entry_point_group):
-        plugin = _load_plugin(kind, entry, known)
-        if plugin is not None:
-            known[plugin.format] = plugin
+    for entry_point in metadata.entry_points(group=entry_point_group):
+        from tracekit.registry import plugins
+
+        no_pandas.allow_pandas()
+        try:
+            plugin = plugins.load(kind, entry_point, known)
+        except PluginError as e:
+            warn(f"{plugins.describe_entry_point(entry_point)} was skipped: {e.message}")
+        else:
+            known[plugins.get_key(plugin)] = plugin
     return known
-
-
-def _load_plugin(kind: type[Plugin], entry_point: EntryPoint, known: Mapping[str, Plugin]) -> Plugin | None:
-    """Import the reader or exporter of an entry point. Warn and return None if the plug-in cannot be used.
-
-    Args:
-        kind: ``Reader`` or ``Exporter``.
-        entry_point: The entry point.
-        known: The readers or exporters before this one, by format name.
-    """
-    from tracekit.registry import plugins
-
-    no_pandas.allow_pandas()
-    try:
-        return plugins.load(kind, entry_point, known)
-    except PluginError as e:
-        warn(f"{plugins.describe_entry_point(entry_point)} was skipped: {e.message}")
-        return None
 
 
 def _find_by_format_name(noun: str, format_name: str, by_format_name: dict[str, Plugin]) -> Plugin:

@@ -1,7 +1,8 @@
 """Call the functions of plug-ins so that their errors name the plug-in, and none of them ends the program.
 
 A plug-in is code of another distribution. Its functions may raise any exception, also ``SystemExit``, and return any
-object. The readers and exporters of plug-ins are therefore replaced with copies whose functions convert exceptions.
+object. The readers, exporters and analyses of plug-ins are therefore replaced with copies whose functions convert
+exceptions.
 Errors of tracekit and Ctrl-C are not converted.
 """
 
@@ -17,11 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from tracekit.errors import PluginError, TracekitError, get_first_line_of_message
+from tracekit.registry.analyses import Analysis, Option
 from tracekit.registry.interface import Capture, Exporter, Reader
+from tracekit.schemas import TableSchema
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Container, Iterator, Sequence
     from importlib.metadata import EntryPoint
 
     import pyarrow as pa
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-Plugin = TypeVar("Plugin", Reader, Exporter)
-_TEXT_FIELDS = ("format", "doc")
+Plugin = TypeVar("Plugin", Reader, Exporter, Analysis)
+_TYPES_OF_ITEMS = {"suffixes": str, "results": TableSchema, "options": Option, "tables": str, "required_tables": str}
 
 
 def describe_entry_point(entry_point: EntryPoint) -> str:
@@ -44,26 +47,36 @@ def describe_entry_point(entry_point: EntryPoint) -> str:
     return name
 
 
-def load(kind: type[Plugin], entry_point: EntryPoint, known_formats: Collection[str]) -> Plugin:
-    """Import the reader or exporter of an entry point, and let its functions convert exceptions.
+def load(kind: type[Plugin], entry_point: EntryPoint, known: Container[object]) -> Plugin:
+    """Import the object of an entry point, and let its functions convert exceptions.
 
     Args:
-        kind: ``Reader`` or ``Exporter``.
+        kind: Class of the object: ``Reader``, ``Exporter`` or ``Analysis``.
         entry_point: The entry point.
-        known_formats: The names of the formats that already have a reader or exporter.
+        known: The keys of the objects before this one, as ``get_key`` returns them.
 
     Raises:
-        PluginError: The plug-in cannot be imported, or is not a valid reader or exporter of a new format.
+        PluginError: The plug-in cannot be imported, is not a valid object of this class, or its name is already used.
         KeyboardInterrupt: The user pressed Ctrl-C.
     """
     plugin = _load_entry_point(entry_point)
     if not isinstance(plugin, kind):
         raise PluginError(f"its object is a {type(plugin).__name__}, not a tracekit.{kind.__name__}")
     _check_fields(plugin)
-    if plugin.format in known_formats:
+    if get_key(plugin) in known:
+        if isinstance(plugin, Analysis):
+            raise PluginError(f"the {plugin.label} already exists")
         raise PluginError(f"the format {plugin.format!r} already has another {kind.__name__.lower()}")
     name = describe_entry_point(entry_point)
+    if isinstance(plugin, Analysis):
+        compute = plugin.load_compute_function()
+        return dataclasses.replace(plugin, compute=_Guard(compute, name, "the function 'compute'"))
     return _guard_reader(plugin, name) if isinstance(plugin, Reader) else _guard_exporter(plugin, name)
+
+
+def get_key(plugin: Reader | Exporter | Analysis) -> Any:
+    """Return the key of an object of a plug-in: its format, or the kind and the name of an analysis."""
+    return (plugin.kind, plugin.name) if isinstance(plugin, Analysis) else plugin.format
 
 
 def _load_entry_point(entry_point: EntryPoint) -> Any:
@@ -77,17 +90,26 @@ def _load_entry_point(entry_point: EntryPoint) -> Any:
             raise PluginError(_describe_exception(e)) from e
 
 
-def _check_fields(plugin: Reader | Exporter) -> None:
-    """Check the types of the fields of a reader or exporter, on which the choice of a format depends."""
-    for name in _TEXT_FIELDS:
-        if not isinstance(getattr(plugin, name), str):
-            raise PluginError(f"its field {name!r} is not a string")
-    if not isinstance(plugin.suffixes, tuple) or not all(isinstance(s, str) and s for s in plugin.suffixes):
-        raise PluginError("its field 'suffixes' is not a tuple of nonempty strings")
+def _check_fields(plugin: Reader | Exporter | Analysis) -> None:
+    """Check the types of the fields of an object of a plug-in on which its choice and its use depend."""
     for field in dataclasses.fields(plugin):
-        value = getattr(plugin, field.name)
-        if "Callable" in str(field.type) and not (callable(value) or (value is None and "None" in str(field.type))):
+        value, type_ = getattr(plugin, field.name), str(field.type)
+        if type_ == "str" and not isinstance(value, str):
+            raise PluginError(f"its field {field.name!r} is not a string")
+        item_type = _TYPES_OF_ITEMS.get(field.name)
+        if item_type is not None and type_.startswith("tuple"):
+            _check_items(field.name, value, item_type)
+        is_allowed = (
+            callable(value) or (value is None and "None" in type_) or (isinstance(value, str) and "str" in type_)
+        )
+        if "Callable" in type_ and not is_allowed:
             raise PluginError(f"its field {field.name!r} is not a function")
+
+
+def _check_items(field: str, value: object, item_type: type) -> None:
+    if not isinstance(value, tuple) or not all(isinstance(item, item_type) and item for item in value):
+        kind = "nonempty strings" if item_type is str else f"objects of the class {item_type.__name__}"
+        raise PluginError(f"its field {field!r} is not a tuple of {kind}")
 
 
 def _guard_reader(reader: Reader, name: str) -> Reader:
