@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING
 import deep
 import growth
 import kineto
+import memory
 import ncu
 import ncu_rep
 import startup
 import tfevents
 from measuring import BUDGET_S, RUNS, Measure, install, installation_s, median_of_runs
-
-import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
