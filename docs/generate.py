@@ -23,7 +23,7 @@ from tracekit import cli, registry, schemas
 from tracekit.core import analyze, compare, recipes, reports
 from tracekit.core.diagnosis import causes, cures, ledger
 from tracekit.exporters.stacks.options import OPTIONS
-from tracekit.readers.nsys import versions
+from tracekit.readers.nsys import mapping, versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,9 +167,9 @@ def formats() -> str:
 def added_columns() -> str:
     """Return a table of the columns that later schema versions of nsys exports added, as Markdown."""
     declared: dict[str, list[str]] = {}
-    for table, schema in schemas.tables().items():
-        for column in schema.columns:
-            declared.setdefault(str(column.source), []).append(f"{table}.{column.name}")
+    for table, sources in mapping.SOURCES.items():
+        for column in sources.columns:
+            declared.setdefault(".".join(sources.locate_column(column)), []).append(f"{table}.{column}")
     columns = {**declared, "NVTX_EVENTS.binaryData": ["nvtx_ranges.payload_text", "nvtx_marks.payload_text"]}
     rows = [(_code_list(columns[a.column]), f"`{a.column}`", a.last_without, a.first_with) for a in versions.ADDED]
     return (

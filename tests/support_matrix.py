@@ -18,6 +18,7 @@ import polars as pl
 import tracekit as tk
 from tracekit import schemas
 from tracekit.errors import TracekitWarning
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry.source import Source
 
@@ -139,9 +140,9 @@ def equal(a: pl.DataFrame, b: pl.DataFrame, column: str) -> bool:
 
 def reason(table: str, column: str, export: pl.DataFrame, sources: dict[str, tuple[str, ...]]) -> str:
     """Say why a column of an export is not that of the report: it has none, or it has another."""
-    schema = schemas.table(table)
-    source, _, name = str(schema[column].source).partition(".")
-    of = {n for t in (schema.source_tables if source == "*" else (source,)) for n in sources.get(t, ())}
+    origin = SOURCES[table]
+    source, name = origin.locate_column(column)
+    of = {n for t in (origin.labels if origin.is_union else (source,)) for n in sources.get(t, ())}
     if not of and not export.height:
         return NO_TABLE
     if column in ("payload_type", "payload_text") and not export["payload_text"].count():

@@ -16,14 +16,14 @@ from pathlib import Path
 from tests.fuzz.changes import DELIMITED, edge, fields, of_bytes, of_message, varint
 from tests.readers.every_message import made_report
 from tests.readers.nsys_rep_files import LZ4, MAGIC, RAW_MAGIC, delimited, message, packed, take_apart
-from tracekit import schemas
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container
 from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.registry.source import Source
 
 FORMAT, SUFFIX = "nsys-rep", ".nsys-rep"
-TABLES = tuple(n for n, t in schemas.tables().items() if t.columns[0].source and not t.name.startswith("ncu_"))
+TABLES = tuple(SOURCES)
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT.parent / "shared" / "corpus"
 FIXTURES = (

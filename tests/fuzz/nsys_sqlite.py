@@ -15,10 +15,9 @@ import pyarrow as pa
 from tests.fuzz import sqlite_pages
 from tests.fuzz.changes import edge, of_bytes
 from tests.fuzz.sqlite_pages import HEADER, page_size
-from tracekit import schemas
-from tracekit.readers.nsys.capture import find_source_column_name
 from tracekit.readers.nsys.export import list_decoded_tables
 from tracekit.readers.nsys.lookups import find_arrow_type
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys.tables import ROWID
 
 FORMAT, SUFFIX = "nsys-sqlite", ".sqlite"
@@ -55,9 +54,9 @@ def cut_down(path: Path) -> bytes:
 def source_columns() -> dict[str, list[str]]:
     """The columns of every source table from which a declared table of events is read."""
     found: dict[str, dict[str, None]] = {}
-    for schema in schemas.tables().values():
-        for table in schema.source_tables:
-            columns = (find_source_column_name(table, schema, column) for column in schema.names)
+    for sources in SOURCES.values():
+        for table in sources.labels:
+            columns = (sources.find_column(table, column) for column in sources.columns)
             found.setdefault(table, {}).update(dict.fromkeys(c for c in columns if c and c.isidentifier()))
     return {table: [c for c in columns if c != ROWID] for table, columns in found.items()}
 

@@ -11,7 +11,7 @@ from tests.fuzz import nsys_rep, nsys_sqlite
 from tests.readers.every_message import SECTIONS, declared, made_report, messages_in
 from tracekit import schemas
 from tracekit.errors import TracekitWarning
-from tracekit.readers.nsys.capture import find_source_column_name
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_rep import layout
 from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.registry.source import Source
@@ -19,7 +19,7 @@ from tracekit.registry.source import Source
 OF_THE_FILE = {"Contents", "Section", "DataOffsets"}
 """Messages that say where the others are, which every report has."""
 
-TABLES = {name for name, schema in schemas.tables().items() if {*schema.source_tables} & layout.TABLES.keys()}
+TABLES = {name for name, sources in SOURCES.items() if sources.labels.keys() & layout.TABLES.keys()}
 TABLES -= {"python_samples"}  # ranges of a domain that a program defines, as the fixtures have them
 
 
@@ -56,12 +56,9 @@ def test_the_made_report_has_events_of_every_kind(capture: RepCapture) -> None:
 def test_every_column_from_a_report_has_a_value(name: str, capture: RepCapture) -> None:
     schema = schemas.table(name)
     data = capture.read(name, schema.names)
-    sources = [t for t in schema.source_tables if t in layout.TABLES]
-    filled = [
-        c
-        for c in schema.names
-        if any(find_source_column_name(t, schema, c) in layout.TABLES[t].columns for t in sources)
-    ]
+    mapping = SOURCES[name]
+    sources = [t for t in mapping.labels if t in layout.TABLES]
+    filled = [c for c in schema.names if any(mapping.find_column(t, c) in layout.TABLES[t].columns for t in sources)]
     assert filled
     assert [c for c in filled if data[c].null_count == len(data) and schema[c].type != "dictionary"] == []
 
@@ -69,8 +66,7 @@ def test_every_column_from_a_report_has_a_value(name: str, capture: RepCapture) 
 def test_fuzzing_of_exports_starts_from_every_source_table(tmp_path: Path) -> None:
     path = tmp_path / "made.sqlite"
     path.write_bytes(nsys_sqlite.made_export())
-    recorded = {n for n, schema in schemas.tables().items() if schema.source_tables}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TracekitWarning)
         with tk.load(path) as trace:
-            assert {n for n in recorded if not trace.table(n).num_rows} == {"python_samples"}
+            assert {n for n in SOURCES if not trace.table(n).num_rows} == {"python_samples"}

@@ -9,7 +9,8 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import edited
 from tracekit import schemas
-from tracekit.readers.nsys.capture import find_enum_name, find_source_column_name
+from tracekit.readers.nsys.capture import find_enum_name
+from tracekit.readers.nsys.mapping import SOURCES
 
 CALL = "start end eventClass globalTid correlationId endCorrelationId nameId"
 OPENGL = f"{CALL} endGlobalTid endNameId returnValue frameId contextId gpu display"
@@ -114,9 +115,9 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected(name: str, column: str, source: str, row: int) -> object:
     schema = schemas.table(name)
-    of = find_source_column_name(source, schema, column)
+    of = SOURCES[name].find_column(source, column)
     if of == "*":
-        return schema.sources[source]
+        return SOURCES[name].labels[source]
     if of is None or of not in COLUMNS[source].split():
         return None
     number = value(source, of, row)
@@ -131,13 +132,13 @@ def expected(name: str, column: str, source: str, row: int) -> object:
 @pytest.mark.parametrize("name", BY_SCHEMA)
 def test_every_column_is_read(name: str, capture: Path) -> None:
     schema = schemas.table(name)
-    pairs = [(source, row) for source in schema.source_tables for row in range(ROWS)]
+    pairs = [(source, row) for source in SOURCES[name].labels for row in range(ROWS)]
     with tk.load(capture) as trace:
         frame = trace.frame(name).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()
         assert trace.count(name) == frame.height == len(pairs)
-        assert not set(schema.source_tables) & trace.undecoded.keys()
+        assert not SOURCES[name].labels.keys() & trace.undecoded.keys()
     for column in schema.names:
-        if str(schema[column].source).endswith(".rowid"):
+        if SOURCES[name].columns[column] == "rowid":
             assert frame[column].to_list() == list(range(1, len(pairs) + 1))
         else:
             assert frame[column].to_list() == [expected(name, column, *pair) for pair in pairs], column
@@ -145,10 +146,10 @@ def test_every_column_is_read(name: str, capture: Path) -> None:
 
 @pytest.mark.parametrize("name", BY_SCHEMA)
 def test_every_source_column_is_documented(name: str) -> None:
-    schema = schemas.table(name)
-    for column in schema.columns:
-        found = [find_source_column_name(source, schema, column.name) for source in schema.source_tables]
-        have = [c in ("*", "rowid", *COLUMNS[s].split()) for s, c in zip(schema.source_tables, found, strict=True) if c]
+    sources = SOURCES[name]
+    for column in schemas.table(name).columns:
+        found = [sources.find_column(source, column.name) for source in sources.labels]
+        have = [c in ("*", "rowid", *COLUMNS[s].split()) for s, c in zip(sources.labels, found, strict=True) if c]
         assert any(have), column.name
         assert column.nullable or all(have), column.name
 

@@ -16,6 +16,7 @@ from tests.support_matrix import OF_DLPROF
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnsupportedVersionError
 from tracekit.readers.nsys.capture import NsysCapture
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys_rep import READER, events
 from tracekit.readers.nsys_rep.blocks import RawData
@@ -69,7 +70,9 @@ def tables(capture: NsysCapture) -> dict[str, pa.Table]:
 
 def exported(capture: NsysCapture, table: str, column: str) -> bool:
     """Whether an export has what a column is made of: a later exporter of the same report writes more."""
-    source, _, name = (schemas.table(table)[column].source or "").partition(".")
+    if column not in SOURCES[table].columns:
+        return False
+    source, name = SOURCES[table].locate_column(column)
     if table == "devices" and "TARGET_INFO_CUDA_GPU" in capture.tables.columns:
         return column != "uuid"
     if column in ("payload_type", "payload_text"):
@@ -82,10 +85,10 @@ def exported(capture: NsysCapture, table: str, column: str) -> bool:
 def differences(report: NsysCapture, export: NsysCapture) -> list[str]:
     """Name the columns that differ, of the tables that the export has."""
     found = []
-    for name, schema in schemas.tables().items():
+    for name, sources in SOURCES.items():
+        schema = schemas.table(name)
         mine, theirs = report.read(name, schema.names), export.read(name, schema.names)
-        source = (schema.columns[0].source or "").partition(".")[0]
-        if name == "capture_info" or (name in LATER and source not in export.tables.columns):
+        if name == "capture_info" or (name in LATER and sources.first_table not in export.tables.columns):
             continue
         if mine.num_rows != theirs.num_rows or report.count(name) != mine.num_rows:
             found.append(f"{name}: {mine.num_rows} rows, {report.count(name)} counted, {theirs.num_rows} in the export")

@@ -19,6 +19,7 @@ from tests.readers.test_nsys_by_schema import BY_SCHEMA
 from tracekit import schemas
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.sqlite import database, tables
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry.source import Source
 from tracekit.system import threads
@@ -545,7 +546,7 @@ def mpi_columns(source: str, kind: str) -> dict[str, str]:
 
 
 UNIONS = {
-    name: Union(schemas.table(name).names[0], dict(schemas.table(name).sources), columns)
+    name: Union(schemas.table(name).names[0], dict(SOURCES[name].labels), columns)
     for name, columns in {
         "openmp_events": openmp_columns,
         "library_calls": library_columns,
@@ -642,9 +643,8 @@ def test_every_value_is_the_one_of_the_file(capture: Path, name: str) -> None:
 
 
 def test_every_table_but_the_facts_is_compared() -> None:
-    recorded = {name for name, schema in schemas.tables().items() if schema.columns[0].source}
     elsewhere = {"python_samples", "capture_info", "counters", "performance_counters"}
-    assert {*EXPECTED, *UNIONS, *BY_SCHEMA, STACKS, *elsewhere} == recorded
+    assert {*EXPECTED, *UNIONS, *BY_SCHEMA, STACKS, *elsewhere} == SOURCES.keys()
     counts = [tk.load(p).count("streams") for p in sorted(FIXTURES.glob("*.sqlite"))]
     assert sum(counts) > 500
     assert tk.load(FIXTURES / "jax_mlp.sqlite").frame("streams").collect()["name"].null_count() < 91

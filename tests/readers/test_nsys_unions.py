@@ -14,11 +14,12 @@ from tests.readers.databases import FIXTURES, edited
 from tests.readers.nsys_rep_files import Parts, event, message, strings
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.nsys.capture import find_source_column_name, find_source_column_types
+from tracekit.readers.nsys.capture import find_source_column_types
+from tracekit.readers.nsys.mapping import LABEL, SOURCES
 
 OMP = FIXTURES / "omp.sqlite"
-UNIONS = [name for name, schema in schemas.tables().items() if schema.sources]
-EVENTS = schemas.table("openmp_events")
+UNIONS = [name for name, sources in SOURCES.items() if sources.is_union]
+EVENTS = SOURCES["openmp_events"]
 PREFIX = "OPENMP_EVENT_KIND_"
 SWITCHES = f"CREATE TABLE {PREFIX}TASK_SCHEDULE (start, end, eventClass, globalTid, correlationId, nameId, eventKind, \
 parallelId, priorTaskId, priorTaskStatus, nextTaskId)"
@@ -28,24 +29,32 @@ threadType)"
 )
 
 
+UNRECORDED = {"kernels": {"blocks_per_sm", "warps_per_sm", "achieved_occupancy_percent"}}
+"""Columns of tables of nsys that only other profilers record."""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_declared_column_has_a_source(name: str) -> None:
+    declared = [c for c in schemas.table(name).names if c not in UNRECORDED.get(name, ())]
+    assert list(SOURCES[name].columns) == declared
+
+
 @pytest.mark.parametrize("name", UNIONS)
 def test_declarations_of_unions(name: str) -> None:
-    schema = schemas.table(name)
-    assert schema.columns[0].source == "*.rowid"
-    sources = [str(c.source) for c in schema.columns]
-    assert {s.partition(".")[0] for s in sources} <= {"*", *schema.sources}
-    labels = [c for c in schema.columns if c.source == "*"]
-    assert [c.values for c in labels] == [tuple(dict.fromkeys(schema.sources.values()))]
-    assert schema.source_tables == tuple(schema.sources)
+    schema, sources = schemas.table(name), SOURCES[name]
+    assert sources.columns[schema.names[0]] == "rowid"
+    assert sources.list_tables() == set(sources.labels)
+    labels = [schema[c].values for c, source in sources.columns.items() if source == LABEL]
+    assert labels == [tuple(dict.fromkeys(sources.labels.values()))]
 
 
 def test_source_columns() -> None:
     create = f"{PREFIX}TASK_CREATE"
-    assert find_source_column_name(create, EVENTS, "start_ns") == "start"
-    assert find_source_column_name(create, EVENTS, "kind") == "*"
-    assert find_source_column_name(create, EVENTS, "new_task_id") == "newTaskId"
-    assert find_source_column_name(f"{PREFIX}TASK", EVENTS, "new_task_id") is None
-    assert list(find_source_column_types(EVENTS, f"{PREFIX}TASK", ["kind", "new_task_id"])) == ["rowid"]
+    assert EVENTS.find_column(create, "start_ns") == "start"
+    assert EVENTS.find_column(create, "kind") == "*"
+    assert EVENTS.find_column(create, "new_task_id") == "newTaskId"
+    assert EVENTS.find_column(f"{PREFIX}TASK", "new_task_id") is None
+    assert list(find_source_column_types("openmp_events", f"{PREFIX}TASK", ["kind", "new_task_id"])) == ["rowid"]
 
 
 @pytest.mark.parametrize("suffix", [".sqlite", ".nsys-rep"])
@@ -63,7 +72,7 @@ def test_rows_run_over_the_sources_in_order() -> None:
         rows = trace.frame("openmp_events").select("openmp_event_id", pl.col("kind").cast(pl.String)).collect()
     assert rows["openmp_event_id"].to_list() == list(range(1, 847))
     kinds = rows["kind"].rle().struct.field("value").to_list()
-    assert kinds == [k for k in EVENTS.sources.values() if k in kinds]
+    assert kinds == [k for k in EVENTS.labels.values() if k in kinds]
     assert len(kinds) == 9
 
 

@@ -12,6 +12,7 @@ from tests.conftest import SHARED
 from tests.readers.databases import FIXTURES, columns_of, edited
 from tracekit import schemas
 from tracekit.readers.nsys.lookups import find_arrow_type
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys.versions import (
     ADDED,
     CONTEXTS,
@@ -34,7 +35,7 @@ def numbers(schema: str) -> tuple[int, ...]:
 
 def declared(source: str) -> dict[str, str]:
     """Declared columns that are made of a source column, by table."""
-    return {t: c.name for t, schema in schemas.tables().items() for c in schema.columns if c.source == source}
+    return {t: c for t, of in SOURCES.items() for c in of.columns if ".".join(of.locate_column(c)) == source}
 
 
 def with_table(added: AddedColumn) -> list[Path]:

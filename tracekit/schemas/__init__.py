@@ -47,8 +47,6 @@ class Column:
         nullable: Whether values may be null.
         references: Column of another table whose values this column contains, such as ``devices.device_id``. None if
             the column refers to no other column.
-        source: Source column, such as ``TABLE.start``. See ``TableSchema.sources`` for columns of several source
-            tables. None if the column has no source column.
         values: The allowed values. Empty if all values of the type are allowed.
     """
 
@@ -58,7 +56,6 @@ class Column:
     unit: str | None = None
     nullable: bool = False
     references: str | None = None
-    source: str | None = None
     values: tuple[str, ...] = ()
 
 
@@ -75,15 +72,6 @@ class TableSchema:
         columns: The declared columns, in order.
         recorded_by: Commands or functions that record the table, separated by " or ". None if none is needed.
         optional: Whether an export of a whole trace omits the table by default, because it is large.
-        sources: Label of each source table, by name, if there are several. Their rows are concatenated in the order of
-            the mapping. Empty if the table has at most one source table, which ``source`` of its columns names.
-
-    With several source tables, ``source`` of a column has one of these forms:
-
-    - ``*.start``: the column ``start`` of every source table, or null for source tables without this column
-    - ``*.rowid``: the number of the row among the concatenated rows, from 1
-    - ``*``: the label of the source table of the row
-    - ``TABLE.start``: the column ``start`` of the source table ``TABLE``, and null for rows of other source tables
     """
 
     name: str
@@ -92,21 +80,11 @@ class TableSchema:
     columns: tuple[Column, ...]
     recorded_by: str | None = None
     optional: bool = False
-    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
         """Names of the columns, in declared order."""
         return [c.name for c in self.columns]
-
-    @property
-    def source_tables(self) -> tuple[str, ...]:
-        """Names of the source tables, in the order in which their rows are concatenated.
-
-        The tuple is empty if no source table is declared.
-        """
-        table, dot, _ = str(self.columns[0].source).partition(".")
-        return tuple(self.sources) or ((table,) if dot else ())
 
     def __getitem__(self, column: str) -> Column:
         try:
@@ -314,9 +292,8 @@ def _create_example_value(column: Column, dtype: pl.DataType) -> object:
 def _build_table_schema(name: str) -> TableSchema:
     """Return the declaration of a table, which is built once and cached."""
     raw = _load_declaration(name)
-    optional = raw.get("optional", False)
     key, columns = tuple(raw["key"]), _parse_columns(raw["columns"])
-    return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), optional, raw.get("sources", {}))
+    return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), raw.get("optional", False))
 
 
 def _parse_columns(declarations: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
@@ -435,7 +412,7 @@ def _build_json_property(column: Column) -> dict[str, Any]:
         prop["enum"] = [*column.values, None] if column.nullable else list(column.values)
     if column.type == "binary":
         prop["contentEncoding"] = "base16"
-    extras = {"unit": column.unit, "references": column.references, "source": column.source, "arrow": column.type}
+    extras = {"unit": column.unit, "references": column.references, "arrow": column.type}
     return prop | {f"x-{k}": v for k, v in extras.items() if v is not None}
 
 

@@ -1,9 +1,9 @@
 """Read an Nsight Systems capture as declared tables.
 
-The declaration of a column names its source column, such as ``CUPTI_ACTIVITY_KIND_KERNEL.start``. Most columns are
-computed from that source column alone: times and numbers are copied, process and thread ids are extracted from global
-ids, and string ids and enum values are looked up. The columns of NVTX, of GPU metrics and of the tables about the
-machine have resolver functions in separate modules.
+The mapping of a table (``mapping.py``) names the source column of each declared column. Most columns are computed from
+that source column alone: times and numbers are copied, process and thread ids are extracted from global ids, and string
+ids and enum values are looked up. The columns of NVTX, of GPU metrics and of the tables about the machine have resolver
+functions in separate modules.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tracekit.readers.nsys import (
 )
 from tracekit.readers.nsys.launch import read_launch_metadata
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, create_source_request, find_arrow_type
+from tracekit.readers.nsys.mapping import LABEL, SOURCES
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
 from tracekit.registry.interface import Capture
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from tracekit.registry.interface import LaunchMetadata
 
 GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
-EVERY, LABEL = "*", "*"
-"""Markers in declarations: ``EVERY`` means all source tables of a union, ``LABEL`` the label of a source table."""
 _WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, python_stacks.TABLE})
 """Declared tables that are computed as a whole rather than read by column from a source table."""
 
@@ -85,7 +84,7 @@ class NsysCapture(Lookups, Capture):
 
     def may_have(self, name: str) -> bool:
         """Return whether Nsight Systems can record a declared table, even if it has no rows in this file."""
-        return schemas.table(name).columns[0].source is not None
+        return name in SOURCES
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
@@ -97,7 +96,10 @@ class NsysCapture(Lookups, Capture):
         If the file format allows it, all tables are counted in one pass over the file.
         """
         sources = [
-            (name, table) for name in names if name not in _WHOLE_TABLES for table in schemas.table(name).source_tables
+            (name, table)
+            for name in names
+            if name in SOURCES and name not in _WHOLE_TABLES
+            for table in SOURCES[name].labels
         ]
         counts = dict.fromkeys(names, 0)
         conditions = [(table, self._create_row_filter(name, table)) for name, table in sources]
@@ -139,14 +141,13 @@ class NsysCapture(Lookups, Capture):
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
         """Read some columns of several tables, in one pass over the file if the file format allows it."""
         events = [n for n in columns if n not in _WHOLE_TABLES]
-        sources = [
-            (n, table) for n in events for table in schemas.table(n).source_tables if table in self.tables.columns
-        ]
+        recorded = [n for n in events if n in SOURCES]
+        sources = [(n, table) for n in recorded for table in SOURCES[n].labels if table in self.tables.columns]
         definitions = nvtx.list_unread_name_definitions(self, {n: columns[n] for n, _ in sources})
         requests = [self._create_conversion_request(n, table, columns[n]) for n, table in sources] + [
             d.create_request() for d in definitions
         ]
-        builders = [ChunkBuilder() if schemas.table(n).sources else None for n, _ in sources]
+        builders = [ChunkBuilder() if SOURCES[n].is_union else None for n, _ in sources]
         with_stacks = any(n == stacks.TABLE or "stack_id" in columns[n] for n in columns)
         call_stacks, results = (
             self._read_stacks(requests, builders) if with_stacks else (None, self.read_requests(requests, builders))
@@ -167,9 +168,7 @@ class NsysCapture(Lookups, Capture):
         }
         if call_stacks is not None and stacks.TABLE in columns:
             data = call_stacks.build_columns(self, columns[stacks.TABLE])
-            tables[stacks.TABLE] = self.cast_to_declared_types(
-                stacks.TABLE, data, get_first_source_table_name(stacks.TABLE)
-            )
+            tables[stacks.TABLE] = self.cast_to_declared_types(stacks.TABLE, data, SOURCES[stacks.TABLE].first_table)
         if python_stacks.TABLE in columns:
             tables[python_stacks.TABLE] = self._read_python_samples_columns(columns[python_stacks.TABLE], call_stacks)
         self.warn_about_unknown_strings()
@@ -211,8 +210,7 @@ class NsysCapture(Lookups, Capture):
         self, table_name: str, source_table: str, columns: Sequence[str]
     ) -> Request[dict[str, pa.Array]]:
         """Return the request that reads a source table and converts it to columns of a declared table."""
-        schema = schemas.table(table_name)
-        declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
+        declared = {f.name: f.type for f in schemas.arrow_schema(schemas.table(table_name), columns)}
 
         def convert(source_rows: pa.Table) -> dict[str, pa.Array]:
             return {
@@ -222,7 +220,7 @@ class NsysCapture(Lookups, Capture):
 
         return Request(
             source_table,
-            find_source_column_types(schema, source_table, columns),
+            find_source_column_types(table_name, source_table, columns),
             self._create_row_filter(table_name, source_table),
             convert,
         )
@@ -234,7 +232,7 @@ class NsysCapture(Lookups, Capture):
         """
         if table_name not in self._machine_tables:
             self._machine_tables[table_name] = self.cast_to_declared_types(
-                table_name, machine.read_machine_columns(self, table_name), get_first_source_table_name(table_name)
+                table_name, machine.read_machine_columns(self, table_name), SOURCES[table_name].first_table
             )
         return self._machine_tables[table_name]
 
@@ -244,18 +242,17 @@ class NsysCapture(Lookups, Capture):
         """Compute a declared column from rows of a source table. The column has one value per source row."""
         resolver = find_column_resolvers(table_name).get(column)
         if resolver is None:
-            return self.resolve_by_declaration(table_name, source_table, column, source_rows)
+            return self.convert_source_column(table_name, source_table, column, source_rows)
         return resolver[1](self, table_name, source_rows)
 
-    def resolve_by_declaration(
+    def convert_source_column(
         self, table_name: str, source_table: str, column: str, source_rows: pa.Table
     ) -> pa.ChunkedArray | pa.Array:
-        """Compute a declared column from the source column that its declaration names."""
-        schema = schemas.table(table_name)
-        declared = schema[column]
-        source = find_source_column_name(source_table, schema, column)
+        """Compute a declared column from the source column that the mapping of its table names."""
+        schema, sources = schemas.table(table_name), SOURCES[table_name]
+        source = sources.find_column(source_table, column)
         if source == LABEL:
-            labels = pa.array([schema.sources[source_table]], pa.string())
+            labels = pa.array([sources.labels[source_table]], pa.string())
             return pa.DictionaryArray.from_arrays(col.build_number_array(np.zeros(len(source_rows), np.int32)), labels)
         if source is None:
             return col.build_null_array(len(source_rows), schemas.arrow_schema(schema, [column])[0].type)
@@ -263,7 +260,7 @@ class NsysCapture(Lookups, Capture):
             return (ids.extract_thread_ids if column.endswith("thread_id") else ids.extract_process_ids)(
                 source_rows[source]
             )
-        if declared.type == "dictionary" and f"{source_table}.{source}" not in INLINE_NAMES:
+        if schema[column].type == "dictionary" and f"{source_table}.{source}" not in INLINE_NAMES:
             enum = find_enum_name(source_table, source)
             return self.look_up_strings(
                 table_name, column, source_rows[source], self.strings if enum is None else self.read_enum_labels(enum)
@@ -318,11 +315,9 @@ class NsysCapture(Lookups, Capture):
         column = None if invalid is None else invalid.column
         message = default_message if invalid is None else invalid.message
         index = None if invalid is None else invalid.row_index
-        schema = schemas.table(table_name)
-        is_here = column is not None and str(schema[column].source).partition(".")[0] in (source_table, EVERY)
-        from_column = (
-            find_source_column_name(source_table, schema, column) if column is not None and is_here else None
-        ) or ""
+        sources = SOURCES[table_name]
+        is_here = column is not None and sources.is_column_of(source_table, column)
+        from_column = (sources.find_column(source_table, column) if column is not None and is_here else None) or ""
         if (
             source_table in columns
             and from_column.isidentifier()
@@ -346,58 +341,43 @@ def join_source_tables(table_name: str, columns: Sequence[str], source_tables: l
     schema = schemas.table(table_name)
     if not source_tables:
         return schemas.empty(schema, columns)
-    if not schema.sources:
+    if not SOURCES[table_name].is_union:
         return source_tables[0]
     rows, declared = sum(table.num_rows for table in source_tables), schemas.arrow_schema(schema, columns)
     chunks = {column: [chunk for table in source_tables for chunk in table[column].chunks] for column in columns}
     source_tables.clear()
     joined = {}
     for field in declared:
-        if schema[field.name].source == f"{EVERY}.{ROWID}":
+        if SOURCES[table_name].columns[field.name] == ROWID:
             joined[field.name] = col.build_number_array(np.arange(1, rows + 1))
         else:
             joined[field.name] = concatenate(chunks.pop(field.name), field.type)
     return pa.table(joined, schema=declared)
 
 
-def find_source_column_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
+def find_source_column_types(table_name: str, source_table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
     """Return the Arrow types of the source columns from which declared columns are computed, by column name.
 
     The result has at least one column, because the number of rows of a batch without columns is unknown.
     """
-    resolvers = find_column_resolvers(schema.name)
-    names = {c: find_source_column_name(table, schema, c) for c in columns if c not in resolvers}
-    plain = {n: find_source_column_type(schema[c], n) for c, n in names.items() if n is not None and n != LABEL}
+    schema, resolvers = schemas.table(table_name), find_column_resolvers(table_name)
+    names = {c: SOURCES[table_name].find_column(source_table, c) for c in columns if c not in resolvers}
+    plain = {
+        n: find_source_column_type(schema[c], source_table, n) for c, n in names.items() if n is not None and n != LABEL
+    }
     needed = {n for c in columns if c in resolvers for n in resolvers[c][0]}
-    types = plain | {n: find_arrow_type(table, n) for n in sorted(needed)}
+    types = plain | {n: find_arrow_type(source_table, n) for n in sorted(needed)}
     return types or {ROWID: pa.int64()}
 
 
-def find_source_column_type(column: schemas.Column, source_column: str) -> pa.DataType:
+def find_source_column_type(column: schemas.Column, source_table: str, source_column: str) -> pa.DataType:
     """Return the Arrow type with which the source column of a declared column is read."""
-    if column.source in INLINE_NAMES:
+    if f"{source_table}.{source_column}" in INLINE_NAMES:
         return col.DICTIONARY
     if column.type in ("string", "float64"):
         return pa.string() if column.type == "string" else pa.float64()
     narrow = column.type in ("int32", "dictionary") and source_column not in GLOBAL_IDS
     return pa.int32() if narrow else pa.int64()
-
-
-def get_first_source_table_name(table_name: str) -> str:
-    """Return the name of the first source table of a declared table."""
-    return schemas.table(table_name).source_tables[0]
-
-
-def find_source_column_name(table: str, schema: schemas.TableSchema, column: str) -> str | None:
-    """Return the name of the source column from which a declared column is computed.
-
-    The result is ``LABEL`` if the declared column holds the label of the source table. It is None if the declared
-    column is computed from another source table.
-    """
-    source, _, name = str(schema[column].source).partition(".")
-    if source == EVERY:
-        return name or LABEL
-    return name if source == table or not schema.sources else None
 
 
 def find_enum_name(table: str, column: str) -> str | None:
@@ -410,7 +390,7 @@ def find_column_resolvers(table_name: str) -> dict[str, Resolver]:
     """Return the resolvers of a declared table, by declared column.
 
     A resolver consists of the source columns to read and a function that computes the declared column from them. All
-    other columns of the table are computed from the source columns that their declarations name.
+    other columns of the table are computed from the source columns that the mapping of the table names.
     """
     by_table: dict[str, dict[str, Resolver]] = {
         **nvtx.RESOLVERS,

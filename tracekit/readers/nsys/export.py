@@ -6,9 +6,9 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from tracekit import schemas
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.nsys.capture import NsysCapture
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, LOOKUP_TABLES, NEWEST_SCHEMA
 from tracekit.registry.interface import Undecoded
 
@@ -101,7 +101,5 @@ class Export(NsysCapture):
 @functools.cache
 def list_decoded_tables() -> frozenset[str]:
     """Return the names of all source tables that tracekit reads, including those that store strings and properties."""
-    declared = (str(c.source) for schema in schemas.tables().values() for c in schema.columns if c.source)
-    unions = (table for schema in schemas.tables().values() for table in schema.sources)
     origins = (origin.table for origin in (*DEVICES, *CONTEXTS))
-    return frozenset((*(s.partition(".")[0] for s in declared), *unions, *origins, *FACT_TABLES, *LOOKUP_TABLES))
+    return frozenset().union(*(s.list_tables() for s in SOURCES.values()), origins, FACT_TABLES, LOOKUP_TABLES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit import schemas
+from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys.versions import MARKER_TABLES
 
 if TYPE_CHECKING:
@@ -33,5 +33,4 @@ def is_export_folder(source: Source, suffix: str) -> bool:
 
 def _list_known_table_names() -> frozenset[str]:
     """Return the names of all Nsight Systems tables that tracekit reads."""
-    sources = {table for schema in schemas.tables().values() for table in schema.source_tables}
-    return frozenset((STRINGS, *MARKER_TABLES, *sources))
+    return frozenset((STRINGS, *MARKER_TABLES)).union(*(sources.labels for sources in SOURCES.values()))
