@@ -19,7 +19,7 @@ from tests.readers.databases import untouched
 from tests.secrets_of import left, secrets_of, texts
 from tracekit import registry
 from tracekit.errors import ExportError, TracekitError, TracekitWarning, UnknownFormatError
-from tracekit.readers.redaction import KINDS
+from tracekit.readers.redaction.patterns import KINDS
 from tracekit.registry.source import Source
 
 ROOT = Path(__file__).parents[1]

@@ -27,8 +27,8 @@ from tests.secrets_of import texts
 from tests.test_redact import CORPUS, OWN, named
 from tracekit import registry
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.readers.redaction import PrivateValueMatcher
 from tracekit.readers.redaction.escapes import iterate_levels
+from tracekit.readers.redaction.matcher import PrivateValueMatcher
 
 STRINGS_PER_FILE = 25
 FIRST_ID = 900_000

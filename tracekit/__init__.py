@@ -7,7 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit import errors
     from tracekit.errors import TracekitError, TracekitWarning
-    from tracekit.readers.redaction.redacting import redact, unredacted
+    from tracekit.readers.redaction import redact, unredacted
     from tracekit.registry import Capture, Exporter, Reader, Undecoded, formats
     from tracekit.sets import TraceSet, load_many
     from tracekit.sets.analysis import analyze, stats
@@ -18,7 +18,7 @@ else:  # hidden from type checkers, so that they report unknown attributes
         globals(),
         {
             "errors": ("TracekitError", "TracekitWarning"),
-            "readers.redaction.redacting": ("redact", "unredacted"),
+            "readers.redaction": ("redact", "unredacted"),
             "registry": ("Capture", "Exporter", "Reader", "Undecoded", "formats"),
             "sets": ("TraceSet", "load_many"),
             "sets.analysis": ("analyze", "stats"),

@@ -13,15 +13,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.readers.common.protobuf.rewriting import (
-    FieldSpan,
-    edit_message,
+from tracekit.readers.common.protobuf.wire import (
+    VARINT,
+    Message,
     encode_delimited,
     encode_field,
     encode_varint,
+    read_delimited,
+    read_varint,
 )
-from tracekit.readers.common.protobuf.wire import VARINT, Message, read_delimited, read_varint
 from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, Container
+from tracekit.readers.redaction.nsys_rep.messages import FieldSpan, edit_message
 from tracekit.registry.source import Source
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ def test_every_command_that_reads_captures_limits_its_memory(
 
     for target in (
         "tracekit.registry.detection.detect_reader",
-        "tracekit.readers.redaction.redacting.redact",
+        "tracekit.readers.redaction.redact",
         "tracekit.view.open_viewer",
     ):
         monkeypatch.setattr(target, observe)

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.test_main import with_full_disk
 from tests.fake_nsys import FakeNsys
 from tracekit import cli
-from tracekit.readers.redaction import KINDS
+from tracekit.readers.redaction.patterns import KINDS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Show

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from tests.readers import kineto_files as files
 from tests.readers.databases import untouched
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
-from tracekit.readers.kineto import json_text, redact, stream
+from tracekit.readers.kineto import stream
+from tracekit.readers.redaction import json_text
+from tracekit.readers.redaction import kineto as redact
 
 PRIVATE = ("zaphodb", "deepthought42", "falcon", "hunter2 x", "s3cr3tvalue", "trillian", "-train-flag", "2001:db8::7")
 ENVIRONMENT = {"PATH": "/bin", "HOME": "/home/zaphodb", "JOB_TOKEN": "s3cr3tvalue", "MODEL": "trillian-3b-secret"}
@@ -355,7 +357,7 @@ def test_public_traces_keep_their_tables(number: int, tmp_path: Path) -> None:
 
 
 def test_a_key_makes_the_same_pseudonyms_as_in_reports(tmp_path: Path) -> None:
-    from tracekit.readers.redaction import Pseudonyms
+    from tracekit.readers.redaction.pseudonyms import Pseudonyms
 
     key = b"0123456789abcdef"
     path = written(tmp_path, json.dumps({"schemaVersion": 1, "host_name": "deepthought42", "traceEvents": EVENTS}))

@@ -33,13 +33,13 @@ from tests.readers.nsys_rep_files import (
 from tests.readers.test_nsys_rep_fuzz import CASES, MUTATIONS
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import iterate_field_spans
 from tracekit.readers.common.protobuf.wire import Message
-from tracekit.readers.nsys_rep import redact
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container
 from tracekit.readers.nsys_rep.entries import count_block_events
-from tracekit.readers.redaction import Pseudonyms
+from tracekit.readers.redaction import nsys_rep as redact
+from tracekit.readers.redaction.nsys_rep.messages import iterate_field_spans
+from tracekit.readers.redaction.pseudonyms import Pseudonyms
 from tracekit.registry.source import Source
 
 OWN = sorted(CAPTURES.glob("*.nsys-rep"))

@@ -24,8 +24,8 @@ from tests.conftest import ALL
 from tests.pseudonyms import comparable
 from tests.readers.databases import FIXTURES, edited, plain, untouched
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
-from tracekit.readers.nsys_sqlite import redact, rewriting
-from tracekit.readers.redaction import KINDS
+from tracekit.readers.redaction import nsys_sqlite as redact
+from tracekit.readers.redaction.patterns import KINDS
 
 CASES = 60 if ALL else 12
 HOST = re.compile(r"redacted-[0-9a-f]{12}")
@@ -630,8 +630,8 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
     path = edited(
         tmp_path, f"CREATE TABLE wide (a INTEGER, {columns})", "INSERT INTO wide (a) SELECT id FROM StringIds"
     )
-    monkeypatch.setattr(rewriting, "MIN_VALUES", 1000)
-    monkeypatch.setattr(rewriting, "VALUES_PER_BYTE", 0)
+    monkeypatch.setattr(redact, "MIN_VALUES", 1000)
+    monkeypatch.setattr(redact, "VALUES_PER_BYTE", 0)
     with pytest.raises(
         CorruptTraceError,
         match=r"string columns have more than \d+ values in total, which .*\nHint: export it again",
@@ -641,7 +641,7 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
 
 def test_more_text_than_the_size_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path)
-    monkeypatch.setattr(rewriting, "MIN_STRING_BYTES", -rewriting.STRING_BYTES_PER_BYTE * path.stat().st_size)
+    monkeypatch.setattr(redact, "MIN_STRING_BYTES", -redact.STRING_BYTES_PER_BYTE * path.stat().st_size)
     with pytest.raises(
         CorruptTraceError,
         match=r"its strings have more than 0 bytes in total, which is too many for a file of \d+ bytes\n",

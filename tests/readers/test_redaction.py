@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import create_message_editor, edit_message, iterate_field_spans
-from tracekit.readers.redaction import (
+from tracekit.readers.redaction import matcher, state
+from tracekit.readers.redaction.matcher import PrivateValueMatcher, is_text, search_in_batches
+from tracekit.readers.redaction.nsys_rep.messages import create_message_editor, edit_message, iterate_field_spans
+from tracekit.readers.redaction.patterns import (
     ADDRESS,
     COMMAND,
     EMAIL,
@@ -22,21 +24,15 @@ from tracekit.readers.redaction import (
     HOST,
     IDENTIFIER,
     KINDS,
-    MAX_NAMES,
-    MAX_VALUES,
     MENTION,
     NETWORK,
     PATH,
     SECRET,
     USER,
-    PrivateValueMatcher,
-    Pseudonyms,
-    Redaction,
-    extract_program_name,
     is_environment,
-    is_text,
-    state,
 )
+from tracekit.readers.redaction.pseudonyms import Pseudonyms
+from tracekit.readers.redaction.state import MAX_NAMES, MAX_VALUES, Redaction, extract_program_name
 
 words = st.text("ab_-1", min_size=1, max_size=4).map(str.encode)
 texts = st.lists(words | st.sampled_from([b" ", b"/", b".", b"\xc3\xa9", b":"]), max_size=12).map(b"".join)
@@ -494,3 +490,21 @@ def test_what_is_no_message_is_said_to_be_damaged(data: bytes) -> None:
 def test_damage_is_found(data: bytes) -> None:
     with pytest.raises(Damage):
         list(iterate_field_spans(data))
+
+
+def test_items_are_searched_together_and_ranges_end_with_their_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher, "BATCH_BYTES", 6)
+    items = [("a", b"x1"), ("b", b""), ("c", b"xx2x"), ("d", b"y"), ("e", b"x")]
+    searched: list[bytes] = []
+
+    def find(data: bytes) -> list[tuple[int, int, int]]:
+        searched.append(data)
+        return [(i, i + 3, 1) for i, byte in enumerate(data) if byte == ord("x")]
+
+    batches = list(search_in_batches(items, find))
+    assert searched == [b"x1\0\0xx2x", b"y\0x"]
+    assert [item for batch in batches for item in batch.items] == items
+    assert [batch.candidates for batch in batches] == [
+        {0: [(0, 2, 1)], 2: [(0, 3, 1), (1, 4, 1), (3, 4, 1)]},
+        {1: [(0, 1, 1)]},
+    ]

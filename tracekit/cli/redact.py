@@ -56,7 +56,7 @@ def redact_command(
     addresses, secrets and private folders in other strings are overwritten. Everything else stays unchanged. The number
     of replaced values is printed by kind, without the values. Use - as OUT for standard output.
     """
-    from tracekit.readers.redaction.redacting import redact, unredacted
+    from tracekit.readers.redaction import redact, unredacted
 
     if check == (out is not None):
         raise click.UsageError("exactly one of OUT and --check is required")

@@ -1,4 +1,4 @@
-"""Import public names of a package when they are first used, so that importing the package is fast."""
+"""Import modules when their names are first used, so that importing a package is fast."""
 
 from __future__ import annotations
 
@@ -34,3 +34,14 @@ def create_lazy_getattr_and_dir(
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get_attribute, lambda: sorted({*namespace, *module_by_name, *modules})
+
+
+def create_lazy_function(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that calls the function of a module, and imports the module at the first call."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        from importlib import import_module
+
+        return getattr(import_module(module), name)(*args, **kwargs)
+
+    return call

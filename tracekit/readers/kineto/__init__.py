@@ -9,7 +9,6 @@ Modules, from the file to the tables:
 - ``event_tables`` assigns each event to a table.
 - ``rows``, ``tracks``, ``labels`` and ``machine`` compute the columns of the tables.
 - ``capture`` builds the tables.
-- ``json_text`` and ``redact`` write a copy of the file without private values.
 
 Sources: "Trace Event Format" of the Chromium project, and traces of PyTorch 1.8 (including pre-releases) to 2.10.
 """
@@ -21,10 +20,9 @@ import zlib
 from typing import TYPE_CHECKING
 
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tracekit.readers.kineto.capture import KinetoCapture
     from tracekit.registry.source import Source
 
@@ -97,37 +95,15 @@ def read_leading_job_metadata(source: Source) -> dict[str, str]:
     return capture.read_leading_job_metadata(source)
 
 
-def redact_trace(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of a trace without values that identify people and machines.
-
-    Args:
-        source: Trace to copy.
-        target: Path of the copy, which must not exist.
-        key: Key that determines the pseudonyms, or None for a random key.
-
-    Returns:
-        The number of replaced values of each kind.
-    """
-    from tracekit.readers.kineto import redact
-
-    return redact.write_redacted(source, target, key)
-
-
-def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values of each kind that ``redact_trace`` would replace."""
-    from tracekit.readers.kineto import redact
-
-    return redact.count_private_values(source)
-
-
+_redact = create_lazy_function("tracekit.readers.redaction.kineto", "redact")
 READER = Reader(
     "kineto",
     "PyTorch profiler trace (.json, .json.gz); Chrome traces of tracekit",
     (".json", ".gz"),
     sniff,
     open_capture,
-    redact_trace,
-    redact_trace,
-    count_private_values,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
     leading_info=read_leading_job_metadata,
 )

@@ -13,8 +13,15 @@ from tracekit.errors import UnsupportedVersionError
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, checked_property
 from tracekit.readers.common.protobuf.decoding import extract_strings
-from tracekit.readers.common.protobuf.rewriting import encode_delimited, encode_varint
-from tracekit.readers.common.protobuf.wire import DELIMITED, MORE, Message, read_delimited, read_varint
+from tracekit.readers.common.protobuf.wire import (
+    DELIMITED,
+    MORE,
+    Message,
+    encode_delimited,
+    encode_varint,
+    read_delimited,
+    read_varint,
+)
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
 from tracekit.readers.nsys_rep.fields import load_fields
 from tracekit.registry.detection import create_report_hint

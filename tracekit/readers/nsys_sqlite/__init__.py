@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from tracekit.readers.common.sqlite_files import MAGIC
 from tracekit.readers.nsys.versions import MARKER_TABLES
 from tracekit.registry.interface import Reader
+from tracekit.system.lazy import create_lazy_function
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tracekit.registry.interface import Capture
     from tracekit.registry.source import Source
 
@@ -35,33 +34,14 @@ def open_export(source: Source) -> Capture:
     return ExportCapture(source)
 
 
-def redact_export(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of an Nsight Systems SQLite export without values that identify people and machines.
-
-    The key determines the pseudonyms in the copy. If the key is None, a random key is used.
-
-    Returns:
-        The number of replaced values of each kind.
-    """
-    from tracekit.readers.nsys_sqlite.redact import write_redacted
-
-    return write_redacted(source, target, key)
-
-
-def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values in an Nsight Systems SQLite export that identify people and machines, by kind."""
-    from tracekit.readers.nsys_sqlite import redact
-
-    return redact.count_private_values(source)
-
-
+_redact = create_lazy_function("tracekit.readers.redaction.nsys_sqlite", "redact")
 READER = Reader(
     "nsys-sqlite",
     "Nsight Systems SQLite export (nsys export --type sqlite)",
     (".sqlite", ".sqlite3", ".db"),
     sniff,
     open_export,
-    redact_export,
-    redact_export,
-    count_private_values,
+    redact=_redact,
+    redact_with_key=_redact,
+    unredacted=_redact,
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.readers.redaction.pattern import FILL
+from tracekit.readers.redaction.patterns import FILL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,11 +7,21 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.redaction import environments
 from tracekit.readers.redaction.escapes import iterate_levels
-from tracekit.readers.redaction.kinds import COMMAND, ENVIRONMENT, HOST, IDENTIFIER, KINDS, PATH, USER
-from tracekit.readers.redaction.names import ALL_PATTERNS, PrivateValueMatcher
-from tracekit.readers.redaction.path_patterns import HOMES, overwrite_private_folders
+from tracekit.readers.redaction.matcher import ALL_PATTERNS, PrivateValueMatcher
+from tracekit.readers.redaction.patterns import (
+    COMMAND,
+    ENVIRONMENT,
+    HOMES,
+    HOST,
+    IDENTIFIER,
+    KINDS,
+    PATH,
+    USER,
+    find_environment_start,
+    iterate_environment_variables,
+    overwrite_private_folders,
+)
 from tracekit.readers.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
 
@@ -62,6 +72,11 @@ _COMMON_VALUE = re.compile(
 _SHORTEST_SECRET, _SHORTEST_VALUE, _LONGEST_VALUE = 5, 8, 4096
 _MANY_PARTS = 2
 
+PRIVATE_PROPERTIES = {610: ENVIRONMENT, 619: HOST}
+"""Numbers of the private properties of a machine in captures of nsys, and the kind of the value of each property."""
+FOLDER_PROPERTIES, NETWORK_PROPERTY = (170, 173), 910
+"""Numbers of the properties of a machine that are paths, and of the property that describes its network devices."""
+
 
 class Redaction:
     """The state of the redaction of one capture.
@@ -99,6 +114,17 @@ class Redaction:
         self.collect_names(kind, value)
         self.counts[kind] += 1
         return replacement
+
+    def replace_device_name(self, name: bytes) -> bytes:
+        """Return the replacement of a device name, which contains a host name unless it denotes the local machine."""
+        return name if name.startswith(b"Local") or not name else self.replace_value(HOST, name)
+
+    def shorten_program_name(self, name: bytes) -> bytes:
+        """Return the name of a program without its folder. A name with a folder counts as a private value."""
+        shortened = extract_program_name(name)
+        if shortened != name:
+            self.replace_value(COMMAND, name)
+        return shortened
 
     def replace_uuid(self, value: bytes) -> bytes:
         """Return the pseudonym of a UUID of 16 bytes, and increase the number of redacted UUIDs by 1.
@@ -144,7 +170,7 @@ class Redaction:
         """
         for level in iterate_levels(text):
             self.collect_names(PATH, level)
-            start = environments.find_environment_start(level)
+            start = find_environment_start(level)
             if start is not None:
                 self.collect_names(ENVIRONMENT, level[start:])
 
@@ -180,7 +206,7 @@ class Redaction:
         return redacted
 
     def _collect_names_from_environment(self, text: bytes) -> None:
-        for name, value in environments.iterate_environment_variables(text):
+        for name, value in iterate_environment_variables(text):
             self._variables += 1
             if self._variables > MAX_VARIABLES:
                 raise CorruptTraceError(
@@ -285,8 +311,3 @@ def _has_only_technical_words(value: bytes) -> bool:
 def extract_program_name(path: bytes) -> bytes:
     """Return the file name in the path of a program. A name that does not begin like a path is returned unchanged."""
     return re.sub(rb"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", b"", path)
-
-
-def is_local_device(device: bytes) -> bool:
-    """Return whether a device name is empty or denotes the local machine, and therefore contains no host name."""
-    return device.startswith(b"Local") or not device

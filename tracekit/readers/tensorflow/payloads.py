@@ -10,8 +10,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import encode_varint
-from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, read_varint
+from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, encode_varint, read_varint
 from tracekit.system.files import Window
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Decode small protobuf messages without a schema, such as file headers and descriptions of machines."""
+"""Decode and encode small protobuf messages without a schema, such as file headers and descriptions of machines."""
 
 from __future__ import annotations
 
@@ -68,6 +68,27 @@ def read_fields(data: memoryview) -> Iterator[tuple[int, Value]]:
 def convert_to_signed(value: int) -> int:
     """Convert an unsigned 64-bit number to the signed number with the same bits."""
     return value - (1 << 64) if value >> 63 else value
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode a non-negative integer as a protobuf varint."""
+    out = bytearray()
+    while value >= MORE:
+        out.append(value % MORE | MORE)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def encode_delimited(data: bytes) -> bytes:
+    """Return bytes as a length-delimited protobuf value: their length as a varint, followed by the bytes."""
+    return encode_varint(len(data)) + data
+
+
+def encode_field(number: int, value: int | bytes) -> bytes:
+    """Encode the key and the value of a protobuf field. Integers become varints, and bytes are length-delimited."""
+    if isinstance(value, int):
+        return encode_varint(number << 3 | VARINT) + encode_varint(value)
+    return encode_varint(number << 3 | DELIMITED) + encode_delimited(value)
 
 
 class Message:

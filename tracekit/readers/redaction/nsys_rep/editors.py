@@ -8,37 +8,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import (
-    create_message_editor,
-    edit_message,
+from tracekit.readers.common.protobuf.wire import (
+    DELIMITED,
+    VARINT,
+    Message,
+    convert_to_signed,
     encode_varint,
-    iterate_field_spans,
+    read_varint,
 )
-from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, convert_to_signed, read_varint
 from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS, UI_DATA
 from tracekit.readers.nsys_rep.fields import load_fields
-from tracekit.readers.redaction import (
-    ADDRESS,
-    COMMAND,
-    ENVIRONMENT,
-    HOST,
-    Redaction,
+from tracekit.readers.redaction.matcher import is_text
+from tracekit.readers.redaction.nsys_rep.messages import create_message_editor, edit_message, iterate_field_spans
+from tracekit.readers.redaction.patterns import ADDRESS, COMMAND, ENVIRONMENT, HOST
+from tracekit.readers.redaction.state import (
+    FOLDER_PROPERTIES,
+    NETWORK_PROPERTY,
+    PRIVATE_PROPERTIES,
     extract_program_name,
-    is_local_device,
-    is_text,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.readers.common.protobuf.rewriting import Edit, FieldSpan
+    from tracekit.readers.redaction.nsys_rep.messages import Edit, FieldSpan
+    from tracekit.readers.redaction.state import Redaction
 
 AGENTS = "Agent activity list"
 PROCESS_KEY = encode_varint(load_fields("Event").process << 3 | DELIMITED)
 """Encoded key of the field of an event that holds a process. In the event, the length of the field follows it."""
 
 _PROCESS, _LAUNCH, _VARIABLE = load_fields("Process"), load_fields("LaunchOptions"), load_fields("Variable")
-_ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
 
 
 def create_section_editors(redaction: Redaction) -> dict[str, Edit]:
@@ -46,7 +46,7 @@ def create_section_editors(redaction: Redaction) -> dict[str, Edit]:
     command, host, device = (
         _create_private_value_editor(redaction, COMMAND),
         _create_private_value_editor(redaction, HOST),
-        _create_device_name_editor(redaction),
+        redaction.replace_device_name,
     )
     variable, clock = _create_environment_variable_editor(redaction), redaction.replace_uuid
     environment = create_message_fields_editor("Environment", variables=variable)
@@ -131,11 +131,6 @@ def _create_private_value_editor(redaction: Redaction, kind: str) -> Edit:
     return lambda value: redaction.replace_value(kind, value)
 
 
-def _create_device_name_editor(redaction: Redaction) -> Edit:
-    """Return a function that replaces a device name unless the name denotes the local machine."""
-    return lambda value: value if is_local_device(value) else redaction.replace_value(HOST, value)
-
-
 def _create_environment_variable_editor(redaction: Redaction) -> Edit:
     """Return a function that removes the name and the value of an environment variable."""
 
@@ -173,10 +168,9 @@ def create_target_machine_editor(redaction: Redaction) -> Edit:
     )
     field = load_fields("Property")
     edits: dict[int, Edit] = {
-        _ENVIRONMENT: _create_private_value_editor(redaction, ENVIRONMENT),
-        _HOST: _create_private_value_editor(redaction, HOST),
-        **dict.fromkeys(_FOLDERS, redaction.redact_folders),
-        _NETWORK: lambda value: value if is_text(value) else network(value),
+        **{number: _create_private_value_editor(redaction, kind) for number, kind in PRIVATE_PROPERTIES.items()},
+        **dict.fromkeys(FOLDER_PROPERTIES, redaction.redact_folders),
+        NETWORK_PROPERTY: lambda value: value if is_text(value) else network(value),
     }
 
     def redact_property(data: bytes) -> bytes:
@@ -184,9 +178,7 @@ def create_target_machine_editor(redaction: Redaction) -> Edit:
         return data if chosen is None else create_message_fields_editor("Property", value=chosen)(data)
 
     properties = create_message_fields_editor("Properties", properties=redact_property)
-    return create_message_fields_editor(
-        "Target", device_name=_create_device_name_editor(redaction), properties=properties
-    )
+    return create_message_fields_editor("Target", device_name=redaction.replace_device_name, properties=properties)
 
 
 def _create_network_device_field_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:

@@ -11,27 +11,35 @@ import functools
 import operator
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from tracekit.readers.redaction import environments
 from tracekit.readers.redaction.escapes import ESCAPE, MAX_LEVELS, Decoded, decode_escapes, edit_decoded
-from tracekit.readers.redaction.kinds import MENTION
-from tracekit.readers.redaction.path_patterns import HOMES
-from tracekit.readers.redaction.pattern import FILL
-from tracekit.readers.redaction.patterns import NAMED_VALUE_PATTERNS, PATTERNS, PREFILTERS
+from tracekit.readers.redaction.patterns import (
+    ENVIRONMENT_SEARCH_STRINGS,
+    FILL,
+    HOMES,
+    MENTION,
+    NAMED_VALUE_PATTERNS,
+    PATTERNS,
+    PREFILTERS,
+    VARIABLES_ALMOST_ALWAYS_SET,
+)
 from tracekit.readers.redaction.pseudonyms import Pseudonyms
-from tracekit.readers.redaction.search_strings import SearchStrings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
-    Candidate = tuple[int, int, int]
-    """A range that may hold a private value: its start offset, its end offset, and a bit mask of possible patterns."""
+
+Key = TypeVar("Key")
+Candidate = tuple[int, int, int]
+"""A range that may hold a private value: its start offset, its end offset, and a bit mask of possible patterns."""
 
 LITERAL = 1 << len(PATTERNS)
 """Bit that represents collected names and values in bit masks. Each lower bit i represents ``PATTERNS[i]``."""
@@ -59,8 +67,66 @@ _ESCAPE_STARTS[[_BACKSLASH << 8 | char for char in b"ux'\"\\/bfnrt"]] = True
 """Whether an escaped character may begin with each pair of bytes."""
 _LONG_STRING = 1 << 12
 """Length from which a search for all patterns at once is faster than a search for each pattern."""
+BATCH_BYTES = 4 << 20
+"""Number of bytes that are searched together."""
 _AROUND = 300
 """Number of bytes to decode before and after an escaped character to check whether it is part of a private value."""
+
+_TO_ASCII = bytes(range(0x80)) + b"\1" * 0x80
+_MAX_SEARCHED_BYTES = 32
+"""Maximum number of leading bytes of a string to search for. ``find_strings_at_offset`` compares the rest."""
+
+
+class SearchStrings:
+    """A set of lower-case strings to search for. Each string belongs to one or several patterns.
+
+    Attributes:
+        pattern_bits: For each string, a bit mask of the patterns that may match where the string occurs.
+        depth: Length of the longest chain of strings in which each string is a prefix of the next one: 3 for ``/a``,
+            ``/a/b`` and ``/a/b/c``.
+    """
+
+    def __init__(self, pattern_bits: Mapping[bytes, int]) -> None:
+        self.pattern_bits = dict(pattern_bits)
+        self._ordered = sorted(pattern_bits)
+        self._longest = max(map(len, pattern_bits), default=0)
+        self._longest_prefix: dict[bytes, bytes] = {}
+        self.depth = 0
+        chain: list[bytes] = []
+        for string in self._ordered:
+            while chain and not string.startswith(chain[-1]):
+                chain.pop()
+            if chain:
+                self._longest_prefix[string] = chain[-1]
+            chain.append(string)
+            self.depth = max(self.depth, len(chain))
+        self._patterns = _select_prefix_free_strings(
+            {string[:_MAX_SEARCHED_BYTES].translate(_TO_ASCII).decode("ascii") for string in pattern_bits}
+        )
+
+    def find_string_starts(self, data: bytes) -> list[int]:
+        """Return the ascending offsets in data at which one of the strings may begin, ignoring case.
+
+        Only the leading bytes of the strings are compared, and all non-ASCII bytes are treated as equal.
+        ``find_strings_at_offset`` compares whole strings.
+        """
+        import polars as pl
+
+        text = pl.Series([data.translate(_TO_ASCII).decode("ascii")])
+        offsets = text.str.find_many(self._patterns, ascii_case_insensitive=True, overlapping=True)
+        return [] if not len(offsets[0]) else sorted(set(offsets[0].to_list()))
+
+    def find_strings_at_offset(self, lower_data: bytes, offset: int) -> list[bytes]:
+        """Return the strings that occur at an offset of lower-case data, longest first."""
+        data = lower_data[offset : offset + self._longest]
+        i = bisect_right(self._ordered, data) - 1
+        string = self._ordered[i] if i >= 0 else None
+        matches: list[bytes] = []
+        while string is not None:
+            if data.startswith(string):
+                matches.append(string)
+            string = self._longest_prefix.get(string)
+        return matches
 
 
 class PrivateValueMatcher:
@@ -198,7 +264,7 @@ class PrivateValueMatcher:
         pattern_mask = ALL_PATTERNS
         if len(text) > _LONG_STRING:
             candidates = self._find_unescaped_candidates(text, None)
-            pattern_mask = functools.reduce(operator.or_, (bits for _, _, bits in candidates), 0)
+            pattern_mask = join_masks(candidates)
         return self._redact_string(text, kinds, pattern_mask, levels)
 
     def _redact_unescaped(
@@ -317,16 +383,70 @@ class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
     """Raised if data has more possible matches of private values than the caller allows."""
 
 
+def join_masks(candidates: Iterable[Candidate]) -> int:
+    """Return a bit mask of the patterns that may match in any of the given ranges."""
+    return functools.reduce(operator.or_, (pattern_mask for _, _, pattern_mask in candidates), 0)
+
+
+class SearchedBatch(NamedTuple, Generic[Key]):
+    """Strings or messages that were searched together.
+
+    Attributes:
+        items: Key and bytes of each item.
+        candidates: Ranges of each item that may hold a private value, by index in ``items``. Items without such ranges
+            are missing.
+    """
+
+    items: list[tuple[Key, bytes]]
+    candidates: dict[int, list[Candidate]]
+
+
+def search_in_batches(
+    items: Iterable[tuple[Key, bytes]], find_candidates: Callable[[bytes], Sequence[Candidate]]
+) -> Iterator[SearchedBatch[Key]]:
+    """Search strings or messages for private values, several megabytes at once, which is faster than one by one.
+
+    Args:
+        items: Key and bytes of each item.
+        find_candidates: Function that returns the ascending ranges of data that may hold a private value.
+    """
+    batch: list[tuple[Key, bytes]] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += len(item[1])
+        if size >= BATCH_BYTES:
+            yield _search_batch(batch, find_candidates)
+            batch, size = [], 0
+    if batch:
+        yield _search_batch(batch, find_candidates)
+
+
+def _search_batch(
+    batch: list[tuple[Key, bytes]], find_candidates: Callable[[bytes], Sequence[Candidate]]
+) -> SearchedBatch[Key]:
+    """Search the items of a batch, separated by zero bytes. A range ends with the item in which it starts."""
+    candidates: dict[int, list[Candidate]] = {}
+    starts: list[int] = []
+    for first, last, pattern_mask in find_candidates(b"\0".join([data for _, data in batch])):
+        starts = starts or list(accumulate((len(data) + 1 for _, data in batch), initial=0))
+        nth = bisect_right(starts, first) - 1
+        start, end = starts[nth], starts[nth + 1] - 1
+        if first < end:
+            candidates.setdefault(nth, []).append((first - start, min(last, end) - start, pattern_mask))
+    return SearchedBatch(batch, candidates)
+
+
 def _check_candidate_count(count: int, max_candidates: int | None) -> None:
     """Raise ``TooManyCandidates`` if the number of candidates exceeds the maximum. None means no limit."""
     if max_candidates is not None and count > max_candidates:
         raise TooManyCandidates
 
 
-def find_environment_candidate_offsets(
+def find_environment_candidates(
     data: bytes, max_candidates: int | None = None, *, include_homes: bool = False
-) -> list[int]:
-    """Return the offsets at which a complete process environment may begin in data.
+) -> list[Candidate]:
+    """Return the offsets at which a complete process environment may begin in data, as ranges of one byte.
 
     Args:
         data: The bytes to search.
@@ -337,17 +457,17 @@ def find_environment_candidate_offsets(
     Raises:
         TooManyCandidates: There are more offsets than the maximum.
     """
-    if not include_homes and not any(name in data for name in environments.ALMOST_ALWAYS_SET):
+    if not include_homes and not any(name in data for name in VARIABLES_ALMOST_ALWAYS_SET):
         return []
     starts = _build_environment_search_strings(include_homes=include_homes).find_string_starts(data)
     _check_candidate_count(len(starts), max_candidates)
-    return starts
+    return [(start, start + 1, 0) for start in starts]
 
 
 @functools.cache
 def _build_environment_search_strings(*, include_homes: bool) -> SearchStrings:
     return SearchStrings(
-        dict.fromkeys((*environments.SEARCH_STRINGS, *(HOMES.search_strings if include_homes else ())), 0)
+        dict.fromkeys((*ENVIRONMENT_SEARCH_STRINGS, *(HOMES.search_strings if include_homes else ())), 0)
     )
 
 
@@ -473,3 +593,15 @@ def _find_escape_offsets(data: bytes) -> npt.NDArray[np.int64]:
     places = np.flatnonzero((array[:-1] == _PERCENT) | (array[:-1] == _BACKSLASH))
     offsets: npt.NDArray[np.int64] = places[_ESCAPE_STARTS[array[places].astype(np.uint16) << 8 | array[places + 1]]]
     return offsets
+
+
+def _select_prefix_free_strings(strings: set[str]) -> list[str]:
+    """Return the strings of a set that do not begin with another string of the set, in sorted order.
+
+    At most one of the returned strings occurs at any offset.
+    """
+    selected: list[str] = []
+    for string in sorted(strings):
+        if not selected or not string.startswith(selected[-1]):
+            selected.append(string)
+    return selected

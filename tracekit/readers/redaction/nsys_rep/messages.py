@@ -1,4 +1,6 @@
-"""Overwrite private values in the messages of a report. Only fields that may hold private values are visited.
+"""Edit the messages of a report, and overwrite private values in them. All other bytes are unchanged.
+
+Only fields that may hold private values are visited.
 
 The number of steps is limited in proportion to the size of the file. Otherwise, redacting a small file could take a
 very long time, because LZ4 can compress a million fields to a few kilobytes.
@@ -7,32 +9,49 @@ very long time, because LZ4 can compress a million fields to a few kilobytes.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
+import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
-from tracekit.readers.common.protobuf.rewriting import encode_field, locate_field
-from tracekit.readers.common.protobuf.wire import DELIMITED
+from tracekit.readers.common.protobuf.wire import (
+    DELIMITED,
+    FIXED32,
+    FIXED64,
+    MAX_VARINT,
+    MORE,
+    VARINT,
+    encode_field,
+    read_varint,
+)
 from tracekit.readers.nsys_rep.fields import load_fields
-from tracekit.readers.redaction import PrivateValueMatcher, Redaction, TooManyCandidates
+from tracekit.readers.redaction.matcher import TooManyCandidates, find_environment_candidates, join_masks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tracekit.readers.common.protobuf.decoding import Int64Array
-    from tracekit.readers.common.protobuf.rewriting import FieldSpan
+    from tracekit.readers.redaction.matcher import Candidate, PrivateValueMatcher
+    from tracekit.readers.redaction.state import Redaction
 
-    Span = tuple[int, int, int]
-    """The start and end of an interval that may hold private values, and a bit mask of possible patterns."""
-    Spans = Sequence[Span]
+    Candidates = Sequence[Candidate]
 
+Edit: TypeAlias = Callable[[bytes], bytes]
+"""A function that takes the old value of a field and returns the new value. Numbers are passed as encoded bytes."""
+
+MAX_FIELDS = 1 << 21
+_SIZES = {FIXED64: 8, FIXED32: 4}
+_NUMBER = re.compile(rb"[\x80-\xff]{0,%d}[\0-\x7f]" % (MAX_VARINT - 1))
+
+MAX_FIELDS = 1 << 21
+_SIZES = {FIXED64: 8, FIXED32: 4}
+_NUMBER = re.compile(rb"[\x80-\xff]{0,%d}[\0-\x7f]" % (MAX_VARINT - 1))
 BASE_STEPS, STEPS_PER_BYTE = 1 << 18, 1
 """Number of steps that are allowed for a file of any size, and number of additional steps per byte of the file."""
 BYTES_PER_STEP = 16
@@ -42,6 +61,125 @@ MAX_DEPTH = 24
 _ENTRY_FIELDS = (load_fields("EventBlock").events, load_fields("EventBlock").generic_events)
 _KEY_AND_LENGTH = 5
 """Maximum number of bytes of the key and the length of an entry."""
+
+
+class FieldSpan(NamedTuple):
+    """The location of a field in an encoded protobuf message.
+
+    Attributes:
+        number: Field number.
+        kind: Wire type.
+        start: Offset of the key.
+        value_start: Offset of the value, after the key and the length.
+        end: Offset after the value.
+    """
+
+    number: int
+    kind: int
+    start: int
+    value_start: int
+    end: int
+
+
+def iterate_field_spans(data: bytes) -> Iterator[FieldSpan]:
+    """Yield the location of each field in an encoded message, in ascending order of the offsets.
+
+    Raises:
+        Damage: The bytes are not a valid message, or have more than ``MAX_FIELDS`` fields.
+    """
+    view = memoryview(data)
+    at, end = 0, len(data)
+    for _ in range(MAX_FIELDS):
+        if at >= end:
+            return
+        part = locate_field(data, view, at)
+        yield part
+        at = part.end
+    raise Damage(f"a message has more than {MAX_FIELDS} fields, which tracekit does not support")
+
+
+def locate_field(data: bytes, view: memoryview, offset: int) -> FieldSpan:
+    """Return the location of the field that begins at an offset of an encoded message.
+
+    Args:
+        data: The encoded message.
+        view: A view of the same bytes.
+        offset: Offset of the key of the field.
+
+    Raises:
+        Damage: No valid field begins at the offset.
+    """
+    key, start = _read_varint(data, view, offset)
+    kind = key & 7
+    if kind == DELIMITED:
+        size, start = _read_varint(data, view, start)
+        stop = start + size
+    elif kind == VARINT:
+        stop = _find_varint_end(data, start)
+    elif kind in _SIZES:
+        stop = start + _SIZES[kind]
+    else:
+        raise Damage(f"a field has the unknown wire type {kind}")
+    if stop > len(data):
+        raise Damage(f"a field at offset {offset} extends beyond the end of its message of {len(data)} bytes")
+    return FieldSpan(key >> 3, kind, offset, start, stop)
+
+
+def create_message_editor(edits: Mapping[int, Edit]) -> Edit:
+    """Return a function that edits length-delimited fields of an encoded message.
+
+    Args:
+        edits: For each field number, a function that takes the old value of the field and returns the new value.
+            Fields with other numbers are unchanged.
+    """
+
+    def edit_field(span: FieldSpan, value: bytes) -> bytes:
+        return edits[span.number](value) if span.kind == DELIMITED and span.number in edits else value
+
+    return lambda data: edit_message(data, edit_field)
+
+
+def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:
+    """Return an encoded message after replacing the value of each field with the result of a function.
+
+    Args:
+        data: The encoded message.
+        edit: Function that is called with the location and the value of each field, and returns the new value.
+    """
+    out: list[bytes] = []
+    copied = 0
+    for part in iterate_field_spans(data):
+        value = data[part.value_start : part.end]
+        edited = edit(part, value)
+        if edited != value:
+            is_delimited = part.kind == DELIMITED
+            head = encode_field(part.number, edited) if is_delimited else data[part.start : part.value_start] + edited
+            out += (data[copied : part.start], head)
+            copied = part.end
+    return b"".join((*out, data[copied:])) if out else data
+
+
+def _read_varint(data: bytes, view: memoryview, offset: int) -> tuple[int, int]:
+    """Return the value of the varint at an offset, and the offset after the varint.
+
+    Varints of one or two bytes, which are the most frequent, are decoded here, because that is faster than calling
+    ``wire.read_varint``.
+    """
+    if offset + 1 < len(data):
+        first, second = data[offset], data[offset + 1]
+        if first < MORE:
+            return first, offset + 1
+        if second < MORE:
+            return first % MORE | second << 7, offset + 2
+    return read_varint(view, offset)
+
+
+def _find_varint_end(data: bytes, offset: int) -> int:
+    """Return the offset after the varint that begins at an offset."""
+    match = _NUMBER.match(data, offset)
+    if match is None:
+        raise Damage(f"the varint at offset {offset} is too long or truncated")
+    return match.end()
 
 
 class StepBudget:
@@ -72,6 +210,19 @@ class StepBudget:
             Damage: Not enough steps are left.
         """
         self.deduct_steps(1 + string_size // BYTES_PER_STEP)
+
+    def find_environment_candidates(self, data: bytes, *, include_homes: bool = False) -> list[Candidate]:
+        """Return the offsets at which a list of environment variables may begin, as intervals of one byte.
+
+        Raises:
+            Damage: There are more offsets than steps left.
+        """
+        try:
+            candidates = find_environment_candidates(data, self.left, include_homes=include_homes)
+        except TooManyCandidates as e:
+            raise self.create_limit_exceeded_error() from e
+        self.deduct_steps(len(candidates))
+        return candidates
 
     def create_limit_exceeded_error(self) -> Damage:
         """Return the error for a file whose redaction exceeds the maximum number of steps."""
@@ -121,7 +272,7 @@ class BlockEntries:
     def __getitem__(self, entry_index: int) -> bytes:
         return self.body[self.starts[entry_index] : self.stops[entry_index]]
 
-    def select_spans_starting_in_entry(self, entry_index: int, spans: Spans) -> list[Span]:
+    def select_spans_starting_in_entry(self, entry_index: int, spans: Candidates) -> list[Candidate]:
         """Return the intervals that start in an event or string, with offsets relative to the event or string."""
         start, stop = int(self.starts[entry_index]), int(self.stops[entry_index])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
@@ -181,7 +332,7 @@ class Overwriter:
         self.budget = budget
         self.matcher = matcher
 
-    def find_private_value_spans(self, data: bytes) -> list[Span]:
+    def find_private_value_spans(self, data: bytes) -> list[Candidate]:
         """Return the intervals of bytes that may hold private values, each with a bit mask of patterns.
 
         Raises:
@@ -189,13 +340,13 @@ class Overwriter:
         """
         before = self.matcher.examined
         try:
-            spans = self.matcher.find_candidates(data, self.budget.left)
+            candidates = self.matcher.find_candidates(data, self.budget.left)
         except TooManyCandidates as e:
             raise self.budget.create_limit_exceeded_error() from e
         self.budget.deduct_steps(self.matcher.examined - before)
-        return spans
+        return candidates
 
-    def overwrite_private_values(self, value: bytes, spans: Spans | None = None) -> bytes:
+    def overwrite_private_values(self, value: bytes, spans: Candidates | None = None) -> bytes:
         """Return a copy of a message, a string or other bytes in which private values are overwritten.
 
         Args:
@@ -218,7 +369,7 @@ class Overwriter:
         self.budget.deduct_string_steps(len(text))
         return self.redaction.overwrite_private_values(self.matcher, text, pattern_mask)
 
-    def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
+    def overwrite_unknown_fields(self, entries: BlockEntries, spans: Candidates) -> BlockEntries:
         """Return a copy of a block with private values overwritten in fields that hold neither events nor strings."""
         out = bytearray(entries.body)
         for start, end in entries.iterate_unknown_value_ranges(self.budget):
@@ -227,7 +378,7 @@ class Overwriter:
         return dataclasses.replace(entries, body=bytes(out))
 
 
-def find_innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
+def find_innermost_fields(value: bytes, spans: Candidates, budget: StepBudget) -> Iterator[Candidate]:
     """Yield the innermost fields of a message that contain any of the given intervals.
 
     Bytes are treated as a message if they can be parsed as a message and each interval lies within one field of this
@@ -236,20 +387,22 @@ def find_innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Ite
     Yields:
         The start and end offset of a field, and the bitwise OR of the pattern masks of the intervals in the field.
     """
-    waiting: list[tuple[int, int, int, Spans]] = [(0, len(value), 0, spans)]
+    waiting: list[tuple[int, int, int, Candidates]] = [(0, len(value), 0, spans)]
     while waiting:
         start, end, depth, inside = waiting.pop()
         if not inside:
             continue
         inner = _find_fields_with_intervals(value[start:end], inside, budget) if depth < MAX_DEPTH else None
         if inner is None:
-            yield start, end, functools.reduce(operator.or_, (mask for _, _, mask in inside))
+            yield start, end, join_masks(inside)
             continue
         for part, intervals in inner:
             waiting.append((start + part.value_start, start + part.end, depth + 1, intervals))
 
 
-def _find_fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
+def _find_fields_with_intervals(
+    value: bytes, spans: Candidates, budget: StepBudget
+) -> list[tuple[FieldSpan, Candidates]] | None:
     """Return the fields of a message that contain any of the given intervals, and the intervals in each field.
 
     The result is None if the bytes are not a message, or if an interval does not lie within one field.
@@ -260,7 +413,7 @@ def _find_fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) 
     except _NotAMessageError:
         return None
     starts = [part.value_start for part in fields]
-    spans_by_field: dict[int, list[Span]] = {}
+    spans_by_field: dict[int, list[Candidate]] = {}
     for begin, end, pattern_mask in spans:
         nth = bisect_right(starts, begin) - 1
         if nth < 0 or fields[nth].end < end:

@@ -6,55 +6,52 @@ compressed again. Lengths and offsets are updated only where they depend on chan
 
 from __future__ import annotations
 
-import functools
 import io
-import operator
-from bisect import bisect_left
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
 from tracekit.readers.common.damage import Damage, convert_damage
-from tracekit.readers.common.protobuf.rewriting import edit_message, encode_delimited, encode_field, encode_varint
-from tracekit.readers.common.protobuf.wire import VARINT, Message, read_delimited
-from tracekit.readers.nsys_rep import private
+from tracekit.readers.common.protobuf.wire import (
+    VARINT,
+    Message,
+    encode_delimited,
+    encode_field,
+    encode_varint,
+    read_delimited,
+)
 from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, compress_block
 from tracekit.readers.nsys_rep.container import END, OFFSETS, OPTIONS, RAW, TAIL, Container
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
 from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.readers.nsys_rep.fields import load_fields
-from tracekit.readers.nsys_rep.overwriting import (
+from tracekit.readers.redaction.matcher import join_masks, search_in_batches
+from tracekit.readers.redaction.nsys_rep import editors
+from tracekit.readers.redaction.nsys_rep.messages import (
     BlockEntries,
     Overwriter,
     StepBudget,
     edit_entries,
+    edit_message,
     find_innermost_fields,
 )
-from tracekit.readers.redaction import (
-    ENVIRONMENT,
-    OUTPUT,
-    Redaction,
-    TooManyCandidates,
-    find_environment_candidate_offsets,
-    is_environment,
-)
+from tracekit.readers.redaction.patterns import ENVIRONMENT, OUTPUT, is_environment
+from tracekit.readers.redaction.state import Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from tracekit.readers.common.protobuf.decoding import Int64Array
-    from tracekit.readers.common.protobuf.rewriting import FieldSpan
     from tracekit.readers.nsys_rep.blocks import Block
-    from tracekit.readers.nsys_rep.overwriting import Span
+    from tracekit.readers.redaction.matcher import Candidate
+    from tracekit.readers.redaction.nsys_rep.messages import FieldSpan
     from tracekit.registry.source import Source
 
 EVENT = load_fields("EventBlock").events
 STRING, STREAM = load_fields("StringBlock").strings, load_fields("StringBlock").process_streams
 _STREAM, _OFFSETS = load_fields("StreamHeader"), load_fields("DataOffsets")
 _CONTENT = load_fields("ProcessStream").content_text_id
-BATCH_BYTES = 4 << 20
-"""Number of decompressed bytes that are searched together."""
 BASE_STRINGS = 1 << 20
 """Number of strings that a file of any size may declare. It may declare one additional string per byte of the file."""
 DECOMPRESSED_BYTES_PER_STEP = 128
@@ -63,12 +60,12 @@ MESSAGE_COST = 4
 """Number of steps for processing a byte of a message, as a multiple of the steps for a byte of a string."""
 
 
-def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+def redact(source: Source, target: Path | None = None, key: bytes | None = None) -> dict[str, int]:
     """Write a copy of a report without values that identify people and machines.
 
     Args:
         source: Report to copy.
-        target: Path of the copy, which must not exist.
+        target: Path of the copy, which must not exist. If None, the private values are only counted.
         key: Key that determines the pseudonyms, or None for a random key.
 
     Returns:
@@ -79,31 +76,15 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         UnsupportedVersionError: The compression of the report is not supported.
         TracekitError: The report changed while it was read.
     """
-    with target.open("wb") as out:
-        return _write_redacted_copy(source, out, key)
-
-
-def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values of each kind that ``write_redacted`` would replace, without writing a file.
-
-    Raises:
-        CorruptTraceError: The report is damaged, or redacting it takes more steps than allowed for its size.
-        UnsupportedVersionError: The compression of the report is not supported.
-        TracekitError: The report changed while it was read.
-    """
-    return _write_redacted_copy(source, io.BufferedWriter(_NullFile()), None)
-
-
-def _write_redacted_copy(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
-    """Write a redacted copy of a report, and return the number of replaced values of each kind."""
-    container = Container(source)
-    try:
-        with convert_damage(source.path, file=container.file):
-            report = _RedactedReport(container, source, key)
-            report.write(out)
-        container.file.check_unchanged()
-    finally:
-        container.close()
+    with io.BufferedWriter(_NullFile()) if target is None else target.open("wb") as out:
+        container = Container(source)
+        try:
+            with convert_damage(source.path, file=container.file):
+                report = _RedactedReport(container, source, key)
+                report.write(out)
+            container.file.check_unchanged()
+        finally:
+            container.close()
     return dict(report.redaction.counts)
 
 
@@ -134,7 +115,7 @@ class _SearchedBlock(NamedTuple):
 
     block: Block
     body: bytes
-    spans: list[Span]
+    spans: list[Candidate]
 
 
 class _RedactedReport:
@@ -155,12 +136,12 @@ class _RedactedReport:
         if sum(map(len, container.sections.values())) > source.size:
             raise Damage("the sections of the report overlap")
         self._check_string_count(source.size)
-        edits = private.create_section_editors(self.redaction)
+        edits = editors.create_section_editors(self.redaction)
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
         header, at = read_delimited(self.raw.data, len(MAGIC))
-        target, options = private.create_target_machine_editor(self.redaction), edits[OPTIONS]
-        self.header = private.create_message_fields_editor("CaptureHeader", targets=target, options=options)(
+        target, options = editors.create_target_machine_editor(self.redaction), edits[OPTIONS]
+        self.header = editors.create_message_fields_editor("CaptureHeader", targets=target, options=options)(
             bytes(header)
         )
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
@@ -215,18 +196,18 @@ class _RedactedReport:
         """Write the redacted raw data, and return the bytes of the section that holds the new offsets."""
         raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite_private_values
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
-        event_blocks = self._find_spans_in_blocks(raw.blocks, self.overwriter.find_private_value_spans)
+        event_blocks = self._search_blocks(raw.blocks, self.overwriter.find_private_value_spans)
         out.writelines(self._compress_if_changed(b.block, b.body, self._redact_events_block(b)) for b in event_blocks)
         moved = {_OFFSETS.strings: out.tell() - begin}
         firsts = dict(self.strings)
-        for searched in self._find_spans_in_blocks(list(firsts), self.overwriter.find_private_value_spans):
+        for searched in self._search_blocks(list(firsts), self.overwriter.find_private_value_spans):
             edited_block = self._redact_strings_block(searched, firsts[searched.block])
             out.write(self._compress_if_changed(searched.block, searched.body, edited_block))
         places = self.container.read_section(OFFSETS)
         schema = Message(places).int_value(_OFFSETS.payload_schemas)
         end = len(raw.data) if schema is None else schema + len(MAGIC)
         at = self.strings_end
-        trailer = private.create_trailer_editor(self.redaction)
+        trailer = editors.create_trailer_editor(self.redaction)
         while at < end:
             message, at = read_delimited(raw.data, at)
             self.budget.deduct_steps()
@@ -253,20 +234,12 @@ class _RedactedReport:
         self.budget.deduct_steps(block.size // DECOMPRESSED_BYTES_PER_STEP)
         return bytes(self.raw.decompress(block))
 
-    def _find_spans_in_blocks(
-        self, blocks: Iterable[Block], find_spans: Callable[[bytes], list[Span]]
+    def _search_blocks(
+        self, blocks: Iterable[Block], find_candidates: Callable[[bytes], list[Candidate]]
     ) -> Iterator[_SearchedBlock]:
-        """Yield each block with its intervals that may hold private values. Several blocks are searched at once."""
-        batch: list[tuple[Block, bytes]] = []
-        size = 0
-        for block in blocks:
-            body = self._decompress(block)
-            batch.append((block, body))
-            size += len(body)
-            if size >= BATCH_BYTES:
-                yield from _search_batch_of_blocks(batch, find_spans)
-                batch, size = [], 0
-        yield from _search_batch_of_blocks(batch, find_spans)
+        """Yield each block with its intervals that may hold private values."""
+        for items, candidates in search_in_batches(((b, self._decompress(b)) for b in blocks), find_candidates):
+            yield from (_SearchedBlock(*item, candidates.get(nth, [])) for nth, item in enumerate(items))
 
     def _collect_names_and_environment_ids(self) -> set[int]:
         """Collect private names from environment variables in events, and return the ids of environment strings.
@@ -277,15 +250,15 @@ class _RedactedReport:
             The ids of the strings that hold the environment variables of processes.
         """
         environments: set[int] = set()
-        for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._find_environment_start_spans):
-            keys = list(_find_occurrences(body, private.PROCESS_KEY))
+        for block, body, spans in self._search_blocks(self.raw.blocks, self.budget.find_environment_candidates):
+            keys = list(_find_occurrences(body, editors.PROCESS_KEY))
             if not keys and not spans:
                 continue
             entries = BlockEntries.parse(body)
             for nth in entries.find_entry_indices_at(keys):
                 event = self._read_entry(entries, nth)
-                if entries.numbers[nth] == EVENT and private.PROCESS_KEY in event:
-                    processes = private.ProcessesOfEvent.parse(event)
+                if entries.numbers[nth] == EVENT and editors.PROCESS_KEY in event:
+                    processes = editors.ProcessesOfEvent.parse(event)
                     environments.update(processes.environments)
                     if processes.need_edit:
                         self.processes.setdefault(block.offset, set()).add(nth)
@@ -302,15 +275,6 @@ class _RedactedReport:
         event = entries[entry_index]
         self.budget.deduct_string_steps(MESSAGE_COST * len(event))
         return event
-
-    def _find_environment_start_spans(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
-        """Return the offsets at which a list of environment variables may begin, as intervals of one byte."""
-        try:
-            starts = find_environment_candidate_offsets(data, self.budget.left, include_homes=include_homes)
-        except TooManyCandidates as e:
-            raise self.budget.create_limit_exceeded_error() from e
-        self.budget.deduct_steps(len(starts))
-        return [(start, start + 1, 0) for start in starts]
 
     def _collect_names_and_string_blocks(self) -> tuple[list[tuple[Block, int]], int]:
         """Collect private names from environment variables in strings, and return the blocks of strings.
@@ -343,7 +307,9 @@ class _RedactedReport:
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
-        environments = [start for start, _, _ in self._find_environment_start_spans(entries.body, include_homes=True)]
+        environments = [
+            start for start, _, _ in self.budget.find_environment_candidates(entries.body, include_homes=True)
+        ]
         known = self._find_string_indices(entries, ids, self.environments)
         for nth in sorted(
             {*entries.find_entry_indices_at(zeros), *entries.find_entry_indices_at(environments), *known}
@@ -391,8 +357,7 @@ class _RedactedReport:
             inside = entries.select_spans_starting_in_entry(entry_index, spans)
             if entries.numbers[entry_index] != STRING:
                 return self.overwriter.overwrite_private_values(value, inside)
-            pattern_mask = functools.reduce(operator.or_, (mask for _, _, mask in inside))
-            return self.overwriter.overwrite_string(value, pattern_mask)
+            return self.overwriter.overwrite_string(value, join_masks(inside))
 
         return edit_entries(entries, sorted(chosen), redact_string, self.budget)
 
@@ -403,7 +368,7 @@ class _RedactedReport:
         if not processes and not spans:
             return body
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
-        process = private.create_message_fields_editor("Event", process=private.create_process_editor(self.redaction))
+        process = editors.create_message_fields_editor("Event", process=editors.create_process_editor(self.redaction))
 
         def redact_event(entry_index: int, value: bytes) -> bytes:
             inside = entries.select_spans_starting_in_entry(entry_index, spans)
@@ -424,21 +389,6 @@ def _encode_contents_entry(name: str, offset: int, size: int) -> bytes:
         encode_field(fields.name, name.encode()) + encode_field(fields.offset, offset) + encode_field(fields.size, size)
     )
     return encode_field(load_fields("Contents").sections, entry)
-
-
-def _search_batch_of_blocks(
-    batch: list[tuple[Block, bytes]], find_spans: Callable[[bytes], list[Span]]
-) -> Iterator[_SearchedBlock]:
-    """Search several blocks at once, and yield each block with its intervals that may hold private values."""
-    spans = find_spans(b"\0".join(body for _, body in batch)) if batch else []
-    start = 0
-    for block, body in batch:
-        end = start + len(body)
-        first, last = bisect_left(spans, (start, 0, 0)), bisect_left(spans, (end, 0, 0))
-        yield _SearchedBlock(
-            block, body, [(a - start, min(b, end) - start, pattern_mask) for a, b, pattern_mask in spans[first:last]]
-        )
-        start = end + 1
 
 
 def _find_occurrences(data: bytes, needle: bytes) -> Iterator[int]:

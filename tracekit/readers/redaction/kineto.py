@@ -16,33 +16,31 @@ import numpy as np
 
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage, convert_damage
-from tracekit.readers.kineto.json_text import read_sections
 from tracekit.readers.kineto.stream import Stream
-from tracekit.readers.redaction import (
+from tracekit.readers.redaction.escapes import JSON_ESCAPE, decode_escapes, edit_decoded
+from tracekit.readers.redaction.json_text import read_sections
+from tracekit.readers.redaction.matcher import SearchStrings, find_environment_candidates
+from tracekit.readers.redaction.patterns import (
     ADDRESS,
     COMMAND,
-    COMMON,
     ENVIRONMENT,
     HOST,
     IDENTIFIER,
     OUTPUT,
+    PRIVATE_KEY,
     SECRET,
     USER,
-    Redaction,
-    extract_program_name,
-    find_environment_candidate_offsets,
+    USUAL_VARIABLES,
 )
-from tracekit.readers.redaction.environments import USUAL_NAMES
-from tracekit.readers.redaction.escapes import JSON_ESCAPE, decode_escapes, edit_decoded
-from tracekit.readers.redaction.search_strings import SearchStrings
-from tracekit.readers.redaction.secret_patterns import PRIVATE_KEY
+from tracekit.readers.redaction.state import Redaction
+from tracekit.readers.redaction.vocabulary import COMMON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tracekit.readers.kineto.json_text import JsonText
-    from tracekit.readers.redaction import PrivateValueMatcher
+    from tracekit.readers.redaction.json_text import JsonText
+    from tracekit.readers.redaction.matcher import PrivateValueMatcher
     from tracekit.registry.source import Source
 
 _GZIP = b"\x1f\x8b"
@@ -61,7 +59,7 @@ _KEYS = (
 """Kinds of private values of JSON members, each with a regular expression for the keys."""
 _PRIVATE_KEY = re.compile(b"|".join(rb"(" + names + rb")" for _, names in _KEYS), re.IGNORECASE)
 _BEFORE_VALUE = re.compile(rb'"\s{0,200}:\s{0,200}(?=["\[{])')
-_VARIABLE = re.compile(rb'"(?:(' + USUAL_NAMES + rb')"\s{0,200}:\s{0,200}(?=")|(' + USUAL_NAMES + rb")=)")
+_VARIABLE = re.compile(rb'"(?:(' + USUAL_VARIABLES + rb')"\s{0,200}:\s{0,200}(?=")|(' + USUAL_VARIABLES + rb")=)")
 _ENDS_OF_KEYS = (
     b"env environ environment vars variables envvar variable cmd command cmdline commandline line argv cwd pwd exe "
     b"executable workdir dir directory user login owner author submitter host hosts fqdn addr address stdout stderr "
@@ -71,7 +69,7 @@ _ENDS_OF_KEYS = (
     b"process_args process-args processargs program_args script_args cmd_args command_args line_args cmdargs arguments"
 ).split()
 _ENDS_WITH_SPACES = (b"host name", b"user name", b"node name", b"computer name", b"machine name")
-_VARIABLE_NAMES = USUAL_NAMES.replace(rb"\w+", b"").lower().split(b"|")
+_VARIABLE_NAMES = USUAL_VARIABLES.replace(rb"\w+", b"").lower().split(b"|")
 _SEARCH_STRINGS = SearchStrings(
     dict.fromkeys(
         (
@@ -106,14 +104,14 @@ _NUMBER_SEARCH_STRINGS = SearchStrings(dict.fromkeys((end + b'"' for end in _END
 _MAX_CACHED_STRINGS = 1 << 15
 
 
-def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+def redact(source: Source, target: Path | None = None, key: bytes | None = None) -> dict[str, int]:
     """Write a copy of a trace without values that identify people and machines.
 
     The copy is compressed if the trace is compressed.
 
     Args:
         source: Trace to copy.
-        target: Path of the copy, which must not exist.
+        target: Path of the copy, which must not exist. If None, the private values are only counted.
         key: Key that determines the pseudonyms, or None for a random key.
 
     Returns:
@@ -123,6 +121,8 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         CorruptTraceError: The trace is not valid JSON, or is truncated.
         TracekitError: The trace changed while it was read.
     """
+    if target is None:
+        return _redact(source, key, lambda _: None)
     with target.open("wb") as out:
         if not source.head.startswith(_GZIP):
             return _redact(source, key, out.write)
@@ -130,16 +130,6 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         counts = _redact(source, key, lambda data: out.write(compressor.compress(data)))
         out.write(compressor.flush())
     return counts
-
-
-def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values of each kind that ``write_redacted`` would replace, without writing a file.
-
-    Raises:
-        CorruptTraceError: The trace is not valid JSON, or is truncated.
-        TracekitError: The trace changed while it was read.
-    """
-    return _redact(source, None, lambda _: None)
 
 
 def _redact(source: Source, key: bytes | None, write: Callable[[bytes], object]) -> dict[str, int]:
@@ -198,7 +188,7 @@ class _NameCollector:
             for recorded in _extract_recorded_values(text, value):
                 if self._redaction.pseudonyms.compute_host_pseudonym(recorded) != recorded:
                     self._redaction.collect_names(value.kind, recorded)
-        for offset in find_environment_candidate_offsets(text.data, include_homes=True):
+        for offset, _, _ in find_environment_candidates(text.data, include_homes=True):
             index = text.find_string_index(offset)
             string = b"" if index is None else text.get_string(index)
             if string in self._searched:
@@ -257,9 +247,8 @@ class _Redactor:
             for index in range(first + 1, min(last, first + _MAX_STRINGS_OF_EVENT)):
                 is_name = text.get_string(index - 1) == b"name" and text.get_separator_before(index) == b":"
                 decoded = _decode(text.get_string(index)) if is_name else b""
-                name = extract_program_name(decoded)
+                name = self._redaction.shorten_program_name(decoded)
                 if name != decoded:
-                    self._redaction.replace_value(COMMAND, decoded)
                     redacted, kinds = self._matcher.redact_string(name)
                     self._redaction.counts.update(kinds)
                     yield int(text.strings.starts[index]), int(text.strings.ends[index]), _encode(redacted)

@@ -9,32 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import CorruptTraceError, TracekitError, UnsupportedVersionError
 from tracekit.readers.common.sqlite.database import Database
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, create_read_only_uri, quote_identifier
-from tracekit.readers.nsys_sqlite.rewriting import StringColumns, check_expressions
-from tracekit.readers.redaction import (
-    ADDRESS,
-    COMMAND,
-    ENVIRONMENT,
-    HOST,
-    OUTPUT,
-    USER,
-    Redaction,
-    extract_program_name,
-    is_environment,
-    is_local_device,
-)
+from tracekit.readers.redaction.matcher import find_environment_candidates, join_masks, search_in_batches
+from tracekit.readers.redaction.patterns import ADDRESS, COMMAND, ENVIRONMENT, HOST, OUTPUT, USER, is_environment
+from tracekit.readers.redaction.state import FOLDER_PROPERTIES, NETWORK_PROPERTY, PRIVATE_PROPERTIES, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from tracekit.readers.redaction.matcher import PrivateValueMatcher
     from tracekit.registry.source import Source
 
 _SETTINGS = (
@@ -45,11 +37,6 @@ _SETTINGS = (
 )
 """Kinds of private values in settings, each with a regular expression for the names of the settings."""
 
-_PROPERTIES = {610: ENVIRONMENT, 619: HOST}
-"""Numbers of the private properties of a machine, and the kind of the value of each property."""
-
-_FOLDER_PROPERTIES = (170, 173)
-_NIC_PROPERTY = 910
 _GUID = re.compile(rb'("GUID"\s*:\s*)("[^"]+"|-?\d+)')
 _DEVICE_COLUMNS = {"TARGET_INFO_SYSTEM_ENV": "devStateName", "TARGET_INFO_NIC_INFO": "stateName"}
 _PATH_COLUMNS = {"OSRT_FILE_ACCESS_DESCRIPTORS": "filePath", "ANALYSIS_FILE": "filename"}
@@ -65,6 +52,18 @@ _FIRST_GUID = 1 << 32
 MAX_VALUE = 64 << 20
 """Maximum size of a value in bytes. Real exports have no larger values, and SQLite needs many times this size."""
 _CACHE_KIB = 16 << 10
+MAX_EXPRESSIONS, MAX_DEFAULT = 4096, 64
+"""Limits in bytes: for all statements that create generated columns or indexes with expressions, and for the SQL of one
+default value."""
+MIN_VALUES, VALUES_PER_BYTE = 10_000_000, 4
+MIN_STRING_BYTES, STRING_BYTES_PER_BYTE = 64 << 20, 4
+"""Limits for the number of searched values and of their bytes: a fixed number, and a number per byte of the file."""
+_ALLOWED_WORDS = frozenset(
+    b"as key check unique default references varchar char character nchar nvarchar decimal numeric number float in and "
+    b"or not abs length typeof coalesce ifnull nullif iif round min max lower upper instr unicode sign then else when "
+    b"on using".split()
+)
+"""Words that are allowed before a parenthesis in SQL: keywords, types, and functions whose results are short."""
 
 _UNWRITTEN = (
     sqlite3.SQLITE_FULL,
@@ -74,12 +73,12 @@ _UNWRITTEN = (
 )
 
 
-def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+def redact(source: Source, target: Path | None = None, key: bytes | None = None) -> dict[str, int]:
     """Write a copy of a SQLite export without values that identify people and machines.
 
     Args:
         source: Export to copy.
-        target: Path of the copy, which must not exist.
+        target: Path of the copy, which must not exist. If None, the private values are only counted.
         key: Key that determines the pseudonyms, or None for a random key.
 
     Returns:
@@ -92,22 +91,11 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
     """
     with _convert_sqlite_errors(source), _copy_to_temporary_database(source) as (db, version):
         counts = _RedactedExport(db, source, key).redact()
-        db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
-        with _open_writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
-            copy.execute(f"PRAGMA schema_version = {version}")
+        if target is not None:
+            db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
+            with _open_writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
+                copy.execute(f"PRAGMA schema_version = {version}")
     return counts
-
-
-def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values of each kind that ``write_redacted`` would redact, without writing a file.
-
-    Raises:
-        CorruptTraceError: The file is damaged, or its strings exceed the limits for a file of its size.
-        UnsupportedVersionError: The strings of the export are not UTF-8.
-        TracekitError: The export contains SQL that would run during redaction, or the file changed while it was read.
-    """
-    with _convert_sqlite_errors(source), _copy_to_temporary_database(source) as (db, _):
-        return _RedactedExport(db, source, None).redact()
 
 
 @contextlib.contextmanager
@@ -170,7 +158,7 @@ class _RedactedExport:
         self.path = source.path
         self.redaction = Redaction(source.path, key)
         self._check_copy()
-        self.strings = StringColumns(db, self.redaction, source.size)
+        self.strings = _StringColumns(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
         """Replace private values, and overwrite names from these values in all other strings.
@@ -212,7 +200,7 @@ class _RedactedExport:
                 path=self.path,
                 hint=EXPORT_AGAIN,
             )
-        check_expressions(self.db, self.path)
+        _check_expressions(self.db, self.path)
         damage = self.db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != b"ok":
             message = "the export cannot be redacted: SQLite reports that its pages or rows are damaged"
@@ -232,7 +220,7 @@ class _RedactedExport:
         for (name,) in self.db.execute(f"SELECT DISTINCT CAST(name AS BLOB) FROM {table}").fetchall():  # noqa: S608
             named = "name = CAST(? AS TEXT)"
             if name == b"DEVICE_ID":
-                self._update_column(table, "value", named, self._redact_device_name, (name,))
+                self._update_column(table, "value", named, self.redaction.replace_device_name, (name,))
             elif kind := _find_private_kind_of_setting((name or b"").decode("utf-8", "replace")):
                 self._redact_column(kind, table, "value", named, (name,))
 
@@ -240,11 +228,11 @@ class _RedactedExport:
         """Redact the private properties of machines, including paths and the addresses of network devices."""
         table = "TARGET_INFO_SYSTEM_ENV"
         if self._has_columns(table, "nameEnum", "value"):
-            for number, kind in _PROPERTIES.items():
+            for number, kind in PRIVATE_PROPERTIES.items():
                 self._redact_column(kind, table, "value", f"nameEnum = {number}")
-            for number in _FOLDER_PROPERTIES:
+            for number in FOLDER_PROPERTIES:
                 self._update_column(table, "value", f"nameEnum = {number}", self.redaction.redact_folders)
-            self._update_column(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._redact_addresses)
+            self._update_column(table, "value", f"nameEnum = {NETWORK_PROPERTY}", self._redact_addresses)
         if self._has_columns("TARGET_INFO_NIC_INFO", "GUID"):
             done = self.db.execute("UPDATE TARGET_INFO_NIC_INFO SET GUID = 0 WHERE GUID <> 0")
             self.redaction.counts[ADDRESS] += done.rowcount
@@ -258,7 +246,7 @@ class _RedactedExport:
         """Replace all device names that do not denote the local machine, because they contain a host name."""
         for table, column in _DEVICE_COLUMNS.items():
             if self._has_columns(table, column):
-                self._update_column(table, column, "TRUE", self._redact_device_name)
+                self._update_column(table, column, "TRUE", self.redaction.replace_device_name)
 
     def _redact_infiniband_devices(self) -> None:
         """Replace the names of InfiniBand devices, and the unique ids of devices in all tables.
@@ -296,9 +284,6 @@ class _RedactedExport:
         self.redaction.counts[ADDRESS] += 1
         return b"x" * len(text)
 
-    def _redact_device_name(self, name: bytes) -> bytes:
-        return name if is_local_device(name) else self.redaction.replace_value(HOST, name)
-
     def _redact_environments(self) -> None:
         """Replace the strings that contain the environment variables of processes with empty strings."""
         if self._has_columns("StringIds", "value"):
@@ -318,13 +303,7 @@ class _RedactedExport:
     def _redact_processes(self) -> None:
         """Remove the folders from process names that are paths of programs."""
         if self._has_columns("PROCESSES", "name"):
-            self._update_column("PROCESSES", "name", "TRUE", self._remove_folder_from_name)
-
-    def _remove_folder_from_name(self, name: bytes) -> bytes:
-        shortened = extract_program_name(name)
-        if shortened != name:
-            self.redaction.replace_value(COMMAND, name)
-        return shortened
+            self._update_column("PROCESSES", "name", "TRUE", self.redaction.shorten_program_name)
 
     def _redact_paths(self) -> None:
         """Overwrite private folder names in file paths."""
@@ -362,3 +341,201 @@ class _RedactedExport:
 def _find_private_kind_of_setting(name: str) -> str | None:
     """Return the kind of the private values of a setting, or None if its values are not private."""
     return next((kind for kind, pattern in _SETTINGS if re.search(pattern, name)), None)
+
+
+class _SearchedTable(NamedTuple):
+    """A table whose string columns are searched.
+
+    Attributes:
+        name: Name of the table.
+        rowid: Name of the rowid in SQL, or None if the table has no rowid or if columns hide all names of the rowid.
+        columns: Names of the columns that hold at least one value to search.
+    """
+
+    name: str
+    rowid: str | None
+    columns: list[str]
+
+
+class _StringColumns:
+    """The columns that may hold strings in a temporary copy of a database.
+
+    Attributes:
+        columns: For each ordinary table, names of the columns that may hold strings. Generated columns and columns
+            whose declared type is numeric are excluded.
+        tables: The ordinary tables, each with the columns to search. A column is searched if it is in ``columns`` and
+            has a non-empty string or blob.
+    """
+
+    def __init__(self, db: sqlite3.Connection, redaction: Redaction, size: int) -> None:
+        self.db = db
+        self.redaction = redaction
+        self.columns = self._list_string_columns()
+        self._max_bytes = self._bytes_left = MIN_STRING_BYTES + STRING_BYTES_PER_BYTE * size
+        self._size = size
+        self._max_values = self._values_left = MIN_VALUES + VALUES_PER_BYTE * size
+        self.tables = [self._create_searched_table(name) for name in self.columns]
+
+    def collect_private_names(self) -> None:
+        """Collect private names from environment variables and paths of home folders in all strings."""
+        find_candidates = functools.partial(find_environment_candidates, include_homes=True)
+        for table in self.tables:
+            for column in table.columns:
+                for items, candidates in search_in_batches(self._read_values(table, column), find_candidates):
+                    for nth in candidates:
+                        self.redaction.collect_names_from_string(items[nth][1])
+
+    def overwrite_private_values(self, matcher: PrivateValueMatcher) -> None:
+        """Overwrite private names in all strings, as well as values with a private format such as UUIDs."""
+        for table in self.tables:
+            for column in table.columns:
+                if table.rowid is None:
+                    self._overwrite_row_by_row(table, column, matcher)
+                    continue
+                for items, candidates in search_in_batches(self._read_values(table, column), matcher.find_candidates):
+                    masks = {nth: join_masks(ranges) for nth, ranges in candidates.items()}
+                    changed = (
+                        (row, text, self.redaction.overwrite_private_values(matcher, text, masks[nth]))
+                        for nth, (row, text) in ((nth, items[nth]) for nth in masks)
+                    )
+                    self._update_column(table, column, [(row, after) for row, text, after in changed if after != text])
+
+    def _update_column(self, table: _SearchedTable, column: str, values: list[tuple[int, bytes]]) -> None:
+        name = quote_identifier(column)
+        self.db.executemany(
+            f"""UPDATE {quote_identifier(table.name)}
+                SET {name} = CASE typeof({name}) WHEN 'text' THEN CAST(:text AS TEXT) ELSE :text END
+                WHERE {table.rowid} = :row""",  # noqa: S608 - quoted
+            ({"text": text, "row": row} for row, text in values),
+        )
+
+    def _overwrite_row_by_row(self, table: _SearchedTable, column: str, matcher: PrivateValueMatcher) -> None:
+        """Overwrite the private values in a column of a table without rowids, one string at a time."""
+        self.db.create_function("changed", 1, lambda value: self.redaction.overwrite_private_values(matcher, value))
+        name = quote_identifier(column)
+        self.db.execute(
+            f"""UPDATE {quote_identifier(table.name)} SET {name} = CASE typeof({name})
+                WHEN 'text' THEN CAST(changed(CAST({name} AS BLOB)) AS TEXT) ELSE changed({name}) END
+                WHERE typeof({name}) IN ('text', 'blob')"""  # noqa: S608 - quoted
+        )
+
+    def _read_values(self, table: _SearchedTable, column: str) -> Iterator[tuple[int, bytes]]:
+        """Yield the non-empty strings and blobs of a column, each value with its rowid.
+
+        The number 0 replaces the rowid if the table has no rowids. The query scans the table instead of an index.
+        Therefore, the caller may update rows while it reads them.
+
+        Raises:
+            CorruptTraceError: The values have more bytes in total than the limit for the size of the file.
+        """
+        name = quote_identifier(column)
+        rows = self.db.execute(
+            f"""SELECT {table.rowid or 0}, {name} FROM {quote_identifier(table.name)} NOT INDEXED
+                WHERE +{name} COLLATE BINARY > ''"""  # noqa: S608 - quoted
+        )
+        for row in rows:
+            self._bytes_left -= len(row[1])
+            if self._bytes_left < 0:
+                raise CorruptTraceError(
+                    f"the export cannot be redacted: its strings have more than {self._max_bytes} bytes in total, "
+                    f"which is too many for a file of {self._size} bytes",
+                    path=self.redaction.path,
+                    hint=EXPORT_AGAIN,
+                )
+            yield row
+
+    def _list_string_columns(self) -> dict[str, list[str]]:
+        sql = """SELECT m.name, c.name, c.type FROM sqlite_schema m, pragma_table_xinfo(m.name) c
+                 WHERE m.type = 'table' AND m.rootpage > 0 AND c.hidden = 0 AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+                 ORDER BY m.name, c.cid"""
+        columns: dict[str, list[str]] = {}
+        for table, column, kind in self.db.execute(sql):
+            listed = columns.setdefault(table.decode(), [])
+            if not re.search(rb"INT|REAL|FLOA|DOUB", kind, re.IGNORECASE):
+                listed.append(column.decode())
+        return columns
+
+    def _create_searched_table(self, name: str) -> _SearchedTable:
+        """Return the table with the given name, together with the name of its rowid and the columns to search.
+
+        The number of values in all string columns of the table is subtracted from the number of values that may still
+        be searched.
+        """
+        has_value_columns = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
+        sql = f"SELECT count(*){has_value_columns} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
+        rows, *has_values = self.db.execute(sql).fetchone()
+        self._deduct_searched_values(rows * len(has_values))
+        listed = self.db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
+        used_names = {c.decode().lower() for (c,) in listed}
+        free = (n for n in ("rowid", "_rowid_", "oid") if n not in used_names)
+        rowid = next((n for n in free if self._has_rowid(name, n)), None)
+        return _SearchedTable(
+            name, rowid, [c for c, has_value in zip(self.columns[name], has_values, strict=True) if has_value]
+        )
+
+    def _has_rowid(self, table: str, name: str) -> bool:
+        """Return whether SQL statements can refer to the rowid of a table by the given name."""
+        try:
+            self.db.execute(f"SELECT {name} FROM {quote_identifier(table)} LIMIT 0")  # noqa: S608 - quoted
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+    def _deduct_searched_values(self, count: int) -> None:
+        """Subtract ``count`` from the number of values that may still be searched.
+
+        This number is limited because a row of many nulls takes only a few bytes of the file.
+
+        Raises:
+            CorruptTraceError: The limit is exceeded.
+        """
+        self._values_left -= count
+        if self._values_left < 0:
+            raise CorruptTraceError(
+                f"the export cannot be redacted: its string columns have more than {self._max_values} values in total, "
+                f"which is too many for a file of {self._size} bytes",
+                path=self.redaction.path,
+                hint=EXPORT_AGAIN,
+            )
+
+
+def _check_expressions(db: sqlite3.Connection, path: Path) -> None:
+    """Raise an error if SQLite would evaluate forbidden SQL while a database is redacted.
+
+    SQLite evaluates the expressions of generated columns, of indexes on expressions, and of partial indexes. The
+    statements that create these tables and indexes may have at most ``MAX_EXPRESSIONS`` bytes in total. They may call
+    only functions in ``_ALLOWED_WORDS``, and must not contain the operators ``||`` and ``->``. The SQL of a default
+    value may have at most ``MAX_DEFAULT`` bytes. Exports of nsys contain no such expressions.
+
+    Raises:
+        TracekitError: The database has an expression or a default value that is not allowed.
+    """
+    generated = """SELECT DISTINCT m.sql FROM sqlite_schema m, pragma_table_xinfo(m.name) c
+                   WHERE m.type = 'table' AND c.hidden > 1"""
+    computed = """SELECT DISTINCT m.sql FROM sqlite_schema m, pragma_index_xinfo(m.name) c
+                  WHERE m.type = 'index' AND m.sql IS NOT NULL AND (c.cid = -2 OR instr(lower(m.sql), ' where '))"""
+    statements = [sql for query in (generated, computed) for (sql,) in db.execute(query)]
+    if sum(map(len, statements)) > MAX_EXPRESSIONS or not all(map(_is_allowed_statement, statements)):
+        raise TracekitError(
+            f"the database has tables or indexes with SQL expressions (count: {len(statements)}), "
+            "which SQLite would evaluate during redaction",
+            path=path,
+            hint=EXPORT_AGAIN,
+        )
+    defaults = """SELECT count(*) FROM sqlite_schema m, pragma_table_xinfo(m.name) c
+                  WHERE m.type = 'table' AND m.rootpage > 0 AND length(c.dflt_value) > ?"""
+    number = db.execute(defaults, (MAX_DEFAULT,)).fetchone()[0]
+    if number:
+        raise TracekitError(
+            f"the database has {number} columns with a default value of more than {MAX_DEFAULT} bytes, which tracekit "
+            "does not support",
+            path=path,
+            hint=EXPORT_AGAIN,
+        )
+
+
+def _is_allowed_statement(sql: bytes) -> bool:
+    """Return whether a ``CREATE`` statement calls only allowed functions, and does not contain ``||`` or ``->``."""
+    _, _, body = sql.partition(b"(")
+    calls = {name.lower() for name in re.findall(rb"(\w+)[\s\"'`\]]*\(", body)}
+    return b"||" not in body and b"->" not in body and calls <= _ALLOWED_WORDS
