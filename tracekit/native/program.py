@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 PARAMETERS: Final = 64
 """Offset in memory of the parameters of a call, which are 32-bit integers. Functions may also return results there."""
 MAX_PARAMETERS: Final = 16
-_PACKAGE: Final = "tracekit.native"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,15 +23,17 @@ class Program:
     """A WebAssembly module.
 
     Attributes:
-        name: Name of the file in ``tracekit/native``, without its suffix.
+        name: Name of the file, without its suffix ``.wasm``.
         parameters: Parameter names of each exported function, in order.
         constants: Integers by name, for example the offsets of arrays in memory.
+        package: Package that contains the file. A plug-in names its own package.
     """
 
     name: str
     parameters: Mapping[str, tuple[str, ...]]
     constants: Mapping[str, int] = field(default_factory=dict)
+    package: str = "tracekit.native"
 
     def read_bytes(self) -> bytes:
         """Return the module."""
-        return resources.files(_PACKAGE).joinpath(f"{self.name}.wasm").read_bytes()
+        return resources.files(self.package).joinpath(f"{self.name}.wasm").read_bytes()

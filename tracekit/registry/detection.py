@@ -126,8 +126,13 @@ def find_reader(source: Source) -> Reader | None:
     return next((r for r in by_suffix if _can_read(r, source)), None)
 
 
-def describe_unrecognized(source: Source) -> DescriptionAndHint:
-    """Return a description of a file or folder that no reader recognizes, and a hint on what to do with it."""
+def describe_unrecognized(source: Source, unknown: DescriptionAndHint | None = None) -> DescriptionAndHint:
+    """Return a description of a file or folder that no reader recognizes, and a hint on what to do with it.
+
+    Args:
+        source: The file or folder.
+        unknown: The result for a file whose content is unknown, or None for a list of the formats that can be read.
+    """
     if source.path.is_dir():
         return _describe_unrecognized_folder(source)
     if not source.path.is_file():
@@ -136,7 +141,7 @@ def describe_unrecognized(source: Source) -> DescriptionAndHint:
         return "the file is empty (0 bytes)", "export or copy it again"
     if not source.head.strip(b"\0"):
         return "the file begins with zeros only, as after an interrupted export", "export it again"
-    return _describe_unrecognized_file(source)
+    return _describe_unrecognized_file(source, unknown)
 
 
 def detect_formats(source: Source, max_files: int = 256, *, limit: int | None = None) -> dict[str, str]:
@@ -180,7 +185,7 @@ def _describe_unrecognized_folder(source: Source) -> DescriptionAndHint:
     return f"this is a folder of {captures} ({formats})", f"pass one of its files: {names}"
 
 
-def _describe_unrecognized_file(source: Source) -> DescriptionAndHint:
+def _describe_unrecognized_file(source: Source, unknown: DescriptionAndHint | None) -> DescriptionAndHint:
     """Return a description of a nonempty file that no reader recognizes, and a hint on what to do with it."""
     if description := _describe_export(source) or _describe_nsys_export(source):
         return description
@@ -196,7 +201,7 @@ def _describe_unrecognized_file(source: Source) -> DescriptionAndHint:
         return f"this is a page of TensorFlow's profiler ({page[1]}), which is not supported", _XPROF_HINT
     if source.path.suffix.lower() in (".pb", ".pbtxt"):
         return "this is neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
-    return (
+    return unknown or (
         UNKNOWN,
         f"pass a file in one of these formats, or choose its format with format= or --from: {_join_readable_formats()}",
     )

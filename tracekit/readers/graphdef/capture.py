@@ -11,7 +11,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.graphdef import SAVED_MODELS, text
 from tracekit.readers.tensorflow import graph
 from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_file_form
-from tracekit.registry.detection import UNKNOWN, describe_unrecognized
+from tracekit.registry.detection import describe_unrecognized
 from tracekit.registry.interface import Capture
 from tracekit.registry.source import Source
 
@@ -88,9 +88,8 @@ def _create_unsupported_error(source: Source, file_form: FileForm | None) -> Unk
         return UnknownFormatError(
             "the file contains run metadata (times of a step), but no graph", path=source.path, hint=hint
         )
-    what, hint = describe_unrecognized(source)
-    if what == UNKNOWN:
-        what, hint = "this is not a TensorFlow graph", "read a GraphDef, MetaGraphDef or SavedModel, binary or text"
+    unknown = "this is not a TensorFlow graph", "read a GraphDef, MetaGraphDef or SavedModel, binary or text"
+    what, hint = describe_unrecognized(source, unknown)
     return UnknownFormatError(what, path=source.path, hint=hint)
 
 

@@ -274,9 +274,9 @@ class FolderTables:
         source = Source(path)
         if source.head.startswith(self._kind.magics):
             return
-        what, hint = describe_unrecognized(source)
+        what, hint = describe_unrecognized(source, (UNKNOWN, self.hint))
         message = f"not a file in {self._kind.kind} format: {what}"
-        raise CorruptTraceError(message, path=path, table=table, hint=self.hint if what == UNKNOWN else hint)
+        raise CorruptTraceError(message, path=path, table=table, hint=hint)
 
     def _create_table_error(self, table: str, message: str) -> CorruptTraceError:
         return CorruptTraceError(message, path=self._paths[table], table=table, hint=self.hint)

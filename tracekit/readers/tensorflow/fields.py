@@ -67,6 +67,18 @@ def build_string_column(buffer: Buffer, field: Field | None, row_count: int) -> 
     return strings.take(pa.array(indices, mask=~field.valid))
 
 
+def build_dictionary_column(buffer: Buffer, field: Field | None, row_count: int) -> pa.DictionaryArray:
+    """Return a field of each message as a dictionary-encoded string, null where the field is missing."""
+    if field is None or field.stops is None:
+        return pa.nulls(row_count, pa.dictionary(pa.int32(), pa.string()))
+    strings = slice_strings(buffer, *field.spans()).dictionary_encode()
+    if field.valid is None:
+        return strings
+    codes = np.zeros(row_count, np.int32)
+    codes[field.valid] = strings.indices.to_numpy()
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=~field.valid), strings.dictionary)
+
+
 def compute_field_spans(field: Field | None, row_count: int) -> tuple[Int64Array, Int64Array]:
     """Return the start and the end offset of a field in each message. The two are equal where it is missing.
 

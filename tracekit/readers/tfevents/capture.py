@@ -19,7 +19,7 @@ from tracekit.readers.tfevents import events, exported, folders, graphs, step_st
 from tracekit.readers.tfevents.events import FileEvents, NotAnEventFile
 from tracekit.readers.tfevents.records import BufferPool
 from tracekit.readers.tfevents.runs import Run
-from tracekit.registry.detection import UNKNOWN, describe_unrecognized
+from tracekit.registry.detection import describe_unrecognized
 from tracekit.registry.interface import Capture
 from tracekit.registry.source import Source
 from tracekit.system.files import REMOVED_HINT
@@ -88,9 +88,8 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
         raise TracekitError("the file was removed while it was being read", path=path, hint=REMOVED_HINT) from e
     if file_events.records or not file_events.damage:
         return file_events
-    message, hint = describe_unrecognized(Source(path))
-    if message == UNKNOWN:
-        message, hint = "this is not an event file, because it does not begin with a valid record", _COPY_AGAIN
+    unknown = "this is not an event file, because it does not begin with a valid record", _COPY_AGAIN
+    message, hint = describe_unrecognized(Source(path), unknown)
     return SkippedFile(CorruptTraceError, message, hint)
 
 

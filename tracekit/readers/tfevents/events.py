@@ -12,7 +12,8 @@ import numpy as np
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
-from tracekit.readers.tfevents import step_stats, texts, values
+from tracekit.readers.tensorflow.fields import slice_strings
+from tracekit.readers.tfevents import step_stats, values
 from tracekit.readers.tfevents.records import RecordReader
 from tracekit.system.files import InputFile
 
@@ -236,7 +237,7 @@ def _add_file_metadata(events: FileEvents, buffer: Buffer, fields: dict[int, Fie
 
 def _decode_first_string(buffer: Buffer, field: Field) -> str:
     starts, stops = (s[:1] for s in field.spans())
-    return str(texts.slice_strings(buffer, starts, stops)[0])
+    return str(slice_strings(buffer, starts, stops)[0])
 
 
 def _decode_int64_values(field: Field | None, row_count: int) -> Int64Array:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import Occurrences, find_occurrences
-from tracekit.readers.tfevents import texts
+from tracekit.readers.tensorflow.fields import build_dictionary_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,7 +83,7 @@ def find_traced_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, step
         Damage: A message is invalid.
     """
     fields = decode(buffer, starts, stops, {_TAG, _METADATA})
-    tags = texts.build_dictionary_column(buffer, fields.get(_TAG), len(starts))
+    tags = build_dictionary_column(buffer, fields.get(_TAG), len(starts))
     rows, metadata_starts, metadata_stops = _find_value_rows_and_spans(fields.get(_METADATA), np.arange(len(starts)))
     return TracedRuns(metadata_starts, metadata_stops, tags.take(pa.array(rows)), steps[rows])
 
@@ -99,7 +99,7 @@ def iterate_execution_batches(buffer: Buffer, traced_runs: TracedRuns) -> Iterat
     )
     (devices,) = find_occurrences(buffer, stats_starts, stats_stops, (_DEVICES,))
     run_rows = run_rows[devices.rows]
-    names = texts.build_dictionary_column(
+    names = build_dictionary_column(
         buffer, decode(buffer, devices.starts, devices.stops, {_DEVICE}).get(_DEVICE), len(run_rows)
     )
     (executions,) = find_occurrences(buffer, devices.starts, devices.stops, (_NODES,))
@@ -172,8 +172,8 @@ def _decode_node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Arr
     n = len(nodes.rows)
     fields = decode(buffer, nodes.starts, nodes.stops, _NODE_FIELDS)
     columns: dict[str, pa.Array] = {
-        "node_name": texts.build_dictionary_column(buffer, fields.get(_NODE_NAME), n),
-        "timeline_label": texts.build_dictionary_column(buffer, fields.get(_LABEL), n),
+        "node_name": build_dictionary_column(buffer, fields.get(_NODE_NAME), n),
+        "timeline_label": build_dictionary_column(buffer, fields.get(_LABEL), n),
         **_compute_time_columns(fields),
     }
     if (thread := _convert_to_signed_integers(fields.get(_THREAD))) is not None:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from tracekit.readers.common.columns import coalesce_dictionaries
 from tracekit.readers.common.protobuf.decoding import decode, extract_strings
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
-from tracekit.readers.tfevents import tensors, texts
+from tracekit.readers.tensorflow.fields import build_dictionary_column
+from tracekit.readers.tfevents import tensors
 
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array, Mask
@@ -94,7 +95,7 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
     """
     n = len(starts)
     fields = decode(buffer, starts, stops, range(TAG, METADATA + 1))
-    summary_tags, node_names = (texts.build_dictionary_column(buffer, fields.get(f), n) for f in (TAG, NODE_NAME))
+    summary_tags, node_names = (build_dictionary_column(buffer, fields.get(f), n) for f in (TAG, NODE_NAME))
     tags = _replace_null_tags_with_empty(coalesce_dictionaries(summary_tags, node_names))
     kinds, numbers = np.full(n, ValueKind.NOTHING, np.uint8), np.zeros(n)
     strings = _create_empty_string_columns()
@@ -175,9 +176,7 @@ def _decode_plugin_names(buffer: Buffer, field: Field | None, row_count: int) ->
     if field is None or not len(rows):
         return pa.array([""] * row_count, pa.string())
     starts, stops = field.spans()
-    names = texts.build_dictionary_column(
-        buffer, decode(buffer, starts, stops, {_PLUGIN_NAME}).get(_PLUGIN_NAME), len(rows)
-    )
+    names = build_dictionary_column(buffer, decode(buffer, starts, stops, {_PLUGIN_NAME}).get(_PLUGIN_NAME), len(rows))
     indices = np.full(row_count, -1)
     indices[rows] = np.arange(len(rows))
     return pc.fill_null(names.cast(pa.string()).take(pa.array(indices, mask=indices < 0)), "")
