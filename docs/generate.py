@@ -422,20 +422,30 @@ def _run_console_block(block: re.Match[str], folder: Path) -> str:
 
 
 def _command_output(command: str, folder: Path) -> str:
-    """Run a command and return its output without spaces at the ends of lines."""
-    shell = f'tracekit() {{ {shlex.quote(sys.executable)} -m tracekit "$@"; }}\n{command}'
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["bash", "-c", shell],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    printed = done.stdout.decode()
+    """Run a command and return its output without spaces at the ends of lines.
+
+    The programs of tracekit are forked from one process, so that the package is imported once. Only what follows them
+    in a pipeline is run by the shell.
+    """
+    from tests import fork_server
+
+    program, *rest = command.rstrip().split(" | ", 1)
+    if program.startswith("tracekit "):
+        arguments = [sys.executable, "-m", "tracekit", *shlex.split(program)[1:]]
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as piped, Path(os.devnull).open("rb") as none:
+            streams = [none.fileno(), (piped if rest else output).fileno(), output.fileno()]
+            fork_server.run(arguments, cwd=folder, streams=streams)
+            piped.seek(0)
+            for shell in rest:
+                subprocess.run(["bash", "-c", shell], cwd=folder, stdin=piped, stdout=output, check=False)
+            output.seek(0)
+            printed = output.read().decode()
+    else:
+        printed = subprocess.run(
+            ["bash", "-c", command], cwd=folder, stdout=subprocess.PIPE, check=False
+        ).stdout.decode()
     if "Traceback (most recent call last)" in printed:
-        raise RuntimeError(f"a command of the documentation failed:\n{shell}\n{printed}")
+        raise RuntimeError(f"a command of the documentation failed:\n{command}\n{printed}")
     return "".join(line.rstrip() + "\n" for line in printed.splitlines())
 
 
@@ -463,4 +473,5 @@ def main(*arguments: str) -> int:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
     sys.exit(main(*sys.argv[1:]))

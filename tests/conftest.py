@@ -27,12 +27,16 @@ SHARED = ROOT.parent / "shared"
 
 ALL = os.environ.get("TRACEKIT_TESTS") == "all"
 """Whether every example, fuzz case, parameter and capture is tested: ``make test-all``."""
+QUICK = os.environ.get("TRACEKIT_TESTS") == "quick"
+"""Whether each quick test runs with one of its parameter sets: ``make quick``."""
 PUBLIC_CAPTURES = 1
 """Number of public captures that each test reads in ``make test``."""
 CAPTURES_PER_TEST = 1
 """Minimum number of other captures that each test reads in ``make test``. It reads a sixteenth of them."""
 PARAMETER_SETS = 12
 """Largest number of parameter sets of each test in ``make test``, except in tests of ``tracekit/core``."""
+SLOW = ("slow", "browser", "corpus", "perfetto")
+"""Markers of tests that ``make quick`` does not run."""
 WHOLE_MODULES = ("test_names", "test_public_api", "test_schemas")
 """Quick modules whose tests run with all parameter sets."""
 
@@ -71,8 +75,8 @@ def _use_engine(name: Literal["auto", "in-memory"]) -> None:
 
 
 def examples(number: int) -> int:
-    """Return how many examples of a property are tested: all, or the same sixteenth every time."""
-    return number if ALL else max(number // 16, 3)
+    """Return how many examples of a property are tested: all, or the same part of them every time."""
+    return number if ALL else max(number // (64 if QUICK else 16), 3)
 
 
 settings.register_profile(
@@ -133,7 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # coverage is measured by then
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Import every module while coverage is measured: later, tests would import some of them while it is paused."""
-    if not is_xdist_controller(session):
+    if _coverage_controller(session.config) is not None and not is_xdist_controller(session):
         for module in pkgutil.walk_packages(tracekit.__path__, "tracekit."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
@@ -195,7 +199,10 @@ def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
     selected: set[pytest.Item] = set()
     for name, same in by_test.items():
         many = same[0].get_closest_marker("many")
-        if same[0].get_closest_marker("thorough"):
+        if same[0].get_closest_marker("thorough") or (QUICK and any(map(same[0].get_closest_marker, SLOW))):
+            continue
+        if QUICK:
+            selected.update(_sample(name, same, 1))
             continue
         if same[0].get_closest_marker("every"):
             selected.update(same)

@@ -46,6 +46,7 @@ IMPORTED = (
     ),
     *("rich.progress", "rich.table", "rich.text", "sqlite3", "wasmtime"),
 )
+UNIMPORTED = "tracekit.__main__", "tracekit.view"  # dash takes a second, and few programs open the viewer
 UNMEASURED = "COV_CORE", "COVERAGE"
 LENGTH_BYTES = 8
 
@@ -162,9 +163,12 @@ def serve(descriptor: int) -> None:
     """Import the package, then fork a process for each request."""
     import tracekit
 
-    for module in (*IMPORTED, *(m.name for m in pkgutil.walk_packages(tracekit.__path__, "tracekit."))):
-        if not module.endswith("__main__"):
-            importlib.import_module(module)
+    top = [m.name for m in pkgutil.iter_modules(tracekit.__path__, "tracekit.") if m.name not in UNIMPORTED]
+    folders = [f"{tracekit.__path__[0]}/{name.partition('.')[2]}" for name in top]
+    nested = (pkgutil.walk_packages([path], f"{name}.") for name, path in zip(top, folders, strict=True))
+    modules = [*top, *(m.name for found in nested for m in found)]
+    for module in (*IMPORTED, *modules):
+        importlib.import_module(module)
     gc.freeze()
     with socket.socket(fileno=descriptor) as connection, contextlib.suppress(KeyboardInterrupt):
         while (request := _next_request(connection)) is not None:
