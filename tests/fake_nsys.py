@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.readers.nsys_rep_files import Parts
+from tests.builders.nsys_rep import Parts
 
 TRAIN = Path(__file__).parents[1] / "fixtures" / "train_amp.sqlite"
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.readers.nsys_rep_files import take_apart
+from tests.builders.nsys_rep import take_apart
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.readers.nsys_rep_files import Parts, take_apart
+from tests.builders.nsys_rep import Parts, take_apart
 from tracekit.core.reports import REPORTS
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep.layout import PROCESS

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.core.dlprof import exports
+from tests.builders import pytorch_programs
 
 RANGES, DEPTH, NAME_CHARS = 40_000, 80, 200
 MAX_PEAK_MIB = 1000
@@ -104,8 +104,8 @@ def test_ops_of_deep_ranges_are_distinct(deep_trace: Path) -> None:
 @pytest.fixture(scope="module")
 def shared_name_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("shared") / "shared.sqlite"
-    exports.Export().write(path)
-    name, thread = max(exports.ID.values()) + 1, exports.tid(1, 1)
+    pytorch_programs.Export().write(path)
+    name, thread = max(pytorch_programs.ID.values()) + 1, pytorch_programs.tid(1, 1)
     times = [(200 * i, i + 1) for i in range(SHARED_RANGES)]
     ranges = [(t, t + 100, 59, None, thread, None, name, 0) for t, _ in times]
     calls = [(t + 2, t + 6, 0, thread, number, 1, 0) for t, number in times]

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.readers.ncu_files import FOLDER
+from tests.builders.ncu_csv import FOLDER
 from tracekit.errors import MissingTableError, SchemaError
 
 FIXTURES = FOLDER.parent

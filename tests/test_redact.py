@@ -14,8 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
-from tests.pseudonyms import comparable
-from tests.readers.databases import untouched
+from tests.builders.nsys_sqlite import untouched
+from tests.helpers import number_pseudonyms
 from tests.secrets_of import left, secrets_of, texts
 from tracekit import registry
 from tracekit.errors import ExportError, TracekitError, TracekitWarning, UnknownFormatError
@@ -44,7 +44,7 @@ def differences(path: Path, out: Path) -> dict[str, int]:
         with tk.load(path) as before, tk.load(out) as after:
             assert after.format == before.format
             for name in before.tables:
-                mine, theirs = (comparable(name, trace[name]) for trace in (before, after))
+                mine, theirs = (number_pseudonyms(name, trace[name]) for trace in (before, after))
                 assert mine.num_rows == theirs.num_rows
                 for column in mine.column_names:
                     if not mine[column].equals(theirs[column]):

@@ -18,11 +18,11 @@ import pytest
 import tracekit as tk
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.builders import kineto
+from tests.builders.nsys_rep import Parts, event, message, strings
+from tests.builders.nsys_sqlite import edited
+from tests.builders.private_values import HOSTS, KINDS_OF_VALUES, NAMES, Private, private_values
 from tests.conftest import examples
-from tests.private_values import HOSTS, KINDS_OF_VALUES, NAMES, Private, private_values
-from tests.readers import kineto_files
-from tests.readers.databases import edited
-from tests.readers.nsys_rep_files import Parts, event, message, strings
 from tests.secrets_of import texts
 from tests.test_redact import CORPUS, OWN, named
 from tracekit import registry
@@ -65,7 +65,7 @@ def made_report(folder: Path, private: list[str]) -> Path:
 
 def made_trace(folder: Path, private: list[str]) -> Path:
     events = [
-        json.loads(kineto_files.op(text)) | {"args": {"Call stack": text, "inner": json.dumps({"a": text})}}
+        json.loads(kineto.op(text)) | {"args": {"Call stack": text, "inner": json.dumps({"a": text})}}
         for text in private
     ]
     document = {"schemaVersion": 1, "metadata": {"env": ENVIRONMENT}, "INFO": private, "traceEvents": events}
@@ -156,12 +156,12 @@ def changed_names(path: Path) -> list[bytes]:
     return [name for name in candidates if HOME.sub(rb"\1", MATCHER.redact_copy(name)) != HOME.sub(rb"\1", name)]
 
 
-@pytest.mark.parametrize("path", [*OWN, kineto_files.TRACE], ids=named)
+@pytest.mark.parametrize("path", [*OWN, kineto.TRACE], ids=named)
 def test_names_of_kernels_functions_and_ranges_stay(path: Path) -> None:
     assert changed_names(path) == []
 
 
-PUBLIC = [*CORPUS, *(sorted(kineto_files.CORPUS.rglob("*.json*")) if kineto_files.CORPUS.is_dir() else ())]
+PUBLIC = [*CORPUS, *(sorted(kineto.CORPUS.rglob("*.json*")) if kineto.CORPUS.is_dir() else ())]
 
 
 @pytest.mark.corpus

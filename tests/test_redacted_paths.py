@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.readers.databases import edited
-from tests.readers.nsys_rep_files import Parts, event, message, strings, take_apart
+from tests.builders.nsys_rep import Parts, event, message, strings, take_apart
+from tests.builders.nsys_sqlite import edited
 
 USER, HOST, FOLDER = "zaphodb", "deepthought42", "falcon"
 PRIVATE = (USER, HOST, FOLDER)

@@ -10,7 +10,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import compiled_schemas, strategies, why_schema
+from tests import compiled_schemas, why_schema
+from tests.builders import strategies
 from tests.conftest import examples
 from tracekit import schemas
 from tracekit.errors import SchemaError

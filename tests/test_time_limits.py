@@ -19,8 +19,8 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import ipc, parquet
+from tests.builders.nsys_rep import Parts, event, message, strings
 from tests.exporters.test_perfetto_trace import check as check_perfetto
-from tests.readers.nsys_rep_files import Parts, event, message, strings
 from tracekit import registry, schemas
 from tracekit.core import analyze, reports
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning

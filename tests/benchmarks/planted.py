@@ -1,10 +1,10 @@
 """How often ``tracekit.diff`` finds a kernel that became 3 % slower, and reports nothing else.
 
 ``python -m tests.benchmarks.planted PAIRS`` compares pairs of generated runs of one program, which
-``tests/core/compare/made.py`` describes: 40 iterations, each with 30 executions of 12 kernels. The standard deviations
-of the durations of a kernel are 1 % between executions, 0.4 % between iterations, with autocorrelation, and 0.2 %
-between runs, as in real captures. In the second run of a pair, one kernel takes 3 % longer, a different one from pair
-to pair. As a control, as many pairs without a change are compared.
+``tests/builders/training_runs.py`` describes: 40 iterations, each with 30 executions of 12 kernels. The standard
+deviations of the durations of a kernel are 1 % between executions, 0.4 % between iterations, with autocorrelation,
+and 0.2 % between runs, as in real captures. In the second run of a pair, one kernel takes 3 % longer, a different one
+from pair to pair. As a control, as many pairs without a change are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import tracekit as tk
-from tests.core.compare import made
+from tests.builders import training_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,12 +37,12 @@ def planted(pairs: int) -> list[str]:
     detected = quiet = 0
     began = time.perf_counter()
     for pair in range(pairs):
-        kernel = made.KERNELS[pair % len(made.KERNELS)]
+        kernel = training_runs.KERNELS[pair % len(training_runs.KERNELS)]
         rows = significant(2 * pair, slow=((kernel, FACTOR),))
         detected += any(
-            (r["kind"], r["name"], r["status"]) == ("kernels", made.normalized(kernel), "slower") for r in rows
+            (r["kind"], r["name"], r["status"]) == ("kernels", training_runs.normalized(kernel), "slower") for r in rows
         )
-        quiet += all(made.may_contain(row, kernel) for row in rows)
+        quiet += all(training_runs.may_contain(row, kernel) for row in rows)
     return cells(f"one kernel {FACTOR - 1:.0%} slower", pairs, detected, quiet, time.perf_counter() - began)
 
 
@@ -55,7 +55,7 @@ def unchanged(pairs: int) -> list[str]:
 
 def significant(seed: int, **changes: Any) -> list[dict[str, Any]]:
     """Return the significant rows of the comparison of two runs, the second one with changes."""
-    return tk.diff(made.run(seed), made.run(seed + 1, **changes)).significant().to_dicts()
+    return tk.diff(training_runs.run(seed), training_runs.run(seed + 1, **changes)).significant().to_dicts()
 
 
 def cells(change: str, pairs: int, detected: int | None, quiet: int, seconds: float) -> list[str]:

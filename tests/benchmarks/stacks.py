@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks.repeat import report
-from tests.readers.nsys_rep_files import Parts, event, message, strings
+from tests.builders.nsys_rep import Parts, event, message, strings
 
 SAMPLES, BLOCK, FRAMES, FUNCTIONS = 70_000, 7_000, 20, 3_000
 BASE = 0x7F00_0000_0000

@@ -35,7 +35,7 @@ def generate(folder: Path) -> Path:
     if path.exists():
         return path
     sys.path.insert(0, str(ROOT))
-    from tests.readers.tfevents_files import VERSION
+    from tests.builders.tfevents import VERSION
     from tracekit.native.crc32c import compute_masked_crc32c
 
     def framed(data: bytes) -> bytes:

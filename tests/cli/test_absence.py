@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.builders.nsys_rep import Parts, event, strings
 from tests.cli.conftest import Run
-from tests.readers.nsys_rep_files import Parts, event, strings
 from tracekit import schemas
 from tracekit.core import analyze, recipes, reports
 from tracekit.errors import TracekitWarning, UnknownFormatError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders import training_runs
 from tests.conftest import FIXTURES
-from tests.core.compare import made
 from tests.sets.test_recipe_diff import folder_of
 from tracekit.cli.diff import CONDITION_HOLDS, CONDITION_IS_UNTESTABLE
 from tracekit.core.compare import KINDS
@@ -28,8 +28,8 @@ TRAIN, DDP = FIXTURES / "train_amp.sqlite", FIXTURES / "ddp2.sqlite"
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Baselines of two runs. In the second one, a kernel takes twice as long."""
     folder = tmp_path_factory.mktemp("runs")
-    slow = made.run(2, slow=(("kernel_f<(int)4>", 2.0),))
-    return tk.save_baseline(made.run(1), folder / "a.json"), tk.save_baseline(slow, folder / "b.json")
+    slow = training_runs.run(2, slow=(("kernel_f<(int)4>", 2.0),))
+    return tk.save_baseline(training_runs.run(1), folder / "a.json"), tk.save_baseline(slow, folder / "b.json")
 
 
 def test_tables(run: Run, runs: tuple[Path, Path]) -> None:
@@ -69,7 +69,7 @@ def test_a_terminal_shows_what_fits(show: Show, runs: tuple[Path, Path]) -> None
 def test_times_are_per_iteration_if_the_numbers_of_iterations_differ(
     run: Run, tmp_path: Path, runs: tuple[Path, Path]
 ) -> None:
-    short = tk.save_baseline(made.run(3, iterations=20), tmp_path / "short.json")
+    short = tk.save_baseline(training_runs.run(3, iterations=20), tmp_path / "short.json")
     text = run("diff", runs[0], short, "--by", "kernels").text
     assert "note: the numbers of iterations differ: 40 (A), 20 (B)" in text
     assert "Time A per iteration (ns)" in text
@@ -135,7 +135,7 @@ def test_conditions(run: Run, runs: tuple[Path, Path]) -> None:
 
 def test_a_condition_that_cannot_be_tested_does_not_pass(run: Run, tmp_path: Path) -> None:
     """Four iterations are too few to test for significance."""
-    few = tk.save_baseline(made.run(1, iterations=4), tmp_path / "few.json")
+    few = tk.save_baseline(training_runs.run(1, iterations=4), tmp_path / "few.json")
     slower, longer = ("--fail-if", "slower > 0"), ("--fail-if", "kernel_time >= 0%")
     done = run("diff", few, few, "--by", "kernels", *slower, "-q", status=CONDITION_IS_UNTESTABLE)
     assert done.stderr == (

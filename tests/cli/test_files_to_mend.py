@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.readers.nsys_rep_files import Parts, container
+from tests.builders.nsys_rep import Parts, container
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.builders.ncu_rep import block, kernel, made, report
 from tests.cli.conftest import Run
-from tests.readers.ncu_rep_files import block, kernel, made, report
 
 ROOT = Path(__file__).parents[2]
 DETAILS, RAW = "fixtures/ncu/ncu_details.csv", "fixtures/ncu/ncu_raw.csv"

@@ -13,8 +13,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests.builders.nsys_rep import message, take_apart
 from tests.conftest import ALL
-from tests.readers.nsys_rep_files import message, take_apart
 from tracekit import schemas
 from tracekit.cli.info import collect_metadata, format_metadata
 from tracekit.readers.nsys_rep.container import UI_DATA

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.nsys_rep import SHARED
+from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES
-from tests.readers.nsys_rep_files import SHARED
-from tests.sets.torch_ranks import write_ranks
 from tracekit.cli.recipe import recipe_command
 from tracekit.core.recipes import RECIPES, find_recipe
 from tracekit.errors import MissingTableError

@@ -12,9 +12,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.ranks import mpi_rank, write_capture
 from tests.cli.conftest import ROOT, Run
 from tests.conftest import FIXTURES
-from tests.sets.made import mpi_rank, write_capture
 
 RANKS = "fixtures/ranks"
 FILES = [f"{RANKS}/mpi_rank0.nsys-rep", f"{RANKS}/mpi_rank1.nsys-rep"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.builders.torch_ranks import write_ranks
 from tests.cli.conftest import Run
-from tests.sets.torch_ranks import write_ranks
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123456789abcdef\nsize 12345\n"
 REASON = "the capture was skipped, because it cannot be read: this is a Git LFS pointer"

@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.frames import declared
 from tests.conftest import FIXTURES
-from tests.core.scenes import declared
 from tracekit.core.advise import advise
 from tracekit.core.diagnosis import diagnose
 from tracekit.core.reports import compute_report

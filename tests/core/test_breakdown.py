@@ -9,9 +9,9 @@ import pytest
 import tracekit as tk
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.builders.torch_ranks import write_ranks
 from tests.core.test_recipes import outputs
 from tests.core.test_reports import Row, call, kernel, nvtx
-from tests.sets.torch_ranks import write_ranks
 from tracekit.core.recipes.breakdown import KINDS
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

@@ -11,7 +11,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.scenes import declared, launches, nvtx
+from tests.builders.frames import declared, launches, nvtx
 from tracekit import schemas
 from tracekit.core import correlate, trees
 from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, build_range_paths, find_first_row_numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tests.core.scenes import declared, nvtx
+from tests.builders.frames import declared, nvtx
 from tracekit.core.correlate import Correlation
 
 ADDED = ("api_call_id", "thread_id", "range_id", "range_name", "range_path")

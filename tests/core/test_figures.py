@@ -13,7 +13,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.scenes import declared, launches, nvtx
+from tests.builders.frames import declared, launches, nvtx
 from tracekit.core import trees as name_trees
 from tracekit.core.figures import overview, stacks, timeline, totals, trees
 from tracekit.core.rollup import Rollup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.blocks import small_blocks
+from tests.helpers import small_blocks
 from tracekit.core import forests
 
 pointers = st.integers(0, 12).flatmap(

@@ -13,7 +13,7 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import fork_server
-from tests.core.scenes import declared, launches, nvtx
+from tests.builders.frames import declared, launches, nvtx
 from tracekit.core.rollup import Rollup
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 import tracekit as tk
 from hypothesis import given
+from tests.builders.programs import MS, US, Program, steps
+from tests.builders.random_programs import captures
 from tests.conftest import FIXTURES
-from tests.core.diagnosis.generated import captures
-from tests.core.diagnosis.programs import MS, US, Program, steps
 from tracekit.core.analyze import apply_rule
 from tracekit.core.diagnosis import Why
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.blocks import small_blocks
+from tests.helpers import small_blocks
 from tracekit.core import intervals
 from tracekit.core.forests import compute_depths
 from tracekit.core.intervals import nesting

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.frames import declared, nvtx
 from tests.conftest import FIXTURES
-from tests.core.scenes import declared, nvtx
 from tracekit.core import iterations
 from tracekit.core.ops import Ops
 from tracekit.core.rollup import Rollup

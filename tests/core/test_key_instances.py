@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.scenes import RANGE, declared
+from tests.builders.frames import RANGE, declared
 from tracekit.core.rollup import Rollup
 from tracekit.core.steps import summarize_steps
 from tracekit.errors import TracekitError

@@ -11,8 +11,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.nsys_rep import SHARED
 from tests.exporters.test_chrome_trace import trace
-from tests.readers.nsys_rep_files import SHARED
 
 MORE = SHARED / "captures" / "h200_more"
 WORLD, SELF = 100, 500

@@ -12,7 +12,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.ncu_files import FOLDER
+from tests.builders.ncu_csv import FOLDER
 from tracekit import schemas
 from tracekit.core.ncu import join
 from tracekit.core.ncu.names import normalize_kernel_names_expr

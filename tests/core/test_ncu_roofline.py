@@ -12,8 +12,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers import ncu_files
-from tests.readers.ncu_files import FOLDER
+from tests.builders import ncu_csv
+from tests.builders.ncu_csv import FOLDER
 from tracekit import schemas
 from tracekit.core.ncu import roofline
 from tracekit.errors import MissingTableError
@@ -136,10 +136,10 @@ def test_shares_are_those_that_ncu_derives() -> None:
 def printed_by_path() -> dict[str, list[Values]]:
     """Averages times invocations of each row of the summary by NVTX range, by every range around it."""
     groups: dict[tuple[str, ...], Values] = defaultdict(dict)
-    for row in ncu_files.rows(BY_RANGE):
-        value = ncu_files.number(row["Average"], row["Metric Unit"])
+    for row in ncu_csv.rows(BY_RANGE):
+        value = ncu_csv.number(row["Average"], row["Metric Unit"])
         assert value is not None
-        key = (row[ncu_files.RANGES], row["Kernel Name"], row["Grid Size"], row["Invocations"])
+        key = (row[ncu_csv.RANGES], row["Kernel Name"], row["Grid Size"], row["Invocations"])
         groups[key][row["Metric Name"]] = float(value)
     found: dict[str, list[Values]] = defaultdict(list)
     for (cell, *_, invocations), values in groups.items():

@@ -22,7 +22,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 
-FOLDER = Path(__file__).parent / "made_exports"
+FOLDER = Path(__file__).parent / "nsys_exports"
 EXPORTS = sorted((FOLDER / "random").glob("*.sqlite"))
 APIS = sorted((FOLDER / "apis").glob("*.sqlite"))
 WINDOW = "--filter-time=20011/60007 "

@@ -10,8 +10,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.frames import declared, nvtx
 from tests.conftest import FIXTURES
-from tests.core.scenes import declared, nvtx
 from tracekit.core import steps
 from tracekit.core.advise import advise
 from tracekit.core.reports import compute_report

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests import chromium
+from tests.builders.frames import declared, launches, nvtx
 from tests.cli.test_absence import made_report
-from tests.core.scenes import declared, launches, nvtx
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.exporters.html.sections import build_contents

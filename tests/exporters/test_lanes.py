@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.blocks import small_blocks
+from tests.helpers import small_blocks
 from tracekit.exporters.timeline import lanes
 
 Slice = tuple[int, int]

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.blocks import small_blocks
+from tests.helpers import small_blocks
 from tracekit.exporters.timeline import layout
 from tracekit.exporters.timeline.blocks import FrameRows, JoinedRows, RowsWithColumn, TableRows, evaluate_expression
 from tracekit.exporters.timeline.tracks import LaneRegistry, Placement, Track, TrackGroup, TrackNames

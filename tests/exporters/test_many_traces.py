@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.ranks import kernel, nccl_init, write_capture
 from tests.conftest import ALL, FIXTURES, SHARED
-from tests.sets.made import kernel, nccl_init, write_capture
 from tracekit.errors import ExportError, TracekitWarning
 from tracekit.sets import timeline
 

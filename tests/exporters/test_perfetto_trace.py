@@ -22,10 +22,10 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.blocks import small_blocks
 from tests.conftest import FIXTURES
 from tests.core.test_mpi import two_ranks
 from tests.exporters.test_chrome_trace import QUEUE, THREAD, call, kernel, push, trace
+from tests.helpers import small_blocks
 from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.perfetto import export, flows, packets, slots, strings, wire

@@ -12,10 +12,10 @@ from contextlib import closing
 from pathlib import Path
 
 import tracekit as tk
+from tests.builders.dlprof_db import database
 from tests.fuzz import sqlite_pages
 from tests.fuzz.changes import of_bytes
 from tests.fuzz.nsys_sqlite import header, literal, loops, moved_pages, numbers, one_page, truncated, whole_file
-from tests.readers.dlprof_files import database
 
 FORMAT, SUFFIX = "dlprof-db", ".sqlite"
 ROOT = Path(__file__).parents[2]

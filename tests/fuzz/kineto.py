@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 
-from tests.readers.kineto_files import TRACE
+from tests.builders.kineto import TRACE
 from tests.readers.test_kineto_fuzz import MUTATIONS, packed
 
 FORMAT, SUFFIX = "kineto", ".json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.readers.ncu_rep_files import FIXTURES
+from tests.builders.ncu_rep import FIXTURES
 from tests.readers.test_ncu_rep_fuzz import MUTATIONS
 
 FORMAT, SUFFIX = "ncu-rep", ".ncu-rep"

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.builders.nsys_rep import LZ4, MAGIC, RAW_MAGIC, delimited, message, packed, take_apart
+from tests.builders.nsys_rep_events import made_report
 from tests.fuzz.changes import DELIMITED, edge, fields, of_bytes, of_message, varint
-from tests.readers.every_message import made_report
-from tests.readers.nsys_rep_files import LZ4, MAGIC, RAW_MAGIC, delimited, message, packed, take_apart
 from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import tracekit as tk
+from tests.builders.nsys_rep import event, message, strings
 from tests.fuzz import nsys_rep, nsys_sqlite
 from tests.fuzz.changes import fields
 from tests.fuzz.run import Measured, limit_memory, measured
-from tests.readers.nsys_rep_files import event, message, strings
 from tests.secrets_of import texts
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.wire import Message

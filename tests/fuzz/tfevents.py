@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import struct
 
+from tests.builders import tfevents as files
+from tests.builders.tfevents import event, frames, message, summary, tensor, value
 from tests.fuzz.changes import DELIMITED, Field, edge, fields, of_bytes, of_message
-from tests.readers import tfevents_files as files
-from tests.readers.tfevents_files import event, frames, message, summary, tensor, value
 from tracekit.native.crc32c import compute_masked_crc32c
 
 FORMAT, SUFFIX = "tfevents", ".tfevents"

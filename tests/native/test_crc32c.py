@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers import tfevents_files as plain
+from tests.builders import tfevents as plain
 from tracekit.native import crc32c
 
 KNOWN = [

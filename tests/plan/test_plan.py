@@ -16,9 +16,9 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import strategies
+from tests.builders import strategies
 from tests.conftest import FIXTURES, examples
-from tests.counted import counted
+from tests.helpers import count_undecoded
 from tracekit import schemas
 from tracekit.errors import SchemaError, TracekitError, TracekitWarning
 from tracekit.plan import (
@@ -131,7 +131,7 @@ class Undecoding(Counted):
 def test_what_is_not_decoded_does_not_depend_on_the_selection() -> None:
     trace = tk.Trace(Plan(recorded(Undecoding())))
     for other in (trace, trace.correlate(), trace.select(tables=["memcpys"]), trace.select(min_duration_ns=1)):
-        assert list(counted(other.undecoded).items()) == [("OpenACC", 7), ("CPU sample", 2), ("MPI", 2)]
+        assert list(count_undecoded(other.undecoded).items()) == [("OpenACC", 7), ("CPU sample", 2), ("MPI", 2)]
 
 
 def test_a_reader_need_not_count_what_is_not_decoded() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import tracekit as tk
 from tests import fork_server
+from tests.builders.nsys_sqlite import FIXTURES
+from tests.builders.tfevents import event, scalar, written
 from tests.conftest import ALL
-from tests.readers.databases import FIXTURES
-from tests.readers.tfevents_files import event, scalar, written
 from tracekit.errors import TracekitError
 from tracekit.registry.source import Source
 from tracekit.system.files import CHANGED_HINT, REMOVED_HINT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests import fork_server
-from tests.readers.bombs import BOMBS
+from tests.builders.bombs import BOMBS
 
 ROOT = Path(__file__).parents[2]
 FIXED_BYTES, BYTES_PER_BYTE = 256 << 20, 512

@@ -14,9 +14,9 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders.dlprof_db import CHILDREN, TABLES, database
+from tests.builders.nsys_sqlite import outcome, plain, untouched
 from tests.conftest import ALL, FIXTURES, SHARED, examples
-from tests.readers.databases import outcome, plain, untouched
-from tests.readers.dlprof_files import CHILDREN, TABLES, database
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError, UnsupportedVersionError
 from tracekit.readers.common import columns
 

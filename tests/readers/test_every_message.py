@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.builders.nsys_rep_events import SECTIONS, declared, made_report, messages_in
 from tests.fuzz import nsys_rep, nsys_sqlite
-from tests.readers.every_message import SECTIONS, declared, made_report, messages_in
 from tracekit import schemas
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys.mapping import SOURCES

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests import fork_server
-from tests.readers.nsys_rep_files import Parts, message, strings
+from tests.builders.nsys_rep import Parts, message, strings
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage, checked_property
 from tracekit.readers.nsys.capture import NsysCapture

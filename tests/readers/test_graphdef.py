@@ -18,8 +18,8 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto import attr_value_pb2, graph_pb2, types_pb2
+from tests.builders.nsys_rep import message
 from tests.readers.graphdef_oracle import CORPUS, FIXTURES, LONG, LONGEST, Rows, graphs, rows
-from tests.readers.nsys_rep_files import message
 from tracekit import schemas
 from tracekit.errors import ExportError, TracekitWarning, UnknownFormatError
 from tracekit.readers.common.damage import Damage

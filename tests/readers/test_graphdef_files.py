@@ -8,8 +8,8 @@ import pytest
 import tracekit as tk
 from google.protobuf import text_format
 from tensorboard.compat.proto import config_pb2, graph_pb2, meta_graph_pb2
+from tests.builders.nsys_rep import message
 from tests.readers.graphdef_oracle import FIXTURES
-from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.readers.graphdef import text
 from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_file_form

@@ -19,9 +19,9 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.counted import counted
-from tests.readers import kineto_files as files
-from tests.readers.kineto_files import op, trace
+from tests.builders import kineto as files
+from tests.builders.kineto import op, trace
+from tests.helpers import count_undecoded
 from tracekit import registry
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
 from tracekit.readers.kineto.labels import shorten_function_name
@@ -84,7 +84,7 @@ def test_facts_and_machine() -> None:
             (2799, "pt_autograd_0"),
         ]
         assert loaded["streams"].to_pylist()[0]["stream_id"] == 7
-        assert counted(loaded.undecoded) == {
+        assert count_undecoded(loaded.undecoded) == {
             "flow fwdbwd": 184,
             "gpu_user_annotation": 16,
             "without category": 2,
@@ -482,7 +482,7 @@ def test_overheads_are_a_table_and_no_process(tmp_path: Path) -> None:
         assert rows(loaded, "overheads", ["name"]) == [{"name": n} for n in (*OVERHEADS, "Instrumentation")]
         assert rows(loaded, "processes", ["process_id"]) == [{"process_id": 4242}]
         assert loaded.correlate()["kernels"]["process_id"].to_pylist() == [4242]
-        assert not counted(loaded.undecoded)
+        assert not count_undecoded(loaded.undecoded)
         drawn = json.loads(loaded.export(tmp_path / "out.json", format="chrome-trace").read_text("utf-8"))
         assert sum(e.get("name") == "Lazy function loading (CUDA)" for e in drawn["traceEvents"]) == 1
         again = loaded.export(tmp_path / "out", format="parquet")

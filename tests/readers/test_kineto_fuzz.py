@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.builders.kineto import TRACE, op, trace
 from tests.conftest import ALL
-from tests.readers.kineto_files import TRACE, op, trace
 from tests.readers.test_nsys_rep_fuzz import changed, peak_bytes
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError

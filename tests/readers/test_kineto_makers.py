@@ -12,8 +12,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import kineto as files
 from tests.conftest import ALL
-from tests.readers import kineto_files as files
 from tests.readers.test_kineto import written
 from tracekit.errors import TracekitWarning, UnknownFormatError
 

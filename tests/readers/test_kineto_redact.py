@@ -14,8 +14,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers import kineto_files as files
-from tests.readers.databases import untouched
+from tests.builders import kineto as files
+from tests.builders.nsys_sqlite import untouched
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
 from tracekit.readers.kineto import stream
 from tracekit.readers.redaction import json_text

@@ -11,9 +11,9 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import strategies
+from tests.builders import strategies
+from tests.builders.kineto import SAME_UNDER_NSYS, TRACE
 from tests.conftest import examples
-from tests.readers.kineto_files import SAME_UNDER_NSYS, TRACE
 from tracekit import schemas
 
 FIXTURES = TRACE.parents[1]

@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 import tracekit as tk
 from polars.testing import assert_frame_equal
-from tests.readers import ncu_files
-from tests.readers.ncu_files import FOLDER, IDENTITY, LAUNCH, METRIC, details, digit, line, number, raw, reprinted, rows
+from tests.builders import ncu_csv
+from tests.builders.ncu_csv import FOLDER, IDENTITY, LAUNCH, METRIC, details, digit, line, number, raw, reprinted, rows
 from tests.test_conformance import digest
 from tracekit import errors, registry, schemas
 from tracekit.errors import TracekitWarning
@@ -151,7 +151,7 @@ class TestRows:
 
     @pytest.mark.parametrize("name", WIDE)
     def test_cells_of_raw(self, name: str) -> None:
-        header, (units, *found) = ncu_files.records(name)
+        header, (units, *found) = ncu_csv.records(name)
         lead = header.index("CC") + 1
         expected = []
         for launch, row in enumerate(found):
@@ -159,7 +159,7 @@ class TestRows:
                 exact = number(cell, unit)
                 value = None if exact is None else float(exact)
                 text = cell if exact is None else None
-                base = ncu_files.FACTORS.get(unit, (unit, 0))[0] or None
+                base = ncu_csv.FACTORS.get(unit, (unit, 0))[0] or None
                 if cell:
                     expected.append((launch, metric, value, text, base, unit or None))
         columns = ["launch_id", "metric", "value", "text", "unit", "printed_unit"]
@@ -266,7 +266,7 @@ class TestRanges:
 
     def test_entries_are_the_cells(self) -> None:
         (found,) = read(FOLDER / "ncu_details.csv", "ncu_nvtx_ranges")
-        cells = {int(r["ID"]): r[ncu_files.PUSH_POP] for r in rows("ncu_details.csv")}
+        cells = {int(r["ID"]): r[ncu_csv.PUSH_POP] for r in rows("ncu_details.csv")}
         for launch, cell in cells.items():
             own = found.filter(pl.col("launch_id") == launch)
             assert "3332 " + "".join(f' "{e}" ' for e in own["entry"]) == cell
@@ -290,7 +290,7 @@ class TestRanges:
         assert set(read(FOLDER / "ncu_per_nvtx.csv", "ncu_nvtx_ranges")[0]["kind"]) == {"push_pop"}
 
     def test_domains_attributes_and_start_end_ranges(self, written: Written) -> None:
-        identity = [*IDENTITY[:4], ncu_files.PUSH_POP, ncu_files.START_END, *IDENTITY[4:]]
+        identity = [*IDENTITY[:4], ncu_csv.PUSH_POP, ncu_csv.START_END, *IDENTITY[4:]]
         plain = ":none:none:none:none:none:none"
         pushed = f'11  "<default domain>:a:b{plain}"  "lib:x:UINT64:18446744073709551615:ARGB:255:ASCII:m" '
         started = f' "5:lib:load:DOUBLE:1.5:none:none:REGISTERED:r"  "9:<default domain>:w{plain}" '
@@ -312,8 +312,8 @@ class TestRanges:
 
     def test_a_renamed_kernel_gets_its_name_back(self, written: Written) -> None:
         def renamed(text: str) -> str:
-            header, found = ncu_files.records("ncu_raw.csv")
-            name, cell = header.index("Kernel Name"), header.index(ncu_files.PUSH_POP)
+            header, found = ncu_csv.records("ncu_raw.csv")
+            name, cell = header.index("Kernel Name"), header.index(ncu_csv.PUSH_POP)
             lines = [line(header)]
             for row in found:
                 innermost = row[cell].removesuffix('" ').rpartition("<default domain>:")[2][:-30]
@@ -410,7 +410,7 @@ class TestSurroundings:
         "text", ['say "hi" now', '5" disk', 'a",b', '"', 'q" c\nl', 'two "\nlines" here', 'x" y" z"']
     )
     def test_quotes_that_are_not_doubled(self, written: Written, text: str) -> None:
-        identity = [*IDENTITY[:4], ncu_files.PUSH_POP, *IDENTITY[4:]]
+        identity = [*IDENTITY[:4], ncu_csv.PUSH_POP, *IDENTITY[4:]]
         cell = f'7  "lib:{text}:none:none:none:none:none:none" '.replace('"', '""').replace(
             text.replace('"', '""'), text
         )

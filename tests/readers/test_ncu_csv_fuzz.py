@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from tests.readers.ncu_files import FOLDER
+from tests.builders.ncu_csv import FOLDER
 from tracekit import schemas
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.plan import LiveCapture, RecordedTables

@@ -13,7 +13,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.ncu_files import FOLDER, records
+from tests.builders.ncu_csv import FOLDER, records
 from tracekit.errors import CorruptTraceError, TracekitWarning
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "ncu_csv_resaved"

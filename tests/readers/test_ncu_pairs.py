@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.readers.ncu_rep_files import ROOT
+from tests.builders.ncu_rep import ROOT
 
 REPORT = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"
 PRINTED = ROOT / "fixtures" / "ncu"

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import ncu_csv
 from tests.conftest import SHARED
-from tests.readers import ncu_files
 from tracekit.readers.ncu import devices, labels, nvtx, units
 from tracekit.readers.ncu_csv import frame, numbers
 
@@ -51,7 +51,7 @@ class TestUnits:
         assert units.find_base_unit_and_exponent(unit) == (base, power)
 
     def test_names_tell_the_units_that_the_raw_page_prints(self) -> None:
-        header, (printed, *_) = ncu_files.records("ncu_raw_base.csv")
+        header, (printed, *_) = ncu_csv.records("ncu_raw_base.csv")
         lead = header.index("CC") + 1
         told = {name: units.find_unit_of_metric(name) or "" for name in header[lead:]}
         assert told == dict(zip(header[lead:], printed[lead:], strict=True))
@@ -122,7 +122,7 @@ class TestLabels:
         )
 
     def test_every_label_that_our_capture_prints_is_known(self) -> None:
-        printed = {(r["Section Name"], r["Metric Name"]) for r in ncu_files.rows("ncu_details.csv") if r["Metric Name"]}
+        printed = {(r["Section Name"], r["Metric Name"]) for r in ncu_csv.rows("ncu_details.csv") if r["Metric Name"]}
         assert [p for p in printed if labels.find_metric_and_label(*p)[0] is None] == []
         assert [s for s, _ in printed if labels.find_section_id(s) is None and s != labels.COMMAND_LINE] == []
 

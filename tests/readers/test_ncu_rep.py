@@ -14,7 +14,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.ncu_rep_files import (
+from tests.builders.ncu_rep import (
     FIXTURES,
     ROOT,
     Block,

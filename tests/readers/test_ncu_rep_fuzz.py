@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tests.builders.ncu_rep import FIXTURES, Block, made, report, sized, take_apart
 from tests.conftest import ALL
-from tests.readers.ncu_rep_files import FIXTURES, Block, made, report, sized, take_apart
 from tests.readers.test_nsys_rep_fuzz import changed, peak_bytes
 from tracekit import schemas
 from tracekit.errors import TracekitError

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.readers.ncu_rep_files import FIXTURES, ROOT, SHARED, block, made, metric, report
+from tests.builders.ncu_rep import FIXTURES, ROOT, SHARED, block, made, metric, report
 
 CORPUS = sorted((SHARED / "corpus").glob("ncu_rep/**/*.ncu-rep"))
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ncu_report") is None, reason="ncu-report is not installed")

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.readers.ncu_rep_files import FIXTURES, ROOT, SHARED, Block, block, kernel, made, metric, report, take_apart
+from tests.builders.ncu_rep import FIXTURES, ROOT, SHARED, Block, block, kernel, made, metric, report, take_apart
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.ncu_rep import sources
 from tracekit.readers.ncu_rep.capture import SOURCES

@@ -12,8 +12,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.databases import FIXTURES, edited
-from tests.readers.folders import KINDS, as_folder, tables_of
+from tests.builders.nsys_folders import KINDS, as_folder, tables_of
+from tests.builders.nsys_sqlite import FIXTURES, edited
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.nsys import blobs
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.readers.databases import edited
+from tests.builders.nsys_sqlite import edited
 from tracekit import schemas
 from tracekit.readers.nsys.capture import find_enum_name
 from tracekit.readers.nsys.mapping import SOURCES

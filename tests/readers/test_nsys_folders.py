@@ -14,8 +14,8 @@ import pytest
 import tracekit as tk
 from click.testing import CliRunner
 from pyarrow import ipc, parquet
-from tests.readers.databases import FIXTURES
-from tests.readers.folders import KINDS, SUFFIXES, as_folder, changed, copied, fixture, read, tables_of, write
+from tests.builders.nsys_folders import KINDS, SUFFIXES, as_folder, changed, copied, fixture, read, tables_of, write
+from tests.builders.nsys_sqlite import FIXTURES
 from tracekit import cli
 from tracekit.core.reports import REPORTS
 from tracekit.readers.common.budget import Budget

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from pyarrow import ipc, parquet
+from tests.builders.nsys_folders import KINDS, SUFFIXES, changed, copied, fixture, read, write
+from tests.builders.nsys_sqlite import FIXTURES, KERNEL
 from tests.conftest import ALL
-from tests.readers.databases import FIXTURES, KERNEL
-from tests.readers.folders import KINDS, SUFFIXES, changed, copied, fixture, read, write
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234567\n"

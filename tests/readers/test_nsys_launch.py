@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.builders.nsys_rep import SHARED, Parts, message
+from tests.builders.nsys_sqlite import edited
 from tests.conftest import FIXTURES
-from tests.readers.databases import edited
-from tests.readers.nsys_rep_files import SHARED, Parts, message
 from tracekit.readers.nsys.launch import parse_rank_variables
 from tracekit.readers.nsys_rep.container import OPTIONS
 from tracekit.registry.interface import LaunchMetadata

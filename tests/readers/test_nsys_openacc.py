@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.counted import counted
-from tests.readers.nsys_rep_files import CAPTURES, Parts, event, message, strings
+from tests.builders.nsys_rep import CAPTURES, Parts, event, message, strings
+from tests.helpers import count_undecoded
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.nsys_rep import layout
 
@@ -81,7 +81,7 @@ def test_a_call_without_details_is_counted_as_undecoded(tmp_path: Path) -> None:
     with tk.load(path) as trace:
         rows = trace.frame("openacc_events").select("kind", "event_kind", "line", "start_ns").collect().rows()
         assert rows == [("other", "Compute construct", 3, 10)]
-        assert counted(trace.undecoded) == {"OpenACC": 2}
+        assert count_undecoded(trace.undecoded) == {"OpenACC": 2}
 
 
 def test_a_number_in_place_of_a_message_is_an_unknown_field(tmp_path: Path) -> None:

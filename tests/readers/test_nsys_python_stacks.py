@@ -13,9 +13,9 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.databases import edited
-from tests.readers.folders import KINDS, as_folder, tables_of
-from tests.readers.nsys_rep_files import SHARED, Parts, Value, event, message, strings
+from tests.builders.nsys_folders import KINDS, as_folder, tables_of
+from tests.builders.nsys_rep import SHARED, Parts, Value, event, message, strings
+from tests.builders.nsys_sqlite import edited
 from tests.readers.test_nsys_blobs import blob_of
 from tests.readers.test_nsys_stacks import paths
 from tracekit.readers.nsys import python_stacks

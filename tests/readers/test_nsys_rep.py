@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.counted import counted
-from tests.readers.nsys_rep_files import CAPTURES, SHARED, Parts, container, event, message, packed, strings, take_apart
+from tests.builders.nsys_rep import CAPTURES, SHARED, Parts, container, event, message, packed, strings, take_apart
+from tests.helpers import count_undecoded
 from tests.support_matrix import OF_DLPROF
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnsupportedVersionError
@@ -108,7 +108,7 @@ def plain(column: pa.ChunkedArray) -> list[object]:
 def test_reads_like_the_export(export: Path) -> None:
     report = report_of(export)
     assert report is not None
-    without_payloads = ["python_samples.stack_id", "stacks: 1004 rows, 1004 counted, 932 in the export"]
+    without_payloads = ["python_samples.stack_id", "stacks: 1004 rows, 1004 count_undecoded, 932 in the export"]
     expected = without_payloads if export.stem == "pystacks" else []
     assert differences(read(report), ExportCapture(Source(export))) == expected
 
@@ -165,7 +165,7 @@ def test_batches_give_the_same_rows_whatever_their_size(
 
 def split(block: bytes, number: int) -> list[bytes]:
     """Cut a block of events between its entries."""
-    from tests.readers.nsys_rep_files import _entries
+    from tests.builders.nsys_rep import _entries
 
     found = list(_entries(block))
     step = -(-len(found) // number)
@@ -199,7 +199,7 @@ def test_strings_are_found_by_count_where_no_offset_is_given(tmp_path: Path) -> 
 
 @needs_captures
 def test_what_is_recorded_beside_the_tables_is_counted_by_name() -> None:
-    assert counted(read(CAPTURES / "osrt_libs.nsys-rep").undecoded) == {
+    assert count_undecoded(read(CAPTURES / "osrt_libs.nsys-rep").undecoded) == {
         "memory map": 89,
         "start or finish mark": 2,
     }
@@ -461,7 +461,7 @@ def test_metrics_of_two_gpus_keep_the_order_of_the_file(tmp_path: Path) -> None:
     big, names = 0xFF000001, ("B", "A [%]")
     expected = [(t, g, i, names[i], (big, 255)[i]) for t, g in ((10, 1), (11, 0), (12, 1)) for i in (0, 1)]
     assert rows(capture, "gpu_metrics") == expected
-    assert counted(capture.undecoded) == {"generic event": 1, "generic event of GpuMetrics": 1}
+    assert count_undecoded(capture.undecoded) == {"generic event": 1, "generic event of GpuMetrics": 1}
 
 
 @pytest.mark.parametrize(

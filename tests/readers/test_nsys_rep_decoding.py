@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.nsys_rep_files import Parts, message, varint
+from tests.builders.nsys_rep import Parts, message, varint
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode, decode_varints
 from tracekit.readers.common.protobuf.wire import Message, read_fields, read_varint

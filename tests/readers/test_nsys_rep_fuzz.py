@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.builders.nsys_rep import CAPTURES, Parts, packed, take_apart, varint
 from tests.conftest import ALL
-from tests.readers.nsys_rep_files import CAPTURES, Parts, packed, take_apart, varint
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.readers.nsys_rep.capture import RepCapture

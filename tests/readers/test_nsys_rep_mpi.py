@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.readers.nsys_rep_files import SHARED, Parts, event, message, strings
+from tests.builders.nsys_rep import SHARED, Parts, event, message, strings
 from tests.test_both_forms import as_csv, differing
 from tracekit.core.reports import REPORTS
 from tracekit.readers.nsys_rep import events

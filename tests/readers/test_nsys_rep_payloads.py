@@ -15,7 +15,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.nsys_rep_files import CAPTURES, Parts, container, event, message, packed, take_apart
+from tests.builders.nsys_rep import CAPTURES, Parts, container, event, message, packed, take_apart
 from tracekit.errors import CorruptTraceError, TracekitWarning
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.wire import Message

@@ -16,9 +16,7 @@ from typing import BinaryIO
 import pytest
 import tracekit as tk
 from tests import fork_server
-from tests.pseudonyms import comparable
-from tests.readers.databases import untouched
-from tests.readers.nsys_rep_files import (
+from tests.builders.nsys_rep import (
     CAPTURES,
     RAW_MAGIC,
     Parts,
@@ -30,6 +28,8 @@ from tests.readers.nsys_rep_files import (
     take_apart,
     varint,
 )
+from tests.builders.nsys_sqlite import untouched
+from tests.helpers import number_pseudonyms
 from tests.readers.test_nsys_rep_fuzz import CASES, MUTATIONS
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.damage import Damage
@@ -383,7 +383,7 @@ def outcome(path: Path, out: Path) -> str:
 def tables(path: Path) -> dict[str, object] | None:
     try:
         with tk.load(path) as trace:
-            return {name: comparable(name, trace[name]) for name in trace.tables}
+            return {name: number_pseudonyms(name, trace[name]) for name in trace.tables}
     except TracekitError:
         return None
 

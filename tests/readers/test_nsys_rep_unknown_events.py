@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.counted import counted
-from tests.readers.nsys_rep_files import SHARED, Parts, Value, event, message, strings
+from tests.builders.nsys_rep import SHARED, Parts, Value, event, message, strings
+from tests.helpers import count_undecoded
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys_rep import events
 
@@ -70,7 +70,7 @@ def test_calls_that_are_not_known_are_warned_of_once(tmp_path: Path) -> None:
         expected = [left_out(2, "call without a class"), left_out(4, "call of class 120")]
         assert sorted(said(trace, "api_calls")) == expected
         assert said(trace, "osrt_calls", "api_calls") == []
-        assert counted(trace.undecoded) == {
+        assert count_undecoded(trace.undecoded) == {
             "call of class 120": 4,
             "call without a class": 2,
             "start or finish mark": 2,
@@ -95,7 +95,7 @@ def test_activities_without_a_known_part_are_warned_of(tmp_path: Path) -> None:
             "kernels": 2, "memcpys": 1, "memsets": 1,
         }  # fmt: skip
         empty = len(block + later) - len(activity(79, KERNEL) * 2 + activity(80, COPY) + activity(80, SET))
-        assert counted(trace.undecoded) == {f"GPU activity of type {t}": 1 for t in (170, 171, 79, 80)}
+        assert count_undecoded(trace.undecoded) == {f"GPU activity of type {t}": 1 for t in (170, 171, 79, 80)}
         assert 0 < sum(u.bytes or 0 for u in trace.undecoded.values()) < empty
 
 

@@ -14,7 +14,17 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
-from tests.readers.databases import CHAINS, FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, stacks_of, untouched
+from tests.builders.nsys_sqlite import (
+    CHAINS,
+    FIXTURES,
+    KERNEL,
+    RUNTIME,
+    columns_of,
+    edited,
+    plain,
+    stacks_of,
+    untouched,
+)
 from tests.readers.test_nsys_by_schema import BY_SCHEMA
 from tracekit import schemas
 from tracekit.readers.common import columns as col

@@ -15,8 +15,8 @@ from pathlib import Path
 import adbc_driver_sqlite.dbapi
 import pytest
 import tracekit as tk
+from tests.builders.nsys_sqlite import FIXTURES, KERNEL, RUNTIME, edited, outcome, untouched
 from tests.conftest import ALL
-from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, edited, outcome, untouched
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.readers.common.sqlite import tables
 from tracekit.readers.common.sqlite_files import JOURNAL_MAGIC

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from tests import fork_server
+from tests.builders.nsys_sqlite import FIXTURES, edited, plain, untouched
 from tests.conftest import ALL
-from tests.pseudonyms import comparable
-from tests.readers.databases import FIXTURES, edited, plain, untouched
+from tests.helpers import number_pseudonyms
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
 from tracekit.readers.redaction import nsys_sqlite as redact
 from tracekit.readers.redaction.patterns import KINDS
@@ -365,7 +365,7 @@ def outcome(path: Path, out: Path) -> str:
 def tables(path: Path) -> dict[str, object] | None:
     try:
         with tk.load(path) as trace:
-            return {name: comparable(name, trace[name]) for name in trace.tables}
+            return {name: number_pseudonyms(name, trace[name]) for name in trace.tables}
     except TracekitError:
         return None
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.readers.databases import edited, stacks_of
-from tests.readers.nsys_rep_files import SHARED, Parts, event, message, strings
+from tests.builders.nsys_rep import SHARED, Parts, event, message, strings
+from tests.builders.nsys_sqlite import edited, stacks_of
 from tests.readers.test_nsys_rep import rows, written
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.nsys import stacks as nsys_stacks

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tracekit as tk
-from tests.counted import counted
-from tests.readers.nsys_rep_files import CAPTURES, SHARED
+from tests.builders.nsys_rep import CAPTURES, SHARED
+from tests.helpers import count_undecoded
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys import counters
 from tracekit.readers.nsys.export import list_decoded_tables
@@ -36,7 +36,7 @@ OF_TRAIN = {
 @pytest.mark.parametrize("name", ["train_amp.sqlite", "train_amp_parquetdir", "train_amp_arrowdir"])
 def test_every_form_lists_the_same(name: str) -> None:
     with tk.load(CAPTURES / name) as trace:
-        assert list(counted(trace.undecoded).items()) == list(OF_TRAIN.items())
+        assert list(count_undecoded(trace.undecoded).items()) == list(OF_TRAIN.items())
 
 
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda p: p.stem)
@@ -52,7 +52,7 @@ def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.M
     with tk.load(export) as trace:
         for name in trace.tables:
             trace.table(name)
-        listed = counted(trace.undecoded)
+        listed = count_undecoded(trace.undecoded)
     with contextlib.closing(sqlite3.connect(f"file:{export}?mode=ro&immutable=1", uri=True)) as db:
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         rows = {n: db.execute(f'SELECT count(*) FROM "{n}"').fetchone()[0] for n in names}

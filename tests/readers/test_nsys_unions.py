@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.counted import counted
-from tests.readers.databases import FIXTURES, edited
-from tests.readers.nsys_rep_files import Parts, event, message, strings
+from tests.builders.nsys_rep import Parts, event, message, strings
+from tests.builders.nsys_sqlite import FIXTURES, edited
+from tests.helpers import count_undecoded
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.nsys.capture import find_source_column_types
@@ -124,7 +124,7 @@ def test_messages_decide_the_table(tmp_path: Path) -> None:
         columns = ["kind", "openmp_thread_id", "parallel_id", "task_id", "detail_id", "wait_id"]
         events = trace.table("openmp_events", columns)
         assert trace.count("api_calls") == 2
-        assert counted(trace.undecoded) == {"OpenMP": 2}
+        assert count_undecoded(trace.undecoded) == {"OpenMP": 2}
     assert events.to_pylist() == [
         dict(zip(columns, row, strict=True))
         for row in [

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.builders.nsys_sqlite import FIXTURES, columns_of, edited
 from tests.conftest import SHARED
-from tests.readers.databases import FIXTURES, columns_of, edited
 from tracekit import schemas
 from tracekit.readers.nsys.lookups import find_arrow_type
 from tracekit.readers.nsys.mapping import SOURCES

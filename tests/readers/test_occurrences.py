@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.nsys_rep_files import message
+from tests.builders.nsys_rep import message
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import decoding
 from tracekit.readers.common.protobuf import occurrences as module

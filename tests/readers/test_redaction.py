@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.nsys_rep_files import message
+from tests.builders.nsys_rep import message
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.redaction import matcher, state

@@ -8,7 +8,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.private_values import KINDS_OF_VALUES, NAMES, Private, private_values
+from tests.builders.private_values import KINDS_OF_VALUES, NAMES, Private, private_values
 from tracekit.readers.redaction.escapes import ESCAPE, decode_escapes, iterate_levels
 from tracekit.readers.redaction.matcher import PrivateValueMatcher
 

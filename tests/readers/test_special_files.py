@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from tests import fork_server
-from tests.readers.databases import FIXTURES
-from tests.readers.tfevents_files import scalar, written
+from tests.builders.nsys_sqlite import FIXTURES
+from tests.builders.tfevents import scalar, written
 
 ROOT = Path(__file__).parents[2]
 FORMATS = ("nsys-rep", "ncu-rep", "kineto", "graphdef", "tfevents", "parquet", "arrow")

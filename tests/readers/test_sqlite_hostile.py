@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests import fork_server
+from tests.builders.dlprof_db import database as dlprof_database
+from tests.builders.nsys_sqlite import FIXTURES, KERNEL, edited, plain, untouched
 from tests.conftest import ALL
 from tests.fuzz import nsys_sqlite, sqlite_pages
 from tests.fuzz.sqlite_pages import Pages, changed, number
-from tests.readers.databases import FIXTURES, KERNEL, edited, plain, untouched
-from tests.readers.dlprof_files import database as dlprof_database
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common import columns
 from tracekit.readers.common.sqlite import connections, database, tables

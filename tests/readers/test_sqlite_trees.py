@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests.builders.nsys_sqlite import FIXTURES, edited
 from tests.fuzz.sqlite_pages import Pages, changed, number
 from tests.fuzz.sqlite_pages import edited as edited_bytes
-from tests.readers.databases import FIXTURES, edited
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.damage import Damage

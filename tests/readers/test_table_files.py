@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from pyarrow import ipc, parquet
-from tests.readers.databases import FIXTURES, outcome, untouched
+from tests.builders.nsys_sqlite import FIXTURES, outcome, untouched
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError
 

@@ -17,9 +17,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.counted import counted
-from tests.readers import tfevents_files as files
-from tests.readers.tfevents_files import (
+from tests.builders import tfevents as files
+from tests.builders.tfevents import (
     CORPUS,
     SHARED,
     event,
@@ -31,6 +30,7 @@ from tests.readers.tfevents_files import (
     value,
     written,
 )
+from tests.helpers import count_undecoded
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
 from tracekit.readers.tfevents import events, folders, records
 from tracekit.readers.tfevents.events import NO_TIME
@@ -150,7 +150,7 @@ def test_which_tensors_are_points(tmp_path: Path) -> None:
     assert one(tmp_path, made, plugin="mine", data_class=1) == 2
     assert one(tmp_path, made, plugin="hparams") is None
     with tk.load(tmp_path) as trace:
-        assert counted(trace.undecoded) == {"hparams": 1}
+        assert count_undecoded(trace.undecoded) == {"hparams": 1}
 
 
 def test_metadata_of_the_first_value_hold_for_a_tag_of_the_run(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_metadata_of_the_first_value_hold_for_a_tag_of_the_run(tmp_path: Path) -
     found = [(r["run"], r["tag"]) for r in scalars(tmp_path, "run", "tag")]
     assert found == [("x", "b"), ("x", "b"), ("y", "a"), ("y", "b")]
     with tk.load(tmp_path) as trace:
-        assert counted(trace.undecoded) == {"curves": 2}
+        assert count_undecoded(trace.undecoded) == {"curves": 2}
         assert set(trace["scalars"]["kind"].to_pylist()) == {"tensor"}
 
 
@@ -185,7 +185,7 @@ def test_texts(tmp_path: Path) -> None:
             (3, ".", "note", 4, WALL_NS, 0, "\ufffd"),
         ]
         assert trace["texts"].to_pylist() == [dict(zip(columns, r, strict=True)) for r in rows]
-        assert counted(trace.undecoded) == {"keras": 1}
+        assert count_undecoded(trace.undecoded) == {"keras": 1}
 
 
 def test_what_no_table_holds_is_counted(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_what_no_table_holds_is_counted(tmp_path: Path) -> None:
         event(log_message=message("LogMessage", message=b"secret")),
     )
     with tk.load(tmp_path) as trace:
-        assert counted(trace.undecoded) == {
+        assert count_undecoded(trace.undecoded) == {
             "histogram": 2,
             "image": 2,
             "audio": 1,
@@ -521,7 +521,7 @@ def test_what_traced_runs_hold_beside_step_stats_is_counted(tmp_path: Path) -> N
     tagged = message("TaggedRunMetadata", run_metadata=run.SerializeToString())
     path = written(tmp_path, event(tagged_run_metadata=tagged), event(tagged_run_metadata=tagged))
     with tk.load(path) as trace:
-        assert counted(trace.undecoded) == {"partition graph": 4, "cost graph": 2, "function graph": 2}
+        assert count_undecoded(trace.undecoded) == {"partition graph": 4, "cost graph": 2, "function graph": 2}
         assert trace.count("step_stats") == 0
 
 

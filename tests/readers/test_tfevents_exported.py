@@ -10,8 +10,8 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto import config_pb2, event_pb2, graph_pb2, step_stats_pb2, types_pb2
-from tests.counted import counted
-from tests.readers.tfevents_files import WALL, packed, scalar, summary, tensor, value, written
+from tests.builders.tfevents import WALL, packed, scalar, summary, tensor, value, written
+from tests.helpers import count_undecoded
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.tfevents import events, exported, records, step_stats
 
@@ -148,7 +148,7 @@ def test_graphs_of_functions(tmp_path: Path) -> None:
     with tk.load(tmp_path) as trace:
         found = trace.table("graph_nodes", ["graph", "name", "op"]).to_pylist()
         edges = trace.table("graph_edges", ["source_name", "target"]).to_pylist()
-        assert counted(trace.undecoded) == {
+        assert count_undecoded(trace.undecoded) == {
             "partition graph": 2,
             "partition graph of a function": 8,
             "optimized graph of a function": 4,
@@ -171,7 +171,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
     none = summary(value("none", tensor=tensor(STRING, [0]), plugin=PROFILE))
     written(tmp_path, exports("a", data), exports("k", b"{}", plugin=KERAS), two, none, exports("empty", b""))
     with tk.load(tmp_path) as trace:
-        assert counted(trace.undecoded) == {"partition graph": 1, "function graph": 1, KERAS: 1, PROFILE: 2}
+        assert count_undecoded(trace.undecoded) == {"partition graph": 1, "function graph": 1, KERAS: 1, PROFILE: 2}
         assert trace.count("step_stats") == trace.count("graph_nodes") == 0
 
 

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 import tracekit as tk
 from click.testing import CliRunner
-from tests.counted import counted
-from tests.readers.tfevents_files import CORPUS, FIXTURES
+from tests.builders.tfevents import CORPUS, FIXTURES
+from tests.helpers import count_undecoded
 from tracekit import cli, schemas
 from tracekit.registry import detection
 from tracekit.registry.source import Source
@@ -43,7 +43,7 @@ def test_what_the_fixtures_hold() -> None:
             "graph_edges": 3,
             "capture_info": 5,
         }
-        assert counted(trace.undecoded) == {"histogram": 11, "hparams": 1, "session log": 1}
+        assert count_undecoded(trace.undecoded) == {"histogram": 11, "hparams": 1, "session log": 1}
         found = trace.frame("scalars").group_by("run", "tag", "kind").len().sort("run", "tag").collect().rows()
     assert found == [
         (".", "accuracy", "simple_value", 10),

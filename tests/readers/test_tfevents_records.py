@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers import tfevents_files as files
+from tests.builders import tfevents as files
 from tracekit.errors import TracekitError
 from tracekit.native import crc32c
 from tracekit.readers.tfevents import record_sandbox, records

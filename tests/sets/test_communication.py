@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.sets.made import kernel, mpi_rank, write_capture
+from tests.builders.ranks import kernel, mpi_rank, write_capture
 from tracekit.sets.communication import warn_about_unaligned_clocks
 from tracekit.sets.recipe_files import is_recipe_file, write_recipe_folder
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders import training_runs
 from tests.conftest import FIXTURES
-from tests.core.compare import made
 from tracekit.core import compare
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError
 from tracekit.sets import comparison
@@ -102,11 +102,11 @@ def test_a_baseline_replaces_no_capture(tmp_path: Path) -> None:
         (ranks / path.name).write_bytes(path.read_bytes())
     with pytest.raises(ExportError, match="this file is being read, so it cannot be replaced"):
         tk.save_baseline(tk.load_many(ranks), ranks / "mpi_rank0.nsys-rep", overwrite=True)
-    target = tk.save_baseline(made.run(1), tmp_path / "a.json")
+    target = tk.save_baseline(training_runs.run(1), tmp_path / "a.json")
     with pytest.raises(ExportError, match="the output already exists"):
-        tk.save_baseline(made.run(1), target)
+        tk.save_baseline(training_runs.run(1), target)
     before = target.read_bytes()
-    assert tk.save_baseline(made.run(2), target, overwrite=True).read_bytes() != before
+    assert tk.save_baseline(training_runs.run(2), target, overwrite=True).read_bytes() != before
     again = tk.save_baseline(comparison.read_baseline(target), tmp_path / "b.json")
     assert again.read_bytes() == target.read_bytes()
 
@@ -130,7 +130,7 @@ def test_damaged_baselines(tmp_path: Path, content: bytes, message: str) -> None
 
 
 def test_large_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tk.save_baseline(made.run(1), tmp_path / "a.json")
+    path = tk.save_baseline(training_runs.run(1), tmp_path / "a.json")
     monkeypatch.setattr(comparison, "MAX_BASELINE_BYTES", path.stat().st_size)
     assert comparison.read_baseline(path).iterations == 40
     monkeypatch.setattr(comparison, "MAX_BASELINE_BYTES", path.stat().st_size - 1)
@@ -139,7 +139,7 @@ def test_large_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_truncated_baselines(tmp_path: Path) -> None:
-    content = tk.save_baseline(made.run(1, iterations=2), tmp_path / "a.json").read_bytes()
+    content = tk.save_baseline(training_runs.run(1, iterations=2), tmp_path / "a.json").read_bytes()
     path = tmp_path / "b.json"
     for size in range(40, len(content) - 2, 97):
         path.write_bytes(content[:size])

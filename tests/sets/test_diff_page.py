@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import tracekit as tk
-from tests.core.compare import made
+from tests.builders import training_runs
 from tests.core.compare.test_diff import summary_of
 from tests.exporters.test_html import Page
 from tracekit.core import compare
@@ -12,7 +12,7 @@ from tracekit.sets.diff_page import build_diff_page
 
 
 def test_the_tables_of_a_page() -> None:
-    diff = tk.diff(made.summary(1), made.summary(2, slow=(("kernel_f<(int)4>", 2.0),)))
+    diff = tk.diff(training_runs.summary(1), training_runs.summary(2, slow=(("kernel_f<(int)4>", 2.0),)))
     text = build_diff_page(diff, ("a.nsys-rep", "b.nsys-rep"))
     page = Page(text)
     assert page.scripts == []
@@ -32,12 +32,12 @@ def test_the_tables_of_a_page() -> None:
 
 
 def test_times_per_iteration_and_notes() -> None:
-    diff = tk.diff(made.summary(1), made.summary(2, iterations=20), by=["kernels"])
+    diff = tk.diff(training_runs.summary(1), training_runs.summary(2, iterations=20), by=["kernels"])
     text = build_diff_page(diff, ("a", "b"), 0)
     page = Page(text)
     assert "Time A per iteration (ns)" in page.tables["Kernels"][0]
     assert any("the numbers of iterations differ" in words for _, words in page.texts)
-    same = tk.diff(made.summary(1), made.summary(1), by=["kernels"])
+    same = tk.diff(training_runs.summary(1), training_runs.summary(1), by=["kernels"])
     assert "Kernels" not in Page(build_diff_page(same, ("a", "b"))).tables
 
 

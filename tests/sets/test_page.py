@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import tracekit as tk
+from tests.builders.ranks import kernel, write_capture
 from tests.conftest import FIXTURES
-from tests.sets.made import kernel, write_capture
 from tracekit.errors import ExportError, MissingTableError, TracekitWarning
 from tracekit.exporters.html.sections import WHOLE_CAPTURE
 from tracekit.sets import recipes

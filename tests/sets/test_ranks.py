@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.readers.databases import edited
-from tests.sets.made import kernel, mpi_rank, nccl_init, write_capture
+from tests.builders.nsys_sqlite import edited
+from tests.builders.ranks import kernel, mpi_rank, nccl_init, write_capture
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.sets.member import Evidence, RecordedMetadata, _read_ranks_from_environment
 from tracekit.sets.ranks import assign_ranks, find_distinguishing_numbers, parse_ranks_in_file_name

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 import tracekit as tk
 from pyarrow import parquet
+from tests.builders.ranks import kernel, write_capture
 from tests.conftest import FIXTURES, SHARED
-from tests.sets.made import kernel, write_capture
 from tracekit.errors import ExportError, MissingTableError, UnknownFormatError
 from tracekit.sets.recipe_files import is_recipe_file, write_recipe_folder
 

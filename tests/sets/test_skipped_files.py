@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import tracekit as tk
+from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES
-from tests.sets.torch_ranks import write_ranks
 from tracekit.errors import TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.sets import paths
 from tracekit.sets.member import Member

@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.ranks import kernel, write_capture
+from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES, SHARED
-from tests.sets.made import kernel, write_capture
-from tests.sets.torch_ranks import write_ranks
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.readers.kineto import capture as kineto
 from tracekit.sets import LocalEngine, trace_set

@@ -7,8 +7,8 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tests.builders.torch_ranks import write_ranks
 from tests.conftest import FIXTURES
-from tests.sets.torch_ranks import write_ranks
 from tests.view.support import call, running, texts
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.view import ranks

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.sets.made import kernel, write_capture
+from tests.builders.ranks import kernel, write_capture
 from tests.view.support import FIXTURES, call, captures_of, running, table, texts
 from tracekit.core.communication import Communication
 from tracekit.errors import TracekitError

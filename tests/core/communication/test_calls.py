@@ -11,7 +11,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.communication.made_ranks import nccl_kernel, nccl_range, payload, scene
+from tests.builders.communication import nccl_kernel, nccl_range, payload, scene
 from tests.exporters.test_chrome_trace import QUEUE, kernel, push, trace
 from tracekit.core.communication import read_communication_calls
 

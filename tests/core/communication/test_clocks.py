@@ -10,8 +10,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.communication.made_ranks import Row, calls, nccl
-from tests.readers.nsys_rep_files import SHARED
+from tests.builders.communication import Row, calls, nccl
+from tests.builders.nsys_rep import SHARED
 from tracekit.core.communication import align_clocks, convert_to_common_clock, match_calls, read_communication_calls
 from tracekit.core.communication.clocks import fit_robust_line
 

@@ -10,7 +10,7 @@ import polars as pl
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.communication.made_ranks import Row, calls, nccl, nccl_range
+from tests.builders.communication import Row, calls, nccl, nccl_range
 from tests.exporters.test_chrome_trace import call, kernel, push, trace
 from tracekit.core import trees
 from tracekit.core.communication import match_calls

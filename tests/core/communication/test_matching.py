@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.communication.made_ranks import Row, calls, nccl
+from tests.builders.communication import Row, calls, nccl
 from tracekit.core.communication import match_calls
 
 NO_ORIGINS = dict.fromkeys(range(8), 0)

@@ -9,8 +9,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.communication.made_ranks import Row, calls, nccl
-from tests.readers.nsys_rep_files import SHARED
+from tests.builders.communication import Row, calls, nccl
+from tests.builders.nsys_rep import SHARED
 from tracekit.core.communication import Communication, match_calls, read_rank_tables
 from tracekit.core.communication.operations import (
     aggregate_operations,

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import training_runs
 from tests.conftest import examples
-from tests.core.compare import made
 from tests.core.compare.test_diff import SAMPLE, summary_of
 from tracekit.core import compare
 from tracekit.core.compare import Summary, baseline
@@ -27,7 +27,7 @@ VALID = baseline.encode_summary(summary_of([("a", 0, 1, 5), ("b", None, 2, 7)]))
 
 
 def test_a_baseline_is_the_same_summary() -> None:
-    summary = Summarizer(tuple(compare.KINDS)).summarize(made.run(1))
+    summary = Summarizer(tuple(compare.KINDS)).summarize(training_runs.run(1))
     again = baseline.decode_summary(json.loads(json.dumps(baseline.encode_summary(summary))))
     assert again.samples.equals(summary.samples)
     assert again.samples.schema == summary.samples.schema

@@ -11,8 +11,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import training_runs
 from tests.conftest import examples
-from tests.core.compare import made
 from tests.core.compare.test_diff import SLOW, summary_of
 from tracekit.core import compare
 from tracekit.core.compare import METRICS, ROW_COUNTS, parse_condition
@@ -101,9 +101,9 @@ def test_any_text_is_a_condition_or_an_error(text: str) -> None:
 
 def test_values() -> None:
     slow_run = {"slow": ((SLOW, 2.0),)}
-    diff = tk.diff(made.summary(1), made.summary(2, **slow_run))
+    diff = tk.diff(training_runs.summary(1), training_runs.summary(2, **slow_run))
     sums = []
-    for trace in (made.run(1), made.run(2, **slow_run)):
+    for trace in (training_runs.run(1), training_runs.run(2, **slow_run)):
         kernels, copies = (trace.frame(t).collect() for t in ("kernels", "memcpys"))
         sums.append([int((f["end_ns"] - f["start_ns"]).sum()) for f in (kernels, copies)])
     change = sum(sums[1]) - sum(sums[0])

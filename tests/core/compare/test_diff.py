@@ -12,8 +12,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import training_runs
 from tests.conftest import ALL, FIXTURES, examples
-from tests.core.compare import made
 from tracekit.core import compare
 from tracekit.core.compare import EVIDENCE, KINDS, SAMPLES, Summary
 from tracekit.core.compare.summary import MAX_UNITS
@@ -67,7 +67,7 @@ def test_changes_add_up_to_the_difference_of_the_totals(a: list[Any], b: list[An
 
 
 def planted_diff(seed: int) -> compare.Diff:
-    return tk.diff(made.summary(2 * seed), made.summary(2 * seed + 1, slow=((SLOW, 1.03),)))
+    return tk.diff(training_runs.summary(2 * seed), training_runs.summary(2 * seed + 1, slow=((SLOW, 1.03),)))
 
 
 def test_a_planted_change_is_significant_and_nothing_else() -> None:
@@ -78,20 +78,20 @@ def test_a_planted_change_is_significant_and_nothing_else() -> None:
         finds.append(
             ("kernels", "kernel_f<(int)*>", "slower") in {(r["kind"], r["name"], r["status"]) for r in significant}
         )
-        others.append([r for r in significant if not made.may_contain(r, SLOW)])
+        others.append([r for r in significant if not training_runs.may_contain(r, SLOW)])
     assert sum(finds) >= 0.95 * len(seeds)
     assert sum(not rows for rows in others) >= 0.95 * len(seeds), others
 
 
 def test_two_runs_of_one_program_do_not_differ() -> None:
     for seed in range(100 if ALL else 2):
-        diff = tk.diff(made.summary(4 * seed), made.summary(4 * seed + 2))
+        diff = tk.diff(training_runs.summary(4 * seed), training_runs.summary(4 * seed + 2))
         assert diff.significant().is_empty()
         assert diff.notes == ()
 
 
 def test_a_diff_has_all_kinds_with_exact_sums() -> None:
-    a, b = made.run(1), made.run(2, slow=((SLOW, 2.0),))
+    a, b = training_runs.run(1), training_runs.run(2, slow=((SLOW, 2.0),))
     diff = tk.diff(a, b)
     assert diff.kinds == tuple(KINDS)
     for kind in KINDS_OF_SUMS:
@@ -105,7 +105,7 @@ def test_a_diff_has_all_kinds_with_exact_sums() -> None:
     copies = diff.frame("copies").row(0, named=True)
     assert (copies["name"], copies["bytes_a"], copies["bytes_b"]) == ("Device-to-Host", 4096 * 40, 4096 * 40)
     assert "bytes_a" not in diff.frame("kernels").columns
-    assert set(diff.frame("nvtx")["name"]) == {"step *", *(f"step */{p}" for p in made.PHASES)}
+    assert set(diff.frame("nvtx")["name"]) == {"step *", *(f"step */{p}" for p in training_runs.PHASES)}
     assert set(diff.frame("api")["name"]) == {"cudaLaunchKernel", "cudaMemcpyAsync"}
     assert set(diff.frame("groups")["name"]) == {"(all ops)", "step *"}
     slow = diff.frame("kernels").row(0, named=True)
@@ -125,7 +125,7 @@ def test_a_diff_has_all_kinds_with_exact_sums() -> None:
 
 
 def test_changes_are_per_iteration_if_the_numbers_of_iterations_differ() -> None:
-    diff = tk.diff(made.summary(1), made.summary(2, iterations=20), by=["kernels", "iterations"])
+    diff = tk.diff(training_runs.summary(1), training_runs.summary(2, iterations=20), by=["kernels", "iterations"])
     assert diff.is_per_iteration
     assert diff.notes == ("the numbers of iterations differ: 40 (A), 20 (B); A and B are compared per iteration",)
     frame = diff.frame("kernels")
@@ -177,7 +177,7 @@ def test_the_columns_of_a_row_do_not_contradict_each_other(
 
 
 def test_verdicts() -> None:
-    a, slow = made.summary(1), made.summary(2, slow=((SLOW, 2.0),))
+    a, slow = training_runs.summary(1), training_runs.summary(2, slow=((SLOW, 2.0),))
     kernels = tk.diff(a, slow, by=["kernels"])
     before, after = kernels.compute_totals("kernels") or (0, 0)
     measure = (
@@ -185,7 +185,7 @@ def test_verdicts() -> None:
     )
     assert kernels.verdict == f"B is slower than A: {measure} in B); significant rows: 1 slower"
     assert tk.diff(slow, a, by=["kernels"]).verdict.startswith("B is faster than A: the time in kernels changed by -")
-    assert tk.diff(a, made.summary(3), by=["kernels"]).verdict.startswith(
+    assert tk.diff(a, training_runs.summary(3), by=["kernels"]).verdict.startswith(
         "B does not differ significantly from A: the "
     )
     assert tk.diff(a, a, by=["kernels"]).verdict == (
@@ -193,10 +193,12 @@ def test_verdicts() -> None:
     )
     assert tk.diff(a, slow, by=["nvtx_gpu"]).verdict == "B differs from A; significant rows: 2 slower"
     assert tk.diff(a, slow, by=["iterations", "kernels"]).verdict.startswith("B is slower than A: the duration of the ")
-    some = tk.diff(made.summary(0), made.summary(1, slow=((SLOW, 1.03),)), by=["iterations", "kernels"]).verdict
+    some = tk.diff(
+        training_runs.summary(0), training_runs.summary(1, slow=((SLOW, 1.03),)), by=["iterations", "kernels"]
+    ).verdict
     assert some.startswith("B differs from A: the duration of the iterations changed by ")
     assert some.endswith("; significant rows: 1 slower")
-    fewer = tk.diff(a, made.summary(2, iterations=20), by=["iterations"]).verdict
+    fewer = tk.diff(a, training_runs.summary(2, iterations=20), by=["iterations"]).verdict
     assert " ns in B per iteration)" in fewer
     few = compare.compare(summary_of([("k", 0, 1, 0)]), summary_of([("k", 0, 1, 5)]), ["kernels"])
     assert few.verdict == (
@@ -213,7 +215,7 @@ def test_verdicts() -> None:
 
 
 def test_new_and_missing_kernels_are_significant() -> None:
-    a = made.run(1)
+    a = training_runs.run(1)
     kernels = a.frame("kernels").collect()
     others = kernels.with_columns(
         name=pl.when(pl.col("name").cast(pl.String) == SLOW)
@@ -233,7 +235,7 @@ def test_changes_outside_iterations_and_with_few_iterations_are_untested() -> No
     rows = {r["name"]: r for r in compare.compare(a, b, ["kernels"]).frame("kernels").to_dicts()}
     assert (rows["out"]["evidence"], rows["out"]["is_significant"], rows["out"]["p_value"]) == ("untested", None, None)
     assert (rows["in"]["evidence"], rows["in"]["is_significant"], rows["in"]["status"]) == ("spread", False, "equal")
-    few = tk.diff(made.summary(1, iterations=3), made.summary(2, iterations=3), by=["kernels"])
+    few = tk.diff(training_runs.summary(1, iterations=3), training_runs.summary(2, iterations=3), by=["kernels"])
     assert few.notes == ("3 (A) and 3 (B) iterations are too few to test whether differences are significant",)
     assert set(few.frame("kernels")["evidence"]) == {"untested"}
     assert few.significant().is_empty()
@@ -296,18 +298,18 @@ def test_a_longer_longest_kernel_is_significant_if_the_mean_varies_too_much() ->
 
 @pytest.mark.thorough
 def test_many_iterations_are_combined_into_units() -> None:
-    summary = Summarizer(("kernels",)).summarize(made.run(1, iterations=600))
+    summary = Summarizer(("kernels",)).summarize(training_runs.run(1, iterations=600))
     assert summary.iterations == 600
     assert summary.units == (4,) * 150
-    whole = tk.diff(made.run(1, iterations=600), made.run(2, iterations=600), by=["kernels"])
+    whole = tk.diff(training_runs.run(1, iterations=600), training_runs.run(2, iterations=600), by=["kernels"])
     assert not whole.frame("kernels")["is_significant"].any()
-    kernels = made.run(1, iterations=600)["kernels"]
+    kernels = training_runs.run(1, iterations=600)["kernels"]
     assert summary.samples["count"].sum() == kernels.num_rows
 
 
 @pytest.mark.thorough
 def test_only_selected_iterations_count() -> None:
-    trace = made.run(1)
+    trace = training_runs.run(1)
     diff = tk.diff(trace, trace, iterations=(10, 29))
     assert diff.a.iterations == 20
     assert diff.frame("iterations").filter(name="(duration)")["count_a"].to_list() == [20]
@@ -319,7 +321,7 @@ def test_only_selected_iterations_count() -> None:
 
 def test_sides_of_several_ranks_are_added_up() -> None:
     one, two, short = (
-        Summarizer(("kernels",)).summarize(made.run(s, iterations=n)) for s, n in ((1, 40), (2, 40), (3, 30))
+        Summarizer(("kernels",)).summarize(training_runs.run(s, iterations=n)) for s, n in ((1, 40), (2, 40), (3, 30))
     )
     both = compare.combine_summaries([one, two])
     assert both.units == one.units
@@ -373,7 +375,11 @@ def test_ranks_with_units_of_different_sizes_are_added_up_by_iteration(
 def test_units_of_different_sizes_are_merged_before_they_are_compared() -> None:
     """The longest of four events is longer than one event, although the sides come from the same distribution."""
     for seed in range(100 if ALL else 1):
-        diff = tk.diff(made.run(2 * seed, iterations=250), made.run(2 * seed + 1, iterations=1000), by=["kernels"])
+        diff = tk.diff(
+            training_runs.run(2 * seed, iterations=250),
+            training_runs.run(2 * seed + 1, iterations=1000),
+            by=["kernels"],
+        )
         assert (len(diff.a.units), len(diff.b.units)) == (250, 250)
         assert diff.significant().is_empty()
 
@@ -385,16 +391,16 @@ def test_a_side_with_fewer_iterations_than_a_unit_of_the_other_is_not_tested() -
 
 
 def test_notes_say_why_sides_are_not_comparable() -> None:
-    diff = tk.diff(made.summary(1), made.summary(2, gpu="GPU Y", osrt=True), by=["kernels"])
+    diff = tk.diff(training_runs.summary(1), training_runs.summary(2, gpu="GPU Y", osrt=True), by=["kernels"])
     assert diff.notes == (
         "the GPUs differ: 1 × GPU X (A), 1 × GPU Y (B)",
         "B recorded OS runtime calls, but A did not, so the captures may have been recorded with different options",
     )
-    exact = Summarizer(("kernels",), exact_names=True).summarize(made.run(2))
-    notes = compare.compare(made.summary(1), exact, ["kernels"]).notes
+    exact = Summarizer(("kernels",), exact_names=True).summarize(training_runs.run(2))
+    notes = compare.compare(training_runs.summary(1), exact, ["kernels"]).notes
     assert notes == ("names were normalized on one side only, so the same events may have different names",)
-    other = Summarizer(("kernels",), key_op="step */forward").summarize(made.run(2))
-    notes = compare.compare(made.summary(1), other, ["kernels"]).notes
+    other = Summarizer(("kernels",), key_op="step */forward").summarize(training_runs.run(2))
+    notes = compare.compare(training_runs.summary(1), other, ["kernels"]).notes
     assert notes == ("the key ops, which delimit iterations, differ: step * (A), step */forward (B)",)
 
 
@@ -414,9 +420,9 @@ def test_a_note_asks_for_a_key_op_if_none_was_found() -> None:
 
 
 def test_exact_names() -> None:
-    trace = made.run(1)
+    trace = training_runs.run(1)
     diff = tk.diff(trace, trace, exact_names=True, by=["kernels", "nvtx"])
-    assert set(diff.frame("kernels")["name"]) == set(made.KERNELS)
+    assert set(diff.frame("kernels")["name"]) == set(training_runs.KERNELS)
     assert "step 7" in set(diff.frame("nvtx")["name"])
 
 
@@ -435,7 +441,7 @@ def test_a_capture_does_not_differ_from_itself(name: str) -> None:
 
 
 def test_wrong_arguments() -> None:
-    side = made.summary(1, iterations=3)
+    side = training_runs.summary(1, iterations=3)
     with pytest.raises(UnknownFormatError, match="'kernel' cannot be compared\nHint: did you mean 'kernels'"):
         tk.diff(side, side, by=["kernel"])
     for alpha in (0, 1, -1, math.nan):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.diagnosis.programs import GEMM, MS, Program, steps
+from tests.builders.programs import GEMM, MS, Program, steps
 from tracekit.core.diagnosis import contention
 from tracekit.core.diagnosis.kinds import NUMBERS
 from tracekit.core.diagnosis.operations import Operations

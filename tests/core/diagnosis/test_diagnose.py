@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tracekit as tk
 from hypothesis import given
+from tests.builders.jobs import straggle
+from tests.builders.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, steps
+from tests.builders.random_programs import captures, programs
 from tests.conftest import FIXTURES
-from tests.core.diagnosis.generated import captures, programs
-from tests.core.diagnosis.jobs import straggle
-from tests.core.diagnosis.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, steps
 from tests.core.diagnosis.test_fixtures import check_figures
 from tracekit.core.diagnosis import Options, Why, causes, diagnose, items
 from tracekit.core.diagnosis.cures import Claims, Cure, deduplicate, find_stalls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tests.core.diagnosis.programs import LAUNCH, MS, US, Program, steps
+from tests.builders.programs import LAUNCH, MS, US, Program, steps
 from tracekit.core.diagnosis import kinds
 from tracekit.core.diagnosis.events import convert_to_label_expr, read_events
 

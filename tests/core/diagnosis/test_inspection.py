@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
+from tests.builders.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.cures import SCALES, SCALES_OF_EMIT_NVTX, SCALES_OF_PYTORCH
 from tracekit.core.diagnosis.inspection import Inspection
 from tracekit.core.diagnosis.peaks import DEFAULT

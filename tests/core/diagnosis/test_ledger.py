@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.diagnosis.generated import captures, programs
-from tests.core.diagnosis.programs import LAUNCH, US, Program
+from tests.builders.programs import LAUNCH, US, Program
+from tests.builders.random_programs import captures, programs
 from tracekit.core.diagnosis import kinds, ledger
 from tracekit.core.diagnosis.items import LONG_NS, NO_WAIT, PAUSE
 from tracekit.core.diagnosis.model import Model

@@ -13,9 +13,9 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.frames import declared
+from tests.builders.programs import GEMM, HALF_GEMM, MS, US, Program, find_cure, steps
 from tests.conftest import FIXTURES
-from tests.core.diagnosis.programs import GEMM, HALF_GEMM, MS, US, Program, find_cure, steps
-from tests.core.scenes import declared
 from tracekit.core.diagnosis import Why, causes
 from tracekit.core.diagnosis.diagnose import diagnose
 from tracekit.core.diagnosis.events import JoinedResults, read_events

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.core.diagnosis.generated import captures, programs
-from tests.core.diagnosis.programs import LAUNCH, MS, US, Program, steps
+from tests.builders.programs import LAUNCH, MS, US, Program, steps
+from tests.builders.random_programs import captures, programs
 from tests.core.diagnosis.test_replay import check_recorded_times
 from tracekit.core.diagnosis.items import NO_WAIT, PAUSE, WAIT_ALL, WAIT_LANE, WAIT_OPERATION
 from tracekit.core.diagnosis.kinds import CALL_NUMBERS

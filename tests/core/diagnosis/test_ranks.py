@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.core.diagnosis.jobs import Job, straggle
-from tests.core.diagnosis.programs import MS, US
+from tests.builders.jobs import Job, straggle
+from tests.builders.programs import MS, US
 from tracekit.core.diagnosis import Why, explain_job, ranks
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.diagnosis.generated import captures, programs
-from tests.core.diagnosis.programs import Program
+from tests.builders.programs import Program
+from tests.builders.random_programs import captures, programs
 from tracekit.core.diagnosis.items import NO_WAIT
 from tracekit.core.diagnosis.model import Model
 from tracekit.core.diagnosis.replay import Engine, create_unedited

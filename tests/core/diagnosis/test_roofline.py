@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.builders.programs import HALF_GEMM, MS, US, Program, steps
 from tests.conftest import FIXTURES, ROOT
-from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, steps
 from tracekit.core.diagnosis import Why
 from tracekit.core.diagnosis.roofline import MISSING, compute_work
 

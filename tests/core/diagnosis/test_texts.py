@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.diagnosis.programs import GEMM, MS, Program, steps
+from tests.builders.programs import GEMM, MS, Program, steps
 from tracekit.core.diagnosis import Why
 from tracekit.core.diagnosis.answer import Saving
 from tracekit.core.diagnosis.diagnose import _write_sentence

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.diagnosis.jobs import Job
-from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, steps
+from tests.builders.jobs import Job
+from tests.builders.programs import HALF_GEMM, MS, US, Program, steps
 from tracekit.core.diagnosis import Why, causes
 from tracekit.core.diagnosis.answer import CauseOfTime
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.diagnosis.generated import CALLS, KERNELS, LABELS, captures, programs
-from tests.core.diagnosis.programs import GEMM, MS, US, Program, steps
+from tests.builders.programs import GEMM, MS, US, Program, steps
+from tests.builders.random_programs import CALLS, KERNELS, LABELS, captures, programs
 from tracekit.core.diagnosis import Options, WhatIf, check_matches, combine, parse_edits, predict
 from tracekit.core.diagnosis.edits import parse_edit
 from tracekit.core.diagnosis.matches import select_events

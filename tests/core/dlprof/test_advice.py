@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.builders.frames import declared, launches, nvtx
 from tests.conftest import FIXTURES
-from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.advise import advise
 from tracekit.core.dlprof import build_tables, build_tables_in_background
 from tracekit.core.rollup import Rollup

@@ -14,8 +14,8 @@ import pytest
 import tracekit as tk
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from tests.builders.pytorch_programs import Export, disorder, programs
 from tests.conftest import ALL
-from tests.core.dlprof.exports import Export, disorder, programs
 
 MODEL = Path(__file__).parents[4] / "shared" / "prototypes" / "dlprof_model.py"
 pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not MODEL.is_file(), reason="no model beside the checkout")]

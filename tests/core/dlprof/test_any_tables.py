@@ -10,8 +10,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders.strategies import tables
 from tests.conftest import examples
-from tests.strategies import tables
 from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.plan import ROLLED_UP

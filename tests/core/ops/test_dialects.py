@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.core.scenes import declared, launches, nvtx
+from tests.builders.frames import declared, launches, nvtx
 from tracekit.core.ops import DIALECTS, Ops, find_dialect, markers
 from tracekit.core.ops.dialect import INSTANCE, build_op_tree_and_paths
 from tracekit.errors import TracekitWarning, UnknownFormatError

@@ -10,8 +10,8 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.frames import declared
 from tests.conftest import FIXTURES, SHARED
-from tests.core.scenes import declared
 from tracekit.core.ops import Ops, domains
 from tracekit.core.ops.dialect import Capture
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
+from tests.builders.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.causes import communication, find_cures
 from tracekit.core.diagnosis.causes.ranks import find_ends_of_barriers
 from tracekit.core.diagnosis.inspection import Inspection

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
+from tests.builders.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 
 
 def run(body: object, count: int = 4) -> Program:

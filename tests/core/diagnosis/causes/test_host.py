@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.core.diagnosis.programs import HALF_GEMM, MS, US, Program, find_cure, steps
+from tests.builders.programs import HALF_GEMM, MS, US, Program, find_cure, steps
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.core.diagnosis.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, find_cure, steps
+from tests.builders.programs import GEMM, HALF_GEMM, LAUNCH, MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.causes import kernels
 from tracekit.core.diagnosis.peaks import Peaks
 

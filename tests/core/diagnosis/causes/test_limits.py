@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.core.diagnosis.programs import MS, US, Program, find_cure, steps
+from tests.builders.programs import MS, US, Program, find_cure, steps
 from tracekit.core.diagnosis.causes import occupancy
 
 DGEMM = "cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"

@@ -1,4 +1,4 @@
-"""Traces of the PyTorch profiler of several ranks, made by arithmetic: ``python -m tests.sets.torch_ranks FOLDER``."""
+"""Traces of the PyTorch profiler of several ranks: ``python -m tests.builders.torch_ranks FOLDER``."""
 
 from __future__ import annotations
 

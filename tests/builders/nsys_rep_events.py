@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from google.protobuf import descriptor_pb2
-from tests.readers.nsys_rep_files import Parts, Value, message, strings
+from tests.builders.nsys_rep import Parts, Value, message, strings
 from tracekit import schemas
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep import layout, private

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from tests.core.diagnosis.programs import LAUNCH, MS, US, Program
+from tests.builders.programs import LAUNCH, MS, US, Program
 from tracekit.core.communication import Communication, read_call_tables
 from tracekit.core.diagnosis import (
     Examination,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from hypothesis import strategies as st
-from tests.core.diagnosis.programs import LAUNCH, Program
+from tests.builders.programs import LAUNCH, Program
 
 UNIT = 500
 """Times are multiples of this number of ns, so that some of them are equal and some exceed the limits of the model."""

@@ -1,6 +1,6 @@
 """Reports and rules of nsys on events that no capture at hand contains, compared with the output of nsys.
 
-The rows below were inserted into an export that nsys 2025.3.1 had made without ``--lazy``. The folder ``made_exports``
+The rows below were inserted into an export that nsys 2025.3.1 had made without ``--lazy``. The folder ``nsys_exports``
 has what ``nsys stats`` and ``nsys analyze`` of the same version printed for this file as CSV.
 """
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests.readers.databases import edited
+from tests.builders.nsys_sqlite import edited
 
 Row = tuple[str, dict[str, int | str | None]]
 
-PRINTED = sorted((Path(__file__).parent / "made_exports").glob("*.csv"))
+PRINTED = sorted((Path(__file__).parent / "nsys_exports").glob("*.csv"))
 NAMES = ("CreateHeap", "CreateCommittedResource", "ReadFromSubresource", "WriteToSubresource", "Map")
 CALLS = [f"ID3D12{'Device' if 'Create' in name else 'Resource'}::{name}" for name in NAMES]
 TEXTS = ["range a", 'b, "quoted"', "", *CALLS]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from tests.core.scenes import declared
+from tests.builders.frames import declared
 from tracekit.core.diagnosis import Options, Why, causes, diagnose
 from tracekit.core.diagnosis.events import Events, read_events
 from tracekit.core.diagnosis.inspection import Inspection

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import ipc, parquet
-from tests.readers.databases import FIXTURES
+from tests.builders.nsys_sqlite import FIXTURES
 
 SUFFIXES = {"parquetdir": ".parquet", "arrowdir": ".arrow"}
 KINDS = list(SUFFIXES)

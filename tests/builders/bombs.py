@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import ipc, parquet
-from tests.readers.nsys_rep_files import Parts, event, message, strings
+from tests.builders.nsys_rep import Parts, event, message, strings
 from tracekit import schemas
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
