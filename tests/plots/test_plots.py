@@ -14,8 +14,8 @@ import pytest
 import tracekit as tk
 from tracekit.core import intervals
 from tracekit.core.figures import timeline
-from tracekit.plan.figures import FIGURES
-from tracekit.plots import bars, labels, lines, theme
+from tracekit.plots import FIGURES, bars, labels, lines, theme
+from tracekit.registry.analyses import list_analyses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ def hover(trace: Any) -> str:
     return "\n".join(trace.customdata)
 
 
+@pytest.mark.core
 def test_every_figure_of_every_kind_of_capture() -> None:
     drawn: set[str] = set()
     for name in (
@@ -58,12 +59,29 @@ def test_every_figure_of_every_kind_of_capture() -> None:
     assert drawn == set(FIGURES)
 
 
+@pytest.mark.core
+def test_the_rows_of_every_figure_are_as_declared(amp: tk.Trace) -> None:
+    for name, analysis in list_analyses("figure").items():
+        with contextlib.suppress(tk.errors.MissingTableError):
+            rows, (result,) = amp._view.figure_rows(name), analysis.results
+            assert set(rows.columns) == set(result.names) or not result.names, name
+            assert {c.name for c in result.columns if rows[c.name].has_nulls()} <= {
+                c.name for c in result.columns if c.nullable
+            }
+
+
+@pytest.mark.core
 def test_nothing_to_draw_says_what_to_record() -> None:
     with tk.load(FIXTURES / "empty.sqlite") as trace:
         for figure in FIGURES:
             with pytest.raises(tk.errors.MissingTableError, match=r"^.*empty\.sqlite: (the capture has )?no ") as e:
                 getattr(trace.plot, figure)()
             assert (e.value.hint and "nsys profile" in e.value.hint) or "ncu" in str(e.value.hint)
+    with (
+        tk.load(FIXTURES / "ncu" / "ncu_raw.csv") as trace,
+        pytest.raises(tk.errors.MissingTableError, match="no kernel with both floating-point operations and DRAM"),
+    ):
+        trace.plot.roofline()
 
 
 def test_colors_have_contrast_to_the_dark_background() -> None:
@@ -170,12 +188,12 @@ def test_groups_of_one_direction(amp: tk.Trace) -> None:
     icicle = amp.plot.groups("cpu_time_ns", "bprop").data[0]
     assert set(icicle.marker.colors) == {theme.DIRECTION_COLORS["bprop"], theme.DIRECTION_COLORS[None]}
     assert icicle.parents[0] == ""
-    with pytest.raises(tk.errors.UnknownFormatError, match="there is no metric 'gpu_time'"):
+    with pytest.raises(tk.errors.UnknownFormatError, match="'gpu_time' is not a valid value of the option 'metric'"):
         amp.plot.groups("gpu_time")
-    with pytest.raises(tk.errors.UnknownFormatError, match="there is no direction 'up'"):
+    with pytest.raises(tk.errors.UnknownFormatError, match="'up' is not a valid value of the option 'direction'"):
         amp.plot.groups(direction="up")  # type: ignore[arg-type]
     with pytest.raises(tk.errors.UnknownFormatError, match="there is no figure 'top'"):
-        amp._view.figure("top")
+        amp._view.figure_rows("top")
 
 
 def test_icicles_are_as_high_as_they_have_levels(amp: tk.Trace) -> None:
@@ -213,7 +231,7 @@ def test_call_stacks_are_those_of_the_export(tmp_path: Path) -> None:
             values = dict(zip(drawn.ids, drawn["values"], strict=True))
             assert sum(values.values()) == functions["self"].sum()
             assert [p for p in drawn.parents if p not in values] == [""]
-        with pytest.raises(tk.errors.UnknownFormatError, match="there is no event 'nope'"):
+        with pytest.raises(tk.errors.UnknownFormatError, match="'nope' is not a valid value of the option 'events'"):
             trace.plot.stacks("nope")
         with pytest.raises(tk.errors.MissingTableError, match="no call stacks of api_calls"):
             trace.plot.stacks("api_calls")
@@ -221,6 +239,7 @@ def test_call_stacks_are_those_of_the_export(tmp_path: Path) -> None:
             trace.plot.stacks(thread=-5)
 
 
+@pytest.mark.core
 def test_chosen_metrics() -> None:
     with tk.load(FIXTURES / "gpu_metrics.sqlite") as trace:
         assert len(trace.plot.metrics().data) == 8

@@ -1,11 +1,18 @@
-"""Draw figures of a trace. ``FigureRows`` computes the data frame of a figure, and ``tracekit.plots`` draws it."""
+"""Compute the data of figures and pages of a trace, and draw figures. ``tracekit.plots`` draws the computed rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import functools
+from typing import TYPE_CHECKING, Any, Literal
 
+from tracekit.core.figures import MAX_BARS, FigureInputs
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
-from tracekit.plan.figure_rows import FigureRows
+from tracekit.plan.base import to_frame
+from tracekit.plan.plan import Correlate
+from tracekit.plan.tables import get_rollup, get_tables
+from tracekit.plots import FIGURES, draw_figure
+from tracekit.registry.absence import State, create_recording_hint
+from tracekit.registry.analyses import find_analysis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,17 +20,55 @@ if TYPE_CHECKING:
     import polars as pl
     from plotly.graph_objects import Figure
 
-    from tracekit.exporters.stacks.options import Options
+    from tracekit.core.rollup import Rollup
     from tracekit.plan.view import TraceView
 
-MAX_POINTS = 4000
-"""Maximum number of points of a line chart."""
-MAX_NODES = 1000
-"""Maximum number of nodes of an icicle chart."""
-MAX_BARS = 400
-"""Maximum number of bars in a bar chart."""
-MAX_METRICS = 8
-"""Number of GPU metrics that are drawn by default."""
+
+def compute_figure_rows(view: TraceView, name: str, **options: Any) -> pl.DataFrame:
+    """Return the rows of an analysis of the kind ``figure``.
+
+    Args:
+        view: The trace.
+        name: Name of the analysis.
+        options: Values of the options of the analysis. None stands for the default.
+
+    Raises:
+        MissingTableError: The capture has no data for the analysis. The error states why, and its hint what to record.
+        UnknownFormatError: The analysis or an option does not exist, or the value of an option is not allowed.
+    """
+    analysis = find_analysis("figure", name)
+    if analysis is None:
+        raise UnknownFormatError(f"there is no figure {name!r}", hint=create_choices_hint("figures", FIGURES, name))
+    values = analysis.resolve_options({option: value for option, value in options.items() if value is not None})
+    plan = view.plan
+    inputs = FigureInputs(
+        view,
+        functools.partial(_get_figure_rollup, view),
+        lambda table: to_frame(get_tables(plan.add_steps(Correlate())), table),
+        lambda table: to_frame(get_tables(plan.remove_time_window()), table),
+        plan.window,
+    )
+    try:
+        rows: pl.DataFrame = analysis.load_compute_function()(inputs, **values)
+    except MissingTableError as e:
+        if e.hint is not None:
+            raise MissingTableError(e.message, path=view.path, hint=e.hint) from None
+        absence = view.explain_missing_tables(analysis.tables)
+        is_of_another_format = absence.state is State.NOT_APPLICABLE
+        hint = create_recording_hint(analysis.tables, plan.source.format) if is_of_another_format else absence.hint
+        raise MissingTableError(f"{e.message}: {absence.reason}", path=view.path, hint=hint) from None
+    return rows
+
+
+def _get_figure_rollup(view: TraceView) -> Rollup:
+    """Return the roll-up of the trace. If the trace is not rolled up, use the default parameters of a roll-up.
+
+    The warm-up is not aggregated unless the user includes it. If the capture contains the roll-up of DLProf, the
+    roll-up is that of DLProf.
+    """
+    rollup = get_rollup(view.plan)
+    is_recorded = view.plan.rollup is None and view.count("ops") > 0
+    return rollup.for_dlprof if is_recorded else rollup.steady
 
 
 class Plots:
@@ -36,7 +81,7 @@ class Plots:
     """
 
     def __init__(self, view: TraceView) -> None:
-        self._rows = FigureRows(view)
+        self._view = view
 
     def gpu_utilization(self, *, dark: bool = False) -> Figure:
         """Draw the utilization of each GPU, in percent.
@@ -55,9 +100,7 @@ class Plots:
             >>> figure.data[0].y, figure.layout.xaxis.range
             (('GPU 0', 'GPU 1'), (0, 100))
         """
-        from tracekit.plots import bars
-
-        return bars.draw_gpu_utilization(self._rows.gpu_utilization(), dark=dark)
+        return self._draw("gpu_utilization", dark=dark)
 
     def utilization(self) -> pl.DataFrame:
         """Return the utilization of each GPU, as ``gpu_utilization`` draws it.
@@ -75,7 +118,7 @@ class Plots:
             >>> tk.load("fixtures/train_amp.sqlite").plot.utilization().select("device_id", "busy_ns").rows()
             [(0, 4894131), (1, 0)]
         """
-        return self._rows.gpu_utilization()
+        return compute_figure_rows(self._view, "gpu_utilization")
 
     def time_breakdown(self, *, dark: bool = False) -> Figure:
         """Draw how much time the aggregated iterations spent in each part, averaged over the GPUs in use.
@@ -90,9 +133,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has neither ops nor GPU activities.
         """
-        from tracekit.plots import bars
-
-        return bars.draw_time_breakdown(self._rows.time_breakdown(), dark=dark)
+        return self._draw("time_breakdown", dark=dark)
 
     def kernel_time(self, *, dark: bool = False) -> Figure:
         """Draw the total duration of the GPU activities in the aggregated iterations, by kind.
@@ -105,9 +146,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has no GPU activities.
         """
-        from tracekit.plots import bars
-
-        return bars.draw_kernel_time(self._rows.kernel_time(), dark=dark)
+        return self._draw("kernel_time", dark=dark)
 
     def iterations(self, *, dark: bool = False) -> Figure:
         """Draw the duration of each iteration, divided into the parts of ``time_breakdown``.
@@ -121,11 +160,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has neither ops nor GPU activities.
         """
-        from tracekit.core.figures import overview
-        from tracekit.plots import bars
-
-        bins = overview.merge_iterations_into_bins(self._rows.iterations(), MAX_BARS)
-        return bars.draw_iterations(bins, overview.PART_COLUMNS, dark=dark)
+        return self._draw("iterations", dark=dark)
 
     def groups(
         self,
@@ -146,13 +181,7 @@ class Plots:
             MissingTableError: The capture has no ops with this metric and direction.
             UnknownFormatError: The metric or the direction does not exist.
         """
-        from tracekit.core.figures import trees
-        from tracekit.plots import icicles
-
-        _check_choice("metric", "metrics", metric, trees.GROUP_METRICS)
-        if direction is not None:
-            _check_choice("direction", "directions", direction, trees.DIRECTIONS)
-        return icicles.draw_group_tree(self._rows.group_tree(metric, direction, MAX_NODES), metric, dark=dark)
+        return self._draw("groups", metric=metric, direction=direction, dark=dark)
 
     def top_ops(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the ops with the longest total GPU time or, if no op ran on a GPU, with the longest total CPU time.
@@ -164,11 +193,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has no ops.
         """
-        from tracekit.plots import bars
-
-        ops = self._rows.ops()
-        metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
-        return bars.draw_top_ops(ops.head(_clip_bar_count(n)), metric, dark=dark)
+        return self._draw("top_ops", count=n, dark=dark)
 
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the kernels with the longest total duration, grouped by kernel name.
@@ -182,9 +207,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has no kernels, and no kernels that Nsight Compute profiled.
         """
-        from tracekit.plots import bars
-
-        return bars.draw_top_kernels(self._rows.kernels().head(_clip_bar_count(n)), dark=dark)
+        return self._draw("top_kernels", count=n, dark=dark)
 
     def api(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the CUDA API functions with the longest total duration, as the report ``cuda_api_sum`` computes it.
@@ -196,9 +219,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has no API calls.
         """
-        from tracekit.plots import bars
-
-        return bars.draw_api_calls(self._rows.api_calls().head(_clip_bar_count(n)), dark=dark)
+        return self._draw("api", count=n, dark=dark)
 
     def copies(self, *, dark: bool = False) -> Figure:
         """Draw the size and the time of the memory copies of each kind, and of memory sets.
@@ -209,9 +230,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has no memory copies or memory sets.
         """
-        from tracekit.plots import bars
-
-        return bars.draw_memory_copies(self._rows.copies(), dark=dark)
+        return self._draw("copies", dark=dark)
 
     def idle_causes(self, *, dark: bool = False) -> Figure:
         """Draw the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it.
@@ -222,9 +241,7 @@ class Plots:
         Raises:
             MissingTableError: No GPU was idle between two activities.
         """
-        from tracekit.plots import bars
-
-        return bars.draw_idle_causes(self._rows.idle_causes(), dark=dark)
+        return self._draw("idle_causes", dark=dark)
 
     def utilization_over_time(self, bins: int = 400, *, device: int | None = None, dark: bool = False) -> Figure:
         """Draw the utilization of each GPU over time, from the first to the last activity of the GPUs.
@@ -240,9 +257,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has no activities on this GPU.
         """
-        from tracekit.plots import lines
-
-        return lines.draw_utilization_over_time(self._rows.busy_times(bins, device, MAX_POINTS), dark=dark)
+        return self._draw("utilization_over_time", bins=max(1, bins), device=device, dark=dark)
 
     def memory_usage(self, *, dark: bool = False) -> Figure:
         """Draw the memory in use on each device over time, by kind of memory.
@@ -253,9 +268,7 @@ class Plots:
         Raises:
             MissingTableError: Allocations were not recorded.
         """
-        from tracekit.plots import lines
-
-        return lines.draw_memory_usage(self._rows.memory_changes(MAX_POINTS), dark=dark)
+        return self._draw("memory_usage", dark=dark)
 
     def metrics(self, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
         """Draw sampled GPU metrics over time.
@@ -270,14 +283,7 @@ class Plots:
             MissingTableError: GPU metrics were not recorded.
             UnknownFormatError: The capture lacks one of the metrics.
         """
-        from tracekit.core.figures import timeline
-        from tracekit.plots import lines
-
-        known, frames = self._rows.metric_names(), self._rows.view.frame
-        for name in names or ():
-            _check_choice("metric", "metrics", name, known)
-        chosen = list(names) if names else timeline.find_names_of_highest_metrics(frames, MAX_METRICS)
-        return lines.draw_gpu_metrics(timeline.read_metric_samples(frames, chosen, MAX_POINTS), dark=dark)
+        return self._draw("metrics", names=tuple(names) if names else None, dark=dark)
 
     def roofline(self, *, dark: bool = False) -> Figure:
         """Draw the roofline of the kernels that Nsight Compute profiled, as the report ``ncu_roofline`` computes it.
@@ -288,14 +294,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has no Nsight Compute results, or they lack the metrics of a roofline.
         """
-        from tracekit.core.ncu.roofline import HINT
-        from tracekit.plots import rooflines
-
-        rows = self._rows.roofline()
-        if rooflines.select_drawable_rows(rows).is_empty():
-            message = "the capture has no kernel with both floating-point operations and DRAM traffic"
-            raise MissingTableError(message, path=self._rows.view.path, hint=HINT)
-        return rooflines.draw_roofline(rows, dark=dark)
+        return self._draw("roofline", dark=dark)
 
     def nvtx(self, *, dark: bool = False) -> Figure:
         """Draw the tree of NVTX range paths as an icicle chart.
@@ -309,10 +308,7 @@ class Plots:
         Raises:
             MissingTableError: The capture has no push/pop ranges.
         """
-        from tracekit.plots import icicles
-
-        metric, nodes = self._rows.metric_and_range_tree(MAX_NODES)
-        return icicles.draw_nvtx_tree(nodes, metric, dark=dark)
+        return self._draw("nvtx", dark=dark)
 
     def stacks(
         self,
@@ -338,14 +334,7 @@ class Plots:
             MissingTableError: The capture has no call stacks of these events.
             UnknownFormatError: The value of ``events`` or ``weight`` is unknown.
         """
-        from tracekit.core.figures import stacks
-        from tracekit.plots import icicles
-
-        options = _create_stack_options(events, weight, process, thread)
-        nodes = stacks.select_heaviest_calls(self._rows.call_tree(options), MAX_NODES)
-        if nodes.is_empty():
-            raise self._rows.create_missing_data_error("call stacks of the selected events", ("stacks",))
-        return icicles.draw_call_stacks(nodes, weight, dark=dark)
+        return self._draw("stacks", events=events, weight=weight, process=process, thread=thread, dark=dark)
 
     def functions(
         self,
@@ -373,11 +362,8 @@ class Plots:
             >>> tk.load("fixtures/osrt_libs.sqlite").plot.functions()["self"].sum()
             96
         """
-        from tracekit.core.figures import stacks
-
-        return stacks.compute_function_totals(
-            self._rows.call_tree(_create_stack_options(events, weight, process, thread))
-        )
+        options = {"events": events, "weight": weight, "process": process, "thread": thread}
+        return compute_figure_rows(self._view, "functions", **options)
 
     def stack_events(self) -> list[str]:
         """Return the names of the events that have call stacks. By default, ``stacks`` draws the first of these events.
@@ -387,39 +373,10 @@ class Plots:
             >>> tk.load("fixtures/osrt_libs.sqlite").plot.stack_events()
             ['cpu_samples', 'osrt_calls']
         """
-        return self._rows.list_events_with_stacks()
+        from tracekit.plan.stacks import list_events_with_stacks
 
+        return list_events_with_stacks(self._view)
 
-FIGURES = tuple(
-    name
-    for name, method in vars(Plots).items()
-    if not name.startswith("_") and method.__annotations__["return"] == "Figure"
-)
-"""Names of the figures."""
-
-
-def _check_choice(noun: str, plural_noun: str, name: str, known_names: Sequence[str]) -> None:
-    """Check that ``known_names`` contains the name of a metric, direction, event or weight.
-
-    Raises:
-        UnknownFormatError: The name is unknown.
-    """
-    if name not in known_names:
-        raise UnknownFormatError(
-            f"there is no {noun} {name!r}", hint=create_choices_hint(plural_noun, known_names, name)
-        )
-
-
-def _create_stack_options(events: str | None, weight: str, process: int | None, thread: int | None) -> Options:
-    """Return the options that select the events of call stacks."""
-    from tracekit.exporters.stacks.options import EVENTS, Options
-
-    if events is not None:
-        _check_choice("event", "events", events, EVENTS)
-    _check_choice("weight", "weights", weight, ("samples", "time"))
-    return Options(events=events, weight=weight, process=process, thread=thread)
-
-
-def _clip_bar_count(bar_count: int) -> int:
-    """Return a requested number of bars, clipped to the range from 1 to ``MAX_BARS``."""
-    return max(1, min(bar_count, MAX_BARS))
+    def _draw(self, name: str, *, dark: bool, count: int | None = None, **options: Any) -> Figure:
+        rows = compute_figure_rows(self._view, name, **options)
+        return draw_figure(name, rows, count=None if count is None else max(1, min(count, MAX_BARS)), dark=dark)

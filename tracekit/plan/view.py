@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import schemas
-from tracekit.errors import UnknownFormatError, create_choices_hint
+from tracekit.errors import UnknownFormatError
 from tracekit.plan.base import to_frame
 from tracekit.plan.tables import get_rollup, get_tables
 from tracekit.registry import absence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
-    from plotly.graph_objects import Figure
 
     from tracekit.core.diagnosis import Examination, Options, Profile, WhatIf, Why
     from tracekit.core.diagnosis import Plan as RankPlan
@@ -278,30 +277,15 @@ class TraceView:
 
         return list(find_read_columns(compute, lambda table: schemas.create_example_frame(self.schema(table))))
 
-    def figure(self, name: str, **options: Any) -> Figure:
-        """Return the figure that the method ``name`` of ``Trace.plot`` draws with these options.
-
-        Raises:
-            UnknownFormatError: The figure does not exist.
-            MissingTableError: The capture has no data for the figure.
-        """
-        from tracekit.plan.figures import FIGURES, Plots
-
-        if name not in FIGURES:
-            raise UnknownFormatError(f"there is no figure {name!r}", hint=create_choices_hint("figures", FIGURES, name))
-        figure: Figure = getattr(Plots(self), name)(**options)
-        return figure
-
-    def figure_rows(self, name: str) -> pl.DataFrame:
-        """Return the data of a figure, as the method ``name`` of ``FigureRows`` computes it.
+    def figure_rows(self, name: str, **options: Any) -> pl.DataFrame:
+        """Return the data of a figure or page, as ``figures.compute_figure_rows`` computes it.
 
         Raises:
             MissingTableError: The capture has no data for the figure.
         """
-        from tracekit.plan.figure_rows import FigureRows
+        from tracekit.plan.figures import compute_figure_rows
 
-        rows: pl.DataFrame = getattr(FigureRows(self), name)()
-        return rows
+        return compute_figure_rows(self, name, **options)
 
     def model(self, name: str, *, in_background: bool = False) -> Mapping[str, pl.DataFrame]:
         """Return the tables of the DLProf database or of the graph of ops, by table name.

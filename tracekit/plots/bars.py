@@ -30,7 +30,7 @@ from tracekit.plots.theme import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from plotly.graph_objects import Figure
 
@@ -179,7 +179,7 @@ def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_yaxes(autorange="reversed", type="category")
 
 
-def draw_iterations(bins: pl.DataFrame, columns_by_part: Mapping[str, str], *, dark: bool = False) -> Figure:
+def draw_iterations(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the duration of each iteration as a bar that is divided into parts, such as Tensor Core kernels and I/O.
 
     If there are many iterations, a bar shows the mean of several iterations, and a marker above it the longest of them.
@@ -188,9 +188,8 @@ def draw_iterations(bins: pl.DataFrame, columns_by_part: Mapping[str, str], *, d
 
     Args:
         bins: One row per bar: ``first`` and ``last`` (first and last iteration that the bar shows), ``duration_ns``,
-            ``is_aggregated``, ``is_warm_up``, a column with the time of each part in ns, ``longest``, ``longest_ns``
-            and ``longest_name`` (number, duration and name of the longest iteration of the bar).
-        columns_by_part: Name of the column of ``bins`` with the time of each part, by name of the part.
+            ``is_aggregated``, ``is_warm_up``, a column with the time of each part of ``PART_NAMES`` in ns, ``longest``,
+            ``longest_ns`` and ``longest_name`` (number, duration and name of the longest iteration of the bar).
         dark: Whether to use the dark template.
     """
     factor, unit = choose_time_unit(bins["longest_ns"])
@@ -199,14 +198,14 @@ def draw_iterations(bins: pl.DataFrame, columns_by_part: Mapping[str, str], *, d
     bars = [
         import_graph_objects().Bar(
             x=position,
-            y=[ns / factor for ns in inside[column]],
+            y=[ns / factor for ns in inside[part]],
             width=width,
-            name=PART_NAMES[part],
+            name=name,
             marker_color=PART_COLORS[part],
-            customdata=_format_iteration_hover_texts(inside, column, PART_NAMES[part]),
+            customdata=_format_iteration_hover_texts(inside, part, name),
             hovertemplate=_HOVER,
         )
-        for part, column in columns_by_part.items()
+        for part, name in PART_NAMES.items()
     ]
     bars += [
         _draw_iterations_outside(rows, name, pattern, factor)
@@ -282,14 +281,14 @@ def _format_iteration_range(first: int, last: int, name: str | None) -> str:
     return f"Iteration {first:,}" + (f": {format_hover_name(name)}" if name else "")
 
 
-def draw_top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the GPU time or CPU time of ops as horizontal bars.
+def draw_top_ops(ops: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the GPU time of ops as horizontal bars, or their CPU time if no op ran on a GPU.
 
     Args:
-        ops: Rows of the table ``ops``, in descending order of ``metric``.
-        metric: Name of the column to draw: ``gpu_time_ns`` or ``cpu_time_ns``.
+        ops: Rows of the table ``ops``, in descending order of this time.
         dark: Whether to use the dark template.
     """
+    metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
     rows = ops.rows(named=True)
     names = [format_short_label(r["op_id"] + (f" ({r['direction']})" if r["direction"] else "")) for r in rows]
     hover = [

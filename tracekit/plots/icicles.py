@@ -35,53 +35,52 @@ _LEVEL_PIXELS, _HIGHEST = 60, 460
 _PATH_LENGTH = 300
 
 
-def draw_group_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
+def draw_group_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the tree of groups and ops as an icicle chart, colored by direction (forward or backward).
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``direction``,
-            ``op_id``, ``count`` (number of calls), ``value``, and ``own`` (width that the children do not fill).
-        metric: Metric of the columns ``value`` and ``own``: a key of ``METRIC_NAMES``.
+            ``op_id``, ``count`` (number of calls), ``value``, ``own`` (width that the children do not fill), and
+            ``metric`` (what the widths are: a key of ``METRIC_NAMES``).
         dark: Whether to use the dark template.
     """
     names = [op or name or "All ops" for op, name in zip(nodes["op_id"], nodes["name"], strict=True)]
     colors = [DIRECTION_COLORS[d] for d in nodes["direction"]]
-    drawn = _draw_metric_icicle(nodes, names, colors, metric, "calls", dark=dark, title="Groups")
+    drawn = _draw_metric_icicle(nodes, names, colors, "calls", dark=dark, title="Groups")
     known = [d for d in DIRECTION_COLORS if d and d in nodes["direction"]]
     shown = {d: convert_to_dark_colors(DIRECTION_COLORS[d]) if dark else DIRECTION_COLORS[d] for d in known}
     legend = [f'<span style="color:{shown[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
     return drawn.update_layout(title_subtitle_text="   ".join(legend))
 
 
-def draw_nvtx_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
+def draw_nvtx_tree(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the tree of NVTX range paths as an icicle chart, colored by level.
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``direction``
-            (null), ``count`` (number of ranges), ``value``, and ``own`` (width that the children do not fill).
-        metric: Metric of the columns ``value`` and ``own``: a key of ``METRIC_NAMES``.
+            (null), ``count`` (number of ranges), ``value``, ``own`` (width that the children do not fill), and
+            ``metric`` (what the widths are: a key of ``METRIC_NAMES``).
         dark: Whether to use the dark template.
     """
     names = [name or "All ranges" for name in nodes["name"]]
     levels = _compute_node_levels(nodes)
     colors = [DIRECTION_COLORS[None] if not levels[n] else COLORS[levels[n] % 6] for n in nodes["node"]]
-    return _draw_metric_icicle(nodes, names, colors, metric, "ranges", dark=dark, title="NVTX ranges")
+    return _draw_metric_icicle(nodes, names, colors, "ranges", dark=dark, title="NVTX ranges")
 
 
-def draw_call_stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
+def draw_call_stacks(nodes: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the tree of call stacks as an icicle chart, colored by module.
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for the root), ``name``, ``module``, ``value``
-            (weight with callees), ``count`` (weight of the stacks that end at the node), and ``own`` (width that the
-            children do not fill).
-        weight: Unit of the columns ``value`` and ``own``: ``samples`` or ``time`` (in ns).
+            (weight with callees), ``count`` (weight of the stacks that end at the node), ``own`` (width that the
+            children do not fill), and ``weight`` (what the widths are: ``samples`` or ``time`` in ns).
         dark: Whether to use the dark template.
     """
     names = ["All stacks", *(name or "unknown" for name in nodes["name"][1:])]
     modules = list(dict.fromkeys(module for module in nodes["module"] if module))
     colors = {module: COLORS[n % len(COLORS)] for n, module in enumerate(modules)}
-    total = nodes["value"][0]
+    total, weight = nodes["value"][0], nodes["weight"][0]
     amount = format_nanoseconds if weight == "time" else format_integer
     rows = zip(names, nodes["module"], nodes["value"], nodes["count"], strict=True)
     hover = [
@@ -110,14 +109,13 @@ def _draw_metric_icicle(
     nodes: pl.DataFrame,
     names: list[str],
     colors: list[str],
-    metric: str,
     count_noun: str,
     *,
     dark: bool,
     title: str,
 ) -> Figure:
     rows = zip(nodes["path"], nodes["direction"], nodes["value"], nodes["count"], strict=True)
-    total = max(nodes["value"].to_list(), default=0)
+    total, metric = max(nodes["value"].to_list(), default=0), nodes["metric"][0]
     hover = [
         f"{format_hover_name(path[:_PATH_LENGTH] or 'all')}{f'<br>{direction}' if direction else ''}<br>"
         f"{METRIC_NAMES[metric]} {format_nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>"

@@ -22,23 +22,17 @@ _LIMITERS = {
 }
 
 
-def select_drawable_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the report ``ncu_roofline`` with positive coordinates, which logarithmic axes require."""
-    return rows.filter(pl.col("FLOP/Byte") > 0, pl.col("GFLOP/s") > 0)
-
-
 def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the FLOP/s of kernels over their FLOP per byte of DRAM traffic, together with the highest roofline.
 
     Args:
-        rows: Rows of the report ``ncu_roofline``.
+        rows: Rows of the report ``ncu_roofline`` with positive coordinates, which logarithmic axes require.
         dark: Whether to use the dark template.
     """
-    shown = select_drawable_rows(rows)
-    traces = [_draw_roof_line(shown)] if shown["Peak GFLOP/s"].max() and shown["Peak GB/s"].max() else []
-    longest = max(shown["Time (ns)"].fill_null(0).to_list(), default=0) or 1
-    for kind in shown["Limiter"].unique(maintain_order=True).to_list():
-        chosen = shown.filter(pl.col("Limiter").eq_missing(pl.lit(kind, pl.String))).rows(named=True)
+    traces = [_draw_roof_line(rows)] if rows["Peak GFLOP/s"].max() and rows["Peak GB/s"].max() else []
+    longest = max(rows["Time (ns)"].fill_null(0).to_list(), default=0) or 1
+    for kind in rows["Limiter"].unique(maintain_order=True).to_list():
+        chosen = rows.filter(pl.col("Limiter").eq_missing(pl.lit(kind, pl.String))).rows(named=True)
         hover = [
             f"{format_hover_name(r['Name'])}<br>{r['GFLOP/s']:,.3f} GFLOP/s at {r['FLOP/Byte']:,.3f} FLOP/byte"
             f"<br>{format_integer(r['Launches'])} launches, {format_nanoseconds(r['Time (ns)'] or 0)}"

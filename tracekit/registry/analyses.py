@@ -19,11 +19,11 @@ from tracekit.schemas import Column, TableSchema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-Value: TypeAlias = bool | int | str | None
+Value: TypeAlias = bool | int | str | tuple[str, ...] | None
 Scope: TypeAlias = Literal["trace", "set", "ncu"]
 MAX_INTEGER = (1 << 63) - 1
 _MAX_DIGITS = 19
-BUILTIN_MODULES: Mapping[str, tuple[str, ...]] = {}
+BUILTIN_MODULES: Mapping[str, tuple[str, ...]] = {"figure": ("tracekit.core.figures", "tracekit.plan.stacks")}
 """The modules whose attribute ``ANALYSES`` lists the declarations of a kind of analysis, by kind."""
 
 
@@ -33,11 +33,12 @@ class Option(NamedTuple):
     Attributes:
         name: Name of the option.
         doc: Description of the option.
-        type: Type of the values. A flag is written without a value as text, and its value is True or False.
+        type: Type of the values. A flag is written without a value as text, and its value is True or False. A list is
+            written as strings separated by commas.
         default: Value if the option is not set.
         minimum: Smallest allowed integer.
         maximum: Largest allowed integer.
-        choices: Allowed strings. Empty if all strings are allowed.
+        choices: Allowed strings, also those of a list. Empty if all strings are allowed.
         is_required: Whether the option has to be set.
         excludes: Names of flags that must not be set together with this one.
         tables: Tables that are needed in addition if the option is set.
@@ -45,7 +46,7 @@ class Option(NamedTuple):
 
     name: str
     doc: str
-    type: Literal["flag", "integer", "string"] = "string"
+    type: Literal["flag", "integer", "string", "list"] = "string"
     default: Value = None
     minimum: int = 0
     maximum: int = MAX_INTEGER
@@ -62,6 +63,8 @@ class Option(NamedTuple):
         if self.type == "integer":
             upper = f"from {self.minimum} to {self.maximum}"
             return f"an integer {f'of at least {self.minimum}' if self.maximum == MAX_INTEGER else upper}"
+        if self.type == "list":
+            return f"a list of {', '.join(self.choices) or 'strings'}"
         return f"one of {', '.join(self.choices)}" if self.choices else "a string"
 
     def parse(self, text: str, owner: str) -> Value:
@@ -74,6 +77,8 @@ class Option(NamedTuple):
         Raises:
             UnknownFormatError: The value is not allowed.
         """
+        if self.type == "list":
+            return self.check(tuple(item.strip() for item in text.split(",")), owner)
         digits = text.removeprefix("-")
         is_integer = digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS
         return self.check(int(text) if self.type == "integer" and is_integer else text, owner)
@@ -94,6 +99,11 @@ class Option(NamedTuple):
             return isinstance(value, bool)
         if self.type == "integer":
             return isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
+        if self.type == "list":
+            return isinstance(value, tuple) and all(map(self._is_allowed_string, value))
+        return self._is_allowed_string(value)
+
+    def _is_allowed_string(self, value: Value) -> bool:
         return isinstance(value, str) and (not self.choices or value in self.choices)
 
 
@@ -119,7 +129,8 @@ class Analysis:
     """The declaration of an analysis.
 
     Attributes:
-        kind: Kind of the analysis: ``report``, ``rule`` or ``recipe``. Names are unique within a kind.
+        kind: Kind of the analysis: ``report``, ``rule``, ``recipe`` or ``figure`` (the data that a figure or page
+            shows). Names are unique within a kind.
         name: Name of the analysis.
         doc: Description in one line.
         compute: Function that computes the result, or its location ``MODULE:NAME``, from which it is imported when it

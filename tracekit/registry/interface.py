@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
-    from plotly.graph_objects import Figure
 
     from tracekit.registry.absence import Absence
     from tracekit.registry.source import Source
@@ -196,16 +195,12 @@ class View(Protocol):
         """Return the report with this name, such as ``cuda_gpu_kern_sum``."""
         ...
 
-    def figure(self, name: str, **options: Any) -> Figure:
-        """Return the figure that the method ``name`` of ``Trace.plot`` draws with the given options."""
-        ...
-
-    def figure_rows(self, name: str) -> pl.DataFrame:
-        """Return the data that a figure shows, as a data frame.
+    def figure_rows(self, name: str, **options: Any) -> pl.DataFrame:
+        """Return the rows of an analysis of the kind ``figure``: the data that a figure or page shows.
 
         Args:
-            name: Name of the data: ``gpu_utilization``, ``time_breakdown``, ``kernel_time``, ``iterations``, ``ops``,
-                ``kernels``, ``api_calls``, ``copies``, ``idle_causes`` or ``recorded_messages``.
+            name: Name of the analysis.
+            options: Values of its options.
         """
         ...
 

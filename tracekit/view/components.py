@@ -12,7 +12,9 @@ from dash.development.base_component import Component
 
 from tracekit.core.reports.steps import list_notes
 from tracekit.errors import TracekitError
+from tracekit.plots import draw_figure
 from tracekit.registry.notices import GPU_ACTIVITIES
+from tracekit.trace import get_trace_view
 from tracekit.view.state import make_url
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def build_figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bo
         options: Options of the figure.
     """
     try:
-        drawn = getattr(trace.plot, name)(dark=dark, **options)
+        drawn = draw_figure(name, get_trace_view(trace).figure_rows(name, **options), dark=dark)
     except TracekitError:
         return None
     return build_figure_panel(drawn, title, compact=compact)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.plan.figure_rows import FigureRows
 from tracekit.trace import get_trace_view
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import Rows
@@ -346,7 +345,7 @@ def read_group_ops(inputs: TableInputs) -> Rows:
     if recorded.has_recorded_rollup(inputs.trace):
         frame = frame.with_columns(group_path=pl.col("op_name").cast(pl.String), group_direction="direction")
     else:
-        groups = FigureRows(get_trace_view(inputs.trace)).op_groups()
+        groups = get_trace_view(inputs.trace).figure_rows("op_groups")
         frame = frame.with_columns(pl.col("op_id").cast(pl.String).alias("_op_id"))
         frame = frame.join(groups.rename({"op_id": "_op_id"}), on="_op_id", how="left", maintain_order="left")
     direction = pl.lit(inputs.arguments.get("direction") or None, pl.String)

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Frames = Callable[[str], pl.LazyFrame]
+    from tracekit.core.figures import FigureInputs, Frames
 
 SEVERITIES = ("Error", "Warning")
 RULE_KINDS = {"ERR": "Error", "WRN": "Warning", "OPT": "Optimization"}
@@ -22,6 +20,11 @@ COLUMNS = {
     "count": pl.Int64,
     "speedup_percent": pl.Float64,
 }
+
+
+def recorded_messages(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the warnings and errors of the profiler, and the findings that it recorded. There may be no rows."""
+    return collect_recorded_messages(inputs.view.frame)
 
 
 def collect_recorded_messages(frames: Frames) -> pl.DataFrame:

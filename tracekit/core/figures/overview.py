@@ -1,4 +1,4 @@
-"""Summarize a roll-up: utilization of each GPU, parts of the iterations, time by kind of activity, and iterations."""
+"""Summarize a roll-up: utilization of each GPU, parts of the iterations, time by kind of activity, and tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import polars as pl
 from tracekit.core.dlprof.model import ModelSummary
 from tracekit.core.rollup import tables
 from tracekit.core.rollup.breakdown import KERNEL_KINDS
+from tracekit.errors import MissingTableError
+from tracekit.registry.notices import GPU_ACTIVITIES
 
 if TYPE_CHECKING:
+    from tracekit.core.figures import FigureInputs
     from tracekit.core.rollup import Rollup
 
 PART_COLUMNS = {
@@ -26,6 +29,60 @@ PART_COLUMNS = {
 
 _AGGREGATED = pl.col("is_aggregated")
 _FLAGS = ("is_aggregated", "is_warm_up")
+
+
+def gpu_utilization(inputs: FigureInputs) -> pl.DataFrame:
+    """Return how long each GPU ran kernels in the aggregated iterations, in ns and in percent of their duration."""
+    return compute_device_utilization(_get_rollup_with_gpu_activities(inputs))
+
+
+def time_breakdown(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the time of the aggregated iterations by part, such as Tensor Core kernels or I/O."""
+    return compute_time_breakdown(_get_nonempty_rollup(inputs))
+
+
+def kernel_time(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the total duration and the number of GPU activities of each kind in the aggregated iterations."""
+    return sum_activity_times_by_kind(_get_rollup_with_gpu_activities(inputs))
+
+
+def iteration_table(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the rows of the table ``iterations`` of the roll-up."""
+    return tables.build_iterations(_get_nonempty_rollup(inputs))
+
+
+def iterations(inputs: FigureInputs, *, bins: int) -> pl.DataFrame:
+    """Return the iterations, merged into bins if there are more than ``bins``, with one column per part."""
+    return merge_iterations_into_bins(iteration_table(inputs), bins).rename(
+        {c: part for part, c in PART_COLUMNS.items()}
+    )
+
+
+def top_ops(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the rows of the table ``ops`` of the roll-up, by descending GPU time or, without it, by CPU time."""
+    rows = tables.build_ops(inputs.get_rollup())
+    if rows.is_empty():
+        raise MissingTableError("the capture has no ops")
+    metric = "gpu_time_ns" if rows["gpu_time_ns"].sum() else "cpu_time_ns"
+    return rows.sort(metric, "op_id", descending=[True, False])
+
+
+def op_groups(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the group of each op, with one row per op, as ``core.rollup.tables.build_op_groups`` computes it."""
+    return tables.build_op_groups(inputs.get_rollup())
+
+
+def _get_rollup_with_gpu_activities(inputs: FigureInputs) -> Rollup:
+    if not any(map(inputs.view.count, GPU_ACTIVITIES)):
+        raise MissingTableError("the capture has no GPU activities")
+    return inputs.get_rollup()
+
+
+def _get_nonempty_rollup(inputs: FigureInputs) -> Rollup:
+    rollup = inputs.get_rollup()
+    if not has_ops_or_gpu_activities(rollup):
+        raise MissingTableError("the capture has no ops or GPU activities")
+    return rollup
 
 
 def has_ops_or_gpu_activities(rollup: Rollup) -> bool:

@@ -8,14 +8,60 @@ import polars as pl
 
 from tracekit.core import intervals, memory
 from tracekit.core.correlate import ACTIVITIES
+from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    Frames = Callable[[str], pl.LazyFrame]
+    from tracekit.core.figures import FigureInputs, Frames
 
 _TIMES = ["start_ns", "end_ns"]
 _BUSY = {"device_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "busy_ns": pl.Int64}
+
+
+def utilization_over_time(inputs: FigureInputs, *, bins: int, device: int | None, rows: int) -> pl.DataFrame:
+    """Return the busy time of each GPU in consecutive time bins of equal duration.
+
+    Args:
+        inputs: The trace.
+        bins: Number of bins. Fewer bins are used if the result would have more than ``rows`` rows.
+        device: Id of the GPU. If None, the result has the bins of all GPUs.
+        rows: Maximum number of rows, with one row per GPU and bin.
+    """
+    activities = read_gpu_activities(inputs.view.frame, device)
+    devices = max(activities["device_id"].n_unique(), 1)
+    times = compute_busy_times(activities, max(1, min(bins, rows // devices)))
+    if times.is_empty():
+        noun = "GPU activities" if device is None else f"activities on GPU {device}"
+        raise MissingTableError(f"the capture has no {noun}")
+    return times
+
+
+def memory_usage(inputs: FigureInputs, *, rows: int) -> pl.DataFrame:
+    """Return the memory in use over time, reduced to about the given number of rows."""
+    changes = read_memory_changes(inputs.frames_of_all_times, rows, inputs.window)
+    if changes.is_empty():
+        raise MissingTableError("the capture has no allocations")
+    return changes
+
+
+def metrics(inputs: FigureInputs, *, names: Sequence[str] | None, count: int, rows: int) -> pl.DataFrame:
+    """Return the samples of GPU metrics, reduced to about the given number of rows.
+
+    Args:
+        inputs: The trace.
+        names: Names of the metrics. If None, the percentage metrics with the highest values are returned.
+        count: Maximum number of metrics if ``names`` is None.
+        rows: Approximate number of rows.
+    """
+    frames = inputs.view.frame
+    known = list_metric_names(frames)
+    if not known:
+        raise MissingTableError("the capture has no GPU metrics")
+    for name in names or ():
+        if name not in known:
+            raise UnknownFormatError(f"there is no metric {name!r}", hint=create_choices_hint("metrics", known, name))
+    return read_metric_samples(frames, list(names or find_names_of_highest_metrics(frames, count)), rows)
 
 
 def read_gpu_activities(frames: Frames, device: int | None = None) -> pl.DataFrame:

@@ -6,14 +6,60 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tracekit.core.ncu.roofline import HINT
+from tracekit.errors import MissingTableError
 
-    Frames = Callable[[str], pl.LazyFrame]
+if TYPE_CHECKING:
+    from tracekit.core.figures import FigureInputs, Frames
 
 _DURATION = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time_ns")
 _COUNT = pl.len().cast(pl.Int64).alias("count")
 _LARGEST_FIRST = ["time_ns", "name"]
+
+
+def top_kernels(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the total time and number of kernels by name. Without kernels, return those of Nsight Compute."""
+    return _add_percent_column(_check_rows(summarize_kernels(inputs.view.frame), "kernels"))
+
+
+def api(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the total time and number of CUDA API calls by function."""
+    rows = _check_rows(inputs.view.report("cuda_api_sum").frame(), "API calls")
+    return _add_percent_column(rows.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
+
+
+def copies(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the time, number and size of memory copies by kind, and of memory sets."""
+    return _check_rows(summarize_memory_operations(inputs.view.frame), "memory copies or memory sets")
+
+
+def idle_causes(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it."""
+    rows = inputs.view.report("gpu_idle_causes").frame()
+    return _check_rows(rows, "GPU activities with idle time between them")
+
+
+def roofline(inputs: FigureInputs) -> pl.DataFrame:
+    """Return the kernels of the report ``ncu_roofline`` with positive coordinates, which logarithmic axes require."""
+    if not inputs.view.count("ncu_launches"):
+        raise MissingTableError("the capture has no Nsight Compute results")
+    rows = inputs.view.report("ncu_roofline").frame().filter(pl.col("FLOP/Byte") > 0, pl.col("GFLOP/s") > 0)
+    if rows.is_empty():
+        message = "the capture has no kernel with both floating-point operations and DRAM traffic"
+        raise MissingTableError(message, hint=HINT)
+    return rows
+
+
+def _check_rows(rows: pl.DataFrame, plural_noun: str) -> pl.DataFrame:
+    if rows.is_empty():
+        raise MissingTableError(f"the capture has no {plural_noun}")
+    return rows
+
+
+def _add_percent_column(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with an additional column ``percent``, the share of each row in the sum of ``time_ns``."""
+    total = rows["time_ns"].sum() or 1
+    return rows.with_columns(percent=pl.col("time_ns") * 100.0 / total)
 
 
 def summarize_kernels(frames: Frames) -> pl.DataFrame:

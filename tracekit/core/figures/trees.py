@@ -16,20 +16,40 @@ from tracekit.core.categorical import map_categories_expr
 from tracekit.core.forests import compute_depths
 from tracekit.core.rollup import tables
 from tracekit.core.trees import Tree
+from tracekit.errors import MissingTableError
+from tracekit.plots.icicles import METRIC_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from tracekit.core.figures import FigureInputs
     from tracekit.core.rollup import Rollup
 
-    Frames = Callable[[str], pl.LazyFrame]
-
-GROUP_METRICS = ("gpu_time_ns", "cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "gpu_idle_ns")
-DIRECTIONS = ("fprop", "bprop")
 _GROUP = ["node", "parent", "path", "name", "direction", "op_id", "count", "value"]
 MAX_DEPTH = 64
 """Largest depth of the ranges that a tree contains."""
 _APPENDED_PATTERN = r", (?:seq|op_id) = .*$"
+
+
+def groups(inputs: FigureInputs, *, metric: str, direction: str | None, nodes: int) -> pl.DataFrame:
+    """Return the groups and ops with the largest values of a metric as a tree, with the name of the metric.
+
+    Args:
+        inputs: The trace.
+        metric: Column of ``group_nodes`` with the values, such as ``gpu_time_ns``.
+        direction: ``fprop`` or ``bprop``. If None, groups and ops of both directions are returned.
+        nodes: Maximum number of nodes.
+    """
+    tree = build_group_tree(inputs.get_rollup(), metric, direction, nodes)
+    if tree.is_empty():
+        raise MissingTableError(f"the capture has no ops with {METRIC_NAMES[metric]}")
+    return tree.with_columns(metric=pl.lit(metric))
+
+
+def nvtx(inputs: FigureInputs, *, nodes: int) -> pl.DataFrame:
+    """Return the paths of NVTX ranges with the largest GPU time or duration as a tree, with the name of this metric."""
+    tree = build_tree_of_largest_ranges(inputs.correlated_frames("nvtx_ranges"), nodes)
+    if tree.is_empty():
+        raise MissingTableError("the capture has no push/pop ranges")
+    return tree
 
 
 def build_group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
@@ -37,7 +57,7 @@ def build_group_tree(rollup: Rollup, metric: str, direction: str | None, limit: 
 
     Args:
         rollup: The roll-up that contains the groups and ops.
-        metric: Column of ``group_nodes`` and ``ops`` with the value, one of ``GROUP_METRICS``.
+        metric: Column of ``group_nodes`` and ``ops`` with the value.
         direction: ``fprop`` or ``bprop`` for the groups and ops of one direction. If None, all are returned.
         limit: Maximum number of nodes to return.
 
@@ -89,7 +109,7 @@ def _build_op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.Da
     )
 
 
-def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
+def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> pl.DataFrame:
     """Return the largest paths of push/pop ranges, as a tree below a root with an empty path.
 
     Suffixes that PyTorch appends to the name of an op, such as ``, seq = 42``, are removed, so that the calls of an
@@ -101,9 +121,9 @@ def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> tuple[str,
         limit: Maximum number of nodes.
 
     Returns:
-        The metric, and the nodes as ``select_largest_nodes`` returns them, with the columns ``path``, ``name``,
-        ``direction`` (null) and ``count`` (number of ranges). The metric is ``gpu_time_ns``, or ``duration_ns`` if no
-        activity was launched inside any range.
+        The nodes as ``select_largest_nodes`` returns them, with the columns ``path``, ``name``, ``direction`` (null),
+        ``count`` (number of ranges) and ``metric``: ``gpu_time_ns``, or ``duration_ns`` if no activity was launched
+        inside any range.
     """
     duration = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0).alias("duration_ns")
     name = map_categories_expr(pl.col("name"), lambda names: names.str.replace(_APPENDED_PATTERN, ""))
@@ -118,7 +138,7 @@ def build_tree_of_largest_ranges(ranges: pl.LazyFrame, limit: int) -> tuple[str,
     nodes = nodes.with_columns(pl.col("value", "count").fill_null(0), direction=pl.lit(None, pl.String))
     largest = select_largest_nodes(_set_root_totals(nodes), limit)
     paths = tree.build_paths(nodes=largest["node"]).gather(largest["node"])
-    return metric, largest.with_columns(paths.alias("path"), pl.col("name").cast(pl.String))
+    return largest.with_columns(paths.alias("path"), pl.col("name").cast(pl.String), metric=pl.lit(metric))
 
 
 def _build_range_tree(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:

@@ -6,11 +6,11 @@ import datetime as dt
 import functools
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracekit.errors import MissingTableError, TracekitError
 from tracekit.exporters.html.markup import Section, Table
-from tracekit.plots import bars
+from tracekit.plots import bars, draw_figure
 from tracekit.plots.labels import format_bytes, format_nanoseconds
 from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
 
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from tracekit.registry.interface import Progress, View
     from tracekit.text.explanations import CauseText, Explanation
 
-_DRAWN_FROM_ROWS: Mapping[str, Callable[[pl.DataFrame], Figure]] = {
-    "gpu_utilization": bars.draw_gpu_utilization,
-    "time_breakdown": bars.draw_time_breakdown,
-    "kernel_time": bars.draw_kernel_time,
-    "copies": bars.draw_memory_copies,
-    "idle_causes": bars.draw_idle_causes,
-}
-"""Functions that draw figures from rows. These rows are also shown in tables, and are therefore computed only once."""
 ROWS = 20
 """Maximum number of rows of a table."""
 _METADATA = {
@@ -68,13 +60,13 @@ def build_contents(view: View, progress: Progress) -> Contents:
     """Build the content of the HTML page of a trace."""
     builder = _ContentsBuilder(view)
     sections: list[Section] = []
-    for number, build in enumerate(_BUILDERS, 1):
-        built = list(build(builder))
-        scope = [WHOLE_CAPTURE] if build in _OF_THE_WHOLE_CAPTURE else builder.step_notes if build in _OF_STEPS else []
-        if builder.compute_figure_rows("iterations") is not None:
-            built = [replace(section, notes=[*section.notes, *scope]) for section in built]
+    for number, declared in enumerate(_SECTIONS, 1):
+        built = list(declared.build(builder) if declared.build else builder.build_declared_sections(declared))
+        notes = [WHOLE_CAPTURE] if declared.shows_whole_capture else builder.step_notes if declared.shows_steps else []
+        if builder.compute_figure_rows("iteration_table") is not None:
+            built = [replace(section, notes=[*section.notes, *notes]) for section in built]
         sections.extend(built)
-        progress(number, len(_BUILDERS))
+        progress(number, len(_SECTIONS))
     missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
     return Contents(_choose_page_title(view), sections, missing, list_notices(view), _NOTHING_TO_DRAW)
 
@@ -88,6 +80,48 @@ def _choose_page_title(view: View) -> str:
     return f"GPU profile: {gpus}" if gpus else "GPU profile"
 
 
+class _TableDeclaration(NamedTuple):
+    """A table of a section.
+
+    Attributes:
+        caption: Caption of the table.
+        columns: Names of the columns to show, or a mapping from their names to their titles. None for all columns.
+        header: Name of the column that contains the row headers. None for the first one.
+        report: Name of the report with the rows. Empty if the rows are those of the figure of the section.
+        needs: Name of a table. If it is empty, the report is not computed.
+    """
+
+    caption: str
+    columns: Sequence[str] | Mapping[str, str] | None
+    header: str | None = None
+    report: str = ""
+    needs: str = ""
+
+
+class _SectionDeclaration(NamedTuple):
+    """The declaration of a section.
+
+    Attributes:
+        title: Title of the section.
+        anchor: Id of the section in links to it.
+        figure: Name of the figure of ``Trace.plot`` that the section shows, or "".
+        table: The table of the section, or None.
+        needs: Name of a table. If it is empty, there is no section.
+        build: Function that yields the section, instead of the declared figure and table.
+        shows_whole_capture: Whether the section shows the whole capture, and not only the aggregated iterations.
+        shows_steps: Whether the section shows the aggregated iterations.
+    """
+
+    title: str
+    anchor: str
+    figure: str = ""
+    table: _TableDeclaration | None = None
+    needs: str = ""
+    build: Callable[[_ContentsBuilder], Iterator[Section]] | None = None
+    shows_whole_capture: bool = False
+    shows_steps: bool = False
+
+
 class _ContentsBuilder:
     """Builder of the figures and tables of a page.
 
@@ -98,7 +132,7 @@ class _ContentsBuilder:
     def __init__(self, view: View) -> None:
         self.view = view
         self.missing: list[MissingTableError] = []
-        self._rows: dict[str, pl.DataFrame | None] = {}
+        self._rows: dict[tuple[str, frozenset[tuple[str, Any]]], pl.DataFrame | None] = {}
 
     def draw_figure(self, name: str, **options: Any) -> dict[str, Any]:
         """Return a mapping from the name of a figure to its plotly JSON object without the template.
@@ -109,12 +143,8 @@ class _ContentsBuilder:
             name: Name of a figure of ``Trace.plot``.
             options: Options of the figure.
         """
-        if name in _DRAWN_FROM_ROWS:
-            rows = self.compute_figure_rows(name)
-            drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
-        else:
-            drawn = self._compute_or_record_missing_table(lambda: self.view.figure(name, **options))
-        return {} if drawn is None else {name: _convert_figure(drawn)}
+        rows = self.compute_figure_rows(name, **options)
+        return {} if rows is None else {name: _convert_figure(draw_figure(name, rows))}
 
     @functools.cached_property
     def step_notes(self) -> list[str]:
@@ -139,41 +169,43 @@ class _ContentsBuilder:
     @property
     def omits_iterations(self) -> bool:
         """Whether at least one iteration is not aggregated."""
-        iterations = self.compute_figure_rows("iterations")
+        iterations = self.compute_figure_rows("iteration_table")
         return iterations is not None and not iterations["is_aggregated"].all()
 
-    def compute_figure_rows(self, name: str) -> pl.DataFrame | None:
+    def compute_figure_rows(self, name: str, **options: Any) -> pl.DataFrame | None:
         """Return the rows that a figure shows, or None if the capture lacks this data. The result is cached."""
-        if name not in self._rows:
-            self._rows[name] = self._compute_or_record_missing_table(lambda: self.view.figure_rows(name))
-        return self._rows[name]
+        key = (name, frozenset(options.items()))
+        if key not in self._rows:
+            self._rows[key] = self._compute_or_record_missing_table(lambda: self.view.figure_rows(name, **options))
+        return self._rows[key]
 
-    def build_report_tables(
-        self,
-        report: str,
-        caption: str,
-        columns: Sequence[str],
-        header_column: str,
-        *,
-        required_table: str | None = None,
-    ) -> list[Table]:
-        """Return a list with one table of the first rows of a report, or an empty list if the report has no rows.
+    def build_tables(self, declared: _TableDeclaration, figure: str = "") -> list[Table]:
+        """Return a list with a declared table, or an empty list if it has no rows.
 
         Args:
-            report: Name of the report.
-            caption: Caption of the table.
-            columns: Columns of the report to show.
-            header_column: Name of the column that contains the row headers.
-            required_table: Name of a table that the report needs. If the table is empty, the report is not computed.
+            declared: The table.
+            figure: Name of the figure whose rows are shown if the table names no report.
         """
-        if required_table is not None and not self.view.count(required_table):
+        if declared.needs and not self.view.count(declared.needs):
             return []
-        frame: pl.DataFrame | None = self._compute_or_record_missing_table(lambda: self.view.report(report).frame())
-        return (
-            []
-            if frame is None or frame.is_empty()
-            else [Table.from_frame(caption, frame, columns, ROWS, header_column)]
+        frame: pl.DataFrame | None = (
+            self._compute_or_record_missing_table(lambda: self.view.report(declared.report).frame())
+            if declared.report
+            else self.compute_figure_rows(figure)
         )
+        if frame is None or frame.is_empty():
+            return []
+        columns = declared.columns or frame.columns
+        return [Table.from_frame(declared.caption, frame, columns, ROWS, declared.header or next(iter(columns)))]
+
+    def build_declared_sections(self, declared: _SectionDeclaration) -> Iterator[Section]:
+        """Yield a section with its declared figure and table, or nothing if the capture lacks the data of both."""
+        if declared.needs and not self.view.count(declared.needs):
+            return
+        figures = self.draw_figure(declared.figure)
+        tables = [] if declared.table is None else self.build_tables(declared.table, declared.figure)
+        if figures or tables:
+            yield Section(declared.title, declared.anchor, figures=figures, tables=tables)
 
     def _compute_or_record_missing_table(self, compute: Callable[[], Any]) -> Any:
         try:
@@ -276,7 +308,7 @@ _LAST_SECOND = 253_402_300_799
 def _list_time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
     """Yield statistics of GPU utilization, iterations and kernel time as pairs of a label and a value."""
     devices, iterations, kinds = (
-        builder.compute_figure_rows(n) for n in ("gpu_utilization", "iterations", "kernel_time")
+        builder.compute_figure_rows(n) for n in ("gpu_utilization", "iteration_table", "kernel_time")
     )
     if iterations is not None:
         aggregated = iterations.filter("is_aggregated")
@@ -375,7 +407,7 @@ def _build_iterations_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     import polars as pl
 
     figures = builder.draw_figure("iterations")
-    rows = builder.compute_figure_rows("iterations")
+    rows = builder.compute_figure_rows("iteration_table")
     if rows is not None:
         columns = {
             "iteration": "Iteration",
@@ -396,14 +428,8 @@ def _build_iterations_sections(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Iterations", "iterations", notes, figures=figures, tables=[table])
 
 
-def _build_utilization_over_time_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures = builder.draw_figure("utilization_over_time")
-    if figures:
-        yield Section("Utilization over time", "over-time", figures=figures)
-
-
 def _build_groups_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    ops = builder.compute_figure_rows("ops")
+    ops = builder.compute_figure_rows("top_ops")
     if ops is None:
         return
     metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
@@ -422,32 +448,12 @@ def _build_groups_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     yield Section("Groups and ops", "groups", figures=figures | builder.draw_figure("top_ops"), tables=[table])
 
 
-def _build_kernels_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.build_report_tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", required_table="kernels")
-    figures = builder.draw_figure("top_kernels")
-    if figures:
-        yield Section("Kernels", "kernels", figures=figures, tables=tables)
-
-
-def _build_nsight_compute_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    if not builder.view.count("ncu_launches"):
-        return
-    columns = ("Name", "Time (%)", "Total Time (ns)", "Launches", "Math (%)", "Memory (%)", "Limiter")
-    tables = builder.build_report_tables("ncu_limiter", "What limits each kernel", columns, "Name")
-    figures = builder.draw_figure("roofline")
-    if figures or tables:
-        yield Section("Roofline", "roofline", figures=figures, tables=tables)
-
-
 def _build_communication_sections(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with NCCL kernels and MPI calls. Yield nothing if the capture has neither."""
     view = builder.view
-    columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables: list[Table] = []
-    if view.count("kernels"):
-        tables += _build_collective_tables(view, columns)
-    tables += builder.build_report_tables("mpi_event_sum", "MPI calls", columns, "Name", required_table="mpi_calls")
+    columns = ("Name", *_STATISTICS)
+    tables = _build_collective_tables(view, columns) if view.count("kernels") else []
+    tables += builder.build_tables(_TableDeclaration("MPI calls", columns, report="mpi_event_sum", needs="mpi_calls"))
     if tables:
         yield Section("Communication", "communication", tables=tables)
 
@@ -480,88 +486,83 @@ def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
 _NCCL = r"(?i)nccl"
 
 
-def _build_api_calls_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    columns = ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.build_report_tables("cuda_api_sum", "CUDA API calls", columns, "Name", required_table="api_calls")
-    figures = builder.draw_figure("api")
-    if figures:
-        yield Section("CUDA API calls", "api", figures=figures, tables=tables)
-
-
-def _build_copies_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures, rows = builder.draw_figure("copies"), builder.compute_figure_rows("copies")
-    if rows is not None:
-        columns = {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
-        table = Table.from_frame("Memory copies and sets", rows, columns, ROWS, "name")
-        yield Section("Memory copies", "copies", figures=figures, tables=[table])
-
-
-def _build_idle_time_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    columns = (
-        *("Device ID", "PID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
-        "Time In It (ns)",
-    )
-    figures, rows = builder.draw_figure("idle_causes"), builder.compute_figure_rows("idle_causes")
-    if rows is not None:
-        table = Table.from_frame("Idle time by cause", rows, columns, ROWS, "Cause")
-        yield Section("Idle time of the GPUs", "idle", figures=figures, tables=[table])
-
-
-def _build_ranges_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    columns = ("Range", "Style", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.build_report_tables("nvtx_sum", "NVTX ranges", columns, "Range", required_table="nvtx_ranges")
-    figures = builder.draw_figure("nvtx")
-    if figures or tables:
-        yield Section("NVTX ranges", "nvtx", figures=figures, tables=tables)
-
-
-def _build_memory_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures = builder.draw_figure("memory_usage")
-    if figures:
-        frame = builder.view.report("gpu_memory_peak").frame()
-        table = Table.from_frame("Peak of each kind of memory", frame, frame.columns, ROWS, frame.columns[0])
-        yield Section("Memory in use", "memory", figures=figures, tables=[table])
-
-
-def _build_metrics_sections(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures = builder.draw_figure("metrics")
-    if figures:
-        yield Section("GPU metrics", "metrics", figures=figures)
-
-
-_BUILDERS = (
-    _build_explanation_sections,
-    _build_overview_sections,
-    _build_advice_sections,
-    _build_recorded_findings_sections,
-    _build_iterations_sections,
-    _build_utilization_over_time_sections,
-    _build_groups_sections,
-    _build_kernels_sections,
-    _build_nsight_compute_sections,
-    _build_idle_time_sections,
-    _build_communication_sections,
-    _build_api_calls_sections,
-    _build_copies_sections,
-    _build_ranges_sections,
-    _build_memory_sections,
-    _build_metrics_sections,
-)
-_OF_THE_WHOLE_CAPTURE = (
-    _build_utilization_over_time_sections,
-    _build_kernels_sections,
-    _build_communication_sections,
-    _build_api_calls_sections,
-    _build_copies_sections,
-    _build_ranges_sections,
-    _build_memory_sections,
-    _build_metrics_sections,
-)
-_OF_STEPS = (
-    _build_explanation_sections,
-    _build_advice_sections,
-    _build_iterations_sections,
-    _build_groups_sections,
-    _build_idle_time_sections,
-)
 WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."
+_STATISTICS = ("Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
+_IDLE_CAUSES = (
+    *("Device ID", "PID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
+    "Time In It (ns)",
+)
+_SECTIONS = (
+    _SectionDeclaration("Why", "why", build=_build_explanation_sections, shows_steps=True),
+    _SectionDeclaration("Overview", "overview", build=_build_overview_sections),
+    _SectionDeclaration("Advice", "advice", build=_build_advice_sections, shows_steps=True),
+    _SectionDeclaration("Recorded by the profiler", "recorded", build=_build_recorded_findings_sections),
+    _SectionDeclaration("Iterations", "iterations", build=_build_iterations_sections, shows_steps=True),
+    _SectionDeclaration("Utilization over time", "over-time", "utilization_over_time", shows_whole_capture=True),
+    _SectionDeclaration("Groups and ops", "groups", build=_build_groups_sections, shows_steps=True),
+    _SectionDeclaration(
+        "Kernels",
+        "kernels",
+        "top_kernels",
+        _TableDeclaration("Kernels", ("Name", *_STATISTICS), report="cuda_gpu_kern_sum", needs="kernels"),
+        shows_whole_capture=True,
+    ),
+    _SectionDeclaration(
+        "Roofline",
+        "roofline",
+        "roofline",
+        _TableDeclaration(
+            "What limits each kernel",
+            ("Name", "Time (%)", "Total Time (ns)", "Launches", "Math (%)", "Memory (%)", "Limiter"),
+            report="ncu_limiter",
+        ),
+        needs="ncu_launches",
+    ),
+    _SectionDeclaration(
+        "Idle time of the GPUs",
+        "idle",
+        "idle_causes",
+        _TableDeclaration("Idle time by cause", _IDLE_CAUSES, "Cause"),
+        shows_steps=True,
+    ),
+    _SectionDeclaration(
+        "Communication", "communication", build=_build_communication_sections, shows_whole_capture=True
+    ),
+    _SectionDeclaration(
+        "CUDA API calls",
+        "api",
+        "api",
+        _TableDeclaration(
+            "CUDA API calls",
+            ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)"),
+            report="cuda_api_sum",
+            needs="api_calls",
+        ),
+        shows_whole_capture=True,
+    ),
+    _SectionDeclaration(
+        "Memory copies",
+        "copies",
+        "copies",
+        _TableDeclaration(
+            "Memory copies and sets", {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
+        ),
+        shows_whole_capture=True,
+    ),
+    _SectionDeclaration(
+        "NVTX ranges",
+        "nvtx",
+        "nvtx",
+        _TableDeclaration("NVTX ranges", ("Range", "Style", *_STATISTICS), report="nvtx_sum", needs="nvtx_ranges"),
+        shows_whole_capture=True,
+    ),
+    _SectionDeclaration(
+        "Memory in use",
+        "memory",
+        "memory_usage",
+        _TableDeclaration("Peak of each kind of memory", None, report="gpu_memory_peak", needs="memory_events"),
+        shows_whole_capture=True,
+    ),
+    _SectionDeclaration("GPU metrics", "metrics", "metrics", shows_whole_capture=True),
+)
+"""The sections, in the order of the page."""

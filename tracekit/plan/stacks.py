@@ -1,0 +1,89 @@
+"""Compute the data of the figures of call stacks, which the exporters of call stacks read as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.figures import NAME, NODES, declare_figure
+from tracekit.core.figures.stacks import CallTree, compute_function_totals, select_heaviest_calls
+from tracekit.errors import MissingTableError
+from tracekit.exporters.stacks.options import EVENTS, Options
+from tracekit.exporters.stacks.profile import has_stacks, read_profile
+from tracekit.registry.analyses import MAX_INTEGER, Option
+from tracekit.schemas import Column
+
+if TYPE_CHECKING:
+    from tracekit.core.figures import FigureInputs
+    from tracekit.registry.interface import View
+
+
+def list_events_with_stacks(view: View) -> list[str]:
+    """Return the names of the events that have call stacks in a trace, such as ``cpu_samples``."""
+    return [name for name in EVENTS if has_stacks(view, name)]
+
+
+def stacks(inputs: FigureInputs, *, nodes: int, weight: str, **options: Any) -> pl.DataFrame:
+    """Return the heaviest call stacks as a tree."""
+    tree = select_heaviest_calls(_read_call_tree(inputs, weight=weight, **options), nodes)
+    if tree.is_empty():
+        raise MissingTableError("the capture has no call stacks of the selected events")
+    return tree.with_columns(weight=pl.lit(weight))
+
+
+def functions(inputs: FigureInputs, **options: Any) -> pl.DataFrame:
+    """Return the weight of each function in call stacks."""
+    return compute_function_totals(_read_call_tree(inputs, **options))
+
+
+def _read_call_tree(inputs: FigureInputs, *, events: str | None, **options: Any) -> CallTree:
+    if events is None and not list_events_with_stacks(inputs.view):
+        raise MissingTableError("the capture has no call stacks")
+    profile = read_profile(inputs.view, Options(events=events, **options))
+    own = np.zeros(len(profile.parents), np.int64)
+    own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
+    rows = pl.DataFrame({"name": profile.functions, "module": profile.modules})
+    return CallTree(profile.parents, profile.depths, profile.labels, own, rows)
+
+
+_OPTIONS = (
+    Option("events", "Events whose call stacks are counted; by default, the first that have stacks.", choices=EVENTS),
+    Option("weight", "Weight of a stack.", default="samples", choices=("samples", "time")),
+    Option("process", "Id of the process; by default, all processes.", "integer", minimum=-MAX_INTEGER),
+    Option("thread", "Id of the thread; by default, all threads.", "integer", minimum=-MAX_INTEGER),
+)
+_FUNCTION = (NAME, Column("module", "string", "Program or library of the function.", nullable=True))
+ANALYSES = (
+    declare_figure(
+        "stacks",
+        "One call stack with a large weight, as a node of a tree.",
+        stacks,
+        (
+            Column("node", "int64", "Id of the node."),
+            Column("parent", "int64", "Id of the node of the caller. Null for the root.", nullable=True),
+            Column("value", "int64", "Weight of the stacks that end at the node or below it."),
+            Column("count", "int64", "Weight of the stacks that end at the node."),
+            Column("width", "int64", "The value, or the sum of the widths of the children if that is larger."),
+            Column("own", "int64", "Width that the children in the tree do not fill."),
+            *_FUNCTION,
+            Column("weight", "string", "What the weights are: samples, or time in ns."),
+        ),
+        tables=("stacks",),
+        options=(*_OPTIONS, NODES),
+    ),
+    declare_figure(
+        "functions",
+        "One function in call stacks, the one with the largest weight first.",
+        functions,
+        (
+            *_FUNCTION,
+            Column("self", "int64", "Weight of the events whose innermost function it is."),
+            Column("total", "int64", "Weight of the events whose call stack contains the function."),
+        ),
+        tables=("stacks",),
+        options=_OPTIONS,
+    ),
+)
+"""The data of the figures of call stacks."""
