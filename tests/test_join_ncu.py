@@ -10,6 +10,7 @@ import pytest
 import tracekit as tk
 from tests.builders.ncu_csv import FOLDER
 from tracekit.errors import MissingTableError, SchemaError
+from tracekit.trace import prefetch
 
 FIXTURES = FOLDER.parent
 BYTES, TIME = "dram__bytes.sum", "gpu__time_duration.sum"
@@ -111,7 +112,7 @@ def test_exports_hold_the_metrics(nsys: tk.Trace, ncu: tk.Trace, tmp_path: Path)
 
 def test_columns_that_are_asked_for_are_read_together(nsys: tk.Trace, ncu: tk.Trace) -> None:
     joined = nsys.join_ncu(ncu)
-    joined._view.prefetch({"kernels": ["start_ns", BYTES], "ncu_launches": ["name"], "api_calls": None})
+    prefetch(joined, {"kernels": ["start_ns", BYTES], "ncu_launches": ["name"], "api_calls": None})
     assert joined.table("kernels", [BYTES])[BYTES].null_count == 274
     only = joined.select(tables=["kernels"])
     assert only.count("ncu_metrics") == only["ncu_metrics"].num_rows == 0

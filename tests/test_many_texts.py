@@ -12,6 +12,8 @@ from tests.benchmarks import repeat
 from tracekit.readers.common import builders
 from tracekit.readers.common.columns import DICTIONARY
 from tracekit.readers.nsys_rep import events
+from tracekit.registry.tables import read_chunks
+from tracekit.trace import prefetch
 
 SMALL = Path(__file__).parents[1] / "fixtures" / "train_amp.nsys-rep"
 REPORTS = ("nvtx_kern_sum", "nvtx_gpu_proj_trace", "nvtx_sum", "cuda_gpu_trace")
@@ -27,7 +29,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(report: Path) -> tk.Trace:
     trace = tk.load(report)
-    trace._view.prefetch(dict.fromkeys(trace.tables))
+    prefetch(trace, dict.fromkeys(trace.tables))
     return trace
 
 
@@ -36,7 +38,7 @@ def in_pieces(report: Path, monkeypatch: pytest.MonkeyPatch) -> tk.Trace:
     monkeypatch.setattr(events, "BATCH_BYTES", 1 << 14)
     monkeypatch.setattr(builders, "has_mostly_distinct_strings", lambda *_: True)
     trace = tk.load(report)
-    assert trace._view.chunked_table("nvtx_ranges")["name"].num_chunks > 1
+    assert read_chunks(trace._view.tables, "nvtx_ranges")["name"].num_chunks > 1
     return trace
 
 

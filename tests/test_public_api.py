@@ -180,11 +180,9 @@ def test_every_module_says_what_it_is() -> None:
 @pytest.mark.parametrize("old", ["pieces", "prefetch", "model"])
 def test_former_names_warn_and_work(old: str) -> None:
     arguments = {"pieces": ("kernels",), "prefetch": ({"kernels": None},), "model": ("dlprof",)}
-    new = {"pieces": "chunked_table"}.get(old, old)
+    new = {"pieces": "registry.read_chunks", "prefetch": "registry.prefetch", "model": "View.model"}[old]
     with tk.load(ROOT / "fixtures" / "train_amp.sqlite") as trace:
-        with pytest.warns(
-            DeprecationWarning, match=f"^Trace.{old} is deprecated: use TraceView.{new} in exporters instead$"
-        ):
+        with pytest.warns(DeprecationWarning, match=f"^Trace.{old} is deprecated: use {new} in exporters instead$"):
             getattr(trace, old)(*arguments[old])
         with pytest.raises(AttributeError, match="'Trace' object has no attribute 'nonesuch'"):
             trace.nonesuch  # noqa: B018

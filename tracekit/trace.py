@@ -26,13 +26,13 @@ from tracekit.plan import (
     Step,
     TraceView,
     add_report_options,
-    convert_names,
     exporting,
     presence,
 )
-from tracekit.registry import detection
+from tracekit.registry import detection, tables
 from tracekit.registry.describe import Description
 from tracekit.registry.source import Source
+from tracekit.registry.tables import convert_names, count_rows, read_table, scan_table
 from tracekit.system import remote
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 QUICK_BYTES = 1 << 27
 """Maximum size of a file whose rows are counted to describe it, because counting larger files may take seconds."""
-_MOVED_TO_VIEW = {"pieces": "chunked_table", "prefetch": "prefetch", "model": "model"}
-"""Deprecated methods of ``Trace`` that only exporters need, and their names in ``TraceView``."""
+_MOVED = {"pieces": "registry.read_chunks", "prefetch": "registry.prefetch", "model": "View.model"}
+"""Deprecated methods of ``Trace`` that only exporters need, and what exporters use instead."""
 
 
 def load(
@@ -239,7 +239,7 @@ class Trace:
             CorruptTraceError: The file is damaged in this table.
         """
         self._warn_about_undecoded_events(name)
-        return self._view.table(name, columns)
+        return read_table(self._view.tables, name, columns)
 
     def frame(self, name: TableName, *, names: Literal["categorical", "string"] = "categorical") -> pl.LazyFrame:
         """Return a table as a polars LazyFrame. Collecting the frame reads only the columns that the query uses.
@@ -254,7 +254,7 @@ class Trace:
             CorruptTraceError: The file is damaged in this table. The error is raised when the frame is collected.
         """
         self._warn_about_undecoded_events(name)
-        return convert_names(self._view.frame(name), names)
+        return convert_names(scan_table(self._view.tables, name), names)
 
     def _warn_about_undecoded_events(self, name: str) -> None:
         """Warn if a table has no rows because its events are recorded, but not decoded."""
@@ -290,7 +290,7 @@ class Trace:
         Raises:
             SchemaError: The table does not exist.
         """
-        return self._view.schema(name)
+        return self._view.tables.schema(name)
 
     def count(self, name: TableName) -> int:
         """Return the number of rows of a table.
@@ -298,7 +298,7 @@ class Trace:
         Raises:
             SchemaError: The table does not exist.
         """
-        return self._view.count(name)
+        return count_rows(self._view.tables, name)
 
     def count_all(self) -> dict[str, int]:
         """Return the number of rows of every table, by table name. An ``nsys-rep`` file is read in one pass.
@@ -311,7 +311,7 @@ class Trace:
             >>> {name: n for name, n in tk.load("fixtures/train_amp.sqlite").count_all().items() if n > 500}
             {'api_calls': 781, 'nvtx_ranges': 1534}
         """
-        return self._view.counts()
+        return dict(self._view.tables.count_many(self.tables))
 
     def span(self) -> tuple[int, int] | None:
         """Return the time span of all GPU activities, API calls, OS runtime calls and NVTX ranges.
@@ -642,7 +642,7 @@ class Trace:
         from tracekit.core.graph import join
 
         ops, nodes = (
-            self._view.frame(table).select(columns).collect()
+            scan_table(self._view.tables, table).select(columns).collect()
             for table, columns in (("ops", join.OP_COLUMNS), ("graph_nodes", join.NODE_COLUMNS))
         )
         return (
@@ -720,8 +720,7 @@ class Trace:
         """
         from tracekit.core.nvtx_instance import find_range_instance
 
-        recorded = TraceView(Plan(self._plan.source), self.path)
-        instance = find_range_instance(recorded.frame("nvtx_ranges"), nvtx, self.path)
+        instance = find_range_instance(scan_table(self._plan.source, "nvtx_ranges"), nvtx, self.path)
         return Selection(
             time=(instance.start_ns, instance.end_ns), process_id=instance.process_id, thread_id=instance.thread_id
         )
@@ -803,13 +802,14 @@ class Trace:
         if name == "counts":
             warnings.warn("Trace.counts is deprecated: use Trace.count_all instead", DeprecationWarning, stacklevel=3)
             return self.count_all
-        if name not in _MOVED_TO_VIEW:
+        if name not in _MOVED:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        new = _MOVED_TO_VIEW[name]
         warnings.warn(
-            f"Trace.{name} is deprecated: use TraceView.{new} in exporters instead", DeprecationWarning, stacklevel=3
+            f"Trace.{name} is deprecated: use {_MOVED[name]} in exporters instead", DeprecationWarning, stacklevel=3
         )
-        return getattr(self._view, new)
+        if name == "model":
+            return self._view.model
+        return functools.partial(tables.read_chunks if name == "pieces" else tables.prefetch, self._view.tables)
 
     def __iter__(self) -> Iterator[TableName]:
         """Iterate over the names of the tables."""
@@ -929,7 +929,7 @@ def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
         trace: The trace.
         columns: Names of the columns to read, by table name. The value None selects all columns of a table.
     """
-    get_trace_view(trace).prefetch(columns)
+    tables.prefetch(get_trace_view(trace).tables, columns)
 
 
 def call_with_tables(

@@ -17,6 +17,7 @@ import pyarrow.compute
 import tracekit as tk
 from measuring import peak_mib
 from tracekit.core import intervals
+from tracekit.trace import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +124,7 @@ def collapsed_stacks(path: str) -> tuple[float, int]:
 def _tables(path: str, names: list[str]) -> tuple[float, int]:
     began = time.perf_counter()
     with tk.load(path) as trace:
-        trace._view.prefetch(dict.fromkeys(names))
+        prefetch(trace, dict.fromkeys(names))
         tables = [trace.table(name) for name in names]
     seconds = time.perf_counter() - began
     print(f"{sum(table.nbytes for table in tables) / 1e6:.0f} MB of Arrow", file=sys.stderr)

@@ -19,6 +19,7 @@ from tracekit.exporters import sqlite as exporter
 from tracekit.exporters.sqlite import export
 from tracekit.exporters.sqlite.keys import ForeignKey, Keys, find_valid_keys, intersect_keys, list_declared_foreign_keys
 from tracekit.exporters.sqlite.views import DETAILS, JOINED, SUMMARIES, build_view_queries
+from tracekit.trace import get_trace_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -226,15 +227,15 @@ def test_a_table_with_repeated_keys_is_not_joined(tmp_path: Path) -> None:
 
 def test_unordered_keys_are_unique(tmp_path: Path) -> None:
     tables = {"kernels": table_of("kernels", {"kernel_id": [3, 1, 2]})}
-    view = tk.Trace.from_tables(tables)._view
-    assert find_valid_keys(view, {"kernels": view.schema("kernels")}) == Keys(frozenset({"kernels"}), ())
+    read = get_trace_view(tk.Trace.from_tables(tables)).tables
+    assert find_valid_keys(read, {"kernels": read.schema("kernels")}) == Keys(frozenset({"kernels"}), ())
 
 
 def test_null_in_a_key(tmp_path: Path) -> None:
     nullable = [(t.name, k) for t in schemas.tables().values() for k in t.key if t[k].nullable]
     for name, column in nullable:
-        view = tk.Trace.from_tables({name: table_of(name, {column: [None]})})._view
-        assert name not in find_valid_keys(view, {name: view.schema(name)}).unique
+        tables = get_trace_view(tk.Trace.from_tables({name: table_of(name, {column: [None]})})).tables
+        assert name not in find_valid_keys(tables, {name: tables.schema(name)}).unique
     assert nullable
 
 
@@ -287,9 +288,9 @@ def test_selected_tables(tmp_path: Path) -> None:
 
 def test_optional_tables_are_written_if_they_are_selected() -> None:
     optional = [n for n in schemas.table_names() if schemas.table(n).optional]
-    trace = tk.Trace.from_tables({})
-    assert not set(optional) & set(exporter.choose_table_names(trace._view))
-    assert optional[0] in exporter.choose_table_names(trace.select(tables=optional[:1])._view)
+    tables = get_trace_view(tk.Trace.from_tables({})).tables
+    assert not set(optional) & set(exporter.choose_table_names(tables, None))
+    assert optional[0] in exporter.choose_table_names(tables, frozenset(optional[:1]))
 
 
 def test_the_suffix_of_other_databases_is_theirs(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def written(trace: tk.Trace, table: str, folder: Path, format: str) -> Path:
     assert exporter.write_table is not None
     path = folder / f"{table}{exporter.suffixes[0]}"
     progress: list[tuple[int, int]] = []
-    exporter.write_table(trace._view, table, path, lambda *done: progress.append(done))
+    exporter.write_table(trace._view.tables, table, path, lambda *done: progress.append(done))
     rows = trace.count(table)
     assert [*([] if rows else [(0, 0)]), *progress][-1] == (rows, rows)
     return path

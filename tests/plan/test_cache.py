@@ -30,6 +30,7 @@ from tracekit.plan.cache import folder as cache_folder
 from tracekit.plan.cache import identity, seal
 from tracekit.registry.interface import Capture
 from tracekit.registry.source import Source
+from tracekit.registry.tables import count_rows, read_chunks
 
 REPORT, EXPORT = FIXTURES / "train_amp.nsys-rep", FIXTURES / "train_amp.sqlite"
 
@@ -224,7 +225,7 @@ def test_warnings_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         opened = cache.CachedCapture(EXPORT, "nsys-sqlite", Warns)
         with pytest.warns(tk.TracekitWarning, match="rows were skipped"):
-            opened.read("kernels", ["start_ns"])
+            read_chunks(opened, "kernels", ["start_ns"])
         opened.close()
     assert cache.CacheFolder().list_entries() == []
 
@@ -410,8 +411,10 @@ def test_what_a_reader_is_asked_for(tmp_path: Path) -> None:
         assert sorted(opened.names()) == sorted(direct.names())
         assert opened.may_have("kernels") is True
         assert opened.may_have("scalars") is False
-        assert opened.count("kernels") == 334
-        assert opened.read_many({"kernels": []})["kernels"].num_columns == direct.read("kernels", []).num_columns
+        assert count_rows(opened, "kernels") == 334
+        assert (
+            opened.read_many({"kernels": []})["kernels"].num_columns == read_chunks(direct, "kernels", []).num_columns
+        )
         folder = opened._find_folder_of_entry()
         assert folder is not None
         opened._cache.store_path_and_format(folder, EXPORT, "nsys-sqlite")

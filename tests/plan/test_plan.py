@@ -35,13 +35,11 @@ from tracekit.plan import (
     SelectRows,
     SelectTables,
     Step,
-    Tables,
     get_tables,
-    to_frame,
 )
-from tracekit.plan.base import _convert_to_string_series, compact_if_all_null
 from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.registry.interface import Capture
+from tracekit.registry.tables import Tables, _convert_to_string_series, count_rows, read_chunks, scan_table
 from tracekit.system import memory
 from tracekit.trace import get_trace_view
 
@@ -87,11 +85,15 @@ def test_a_column_is_read_once() -> None:
     capture = Counted()
     layer = recorded(capture)
     assert capture.asked == []
-    assert layer.read("kernels", ["end_ns", "start_ns"]).column_names == ["end_ns", "start_ns"]
-    assert layer.read("kernels", ["start_ns", "name", "start_ns"]).column_names == ["start_ns", "name", "start_ns"]
-    layer.read("kernels", ["name", "end_ns"])
+    assert read_chunks(layer, "kernels", ["end_ns", "start_ns"]).column_names == ["end_ns", "start_ns"]
+    assert read_chunks(layer, "kernels", ["start_ns", "name", "start_ns"]).column_names == [
+        "start_ns",
+        "name",
+        "start_ns",
+    ]
+    read_chunks(layer, "kernels", ["name", "end_ns"])
     assert capture.asked == [("kernels", ["end_ns", "start_ns"]), ("kernels", ["name"])]
-    first, second = (layer.read("kernels", ["name"])["name"].chunk(0) for _ in range(2))
+    first, second = (read_chunks(layer, "kernels", ["name"])["name"].chunk(0) for _ in range(2))
     assert first.indices.buffers()[1].address == second.indices.buffers()[1].address
 
 
@@ -116,7 +118,7 @@ def test_tables_are_counted_together_and_once() -> None:
     assert trace.count("memsets") == 0
     expected = {name: 3 if name == "kernels" else 0 for name in trace.tables}
     assert trace.count_all() == trace.count_all() == expected
-    assert capture.together == [["kernels", "memcpys"]]
+    assert capture.together == [["memsets"], ["kernels", "memcpys"]]
     assert trace.select(tables=["memcpys"]).count_all() == dict.fromkeys(trace.tables, 0)
     assert tk.Trace(Plan(recorded(Counted()))).count_all() == expected
 
@@ -141,22 +143,22 @@ def test_a_reader_need_not_count_what_is_not_decoded() -> None:
 
 def test_a_table_that_the_file_lacks_is_empty() -> None:
     layer = recorded(Counted())
-    assert layer.read("memcpys", ["bytes"]).num_rows == layer.count("memcpys") == 0
-    assert layer.count("kernels") == 3
-    for ask in (layer.count, lambda name: layer.read(name, [])):
+    assert read_chunks(layer, "memcpys", ["bytes"]).num_rows == count_rows(layer, "memcpys") == 0
+    assert count_rows(layer, "kernels") == 3
+    for ask in (lambda name: count_rows(layer, name), lambda name: read_chunks(layer, name, [])):
         with pytest.raises(SchemaError, match="no table is called 'nonesuch'"):
             ask("nonesuch")
     with pytest.raises(SchemaError, match="table 'kernels' has no column 'nonesuch'"):
-        layer.read("kernels", ["nonesuch"])
+        read_chunks(layer, "kernels", ["nonesuch"])
 
 
 def test_a_reader_that_changes_its_mind() -> None:
     capture = Counted()
     layer = recorded(capture)
-    layer.read("kernels", ["start_ns"])
+    read_chunks(layer, "kernels", ["start_ns"])
     capture.rows = 4
     with pytest.raises(SchemaError, match=r"^file: table 'kernels' had 3 rows when .*, but now it has 4$"):
-        layer.read("kernels", ["end_ns"])
+        read_chunks(layer, "kernels", ["end_ns"])
 
 
 def test_a_reader_that_gives_less_than_asked_for() -> None:
@@ -166,7 +168,7 @@ def test_a_reader_that_gives_less_than_asked_for() -> None:
 
     capture = Lazy()
     with pytest.raises(SchemaError, match=r"^file: table 'kernels' lacks declared columns: start_ns$"):
-        recorded(capture).read("kernels", ["start_ns"])
+        read_chunks(recorded(capture), "kernels", ["start_ns"])
 
 
 def test_closing_reaches_the_file() -> None:
@@ -185,10 +187,10 @@ def test_closing_frees_the_columns() -> None:
     correlated, rolled = trace.correlate(), trace.rollup()
     columns = correlated.table("kernels", ["name", "range_path"]), rolled.table("ops")
     assert trace._plan.source._columns
-    assert correlated._view._tables._columns["kernels"]  # type: ignore[attr-defined]
+    assert correlated._view.tables._columns["kernels"]  # type: ignore[attr-defined]
     trace.close()
     assert not trace._plan.source._columns
-    for stage in (correlated._view._tables, rolled._view._tables):
+    for stage in (correlated._view.tables, rolled._view.tables):
         assert not stage._columns  # type: ignore[attr-defined]
     assert [c.num_rows for c in columns] == [334, 60]
     for ask in (lambda: trace.table("kernels"), lambda: correlated.frame("kernels").collect(), rolled.count_all):
@@ -199,7 +201,7 @@ def test_closing_frees_the_columns() -> None:
 def test_what_no_trace_uses_is_freed() -> None:
     with tk.load(CAPTURE) as trace:
         correlated = trace.correlate()
-        assert correlated.correlate()._view._tables is correlated._view._tables
+        assert correlated.correlate()._view.tables is correlated._view.tables
         assert len(trace._plan.source.stages) == 1
         del correlated
         gc.collect()
@@ -238,12 +240,12 @@ def test_threads_read_a_column_once(step: str, ask: str, monkeypatch: pytest.Mon
 def test_rows_that_end_before_they_start_are_told_once() -> None:
     table = pa.table({"start_ns": [1, 5, 9], "end_ns": [2, 4, 9], "name": ["a", "b", "c"]})
     layer = recorded({"kernels": table})
-    layer.read("kernels", ["end_ns"])
+    read_chunks(layer, "kernels", ["end_ns"])
     with pytest.warns(
         TracekitWarning, match="^memory: 1 rows of the table kernels end before they start; they are kept"
     ):
-        layer.read("kernels", ["start_ns"])
-    assert layer.read("kernels", ["start_ns", "end_ns", "name"]).num_rows == 3
+        read_chunks(layer, "kernels", ["start_ns"])
+    assert read_chunks(layer, "kernels", ["start_ns", "end_ns", "name"]).num_rows == 3
 
 
 @pytest.fixture
@@ -255,7 +257,7 @@ def layer() -> Iterator[RecordedTables]:
 
 def test_a_frame_reads_what_its_query_uses() -> None:
     capture = Counted()
-    frame = to_frame(recorded(capture), "kernels")
+    frame = scan_table(recorded(capture), "kernels")
     assert capture.asked == []
     assert frame.filter(pl.col("end_ns") > 0).select("name").collect()["name"].to_list() == ["b", "a"]
     assert [set(c) for _, c in capture.asked] == [{"end_ns", "name"}]
@@ -268,8 +270,8 @@ def test_a_frame_is_the_table(layer: RecordedTables, correlated: bool) -> None:
     chosen = tables(layer, Correlate()) if correlated else layer
     for name in ("kernels", "nvtx_ranges", "memcpys", "devices", "osrt_calls"):
         schema = chosen.schema(name)
-        whole = pl.DataFrame(chosen.read(name, schema.names))
-        frame = to_frame(chosen, name)
+        whole = pl.DataFrame(read_chunks(chosen, name, schema.names))
+        frame = scan_table(chosen, name)
         assert dict(frame.collect_schema()) == schemas.polars_schema(schema)
         assert frame.collect().equals(whole)
         assert frame.slice(3, 5).collect().equals(whole.slice(3, 5))
@@ -278,13 +280,13 @@ def test_a_frame_is_the_table(layer: RecordedTables, correlated: bool) -> None:
         some = pl.col(key) % 3 == 1
         assert frame.filter(some).head(4).collect().equals(whole.filter(some).head(4))
         assert frame.head(9).filter(some).collect().equals(whole.head(9).filter(some))
-        assert frame.select(pl.len()).collect().item() == whole.height == chosen.count(name)
+        assert frame.select(pl.len()).collect().item() == whole.height == count_rows(chosen, name)
 
 
 def test_string_columns_of_a_frame(layer: RecordedTables) -> None:
     schema, strings = layer.schema("nvtx_ranges"), ("name", "domain")
-    whole = pl.DataFrame(layer.read("nvtx_ranges", schema.names)).with_columns(pl.col(strings).cast(pl.String))
-    frame = to_frame(layer, "nvtx_ranges", strings)
+    whole = pl.DataFrame(read_chunks(layer, "nvtx_ranges", schema.names)).with_columns(pl.col(strings).cast(pl.String))
+    frame = scan_table(layer, "nvtx_ranges", strings)
     assert dict(frame.collect_schema()) == dict(whole.schema)
     assert frame.collect().equals(whole)
     assert frame.slice(3, 5).collect().equals(whole.slice(3, 5))
@@ -294,7 +296,7 @@ def test_string_columns_of_a_frame(layer: RecordedTables) -> None:
     assert 0 < whole.filter(some).height < whole.height
     assert frame.filter(some).select("range_id").collect().equals(whole.filter(some).select("range_id"))
     with memory.limit_memory(0):
-        assert to_frame(layer, "nvtx_ranges", strings).collect().equals(whole)
+        assert scan_table(layer, "nvtx_ranges", strings).collect().equals(whole)
 
 
 @given(st.lists(st.lists(st.sampled_from(["", "a", "ä", "a string that is longer than twelve bytes", None]))))
@@ -321,9 +323,9 @@ def test_correlation_adds_each_column_once(layer: RecordedTables, monkeypatch: p
     monkeypatch.setattr(Correlation, "compute_columns", spy)
     linked = tables(layer, Correlate())
     assert tables(layer, Correlate()) is linked
-    assert linked.read("kernels", ["start_ns"]).num_rows == 334
-    linked.read("kernels", ["range_id", "start_ns", "range_name"])
-    made = linked.read("kernels", ["range_name", "range_depth"])
+    assert read_chunks(linked, "kernels", ["start_ns"]).num_rows == 334
+    read_chunks(linked, "kernels", ["range_id", "start_ns", "range_name"])
+    made = read_chunks(linked, "kernels", ["range_name", "range_depth"])
     assert asked == [["range_id", "range_name"], ["range_depth"]]
     held = [v for c in made["range_name"].chunks for v in c.dictionary.to_pylist()]
     assert set(held) == set(made["range_name"].to_pylist()) - {None}
@@ -332,16 +334,16 @@ def test_correlation_adds_each_column_once(layer: RecordedTables, monkeypatch: p
 def test_some_tables(layer: RecordedTables) -> None:
     names = SelectTables(frozenset({"kernels", "api_calls"}))
     only = tables(layer, names)
-    assert only.read("nvtx_ranges", ["name"]).num_rows == only.count("nvtx_ranges") == 0
-    assert only.read("kernels", ["name"]).equals(layer.read("kernels", ["name"]))
-    assert only.counts(["kernels", "nvtx_ranges"]) == {"kernels": 334, "nvtx_ranges": 0}
+    assert read_chunks(only, "nvtx_ranges", ["name"]).num_rows == count_rows(only, "nvtx_ranges") == 0
+    assert read_chunks(only, "kernels", ["name"]).equals(read_chunks(layer, "kernels", ["name"]))
+    assert only.count_many(["kernels", "nvtx_ranges"]) == {"kernels": 334, "nvtx_ranges": 0}
     assert only.schema("kernels") == layer.schema("kernels")
     for steps in ((names, Correlate()), (Correlate(), names)):
-        assert tables(layer, *steps).read("kernels", ["range_id"])["range_id"].null_count == 334
+        assert read_chunks(tables(layer, *steps), "kernels", ["range_id"])["range_id"].null_count == 334
     projections = SelectTables(frozenset({"kernels", "nvtx_projections"}))
     both = tables(layer, Correlate(), projections)
-    assert both.read("kernels", ["range_id"])["range_id"].null_count < 334
-    assert both.count("nvtx_projections") > both.count("nvtx_ranges") == 0
+    assert read_chunks(both, "kernels", ["range_id"])["range_id"].null_count < 334
+    assert count_rows(both, "nvtx_projections") > count_rows(both, "nvtx_ranges") == 0
 
 
 RESULTS, GRAPH = (Plan(RecordedTables(InMemory({}))) for _ in range(2))
@@ -437,10 +439,10 @@ def test_a_selection_is_consistent(name: str, data: st.DataObject, wanted: Selec
     table = data.draw(strategies.tables(schemas.table(name)))
     layer = tables(recorded({name: table}), SelectRows(wanted))
     names = layer.schema(name).names
-    read = layer.read(name, names)
+    read = read_chunks(layer, name, names)
     assert read.schema.equals(table.schema, check_metadata=True)
-    assert read.num_rows == layer.count(name)
-    assert to_frame(layer, name).collect().to_dicts() == read.to_pylist()
+    assert read.num_rows == count_rows(layer, name)
+    assert scan_table(layer, name).collect().to_dicts() == read.to_pylist()
     whole = iter(table.to_pylist())
     assert all(row in whole for row in read.to_pylist())  # the same rows, in their order
     for column in (c for c in read.columns if pa.types.is_dictionary(c.type)):
@@ -451,18 +453,18 @@ def test_a_selection_is_consistent(name: str, data: st.DataObject, wanted: Selec
 def test_a_selection_of_a_selection(layer: RecordedTables) -> None:
     steps = SelectRows(Selection(devices=(0,))), SelectRows(Selection(min_duration_ns=50_000))
     second = tables(layer, *steps)
-    table = second.read("kernels", ["start_ns", "end_ns", "device_id", "name"])
+    table = read_chunks(second, "kernels", ["start_ns", "end_ns", "device_id", "name"])
     long = [r for r in table.to_pylist() if r["end_ns"] - r["start_ns"] >= 50_000 and r["device_id"] == 0]
-    assert 0 < len(long) == table.num_rows == second.count("kernels") < 334
-    assert second.count("streams") == layer.count("streams")
+    assert 0 < len(long) == table.num_rows == count_rows(second, "kernels") < 334
+    assert count_rows(second, "streams") == count_rows(layer, "streams")
     linked = tables(layer, *steps, Correlate())
-    assert linked.read("kernels", ["range_id"])["range_id"].null_count < table.num_rows
-    assert tables(layer, *steps, SelectTables(frozenset({"syncs"}))).count("kernels") == 0
+    assert read_chunks(linked, "kernels", ["range_id"])["range_id"].null_count < table.num_rows
+    assert count_rows(tables(layer, *steps, SelectTables(frozenset({"syncs"}))), "kernels") == 0
 
 
 def test_what_is_selected_away_leaves_no_text(layer: RecordedTables) -> None:
     selected = tables(layer, SelectRows(Selection(min_duration_ns=10**12)))
-    names = selected.read("kernels", ["name"])["name"]
+    names = read_chunks(selected, "kernels", ["name"])["name"]
     assert [len(c.dictionary) for c in names.chunks] in ([], [0])
 
 
@@ -484,14 +486,14 @@ def test_a_table_that_is_written_alone_keeps_its_added_columns(tmp_path: Path) -
 def test_columns_of_nulls_are_equal_and_need_no_memory(kind: pa.DataType, rows: int) -> None:
     column = pa.chunked_array([pa.nulls(rows, kind)], kind)
     before = pa.total_allocated_bytes()
-    smaller = compact_if_all_null(column)
+    smaller = memory.compact_if_all_null(column)
     assert pa.total_allocated_bytes() - before < 1000
     smaller.validate(full=True)
     assert smaller.equals(column)
     assert pl.Series(smaller).null_count() == rows
     assert (smaller is column) == (rows == 0 or kind in (pa.string(), pa.bool_()))
     some = pa.chunked_array([pa.nulls(1, kind), pa.array([None, 1], pa.int64()).cast(pa.string()).cast(kind)])
-    assert compact_if_all_null(some) is some
+    assert memory.compact_if_all_null(some) is some
 
 
 def test_working_data_is_freed_and_columns_are_kept() -> None:

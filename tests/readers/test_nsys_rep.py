@@ -24,6 +24,7 @@ from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.readers.nsys_rep.container import OFFSETS, UI_DATA
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry.source import Source
+from tracekit.registry.tables import count_rows, read_chunks
 
 CORPUS = SHARED / "corpus"
 needs_captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="no captures beside the checkout")
@@ -60,12 +61,12 @@ def written(folder: Path, data: bytes) -> RepCapture:
 
 
 def rows(capture: NsysCapture, table: str, *columns: str) -> list[tuple[object, ...]]:
-    found = capture.read(table, columns or schemas.table(table).names)
+    found = read_chunks(capture, table, columns or schemas.table(table).names)
     return list(zip(*(found[c].to_pylist() for c in found.column_names), strict=True))
 
 
 def tables(capture: NsysCapture) -> dict[str, pa.Table]:
-    return {name: capture.read(name, schema.names) for name, schema in schemas.tables().items()}
+    return {name: read_chunks(capture, name, schema.names) for name, schema in schemas.tables().items()}
 
 
 def exported(capture: NsysCapture, table: str, column: str) -> bool:
@@ -76,7 +77,7 @@ def exported(capture: NsysCapture, table: str, column: str) -> bool:
     if table == "devices" and "TARGET_INFO_CUDA_GPU" in capture.tables.columns:
         return column != "uuid"
     if column in ("payload_type", "payload_text"):
-        return capture.read(table, ["payload_text"])["payload_text"].null_count < capture.count(table)
+        return read_chunks(capture, table, ["payload_text"])["payload_text"].null_count < count_rows(capture, table)
     return source in capture.tables.columns and (
         name in (*capture.tables.columns[source], "rowid") or not name.isidentifier()
     )
@@ -145,7 +146,7 @@ def test_report_without_export_opens(number: int) -> None:
     capture = read(ALONE[number])
     for name, found in tables(capture).items():
         found.validate(full=True)
-        assert capture.count(name) == found.num_rows
+        assert count_rows(capture, name) == found.num_rows
 
 
 @pytest.mark.many(1)
@@ -178,14 +179,14 @@ def test_only_blocks_that_hold_the_table_are_unpacked_again(monkeypatch: pytest.
     path = tmp_path / "many.nsys-rep"
     path.write_bytes(replace(parts, blocks=[*parts.blocks, *[event(41, 106, (1, 5)) * 100] * 3]).pack())
     capture = read(path)
-    capture.read("kernels", ["start_ns"])
+    read_chunks(capture, "kernels", ["start_ns"])
     unpacked = []
     monkeypatch.setattr(
         RawData,
         "decompress",
         lambda self, block, _unpack=RawData.decompress: unpacked.append(block) or _unpack(self, block),
     )
-    capture.read("memcpys", ["bytes"])
+    read_chunks(capture, "memcpys", ["bytes"])
     assert len(unpacked) == 1
     assert capture.report.raw_data.blocks.index(unpacked[0]) == 0
 
@@ -208,8 +209,8 @@ def test_what_is_recorded_beside_the_tables_is_counted_by_name() -> None:
 @needs_captures
 def test_row_numbers_count_all_events_also_where_some_are_left_out() -> None:
     capture = read(CAPTURES / "nvtx_features.nsys-rep")
-    marks = capture.read("nvtx_marks", ["mark_id"])["mark_id"].to_pylist()
-    ranges = capture.read("nvtx_ranges", ["range_id"])["range_id"].to_pylist()
+    marks = read_chunks(capture, "nvtx_marks", ["mark_id"])["mark_id"].to_pylist()
+    ranges = read_chunks(capture, "nvtx_ranges", ["range_id"])["range_id"].to_pylist()
     assert marks == [3]
     assert ranges[:2] == [5, 7]
     assert capture.report.find_rowid("NVTX_EVENTS", 1, Where("eventType", (59, 60))) == 7
@@ -337,7 +338,7 @@ def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Pa
     block = event(59, 102, (1, 59), (2, 1), (9, 1 << 48), (10, 2))
     with pytest.warns(TracekitWarning, match=said):
         capture = written(tmp_path, Parts([block], sections={UI_DATA: message((6, build))}).pack())
-    assert capture.count("nvtx_ranges") == 1
+    assert count_rows(capture, "nvtx_ranges") == 1
 
 
 @pytest.mark.parametrize(
@@ -443,8 +444,8 @@ def test_reader_opens_a_capture(tmp_path: Path) -> None:
     path.write_bytes(Parts([RANGE]).pack())
     capture = READER.open(Source(path))
     assert isinstance(capture, RepCapture)
-    assert capture.count("nvtx_ranges") == 1
-    assert capture.count("kernels") == 0
+    assert count_rows(capture, "nvtx_ranges") == 1
+    assert count_rows(capture, "kernels") == 0
     capture.close()
 
 

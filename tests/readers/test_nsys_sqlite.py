@@ -32,6 +32,7 @@ from tracekit.readers.common.sqlite import database, tables
 from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry.source import Source
+from tracekit.registry.tables import read_chunks
 from tracekit.system import threads
 
 FEATURES = FIXTURES / "nvtx_features.sqlite"
@@ -731,8 +732,8 @@ def test_the_string_table_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_capture_is_let_go(tmp_path: Path) -> None:
     capture = ExportCapture(Source(FEATURES))
-    capture.read("kernels", ["name", "launch_type"])
-    capture.read("nvtx_ranges", ["domain", "category"])
+    read_chunks(capture, "kernels", ["name", "launch_type"])
+    read_chunks(capture, "nvtx_ranges", ["domain", "category"])
     gone = weakref.ref(capture)
     del capture
     gc.collect()
@@ -758,11 +759,11 @@ def test_connections_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "LARGE_RUNS", 1 << 30)
     capture = ExportCapture(Source(FEATURES))
     for _ in range(5):
-        capture.read("api_calls", ["start_ns"])
+        read_chunks(capture, "api_calls", ["start_ns"])
     assert 1 <= len(capture.tables._connections.idle) <= threads.MAX_THREADS
     capture.close()
     assert capture.tables._connections.idle == []
-    assert capture.read("api_calls", ["start_ns"]).num_rows == 1109
+    assert read_chunks(capture, "api_calls", ["start_ns"]).num_rows == 1109
     capture.close()
 
 

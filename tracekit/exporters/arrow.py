@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.registry.interface import Exporter
+from tracekit.registry.tables import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.registry.interface import Progress, View
+    from tracekit.registry.interface import Progress
+    from tracekit.registry.tables import Tables
 
 BATCH_ROWS = 1 << 18
 
 
-def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
+def write_table(tables: Tables, name: str, path: Path, progress: Progress) -> None:
     """Write one table to an Arrow IPC file that preserves its rows, types, dictionaries and field metadata."""
     from pyarrow import ipc
 
-    table = view.table(name)
+    table = read_table(tables, name)
     written = 0
     with path.open("wb") as file, ipc.new_file(file, table.schema) as writer:
         for batch in table.to_batches(BATCH_ROWS):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
 from tracekit.registry.interface import Exporter
+from tracekit.registry.tables import read_chunks
 from tracekit.system.forks import check_polars_can_run
 from tracekit.text import escape_formulas
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.registry.interface import Progress, View
+    from tracekit.registry.interface import Progress
+    from tracekit.registry.tables import Tables
 
 BATCH_ROWS = 1 << 18
 BATCH_BYTES = 1 << 26
@@ -31,12 +33,12 @@ BATCH_BYTES = 1 << 26
 OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before strings that look like formulas"}
 
 
-def write_table(view: View, name: str, path: Path, progress: Progress, *, spreadsheet: bool = False) -> None:
+def write_table(tables: Tables, name: str, path: Path, progress: Progress, *, spreadsheet: bool = False) -> None:
     """Write one table to a CSV file with a header."""
     import polars as pl
 
     check_polars_can_run()
-    table = view.chunked_table(name)
+    table = read_chunks(tables, name)
     size = max(1, min(BATCH_ROWS, BATCH_BYTES // max(_compute_max_string_bytes(table), 1)))
     with path.open("wb") as file:  # polars cannot open paths that are not UTF-8
         for offset in range(0, max(table.num_rows, 1), size):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from tracekit import schemas
 from tracekit.registry.interface import Exporter
+from tracekit.registry.tables import read_chunks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,14 +14,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.registry.interface import Progress, View
+    from tracekit.registry.interface import Progress
+    from tracekit.registry.tables import Tables
 
 GROUP_ROWS, MAX_DICTIONARY_VALUES = 1 << 18, 1 << 15
 
 
-def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
+def write_table(tables: Tables, name: str, path: Path, progress: Progress) -> None:
     """Write one table to a Parquet file that preserves its rows, types, dictionaries and field metadata."""
-    table = view.chunked_table(name)
+    table = read_chunks(tables, name)
     with TableWriter(path, table) as writer:
         writer.write(table, progress)
 

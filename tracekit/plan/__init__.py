@@ -4,7 +4,6 @@ A plan states where the tables of a trace come from, and how they are selected, 
 ``get_tables`` returns the tables of a plan. A column is computed when it is first read.
 """
 
-from tracekit.plan.base import Tables, convert_names, to_frame
 from tracekit.plan.plan import (
     Aggregation,
     Correlate,
@@ -39,11 +38,8 @@ __all__ = [
     "SelectTables",
     "Selection",
     "Step",
-    "Tables",
     "TraceView",
     "add_report_options",
-    "convert_names",
     "get_rollup",
     "get_tables",
-    "to_frame",
 ]

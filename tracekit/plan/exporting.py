@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit import registry
+from tracekit import registry, schemas
 from tracekit.errors import ExportError, UnknownFormatError
+from tracekit.registry.tables import prefetch
 from tracekit.system import memory, targets
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tracekit.plan.view import TraceView
     from tracekit.registry.interface import Exporter, Progress, View
+    from tracekit.registry.tables import Tables
 
 WRITERS = 4
 """Maximum number of tables that are written at the same time."""
@@ -92,7 +94,7 @@ def write_table(
             f"the format {exporter.format} cannot store a single table, only a whole trace", path=path
         )
     with targets.open_atomic_output(path, overwrite=overwrite, inputs=list_input_files_of_trace(view)) as new:
-        exporter.write_table(view, name, new, _ignore_progress)
+        exporter.write_table(view.tables, name, new, _ignore_progress)
     return Path(path)
 
 
@@ -117,23 +119,23 @@ def _write_output(view: View, exporter: Exporter, path: Path, tables: Sequence[s
     elif exporter.write_table is None:
         raise ExportError(f"the exporter {exporter.format!r} defines neither write nor write_table", path=path)
     elif tables is not None and len(tables) == 1:
-        exporter.write_table(view, tables[0], path, progress)
+        exporter.write_table(view.tables, tables[0], path, progress)
     else:
-        names = tables or [t for t in view.tables if not view.schema(t).optional]
+        names = tables or [t for t in schemas.table_names() if not view.tables.schema(t).optional]
         paths = {n: path / f"{n}{exporter.suffixes[0]}" for n in names}
-        _write_tables(view, exporter.write_table, paths, progress)
+        _write_tables(view.tables, exporter.write_table, paths, progress)
 
 
 def _write_tables(
-    view: View, write: Callable[[View, str, Path, Progress], None], paths: Mapping[str, Path], progress: Progress
+    tables: Tables, write: Callable[[Tables, str, Path, Progress], None], paths: Mapping[str, Path], progress: Progress
 ) -> None:
     """Write each table to its own file in a folder, in several threads that share one progress callback."""
     from tracekit.system.threads import map_in_order
 
     next(iter(paths.values())).parent.mkdir()
-    view.prefetch(dict.fromkeys(paths))
+    prefetch(tables, dict.fromkeys(paths))
     lock = threading.Lock()
-    counts = {name: view.count(name) for name in paths}
+    counts = tables.count_many(list(paths))
     largest_first = sorted(counts, key=lambda name: -counts[name])
     rows = sum(counts.values())
     written: Counter[str] = Counter()
@@ -145,7 +147,7 @@ def _write_tables(
                 progress(written.total(), rows)
             memory.release_pages()
 
-        write(view, name, paths[name], report_progress)
+        write(tables, name, paths[name], report_progress)
 
     for _ in map_in_order(write_one_table, largest_first, WRITERS):
         pass

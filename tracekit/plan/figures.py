@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.core.figures import MAX_BARS, FigureInputs
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
-from tracekit.plan.base import to_frame
 from tracekit.plan.plan import Correlate
 from tracekit.plan.tables import get_rollup, get_tables
 from tracekit.plots import FIGURES, draw_figure
 from tracekit.registry.absence import State, create_recording_hint
 from tracekit.registry.analyses import find_analysis
+from tracekit.registry.tables import count_rows, scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +44,8 @@ def compute_figure_rows(view: TraceView, name: str, **options: Any) -> pl.DataFr
     inputs = FigureInputs(
         view,
         functools.partial(_get_figure_rollup, view),
-        lambda table: to_frame(get_tables(plan.add_steps(Correlate())), table),
-        lambda table: to_frame(get_tables(plan.remove_time_window()), table),
+        lambda table: scan_table(get_tables(plan.add_steps(Correlate())), table),
+        lambda table: scan_table(get_tables(plan.remove_time_window()), table),
         plan.window,
     )
     try:
@@ -67,7 +67,7 @@ def _get_figure_rollup(view: TraceView) -> Rollup:
     roll-up is that of DLProf.
     """
     rollup = get_rollup(view.plan)
-    is_recorded = view.plan.rollup is None and view.count("ops") > 0
+    is_recorded = view.plan.rollup is None and count_rows(view.tables, "ops") > 0
     return rollup.for_dlprof if is_recorded else rollup.steady
 
 

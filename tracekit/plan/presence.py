@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import TracekitError, create_choices_hint, warn
+from tracekit.registry.tables import count_rows, prefetch, scan_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
-    import polars as pl
+    from tracekit.plan.view import TraceView
 
     Time = tuple[int | None, int | None]
 
@@ -33,40 +33,17 @@ IN_DOMAINS = ("nvtx_ranges", "nvtx_marks", "ncu_nvtx_ranges")
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 
 
-class SelectableTrace(Protocol):
-    """Interface of a trace for ``check_selection``: its path, metadata, row counts and tables."""
-
-    path: Path | None
-
-    @property
-    def info(self) -> Mapping[str, str]:
-        """Metadata of the capture, such as ``duration_ns``, as strings by name."""
-        ...
-
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        ...
-
-    def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a LazyFrame."""
-        ...
-
-    def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read and cache columns of several tables, by table name. The value None stands for all columns of a table."""
-        ...
-
-
-def find_time_span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
+def find_time_span(view: TraceView, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
     """Return the earliest and the latest time in the given tables, in ns. Return None if the tables have no rows."""
     import polars as pl
 
-    columns = {name: [c for c in _TIMES if c in trace.frame(name).collect_schema()] for name in tables}
-    trace.prefetch(columns)
+    columns = {name: [c for c in _TIMES if c in view.tables.schema(name).names] for name in tables}
+    prefetch(view.tables, columns)
     ends = []
     for name, times in columns.items():
-        if trace.count(name):
+        if count_rows(view.tables, name):
             low, high = pl.col(times[0]).min(), pl.max_horizontal(times).max()
-            ends.append(trace.frame(name).select(low=low, high=high).collect())
+            ends.append(scan_table(view.tables, name).select(low=low, high=high).collect())
     if not ends:
         return None
     low, high = pl.concat(ends).select(pl.col("low").min(), pl.col("high").max()).row(0)
@@ -74,7 +51,7 @@ def find_time_span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tup
 
 
 def check_selection(
-    trace: SelectableTrace, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None
+    view: TraceView, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None
 ) -> None:
     """Check that the capture has the selected GPUs and NVTX domains, and events in the selected time.
 
@@ -84,47 +61,47 @@ def check_selection(
         TracekitError: The capture does not contain a selected GPU, or has no events in the selected time.
     """
     if devices is not None:
-        _check_devices(trace, devices)
+        _check_devices(view, devices)
     if domains is not None:
-        _check_domains(trace, domains)
+        _check_domains(view, domains)
     if time is not None:
-        _check_time(trace, time)
+        _check_time(view, time)
 
 
-def _check_devices(trace: SelectableTrace, devices: Sequence[int]) -> None:
-    known = _find_distinct_values(trace, ["devices"], "device_id")
+def _check_devices(view: TraceView, devices: Sequence[int]) -> None:
+    known = _find_distinct_values(view, ["devices"], "device_id")
     if set(devices) <= set(known):
         return
-    known = sorted({*known, *_find_distinct_values(trace, ON_DEVICES, "device_id")})
+    known = sorted({*known, *_find_distinct_values(view, ON_DEVICES, "device_id")})
     if missing := [d for d in devices if d not in known]:
         hint = f"choose one of these GPUs: {', '.join(map(str, known))}" if known else "the capture contains no GPUs"
-        raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=trace.path, hint=hint)
+        raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=view.path, hint=hint)
 
 
-def _check_domains(trace: SelectableTrace, domains: Sequence[str]) -> None:
-    known = _find_distinct_values(trace, IN_DOMAINS, "domain")
+def _check_domains(view: TraceView, domains: Sequence[str]) -> None:
+    known = _find_distinct_values(view, IN_DOMAINS, "domain")
     for missing in (d for d in domains if d and d not in known):
         hint = create_choices_hint("domains", sorted(known), missing, quoted=True)
-        warn(f"there is no NVTX domain {missing!r} in the capture; {hint}", path=trace.path)
+        warn(f"there is no NVTX domain {missing!r} in the capture; {hint}", path=view.path)
 
 
-def _check_time(trace: SelectableTrace, time: Time) -> None:
+def _check_time(view: TraceView, time: Time) -> None:
     """Check that the capture has events in a time window.
 
     The times of all tables are read only if the window is outside the recorded duration.
     """
     start, end = time
-    duration = trace.info.get("duration_ns", "")
+    duration = view.info.get("duration_ns", "")
     if duration.isdecimal() and (start or 0) < int(duration) and (end is None or end > 0):
         return
-    known = find_time_span(trace, [*TIMED, *OTHER_TIMED])
+    known = find_time_span(view, [*TIMED, *OTHER_TIMED])
     if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
         message = f"the capture has no events {_format_window(time)}"
         hint = f"the capture has events from {_format_ms(known[0])} to {_format_ms(known[1])}"
-        raise TracekitError(message, path=trace.path, hint=hint)
+        raise TracekitError(message, path=view.path, hint=hint)
 
 
-def _find_distinct_values(trace: SelectableTrace, tables: Iterable[str], column: str) -> list[Any]:
+def _find_distinct_values(view: TraceView, tables: Iterable[str], column: str) -> list[Any]:
     """Return the distinct values of a column in several tables.
 
     Null strings are returned as empty strings, and other nulls are omitted.
@@ -133,11 +110,11 @@ def _find_distinct_values(trace: SelectableTrace, tables: Iterable[str], column:
 
     values: dict[Any, None] = {}
     for name in tables:
-        kind = trace.frame(name).collect_schema().get(column)
+        kind = scan_table(view.tables, name).collect_schema().get(column)
         if kind is None:
             continue
         value = pl.col(column).cast(pl.String).fill_null("") if kind == pl.Categorical else pl.col(column).drop_nulls()
-        values |= dict.fromkeys(trace.frame(name).select(value.unique()).collect().to_series())
+        values |= dict.fromkeys(scan_table(view.tables, name).select(value.unique()).collect().to_series())
     return list(values)
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, warn
-from tracekit.plan.base import Tables, compact_if_all_null
 from tracekit.plan.sources import InMemory
 from tracekit.registry.absence import describe_undecoded
 from tracekit.registry.interface import Undecoded
+from tracekit.registry.tables import CachedTables, count_rows, read_chunks
 from tracekit.system import memory
 from tracekit.system.forks import check_polars_can_run
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tracekit.plan.sources import LiveCapture, OpenedFile
     from tracekit.plan.stages import SharedRollup
     from tracekit.registry.interface import Capture, LaunchMetadata
-    from tracekit.schemas import TableSchema
     from tracekit.system.targets import Input
 
     RollupKey = tuple[frozenset[Selection], Aggregation]
@@ -46,7 +45,7 @@ The total of several tables fits into 64 bits, and so does ten times a mean, whi
 """
 
 
-class RecordedTables(Tables):
+class RecordedTables(CachedTables):
     """The tables of one file, or tables in memory, checked against their declarations.
 
     Each column is read once and cached until the file is closed. Only one thread at a time reads the file. Tables that
@@ -75,7 +74,7 @@ class RecordedTables(Tables):
         """
         self.origin = origin
         self.path = path or origin.path
-        self.stages: weakref.WeakValueDictionary[Plan, Tables] = weakref.WeakValueDictionary()
+        self.stages: weakref.WeakValueDictionary[Plan, CachedTables] = weakref.WeakValueDictionary()
         self.rollups: weakref.WeakValueDictionary[RollupKey, SharedRollup] = weakref.WeakValueDictionary()
         self._opened = opened
         self._inputs = origin.inputs if opened is not None else None
@@ -130,10 +129,6 @@ class RecordedTables(Tables):
         """Name of the format of the file, or ``memory`` for tables in memory."""
         return self.origin.format
 
-    def count_recorded(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of recorded rows of each table, by table name."""
-        return self.counts(names)
-
     def can_contain(self, name: str) -> bool:
         """Return whether files in this format can contain rows of a table."""
         with self._lock:
@@ -150,7 +145,7 @@ class RecordedTables(Tables):
             if name in self._examined or name not in self.capture.list_undecodable_tables():
                 return
             self._examined.add(name)
-            if not self.count(name) and (undecoded := self.list_undecoded(name)):
+            if not count_rows(self, name) and (undecoded := self.list_undecoded(name)):
                 warn(f"the table {name} has no rows, because {describe_undecoded(undecoded)}", path=self.path)
 
     def warn_about_events_missing_in_output(self, names: Iterable[str] | None) -> None:
@@ -192,17 +187,8 @@ class RecordedTables(Tables):
         with self._lock:
             return self.capture.read_launch_metadata()
 
-    def schema(self, name: str) -> TableSchema:
-        """Return the declared schema of a table."""
-        return schemas.table(name)
-
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table. If the format stores this number, the rows are not read."""
-        schemas.table(name)
-        return self.counts([name])[name]
-
-    def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of each table in ``names``, by table name.
+    def count_many(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of recorded rows of each table in ``names``, by table name.
 
         The rows are counted in as few passes over the file as its format allows.
         """
@@ -213,28 +199,30 @@ class RecordedTables(Tables):
                 elif columns := self._columns.get(name):
                     self._counts[name] = len(next(iter(columns.values())))
             unknown = [n for n in names if n not in self._counts]
-            if len(unknown) == 1:
-                self._counts[unknown[0]] = self.capture.count(unknown[0])
-            elif unknown:
+            if unknown:
                 self._counts |= self.capture.count_many(unknown)
             return {name: self._counts[name] for name in names}
 
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table. Columns that are not cached are first read and checked."""
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+        """Return the requested columns of several tables. Columns that are not cached are first read and checked."""
+        with self._lock:
+            self.prefetch(columns)
+            return {name: self._build_table(name, names) for name, names in columns.items()}
+
+    def _build_table(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a table that are cached or, if the file does not have the table, have no rows."""
         import pyarrow as pa
 
-        schema = self.schema(name)
-        with self._lock:
-            if missing := self._list_missing_columns(name, columns):
-                self._cache_columns(name, missing, self._read_from_capture(name, missing))
-            cached = self._columns.setdefault(name, {})
-            return pa.table([cached[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
+        schema, cached = self.schema(name), self._columns.get(name)
+        if cached is None:
+            return schemas.empty(schema, columns)
+        return pa.table([cached[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
         """Read and cache the requested columns of several tables, except those that are already cached."""
         with self._lock:
-            recorded = {name: names for name, names in columns.items() if self.capture.may_have(name)}
-            missing = {name: m for name, names in recorded.items() if (m := self._list_missing_columns(name, names))}
+            uncached = {name: self._list_missing_columns(name, names) for name, names in columns.items()}
+            missing = {name: names for name, names in uncached.items() if names and self.capture.may_have(name)}
             if missing:
                 for name, data in self.capture.read_many(missing).items():
                     self._cache_columns(name, missing[name], data)
@@ -270,11 +258,6 @@ class RecordedTables(Tables):
         cached = self._columns.get(name, {})
         return [c for c in dict.fromkeys(columns) if c not in cached]
 
-    def _read_from_capture(self, name: str, columns: list[str]) -> pa.Table:
-        if not self.capture.may_have(name):
-            return schemas.empty(schemas.table(name), columns)
-        return self.capture.read(name, columns)
-
     def _cache_columns(self, name: str, columns: list[str], data: pa.Table) -> None:
         """Check columns against the declared schema of their table, and cache them."""
         cached = self._columns.setdefault(name, {})
@@ -283,7 +266,7 @@ class RecordedTables(Tables):
             message = f"table {name!r} had {rows} rows when it was first read, but now it has {checked.num_rows}"
             raise SchemaError(message, path=self.path)
         self._check_times(name, checked)
-        new = dict(zip(columns, map(compact_if_all_null, checked.columns), strict=True))
+        new = dict(zip(columns, map(memory.compact_if_all_null, checked.columns), strict=True))
         self._check_durations(name, cached | new)
         cached.update(new)
         memory.release_pages()
@@ -302,7 +285,7 @@ class RecordedTables(Tables):
 
         check_polars_can_run()
         self._checked.add(_LAUNCHES)
-        kernels, calls = (pl.DataFrame(self.read(name, _CALL)) for name in ("kernels", "api_calls"))
+        kernels, calls = (pl.DataFrame(read_chunks(self, name, _CALL)) for name in ("kernels", "api_calls"))
         counts = count_kernels_without_calls(kernels, calls)
         if counts.count:
             warn(counts.describe(calls.height), path=self.path)

@@ -39,16 +39,6 @@ class RemoteCapture(TemporaryExport):
         self._copy = copy
         self._url = url
 
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        with _replace_path_in_errors(self._url, self._copy):
-            return super().count(name)
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table."""
-        with _replace_path_in_errors(self._url, self._copy):
-            return super().read(name, columns)
-
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of each table in ``names``, by table name."""
         with _replace_path_in_errors(self._url, self._copy):

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
-from tracekit.plan.base import Tables, to_frame
+from tracekit.registry.tables import CachedTables, read_chunks, scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ NCU_PREFIX = "ncu_"
 RESULTS = "ncu_launches"
 
 
-class FilteredTables(Tables):
+class FilteredTables(CachedTables):
     """Base class of views that return a subset of the rows of each underlying table. Schemas are unchanged."""
 
-    def __init__(self, base: Tables) -> None:
+    def __init__(self, base: CachedTables) -> None:
         self._base = base
 
     def schema(self, name: str) -> TableSchema:
@@ -42,24 +42,23 @@ class FilteredTables(Tables):
 class SelectedTables(FilteredTables):
     """A view of tables in which the tables that are not selected have no rows."""
 
-    def __init__(self, base: Tables, names: frozenset[str]) -> None:
+    def __init__(self, base: CachedTables, names: frozenset[str]) -> None:
         super().__init__(base)
         self._names = names
 
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        return self.counts([name])[name]
-
-    def counts(self, names: Sequence[str]) -> dict[str, int]:
+    def count_many(self, names: Sequence[str]) -> dict[str, int]:
         """Return the number of rows of each table in ``names``. Tables that are not selected have 0 rows."""
         for name in names:
             schemas.table(name)
-        selected = self._base.counts([n for n in names if n in self._names])
+        selected = self._base.count_many([n for n in names if n in self._names])
         return {name: selected.get(name, 0) for name in names}
 
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table. The result has no rows if the table is not selected."""
-        return self._base.read(name, columns) if name in self._names else schemas.empty(self.schema(name), columns)
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+        """Return the requested columns. Tables that are not selected have no rows."""
+        selected = self._base.read_many({name: names for name, names in columns.items() if name in self._names})
+        return {
+            n: selected[n] if n in selected else schemas.empty(self.schema(n), names) for n, names in columns.items()
+        }
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
         """Read and cache columns of the selected tables together. Other tables are ignored."""
@@ -69,24 +68,25 @@ class SelectedTables(FilteredTables):
 class SelectedRows(FilteredTables):
     """A view of tables with only the rows that match all filters of a plan."""
 
-    def __init__(self, base: Tables, selections: Iterable[Selection]) -> None:
+    def __init__(self, base: CachedTables, selections: Iterable[Selection]) -> None:
         super().__init__(base)
         self._selections = tuple(selections)
         self._lock = threading.RLock()
         self._masks: dict[str, pa.ChunkedArray | None] = {}
 
-    def count(self, name: str) -> int:
-        """Return the number of selected rows of a table."""
+    def count_many(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of selected rows of each table in ``names``, by table name."""
         import pyarrow.compute as pc
 
-        mask = self._get_selection_mask(name)
-        return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
+        masks = {name: self._get_selection_mask(name) for name in names}
+        whole = self._base.count_many([name for name, mask in masks.items() if mask is None])
+        return {name: whole[name] if mask is None else int(pc.sum(mask).as_py() or 0) for name, mask in masks.items()}
 
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table, with only the selected rows."""
-        mask = self._get_selection_mask(name)
-        table = self._base.read(name, columns)
-        return table if mask is None else _drop_unused_values(table.filter(mask))
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+        """Return the requested columns of several tables, with only the selected rows."""
+        masks = {name: self._get_selection_mask(name) for name in columns}
+        tables = self._base.read_many(columns)
+        return {n: t if (mask := masks[n]) is None else _drop_unused_values(t.filter(mask)) for n, t in tables.items()}
 
     def release(self) -> None:
         """Free the cached selection masks."""
@@ -104,7 +104,7 @@ class SelectedRows(FilteredTables):
         condition = self._build_selected_rows_expr(name)
         if condition is None:
             return None
-        mask = to_frame(self._base, name).select(condition.alias("selected")).collect()["selected"]
+        mask = scan_table(self._base, name).select(condition.alias("selected")).collect()["selected"]
         return mask.fill_null(value=False).to_arrow()
 
     def _build_selected_rows_expr(self, name: str) -> pl.Expr | None:
@@ -131,7 +131,7 @@ class SelectedRows(FilteredTables):
         if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._get_selection_mask(RESULTS)) is None:
             return condition
         return select.launch_condition_expr(
-            self._base.read(RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition
+            read_chunks(self._base, RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition
         )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def list_events_with_stacks(view: View) -> list[str]:
     """Return the names of the events that have call stacks in a trace, such as ``cpu_samples``."""
-    return [name for name in EVENTS if has_stacks(view, name)]
+    return [name for name in EVENTS if has_stacks(view.tables, name)]
 
 
 def stacks(inputs: FigureInputs, *, nodes: int, weight: str, **options: Any) -> pl.DataFrame:
@@ -41,7 +41,7 @@ def functions(inputs: FigureInputs, **options: Any) -> pl.DataFrame:
 def _read_call_tree(inputs: FigureInputs, *, events: str | None, **options: Any) -> CallTree:
     if events is None and not list_events_with_stacks(inputs.view):
         raise MissingTableError("the capture has no call stacks")
-    profile = read_profile(inputs.view, Options(events=events, **options))
+    profile = read_profile(inputs.view.tables, Options(events=events, **options))
     own = np.zeros(len(profile.parents), np.int64)
     own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
     rows = pl.DataFrame({"name": profile.functions, "module": profile.modules})

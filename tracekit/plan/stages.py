@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.errors import SchemaError
-from tracekit.plan.base import Tables, compact_if_all_null, to_frame
 from tracekit.plan.rows import NCU_PREFIX, RESULTS
+from tracekit.registry.tables import CachedTables, count_rows, scan_table
 from tracekit.system import memory
 from tracekit.system.forks import check_polars_can_run
 
@@ -36,7 +36,7 @@ GRAPH = (GRAPH_NODES, "graph_edges")
 ROLLED_UP = ("ops", "op_instances", "iterations", "group_nodes")
 
 
-class Stage(Tables):
+class Stage(CachedTables):
     """Base class of stages that add computed columns to underlying tables.
 
     A subclass defines the added columns (``schema``), computes them (``compute``), and states which columns it reads to
@@ -48,7 +48,7 @@ class Stage(Tables):
 
     computed: tuple[str, ...] = ()
 
-    def __init__(self, base: Tables) -> None:
+    def __init__(self, base: CachedTables) -> None:
         self._base = base
         self._lock = threading.RLock()
         self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
@@ -71,33 +71,33 @@ class Stage(Tables):
             columns: Names of the added columns.
         """
 
-    def find_underlying_tables(self, name: str) -> Tables:
-        """Return the underlying ``Tables`` object that provides the rows of a table."""
+    def find_underlying_tables(self, name: str) -> CachedTables:
+        """Return the underlying ``CachedTables`` object that provides the rows of a table."""
         return self._base
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the added columns."""
         return self.find_underlying_tables(name).schema(name)
 
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        if name not in self.computed:
-            return self.find_underlying_tables(name).count(name)
-        first = self.schema(name).names[0]
-        return len(self.read(name, [first]))
-
-    def counts(self, names: Sequence[str]) -> dict[str, int]:
+    def count_many(self, names: Sequence[str]) -> dict[str, int]:
         """Return the number of rows of each table in ``names``, by table name.
 
         The rows of tables that this stage does not compute are counted together.
         """
         counts: dict[str, int] = {}
         for base, below in self._group_by_underlying_tables([n for n in names if n not in self.computed]):
-            counts |= base.counts(below)
-        return {name: counts[name] if name in counts else self.count(name) for name in names}
+            counts |= base.count_many(below)
+        for name in (n for n in names if n in self.computed):
+            counts[name] = self._read(name, self.schema(name).names[:1]).num_rows
+        return {name: counts[name] for name in names}
 
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table. Columns that this stage adds are computed, all others are read."""
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+        """Return the requested columns. Columns that this stage adds are computed, and all others are read."""
+        if len(columns) > 1:
+            self.prefetch(columns)
+        return {name: self._read(name, names) for name, names in columns.items()}
+
+    def _read(self, name: str, columns: Sequence[str]) -> pa.Table:
         import pyarrow as pa
 
         added = self._select_added_columns(name, columns)
@@ -110,7 +110,8 @@ class Stage(Tables):
                 memory.release_pages()
             arrays = {c: cached[c] for c in added}
         if len(arrays) < len(set(columns)):
-            below = self.find_underlying_tables(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
+            others = [c for c in dict.fromkeys(columns) if c not in arrays]
+            below = self.find_underlying_tables(name).read_many({name: others})[name]
             arrays |= dict(zip(below.column_names, below.columns, strict=True))
         return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(self.schema(name), columns))
 
@@ -143,11 +144,11 @@ class Stage(Tables):
         conformed = schemas.conform(computed, self.schema(name), computed.column_names)
         if memory.is_large(conformed.nbytes):
             conformed = memory.spill_to_temporary_file(conformed)
-        return dict(zip(conformed.column_names, map(compact_if_all_null, conformed.columns), strict=True))
+        return dict(zip(conformed.column_names, map(memory.compact_if_all_null, conformed.columns), strict=True))
 
-    def _group_by_underlying_tables(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
-        """Group table names by the underlying ``Tables`` object that provides their rows."""
-        grouped: dict[int, tuple[Tables, list[str]]] = {}
+    def _group_by_underlying_tables(self, names: Sequence[str]) -> list[tuple[CachedTables, list[str]]]:
+        """Group table names by the underlying ``CachedTables`` object that provides their rows."""
+        grouped: dict[int, tuple[CachedTables, list[str]]] = {}
         for name in names:
             base = self.find_underlying_tables(name)
             grouped.setdefault(id(base), (base, []))[1].append(name)
@@ -171,11 +172,11 @@ class Correlated(Stage):
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Compute the table ``nvtx_projections``, or the columns that correlation adds to another table."""
         if name == PROJECTIONS:
-            has_ranges = self._base.count("nvtx_ranges") > 0
+            has_ranges = count_rows(self._base, "nvtx_ranges") > 0
             return (
                 self._correlation.compute_projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
             )
-        if self._base.count(name) and (name not in WITH_CALLS or self._base.count("api_calls")):
+        if count_rows(self._base, name) and (name not in WITH_CALLS or count_rows(self._base, "api_calls")):
             return self._correlation.compute_columns(name, columns).to_arrow()
         return self._compute_uncorrelated_columns(name, columns)
 
@@ -198,7 +199,7 @@ class Correlated(Stage):
     def _correlation(self) -> Correlation:
         from tracekit.core.correlate import Correlation
 
-        return Correlation(lambda name: to_frame(self._base, name))
+        return Correlation(lambda name: scan_table(self._base, name))
 
     def _compute_uncorrelated_columns(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the added columns of a table that is empty, or that cannot be correlated for lack of API calls.
@@ -207,7 +208,7 @@ class Correlated(Stage):
         """
         import pyarrow as pa
 
-        schema, rows = schemas.arrow_schema(self.schema(name), columns), self._base.count(name)
+        schema, rows = schemas.arrow_schema(self.schema(name), columns), count_rows(self._base, name)
         zero = {f.name: pa.array([0], f.type) for f in schema if not f.nullable}
         first = pa.nulls(rows, pa.int32()).fill_null(0)
         arrays = [zero[f.name].take(first) if f.name in zero else pa.nulls(rows, f.type) for f in schema]
@@ -234,12 +235,12 @@ def list_columns_for_correlation(name: str, columns: tuple[str, ...]) -> Mapping
 class NcuJoined(Stage):
     """Stage that adds Nsight Compute metrics to kernels, and the tables of the Nsight Compute results."""
 
-    def __init__(self, base: Tables, results: Tables, metrics: Sequence[str] | None = None) -> None:
+    def __init__(self, base: CachedTables, results: CachedTables, metrics: Sequence[str] | None = None) -> None:
         super().__init__(base)
         self._results = results
         self._metric_names = metrics
 
-    def find_underlying_tables(self, name: str) -> Tables:
+    def find_underlying_tables(self, name: str) -> CachedTables:
         """Return the Nsight Compute results for their own tables, and the underlying tables for all other tables."""
         return self._results if name.startswith(NCU_PREFIX) else self._base
 
@@ -268,17 +269,17 @@ class NcuJoined(Stage):
         """One row per kernel, with the id of the matched Nsight Compute result and the kind of match."""
         from tracekit.core.ncu import join
 
-        return join.match_kernels(to_frame(self._base, KERNELS), to_frame(self._results, RESULTS))
+        return join.match_kernels(scan_table(self._base, KERNELS), scan_table(self._results, RESULTS))
 
     @functools.cached_property
     def _wide_metrics(self) -> pl.DataFrame:
         """The metrics of the Nsight Compute results, with one row per result and one column per metric."""
         from tracekit.core.ncu import add_metric_columns
 
-        launches = to_frame(self._results, RESULTS).select("launch_id")
+        launches = scan_table(self._results, RESULTS).select("launch_id")
         if self._metric_names == ():
             return launches.collect()
-        metrics = add_metric_columns(launches, to_frame(self._results, "ncu_metrics"))
+        metrics = add_metric_columns(launches, scan_table(self._results, "ncu_metrics"))
         names = [c for c in metrics.columns if c not in self._base.schema(KERNELS).names]
         if missing := [c for c in self._metric_names or () if c not in names]:
             hint = "list the metrics of a file with: tracekit rows FILE ncu_metrics"
@@ -289,15 +290,17 @@ class NcuJoined(Stage):
     def _kernels_schema(self) -> TableSchema:
         import polars as pl
 
-        metric_units = to_frame(self._results, "ncu_metrics").select(pl.col("metric", "unit").cast(pl.String)).unique()
+        metric_units = (
+            scan_table(self._results, "ncu_metrics").select(pl.col("metric", "unit").cast(pl.String)).unique()
+        )
         units = dict(metric_units.collect().drop_nulls().iter_rows())
-        metrics = (
+        columns = (
             schemas.Column(
                 name, "float64" if dtype == pl.Float64 else "string", METRIC_DOC, units.get(name), nullable=True
             )
             for name, dtype in self._wide_metrics.drop("launch_id").schema.items()
         )
-        return schemas.add_ncu_columns_to_schema(self._base.schema(KERNELS), metrics)
+        return schemas.add_ncu_columns_to_schema(self._base.schema(KERNELS), columns)
 
 
 class SharedRollup:
@@ -307,7 +310,7 @@ class SharedRollup:
         aggregation: Parameters of the roll-up.
     """
 
-    def __init__(self, events: Tables, aggregation: Aggregation, same_ops: SharedRollup | None = None) -> None:
+    def __init__(self, events: CachedTables, aggregation: Aggregation, same_ops: SharedRollup | None = None) -> None:
         """Create a roll-up without computing it.
 
         Args:
@@ -344,7 +347,7 @@ class SharedRollup:
             return rollup.with_iterations(key_op=a.key_op, span=a.iterations, include_warm_up=a.include_warm_up)
         self._events.prefetch({name: list(columns) for name, columns in tables.READ_COLUMNS.items()})
         return Rollup.from_frames(
-            lambda name: to_frame(self._events, name),
+            lambda name: scan_table(self._events, name),
             key_op=a.key_op,
             span=a.iterations,
             include_warm_up=a.include_warm_up,
@@ -358,7 +361,7 @@ class RolledUp(Stage):
 
     computed = ROLLED_UP
 
-    def __init__(self, base: Tables, shared: SharedRollup) -> None:
+    def __init__(self, base: CachedTables, shared: SharedRollup) -> None:
         super().__init__(base)
         self._shared = shared
 
@@ -389,12 +392,12 @@ class RolledUp(Stage):
 class GraphJoined(Stage):
     """Stage that adds the nodes and edges of a graph, and statistics of the matching ops to the nodes."""
 
-    def __init__(self, base: Tables, graph: Tables, ops: Tables) -> None:
+    def __init__(self, base: CachedTables, graph: CachedTables, ops: CachedTables) -> None:
         super().__init__(base)
         self._graph = graph
         self._ops = ops
 
-    def find_underlying_tables(self, name: str) -> Tables:
+    def find_underlying_tables(self, name: str) -> CachedTables:
         """Return the graph for the tables of its nodes and edges, and the underlying tables for all other tables."""
         return self._graph if name in GRAPH else self._base
 
@@ -407,9 +410,9 @@ class GraphJoined(Stage):
         """Compute statistics for each node of the graph, summed over the ops that match the node."""
         from tracekit.core.graph import join
 
-        ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
+        ops = scan_table(self._ops, "ops").select(join.OP_COLUMNS).collect()
         return join.compute_node_columns(
-            ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()
+            ops, scan_table(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()
         ).to_arrow()
 
     def list_required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.plan.tables import get_rollup
 from tracekit.registry.notices import GPU_ACTIVITIES
+from tracekit.registry.tables import prefetch, scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,10 +43,10 @@ def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = Fals
     """
     from tracekit.core import compare
 
-    view.prefetch(compare.READ_COLUMNS)
+    prefetch(view.tables, compare.READ_COLUMNS)
     rollup = get_rollup(view.plan).steady
-    source = compare.Source(view.frame, rollup, exact_names)
-    counts = {table: view.count(table) for tables in compare.RECORDED.values() for table in tables}
+    source = compare.Source(functools.partial(scan_table, view.tables), rollup, exact_names)
+    counts = view.tables.count_many([table for tables in compare.RECORDED.values() for table in tables])
     facts = compare.collect_capture_facts(view.info, source, counts)
     summary = compare.summarize_trace(source, kinds=kinds, facts=facts)
     present = set(summary.samples["kind"])

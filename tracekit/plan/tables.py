@@ -11,10 +11,10 @@ from tracekit.plan.stages import PROJECTIONS, Correlated, GraphJoined, NcuJoined
 
 if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
-    from tracekit.plan.base import Tables
+    from tracekit.registry.tables import CachedTables
 
 
-def get_tables(plan: Plan) -> Tables:
+def get_tables(plan: Plan) -> CachedTables:
     """Return the tables of a plan. Equal plans with the same source share their tables and the computed results."""
     stages = plan.source.stages
     tables = stages.get(plan)
@@ -30,7 +30,7 @@ def get_rollup(plan: Plan) -> Rollup:
     return _get_shared_rollup(plan).rollup()
 
 
-def _build_tables(plan: Plan) -> Tables:
+def _build_tables(plan: Plan) -> CachedTables:
     """Return the tables of a plan, computed by applying its last step to the tables of the plan without this step."""
     if plan.graph is not None:
         ops = get_tables(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
@@ -40,7 +40,7 @@ def _build_tables(plan: Plan) -> Tables:
     return _build_tables_without_rollup(plan)
 
 
-def _build_tables_without_rollup(plan: Plan) -> Tables:
+def _build_tables_without_rollup(plan: Plan) -> CachedTables:
     """Return the tables of a plan that has neither a roll-up nor a graph."""
     if plan.rows:
         return SelectedRows(get_tables(replace(plan, rows=frozenset())), plan.rows)
@@ -54,7 +54,7 @@ def _build_tables_without_rollup(plan: Plan) -> Tables:
     return _select_tables(plan, plan.source)
 
 
-def _select_tables(plan: Plan, tables: Tables) -> Tables:
+def _select_tables(plan: Plan, tables: CachedTables) -> CachedTables:
     """Return a view in which tables that the plan does not select are empty, or ``tables`` if it selects all tables."""
     return tables if plan.tables is None else SelectedTables(tables, plan.tables)
 

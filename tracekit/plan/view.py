@@ -1,4 +1,4 @@
-"""The view of a trace that exporters and reports use to read tables, reports and data models."""
+"""The view of a trace that exporters and reports use: its tables, reports, figures and data models."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
-from tracekit.plan.base import to_frame
 from tracekit.plan.tables import get_rollup, get_tables
 from tracekit.registry import absence
+from tracekit.registry.tables import count_rows, prefetch, read_chunks, scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
-    import pyarrow as pa
 
     from tracekit.core.diagnosis import Examination, Options, Profile, WhatIf, Why
     from tracekit.core.diagnosis import Plan as RankPlan
@@ -26,31 +25,27 @@ if TYPE_CHECKING:
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.core.rollup import Rollup
-    from tracekit.plan.base import Tables
     from tracekit.plan.plan import Plan
     from tracekit.registry.absence import Absence
+    from tracekit.registry.tables import Tables
     from tracekit.text.explanations import Explanation
 
 Result = TypeVar("Result")
 
 
 class TraceView:
-    """The interface through which exporters and reports read a trace. It implements ``interface.View``.
+    """The tables of a plan, and the results that are computed from them. It implements ``interface.View``.
 
     Attributes:
         plan: The plan of the trace.
+        tables: The tables of the plan.
         path: Path of the file or folder, for error messages. None for tables in memory.
     """
 
     def __init__(self, plan: Plan, path: Path | None = None) -> None:
         self.plan = plan
         self.path = path
-        self._tables = get_tables(plan)
-
-    @property
-    def tables(self) -> list[str]:
-        """Names of the tables."""
-        return list(schemas.table_names())
+        self.tables = get_tables(plan)
 
     @property
     def selected_tables(self) -> frozenset[str] | None:
@@ -60,74 +55,20 @@ class TraceView:
     @functools.cached_property
     def info(self) -> dict[str, str]:
         """Properties of the capture, such as ``driver_version``, as strings by property name."""
-        rows = self._tables.read("capture_info", ["name", "value"]).to_pylist()
+        rows = read_chunks(self.tables, "capture_info", ["name", "value"]).to_pylist()
         return {r["name"]: r["value"] for r in rows if r["value"] is not None}
 
-    def schema(self, name: str) -> schemas.TableSchema:
-        """Return the schema of a table.
-
-        Raises:
-            SchemaError: The table does not exist.
-        """
-        return self._tables.schema(name)
-
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table.
-
-        Raises:
-            SchemaError: The table does not exist.
-        """
-        self.schema(name)
-        return self._tables.count(name)
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of rows of every table, by table name."""
-        return self._tables.counts(self.tables)
-
-    def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read and cache columns of several tables, in one pass over the file if its format allows.
-
-        Args:
-            columns: Names of the columns to read, by table name. The value None selects all columns of a table.
-
-        Raises:
-            SchemaError: A table or column does not exist.
-            CorruptTraceError: The file is damaged in these tables.
-        """
-        self._tables.prefetch({name: self._list_column_names(name, names) for name, names in columns.items()})
+    @functools.cached_property
+    def _frames(self) -> Callable[[str], pl.LazyFrame]:
+        return functools.partial(scan_table, self.tables)
 
     def free_working_data(self) -> None:
         """Free the intermediate data from which columns of this trace and of traces with the same source were computed.
 
         The computed columns stay in memory. If further columns need the data, it is computed again.
         """
-        for tables in list(self.plan.source.stages.values()):
-            tables.free_working_data()
-
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table in which each string column has a single dictionary.
-
-        Raises:
-            SchemaError: The table or a column does not exist.
-            CorruptTraceError: The file is damaged in this table.
-        """
-        return self.chunked_table(name, columns).unify_dictionaries()
-
-    def chunked_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table without unifying the dictionaries of its string columns, which is faster than ``table``.
-
-        Each chunk of a string column may have its own dictionary.
-
-        Raises:
-            SchemaError: The table or a column does not exist.
-            CorruptTraceError: The file is damaged in this table.
-        """
-        return self._tables.read(name, self._list_column_names(name, columns))
-
-    def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a polars LazyFrame. Collecting the frame reads only the columns that the query uses."""
-        self.schema(name)
-        return to_frame(self._tables, name)
+        for stage in list(self.plan.source.stages.values()):
+            stage.free_working_data()
 
     def report(self, name: str) -> ReportTable | DlprofReport:
         """Compute an ``nsys stats`` report, a DLProf report or one of tracekit's own reports, or apply a rule.
@@ -137,8 +78,8 @@ class TraceView:
         """
         from tracekit.core import analyze, reports
 
-        if name == "steps" and self.plan.rollup is None and self.count("iterations"):
-            return reports.compute_report_of_recorded_steps(self.frame)
+        if name == "steps" and self.plan.rollup is None and count_rows(self.tables, "iterations"):
+            return reports.compute_report_of_recorded_steps(self._frames)
         if name in reports.OF_ROLLUP:
             return reports.compute_report_of_rollup(get_rollup(self.plan), name)
         if analyze.is_known_rule(name):
@@ -150,7 +91,7 @@ class TraceView:
                 raise reports.create_unknown_report_error(name, REPORTS)
             return compute_dlprof_report(get_rollup(self.plan).for_dlprof, name)
         return reports.compute_report(
-            _create_report_frames_function(self._tables),
+            _create_report_frames_function(self.tables),
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
@@ -172,8 +113,8 @@ class TraceView:
         from tracekit.core import analyze
 
         if rule.partition(":")[0] not in analyze.OF_STEPS:
-            return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
-        return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns, self._read_rollup())
+            return analyze.apply_rule(self._frames, rule, self._prefetch_used_columns)
+        return analyze.apply_rule(self._frames, rule, self._prefetch_used_columns, self._read_rollup())
 
     def why(self, options: Options) -> Why:
         """Explain why the steps of the trace take as long as they do."""
@@ -188,7 +129,7 @@ class TraceView:
         if self.plan.ncu is None:
             return None
         plan = replace(self.plan, tables=None, rollup=None, graph=None, ncu=replace(self.plan.ncu, metrics=()))
-        return JoinedResults(plan.ncu, functools.partial(to_frame, get_tables(plan)))
+        return JoinedResults(plan.ncu, functools.partial(scan_table, get_tables(plan)))
 
     def _read_rollup(self) -> Rollup:
         """Return the roll-up, after reading the columns that it and a diagnosis need in one pass."""
@@ -196,7 +137,10 @@ class TraceView:
         from tracekit.core.rollup import tables
 
         names = dict.fromkeys((*tables.READ_COLUMNS, *READ_COLUMNS))
-        self.prefetch({n: [*dict.fromkeys((*tables.READ_COLUMNS.get(n, ()), *READ_COLUMNS.get(n, ())))] for n in names})
+        prefetch(
+            self.tables,
+            {n: [*dict.fromkeys((*tables.READ_COLUMNS.get(n, ()), *READ_COLUMNS.get(n, ())))] for n in names},
+        )
         return get_rollup(self.plan)
 
     def profile_processes(self) -> list[Profile]:
@@ -275,7 +219,7 @@ class TraceView:
         """Return the tables that a computation reads."""
         from tracekit.core.reads import find_read_columns
 
-        return list(find_read_columns(compute, lambda table: schemas.create_example_frame(self.schema(table))))
+        return list(find_read_columns(compute, lambda table: schemas.create_example_frame(self.tables.schema(table))))
 
     def figure_rows(self, name: str, **options: Any) -> pl.DataFrame:
         """Return the data of a figure or page, as ``figures.compute_figure_rows`` computes it.
@@ -305,7 +249,7 @@ class TraceView:
 
         if name == "graph":
             return graph.build_graph_tables(get_rollup(self.plan))
-        self.prefetch(dlprof.READ_COLUMNS)
+        prefetch(self.tables, dlprof.READ_COLUMNS)
         build = dlprof.build_tables_in_background if in_background else dlprof.build_tables
         return build(get_rollup(self.plan).for_dlprof)
 
@@ -323,7 +267,7 @@ class TraceView:
                 per key. If None, they are determined for this call.
         """
         self._prefetch_used_columns(function, key)
-        return function(self.frame)
+        return function(self._frames)
 
     def _prefetch_used_columns(
         self, compute: Callable[[Callable[[str], pl.LazyFrame]], object], key: Hashable | None = None
@@ -331,13 +275,12 @@ class TraceView:
         """Read and cache the columns that a function will use, in one pass over the file if its format allows."""
         from tracekit.core.reads import find_read_columns
 
-        self.prefetch(
-            find_read_columns(compute, lambda table: schemas.create_example_frame(self.schema(table)), cache_key=key)
+        prefetch(
+            self.tables,
+            find_read_columns(
+                compute, lambda table: schemas.create_example_frame(self.tables.schema(table)), cache_key=key
+            ),
         )
-
-    def _list_column_names(self, name: str, columns: Sequence[str] | None) -> list[str]:
-        schema = self.schema(name)
-        return schema.names if columns is None else [schema[c].name for c in columns]
 
 
 def add_report_options(name: str, options: Mapping[str, bool | int] | None) -> str:
@@ -355,4 +298,4 @@ def _create_report_frames_function(tables: Tables) -> Callable[[str], pl.LazyFra
     """Return a function that returns the tables of a trace as LazyFrames, with the types that reports expect."""
     from tracekit.core.reports.report import STRING_COLUMNS
 
-    return lambda name: to_frame(tables, name, STRING_COLUMNS.get(name, ()))
+    return lambda name: scan_table(tables, name, STRING_COLUMNS.get(name, ()))

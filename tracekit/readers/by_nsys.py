@@ -42,14 +42,6 @@ class TemporaryExport(Capture):
         """Return the names of the declared tables that may have rows."""
         return self._capture.names()
 
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        return self._capture.count(name)
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table."""
-        return self._capture.read(name, columns)
-
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of several tables, by table name."""
         return self._capture.count_many(names)

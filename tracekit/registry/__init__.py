@@ -13,7 +13,9 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from tracekit.errors import PluginError, UnknownFormatError, create_choices_hint, warn
-from tracekit.registry.interface import Capture, Exporter, Reader, Undecoded
+from tracekit.registry.interface import Capture, Exporter, Progress, Reader, Undecoded, View
+from tracekit.registry.source import Source
+from tracekit.registry.tables import Tables, count_rows, prefetch, read_chunks, read_table, scan_table
 from tracekit.system import no_pandas
 
 if TYPE_CHECKING:
@@ -22,7 +24,26 @@ if TYPE_CHECKING:
 
     from tracekit.registry.analyses import Analysis
 
-__all__ = ["Capture", "Exporter", "Reader", "Undecoded", "exporter", "exporters", "formats", "reader", "readers"]
+__all__ = [
+    "Capture",
+    "Exporter",
+    "Progress",
+    "Reader",
+    "Source",
+    "Tables",
+    "Undecoded",
+    "View",
+    "count_rows",
+    "exporter",
+    "exporters",
+    "formats",
+    "prefetch",
+    "read_chunks",
+    "read_table",
+    "reader",
+    "readers",
+    "scan_table",
+]
 
 BUILTIN_READERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "nsys-sqlite": ("tracekit.readers.nsys_sqlite", (".sqlite", ".sqlite3", ".db")),

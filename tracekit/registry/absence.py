@@ -81,7 +81,7 @@ class RecordedCapture(Protocol):
         """Name of the format of the capture."""
         ...
 
-    def count_recorded(self, names: Sequence[str]) -> Mapping[str, int]:
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of recorded rows of each table, by table name, without any selection."""
         ...
 
@@ -113,7 +113,7 @@ def explain_missing_rows(
     listed = _list_recorded_tables(capture, [*required, *tables])
     if not listed:
         return Absence(State.NOTHING_FOUND, "nothing of this kind was found in the recorded data")
-    counts = capture.count_recorded(listed)
+    counts = capture.count_many(listed)
     empty = [table for table in listed if not counts[table]]
     undecoded = {name: size for table in empty for name, size in capture.list_undecoded(table).items()}
     if undecoded:
@@ -145,7 +145,7 @@ def _list_recorded_tables(capture: RecordedCapture, tables: Iterable[str]) -> li
     """Return the tables that profilers record, without metadata. Computed tables are replaced by those they need."""
     listed: dict[str, None] = {}
     for table in tables:
-        computed = table in COMPUTED_TABLES and not capture.count_recorded([table])[table]
+        computed = table in COMPUTED_TABLES and not capture.count_many([table])[table]
         listed |= dict.fromkeys(COMPUTED_TABLES[table] if computed else (table,))
     return [table for table in listed if schemas.table(table).recorded_by is not None] or list(listed)
 
@@ -205,7 +205,7 @@ def _was_recording(capture: RecordedCapture, table: str) -> bool:
         and schema.recorded_by not in (None, "nsys profile")
         and f"{command} ".startswith(f"{schema.recorded_by} ")
     ]
-    return command is not None and any(capture.count_recorded(others).values())
+    return command is not None and any(capture.count_many(others).values())
 
 
 def _choose_verb(tables: Sequence[str]) -> str:

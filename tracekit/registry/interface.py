@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from tracekit.errors import ExportError, UnknownFormatError, create_choices_hint
+from tracekit.registry.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from tracekit.registry.absence import Absence
     from tracekit.registry.source import Source
-    from tracekit.schemas import TableSchema
     from tracekit.text.explanations import Explanation
 
 
@@ -67,8 +67,8 @@ class LaunchMetadata:
     host: str | None = field(default=None, repr=False)
 
 
-class Capture(ABC):
-    """An open file whose tables can be read, as returned by ``Reader.open``.
+class Capture(Tables):
+    """An open file whose declared tables can be read, as returned by ``Reader.open``.
 
     Its methods are never called by two threads at once.
     """
@@ -84,25 +84,28 @@ class Capture(ABC):
         """
         return name in self.names()
 
-    @abstractmethod
     def count(self, name: str) -> int:
-        """Return the number of rows of one table."""
+        """Return the number of rows of one table. A subclass implements this method or ``count_many``."""
+        raise NotImplementedError
 
-    @abstractmethod
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of one table, with all its rows."""
+        """Return the requested columns of one table, with all its rows.
+
+        A subclass implements this method or ``read_many``.
+        """
+        raise NotImplementedError
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of several tables, by table name.
 
-        Override this method if one pass over the file can count the rows of several tables.
+        A subclass implements this method instead of ``count`` if one pass over the file can count several tables.
         """
         return {name: self.count(name) for name in names}
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
         """Return the requested columns of several tables, by table name.
 
-        Override this method if one pass over the file can read several tables.
+        A subclass implements this method instead of ``read`` if one pass over the file can read several tables.
         """
         return {name: self.read(name, names) for name, names in columns.items()}
 
@@ -133,9 +136,6 @@ class Capture(ABC):
         """
         return LaunchMetadata()
 
-    def close(self) -> None:  # noqa: B027 - captures without an open file have nothing to close
-        """Close the file."""
-
 
 class Report(Protocol):
     """A computed report, which can be returned as a data frame or written as CSV."""
@@ -150,45 +150,21 @@ class Report(Protocol):
 
 
 class View(Protocol):
-    """The interface through which exporters read a trace."""
+    """A trace for an exporter: its tables, its metadata, and the results that are computed from the tables."""
+
+    @property
+    def tables(self) -> Tables:
+        """The tables, which functions such as ``scan_table`` read."""
+        ...
+
+    @property
+    def selected_tables(self) -> frozenset[str] | None:
+        """Names of the selected tables. All other tables have no rows. None if all tables are selected."""
+        ...
 
     @property
     def info(self) -> Mapping[str, str]:
         """Metadata of the capture, such as ``duration_ns``, as strings by name."""
-        ...
-
-    def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read and cache columns of several tables, by table name. The value None stands for all columns of a table."""
-        ...
-
-    def table(self, name: str) -> pa.Table:
-        """Return a table with its declared columns.
-
-        Each string column has a single dictionary, which contains only values that its rows use.
-        """
-        ...
-
-    def chunked_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return columns of a table, without unifying the dictionaries of its string columns.
-
-        Each chunk of a string column may have its own dictionary.
-
-        Args:
-            name: Name of the table.
-            columns: Names of the columns, or None for all declared columns.
-        """
-        ...
-
-    def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
-        ...
-
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        ...
-
-    def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table."""
         ...
 
     def report(self, name: str) -> Report:
@@ -224,16 +200,6 @@ class View(Protocol):
             in_background: Whether slow tables may still be computed in another thread when the method returns. An
                 access to a slow table waits for its computation.
         """
-        ...
-
-    @property
-    def tables(self) -> list[str]:
-        """Names of all declared tables."""
-        ...
-
-    @property
-    def selected_tables(self) -> frozenset[str] | None:
-        """Names of the selected tables. All other tables have no rows. None if all tables are selected."""
         ...
 
 
@@ -334,7 +300,7 @@ class Exporter:
     doc: str
     suffixes: tuple[str, ...]
     write: Callable[[View, Path, Progress], None] | None = None
-    write_table: Callable[[View, str, Path, Progress], None] | None = None
+    write_table: Callable[[Tables, str, Path, Progress], None] | None = None
     correlated: bool = field(default=False)
     folder: bool = field(default=False)
     options: Mapping[str, str] = field(default_factory=dict)

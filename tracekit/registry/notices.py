@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.registry.absence import State
+from tracekit.registry.tables import count_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +51,7 @@ class RecordedWarning:
 
 def list_recorded_warnings(view: View) -> list[RecordedWarning]:
     """Return the warnings and errors that the profiler recorded. Errors come first."""
-    if not view.count("diagnostics"):
+    if not count_rows(view.tables, "diagnostics"):
         return []
     rows = select_warnings(view.figure_rows("recorded_messages"))
     return [RecordedWarning(*row) for row in rows.select("kind", "tool", "message", "count").iter_rows()]
@@ -70,7 +71,7 @@ def explain_missing_gpu_work(view: View) -> Absence | None:
     Returns:
         The reason, or None if there are any, or if captures in this format contain neither.
     """
-    if any(map(view.count, GPU_ACTIVITIES)) or view.count("ncu_launches"):
+    if any(view.tables.count_many([*GPU_ACTIVITIES, "ncu_launches"]).values()):
         return None
     other = view.explain_missing_tables((*GPU_ACTIVITIES, *_OTHER_GPU_TABLES))
     if other.state is State.NOT_DECODED:

@@ -311,6 +311,11 @@ class _GuardedCapture(Capture):
         name, path = self._where
         return _converting_errors(name, f"the method {method!r} of the capture", path)
 
+    def _find_implemented(self, method: str, method_for_one_table: str) -> str:
+        """Return the name of the method that the class of the capture implements."""
+        is_inherited = getattr(type(self._capture), method) is getattr(Capture, method)
+        return method_for_one_table if is_inherited else method
+
     def names(self) -> Collection[str]:
         """Return the names of the declared tables that may have rows."""
         with self._guard("names"):
@@ -321,25 +326,15 @@ class _GuardedCapture(Capture):
         with self._guard("may_have"):
             return bool(self._capture.may_have(name))
 
-    def count(self, name: str) -> int:
-        """Return the number of rows of one table."""
-        with self._guard("count"):
-            return operator.index(self._capture.count(name))
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of one table."""
-        with self._guard("read"):
-            return self._capture.read(name, columns)
-
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of several tables, by table name."""
-        with self._guard("count_many"):
+        with self._guard(self._find_implemented("count_many", "count")):
             counts = self._capture.count_many(names)
             return {name: operator.index(counts[name]) for name in names}
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
         """Return the requested columns of several tables, by table name."""
-        with self._guard("read_many"):
+        with self._guard(self._find_implemented("read_many", "read")):
             tables = self._capture.read_many(columns)
             return {name: tables[name] for name in columns}
 

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitWarning
+from tracekit.registry.tables import scan_table
 from tracekit.trace import Trace, call_with_tables, get_trace_view
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def concat_rank_tables(ranks: Sequence[int], results: Sequence[Tables]) -> Table
 
 def _compute_tables_of_empty_trace(compute: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
     """Return the tables that a function computes for a trace without rows, as pairs of a table name and a table."""
-    return compute(get_trace_view(Trace.from_tables({})).frame).items()
+    return compute(functools.partial(scan_table, get_trace_view(Trace.from_tables({})).tables)).items()
 
 
 def _compute_tables(compute: Compute, trace: Trace) -> Tables:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 from tracekit import registry
 from tracekit.errors import ExportError
 from tracekit.plan import exporting
+from tracekit.registry.tables import read_chunks
 from tracekit.sets import frames
+from tracekit.sets.frames import RankedTables
 from tracekit.sets.notices import MissingEvents
 from tracekit.sets.page import render_ranks_page
 from tracekit.sets.timeline import align_traces
@@ -25,12 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import polars as pl
-    import pyarrow as pa
-
-    from tracekit.plan import TraceView
-    from tracekit.registry.interface import Exporter, ManyTraces, Progress
-    from tracekit.schemas import TableSchema
+    from tracekit.registry.interface import Exporter, ManyTraces, Progress, View
     from tracekit.sets.trace_set import TraceSet
     from tracekit.text.names import TableName
 
@@ -88,59 +85,10 @@ def export(
     return Path(path)
 
 
-class RankedView:
-    """A view of the tables of one rank with the column ``rank``, for exporters that write single tables.
-
-    Attributes:
-        view: The tables of the rank without the column ``rank``.
-    """
-
-    def __init__(self, view: TraceView, rank: int) -> None:
-        self.view = view
-        self._rank = rank
-
-    def chunked_table(self, name: str) -> pa.Table:
-        """Return a table with the column ``rank``, without unifying the dictionaries of its string columns."""
-        schema = self.schema(name)
-        return frames.add_rank_to_table(schema, schema.names, self._rank, self.view.chunked_table(name))
-
-    def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table, including the column ``rank``."""
-        return frames.add_rank_to_schema(self.view.schema(name))
-
-
-class SetView:
-    """A view of the tables of all ranks of a set, for exporters that write single tables."""
-
-    def __init__(self, traces: TraceSet) -> None:
-        self._traces = traces
-        self.tables = traces.tables
-        self.schema = traces.schema
-        self.count = traces.count
-
-    @property
-    def info(self) -> Mapping[str, str]:
-        """An empty mapping, because properties such as the driver version may differ between ranks."""
-        return {}
-
-    def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Do nothing, because a set does not cache columns."""
-
-    def table(self, name: str) -> pa.Table:
-        """Return a table of all ranks, in which each string column has a single dictionary."""
-        return self._traces.table(cast("TableName", name))
-
-    chunked_table = table
-
-    def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table of all ranks as a LazyFrame."""
-        return self._traces.frame(cast("TableName", name))
-
-
-def _iterate_open_views_with_index(
+def _iterate_open_views(
     traces: TraceSet, progress: Progress, missing: MissingEvents | None = None
-) -> Iterator[tuple[RankedView, int]]:
-    """Open each member in turn, and yield its view and its index. Each view is closed before the next one is opened.
+) -> Iterator[tuple[View, int]]:
+    """Open each member in turn, and yield its view and its rank. Each view is closed before the next one is opened.
 
     Args:
         traces: The set of traces.
@@ -151,7 +99,7 @@ def _iterate_open_views_with_index(
 
     for number, rank in enumerate(traces.ranks):
         with traces.open(rank) as trace:
-            yield RankedView(get_trace_view(trace), rank), number
+            yield get_trace_view(trace), rank
             if missing is not None:
                 missing.add(missing.count(trace))
         progress(number + 1, len(traces))
@@ -199,11 +147,12 @@ def _write_whole_tables(
     traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress, missing: MissingEvents
 ) -> None:
     """Write each table with an exporter that receives the rows of all ranks at once."""
-    view: Any = SetView(traces)
+    from tracekit.sets.trace_set import get_set_tables
+
     write = exporter.write_table
     for number, (name, file) in enumerate(files.items()):
         if write is not None:
-            write(view, name, file, _ignore_progress)
+            write(get_set_tables(traces), name, file, _ignore_progress)
         progress(number + 1, len(files))
     for counts in traces.map(missing.count):
         missing.add(counts)
@@ -223,17 +172,15 @@ def _write_sqlite(traces: TraceSet, progress: Progress, missing: MissingEvents, 
     from tracekit.exporters.sqlite.export import write_database
     from tracekit.exporters.sqlite.keys import find_valid_keys, intersect_keys
 
-    views = (view for view, _ in _iterate_open_views_with_index(traces, _ignore_progress))
     names: list[str] = []
     keys, rows = [], 0
-    for ranked in views:
-        names = names or choose_table_names(ranked.view)
-        schemas = {name: ranked.view.schema(name) for name in names}
-        keys.append(find_valid_keys(ranked.view, schemas))
-        rows += sum(map(ranked.view.count, names))
+    for view, _ in _iterate_open_views(traces, _ignore_progress):
+        names = names or choose_table_names(view.tables, view.selected_tables)
+        keys.append(find_valid_keys(view.tables, {name: view.tables.schema(name) for name in names}))
+        rows += sum(view.tables.count_many(names).values())
     tables = (
-        (name, view.chunked_table(name))
-        for view, _ in _iterate_open_views_with_index(traces, _ignore_progress, missing)
+        (name, read_chunks(RankedTables(view.tables, rank), name))
+        for view, rank in _iterate_open_views(traces, _ignore_progress, missing)
         for name in names
     )
     ranked_schemas = {name: traces.schema(cast("TableName", name)) for name in names}
@@ -247,14 +194,15 @@ def _write_csv(
 ) -> None:
     """Write each table as CSV, by appending the rows of each member in turn."""
     write: Any = exporter.write_table
-    for view, number in _iterate_open_views_with_index(traces, progress, missing):
+    for view, rank in _iterate_open_views(traces, progress, missing):
+        tables = RankedTables(view.tables, rank)
         for name, file in files.items():
-            if not number:
-                write(view, name, file, _ignore_progress)
+            if rank == traces.ranks[0]:
+                write(tables, name, file, _ignore_progress)
                 continue
             with targets.create_workspace(file.parent) as folder:
                 rows = folder / file.name
-                write(view, name, rows, _ignore_progress)
+                write(tables, name, rows, _ignore_progress)
                 with rows.open("rb") as source, file.open("ab") as target:
                     source.readline()
                     shutil.copyfileobj(source, target)
@@ -268,9 +216,10 @@ def _write_parquet(
 
     with contextlib.ExitStack() as stack:
         writers: dict[str, TableWriter] = {}
-        for view, _number in _iterate_open_views_with_index(traces, progress, missing):
+        for view, rank in _iterate_open_views(traces, progress, missing):
+            tables = RankedTables(view.tables, rank)
             for name, file in files.items():
-                table = view.chunked_table(name)
+                table = read_chunks(tables, name)
                 if name not in writers:
                     writers[name] = stack.enter_context(TableWriter(file, table))
                 writers[name].write(table)

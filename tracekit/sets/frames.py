@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
+from tracekit.registry.tables import Tables
 from tracekit.system.forks import check_polars_can_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
@@ -46,7 +47,7 @@ def convert_to_trace_column_name(column: str) -> str:
     return RANK if column == RECORDED_RANK else column
 
 
-def scan_table(
+def scan_members(
     members: Sequence[Member], open_member: Callable[[Member], Trace], name: TableName, schema: TableSchema
 ) -> pl.LazyFrame:
     """Return a table of all members as a LazyFrame. Collecting the frame opens the members one at a time.
@@ -102,31 +103,46 @@ def _read_columns(trace: Trace, name: TableName, columns: Sequence[str], rank: i
     return frame.select(pl.lit(rank, pl.Int64).alias(RANK) if c == RANK else pl.col(c) for c in columns)
 
 
-def concat_tables(schema: TableSchema, columns: Sequence[str], tables: Iterable[tuple[Member, pa.Table]]) -> pa.Table:
-    """Concatenate the tables of all members, with the declared types and a single dictionary per string column.
+class RankedTables(Tables):
+    """The tables of one member with an additional first column ``rank``. A recorded column ``rank`` is renamed."""
+
+    def __init__(self, tables: Tables, rank: int) -> None:
+        self._tables = tables
+        self._rank = rank
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table, with the column ``rank``."""
+        return add_rank_to_schema(self._tables.schema(name))
+
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of rows of several tables, by table name."""
+        return self._tables.count_many(names)
+
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+        """Return the requested columns of several tables, by table name."""
+        recorded = {name: list_recorded_columns(self.schema(name), names) for name, names in columns.items()}
+        tables = self._tables.read_many(recorded)
+        return {n: add_rank_to_table(self.schema(n), columns[n], self._rank, table) for n, table in tables.items()}
+
+
+def list_recorded_columns(schema: TableSchema, columns: Sequence[str]) -> list[str]:
+    """Return the columns that are read from each member for columns of all ranks: at least one, to count its rows."""
+    return [convert_to_trace_column_name(c) for c in columns if c != RANK] or [
+        convert_to_trace_column_name(schema.names[1])
+    ]
+
+
+def add_rank_to_table(schema: TableSchema, columns: Sequence[str], rank: int, recorded: pa.Table) -> pa.Table:
+    """Return the table of one member with the requested columns, which may include ``rank``.
 
     Args:
         schema: Schema of the table, with the column ``rank``.
-        columns: Names of the columns of the result, beginning with ``rank``.
-        tables: Pairs of a member and its table, which lacks the column ``rank``.
-    """
-    import pyarrow as pa
-
-    arrow = schemas.arrow_schema(schema, columns)
-    ranked = [add_rank_to_table(schema, columns, member.rank, table) for member, table in tables]
-    return pa.concat_tables([arrow.empty_table(), *ranked]).unify_dictionaries()
-
-
-def add_rank_to_table(schema: TableSchema, columns: Sequence[str], rank: int, table: pa.Table) -> pa.Table:
-    """Return the table of one member with an additional first column ``rank``.
-
-    Args:
-        schema: Schema of the table, with the column ``rank``.
-        columns: Names of the columns of the result, beginning with ``rank``.
+        columns: Names of the columns of the result.
         rank: Value of the column ``rank``.
-        table: Table without the column ``rank``.
+        recorded: The columns that ``list_recorded_columns`` lists.
     """
     import pyarrow as pa
 
-    ranks = pa.repeat(pa.scalar(rank, pa.int64()), table.num_rows)
-    return pa.table([ranks, *table.columns], schema=schemas.arrow_schema(schema, columns))
+    arrays = dict(zip((c for c in columns if c != RANK), recorded.columns, strict=False))
+    arrays[RANK] = pa.repeat(pa.scalar(rank, pa.int64()), recorded.num_rows)
+    return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(schema, columns))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from tracekit import registry, schemas
 from tracekit.errors import TracekitError
-from tracekit.plan import add_report_options, convert_names
+from tracekit.plan import add_report_options
 from tracekit.plan.sources import Stamp
 from tracekit.registry import detection
 from tracekit.registry.source import Source
+from tracekit.registry.tables import Tables, convert_names, count_rows, read_chunks
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
@@ -20,7 +21,7 @@ from tracekit.sets.engines import LocalEngine, resolve_engine
 from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedMetadata
 from tracekit.system.remote import KeptCopy
-from tracekit.trace import Trace, load, load_remote
+from tracekit.trace import Trace, get_trace_view, load, load_remote
 
 if TYPE_CHECKING:
     import os
@@ -249,6 +250,7 @@ class TraceSet:
         self.engine = engine or LocalEngine()
         self.errors = list(errors)
         self._operations = tuple(operations)
+        self._tables = SetTables(self, self._operations)
 
     @functools.cached_property
     def members(self) -> tuple[Member, ...]:
@@ -359,7 +361,7 @@ class TraceSet:
         Raises:
             SchemaError: The table does not exist.
         """
-        return frames.add_rank_to_schema(_compute_schema_after_operations(name, self._operations))
+        return self._tables.schema(name)
 
     def frame(self, name: TableName, *, names: Literal["categorical", "string"] = "categorical") -> pl.LazyFrame:
         """Return a table of all ranks as a polars LazyFrame, whose first column is ``rank``.
@@ -376,7 +378,7 @@ class TraceSet:
             CorruptTraceError: A file is damaged. The error is raised when the frame is collected.
         """
         open_capture = functools.partial(open_member, operations=self._operations)
-        return convert_names(frames.scan_table(self.captures, open_capture, name, self.schema(name)), names)
+        return convert_names(frames.scan_members(self.captures, open_capture, name, self.schema(name)), names)
 
     def table(self, name: TableName, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a table of all ranks as an Arrow table, whose first column is ``rank``.
@@ -389,12 +391,8 @@ class TraceSet:
             SchemaError: The table or a column does not exist.
             CorruptTraceError: A file is damaged.
         """
-        schema = self.schema(name)
-        names = schema.names[1:] if columns is None else [schema[c].name for c in columns if c != RANK]
-        columns_to_read = names or schema.names[1:2]
-        read = functools.partial(_read_table, name, [frames.convert_to_trace_column_name(c) for c in columns_to_read])
-        table = frames.concat_tables(schema, [RANK, *columns_to_read], self._iterate_readable_results(read))
-        return table.select(list(range(1 + len(names))))
+        names = None if columns is None else [RANK, *(c for c in columns if c != RANK)]
+        return read_chunks(self._tables, name, names)
 
     def __getitem__(self, name: TableName) -> pa.Table:
         return self.table(name)
@@ -405,8 +403,7 @@ class TraceSet:
         Raises:
             SchemaError: The table does not exist.
         """
-        schemas.table(name)
-        return sum(self.map(functools.partial(_count_rows, name)))
+        return count_rows(self._tables, name)
 
     def count_all(self) -> dict[str, int]:
         """Return the total number of rows of every table in all ranks, by table name.
@@ -414,8 +411,7 @@ class TraceSet:
         Raises:
             CorruptTraceError: A file is damaged.
         """
-        counts = self.map(Trace.count_all)
-        return {name: sum(c[name] for c in counts) for name in self.tables}
+        return self._tables.count_many(self.tables)
 
     def report(self, name: ReportName | RuleName, *, options: Mapping[str, bool | int] | None = None) -> RankedReport:
         """Compute a report of every rank, or apply a rule to every rank.
@@ -887,22 +883,53 @@ def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Op
         return function(trace)
 
 
-def _compute_schema_after_operations(name: TableName, operations: Sequence[Operation]) -> schemas.TableSchema:
-    """Return the schema that a table has after the operations of a set, without opening a capture."""
-    trace = Trace.from_tables({})
-    for operation in operations:
-        if operation.method != "select":
-            trace = getattr(trace, operation.method)(**operation.arguments)
-    return trace.schema(name)
+class SetTables(Tables):
+    """The tables of all members of a set, with the column ``rank``. One member at a time is open."""
+
+    def __init__(self, traces: TraceSet, operations: Sequence[Operation]) -> None:
+        self._traces = traces
+        self._operations = operations
+
+    def schema(self, name: str) -> schemas.TableSchema:
+        """Return the schema of a table after the operations of the set, without opening a capture."""
+        trace = Trace.from_tables({})
+        for operation in self._operations:
+            if operation.method != "select":
+                trace = getattr(trace, operation.method)(**operation.arguments)
+        return frames.add_rank_to_schema(get_trace_view(trace).tables.schema(name))
+
+    def count_many(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of rows of several tables in all members, by table name."""
+        counts = self._traces.map(functools.partial(_count_many, names))
+        return {name: sum(c[name] for c in counts) for name in names}
+
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+        """Return columns of several tables of all members. Each string column has a single dictionary."""
+        import pyarrow as pa
+
+        declared = {name: self.schema(name) for name in columns}
+        recorded = {name: frames.list_recorded_columns(declared[name], names) for name, names in columns.items()}
+        by_rank: dict[str, list[pa.Table]] = {
+            name: [schemas.arrow_schema(declared[name], names).empty_table()] for name, names in columns.items()
+        }
+        outcomes = self._traces.outcomes(functools.partial(_read_many, recorded))
+        for member, tables in self._traces.skip_unreadable(outcomes):
+            for name, table in tables.items():
+                by_rank[name].append(frames.add_rank_to_table(declared[name], columns[name], member.rank, table))
+        return {name: pa.concat_tables(parts).unify_dictionaries() for name, parts in by_rank.items()}
 
 
-def _read_table(name: TableName, columns: Sequence[str], trace: Trace) -> pa.Table:
-    """Return the requested columns of a table of a trace."""
-    return trace.table(name, columns)
+def get_set_tables(traces: TraceSet) -> Tables:
+    """Return the tables of a set, for exporters of single tables."""
+    return traces._tables  # noqa: SLF001 - for functions of this package
 
 
-def _count_rows(name: TableName, trace: Trace) -> int:
-    return trace.count(name)
+def _count_many(names: Sequence[str], trace: Trace) -> Mapping[str, int]:
+    return get_trace_view(trace).tables.count_many(names)
+
+
+def _read_many(columns: Mapping[str, Sequence[str]], trace: Trace) -> Mapping[str, pa.Table]:
+    return get_trace_view(trace).tables.read_many(columns)
 
 
 def _compute_report(

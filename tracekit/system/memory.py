@@ -207,6 +207,34 @@ def spill_to_temporary_file(table: pa.Table) -> pa.Table:
     return spilled
 
 
+def compact_if_all_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column unchanged or, if all its values are null, an equal column that occupies no physical memory.
+
+    Only columns of numbers and dictionary-encoded columns are replaced. The buffers of the new column are zeros that
+    are never written, so the operating system allocates no memory for them.
+    """
+    import pyarrow as pa
+
+    rows, kind = len(column), column.type
+    values = kind.index_type if pa.types.is_dictionary(kind) else kind
+    if column.null_count < rows or not rows or not (pa.types.is_integer(values) or pa.types.is_floating(values)):
+        return column
+    nulls = pa.Array.from_buffers(
+        values, rows, [_allocate_zero_buffer(-(-rows // 8)), _allocate_zero_buffer(rows * values.bit_width // 8)]
+    )
+    if values is not kind:
+        nulls = pa.DictionaryArray.from_arrays(nulls, pa.array([], kind.value_type), ordered=kind.ordered)
+    return pa.chunked_array([nulls], kind)
+
+
+def _allocate_zero_buffer(size: int) -> pa.Buffer:
+    """Return a buffer of ``size`` zero bytes, for which memory is allocated only when the buffer is written."""
+    import numpy as np
+    import pyarrow as pa
+
+    return pa.py_buffer(np.zeros(size, np.uint8))
+
+
 def allocate_zeros(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return a new array of zeros, which is mapped from a temporary file if it is large."""
     import numpy as np

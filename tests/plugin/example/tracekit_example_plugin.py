@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tracekit as tk
+from tracekit.registry import scan_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from tracekit.registry.interface import Progress, View
-    from tracekit.registry.source import Source
+    from tracekit.registry import Progress, Source, View
 
 MAGIC = b"#lines\n"
 
@@ -34,9 +34,9 @@ def open_(source: Source) -> dict[str, pa.Table]:
     return {"nvtx_ranges": pa.Table.from_pylist(ranges, schemas.arrow_schema(schemas.table("nvtx_ranges")))}
 
 
-def write(trace: View, path: Path, progress: Progress) -> None:
+def write(view: View, path: Path, progress: Progress) -> None:
     """Write the NVTX ranges of a trace to a new file."""
-    ranges = trace.frame("nvtx_ranges").select("start_ns", "end_ns", "name").drop_nulls().collect()
+    ranges = scan_table(view.tables, "nvtx_ranges").select("start_ns", "end_ns", "name").drop_nulls().collect()
     with path.open("w", encoding="utf-8") as file:
         file.write(MAGIC.decode())
         for done, (start, end, name) in enumerate(ranges.iter_rows(), start=1):

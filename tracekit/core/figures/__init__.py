@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from tracekit import schemas
 from tracekit.plots.theme import PART_NAMES
 from tracekit.registry.analyses import Analysis, Option
 from tracekit.registry.notices import GPU_ACTIVITIES
+from tracekit.registry.tables import scan_table
 from tracekit.schemas import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -47,6 +49,11 @@ class FigureInputs:
     correlated_frames: Frames
     frames_of_all_times: Frames
     window: tuple[int | None, int | None]
+
+    @property
+    def frames(self) -> Frames:
+        """Function that returns the tables of the trace."""
+        return functools.partial(scan_table, self.view.tables)
 
 
 MAX_POINTS = 4000

@@ -24,7 +24,7 @@ COLUMNS = {
 
 def recorded_messages(inputs: FigureInputs) -> pl.DataFrame:
     """Return the warnings and errors of the profiler, and the findings that it recorded. There may be no rows."""
-    return collect_recorded_messages(inputs.view.frame)
+    return collect_recorded_messages(inputs.frames)
 
 
 def collect_recorded_messages(frames: Frames) -> pl.DataFrame:

@@ -73,7 +73,7 @@ def op_groups(inputs: FigureInputs) -> pl.DataFrame:
 
 
 def _get_rollup_with_gpu_activities(inputs: FigureInputs) -> Rollup:
-    if not any(map(inputs.view.count, GPU_ACTIVITIES)):
+    if not any(inputs.view.tables.count_many(GPU_ACTIVITIES).values()):
         raise MissingTableError("the capture has no GPU activities")
     return inputs.get_rollup()
 

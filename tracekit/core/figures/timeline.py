@@ -28,7 +28,7 @@ def utilization_over_time(inputs: FigureInputs, *, bins: int, device: int | None
         device: Id of the GPU. If None, the result has the bins of all GPUs.
         rows: Maximum number of rows, with one row per GPU and bin.
     """
-    activities = read_gpu_activities(inputs.view.frame, device)
+    activities = read_gpu_activities(inputs.frames, device)
     devices = max(activities["device_id"].n_unique(), 1)
     times = compute_busy_times(activities, max(1, min(bins, rows // devices)))
     if times.is_empty():
@@ -54,7 +54,7 @@ def metrics(inputs: FigureInputs, *, names: Sequence[str] | None, count: int, ro
         count: Maximum number of metrics if ``names`` is None.
         rows: Approximate number of rows.
     """
-    frames = inputs.view.frame
+    frames = inputs.frames
     known = list_metric_names(frames)
     if not known:
         raise MissingTableError("the capture has no GPU metrics")

@@ -8,6 +8,7 @@ import polars as pl
 
 from tracekit.core.ncu.roofline import HINT
 from tracekit.errors import MissingTableError
+from tracekit.registry.tables import count_rows
 
 if TYPE_CHECKING:
     from tracekit.core.figures import FigureInputs, Frames
@@ -19,7 +20,7 @@ _LARGEST_FIRST = ["time_ns", "name"]
 
 def top_kernels(inputs: FigureInputs) -> pl.DataFrame:
     """Return the total time and number of kernels by name. Without kernels, return those of Nsight Compute."""
-    return _add_percent_column(_check_rows(summarize_kernels(inputs.view.frame), "kernels"))
+    return _add_percent_column(_check_rows(summarize_kernels(inputs.frames), "kernels"))
 
 
 def api(inputs: FigureInputs) -> pl.DataFrame:
@@ -30,7 +31,7 @@ def api(inputs: FigureInputs) -> pl.DataFrame:
 
 def copies(inputs: FigureInputs) -> pl.DataFrame:
     """Return the time, number and size of memory copies by kind, and of memory sets."""
-    return _check_rows(summarize_memory_operations(inputs.view.frame), "memory copies or memory sets")
+    return _check_rows(summarize_memory_operations(inputs.frames), "memory copies or memory sets")
 
 
 def idle_causes(inputs: FigureInputs) -> pl.DataFrame:
@@ -41,7 +42,7 @@ def idle_causes(inputs: FigureInputs) -> pl.DataFrame:
 
 def roofline(inputs: FigureInputs) -> pl.DataFrame:
     """Return the kernels of the report ``ncu_roofline`` with positive coordinates, which logarithmic axes require."""
-    if not inputs.view.count("ncu_launches"):
+    if not count_rows(inputs.view.tables, "ncu_launches"):
         raise MissingTableError("the capture has no Nsight Compute results")
     rows = inputs.view.report("ncu_roofline").frame().filter(pl.col("FLOP/Byte") > 0, pl.col("GFLOP/s") > 0)
     if rows.is_empty():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.registry.interface import Progress, View
+    from tracekit.registry.tables import Tables
 
 BATCH_ROWS, _BATCH_BYTES = 1 << 14, 1 << 25
 
@@ -35,14 +36,14 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     Raises:
         ExportError: The data of the trace (a TensorFlow graph or Nsight Compute results) has no timestamps.
     """
-    layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
-    check_drawable(view, layout)
+    layout = compute_layout(view.tables, kinds.group_kinds_by_stage(tracks))
+    check_drawable(view.tables, layout)
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path) as file:
         file.write(format_file_header(_collect_trace_metadata(view, layout.clock.shift_ns)))
         formatter = FlowFormatter(layout)
-        for _, rows in write_and_yield_events(file, view, layout, formatter):
+        for _, rows in write_and_yield_events(file, view.tables, layout, formatter):
             done += rows.height
             progress(done, total)
         file.write(format_file_footer(format_metadata_events(layout.lanes)))
@@ -50,11 +51,11 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
 
 
 def write_and_yield_events(
-    file: BatchFile, view: View, layout: Layout, formatter: FlowFormatter
+    file: BatchFile, tables: Tables, layout: Layout, formatter: FlowFormatter
 ) -> Iterator[tuple[EventKind, pl.DataFrame]]:
     """Write the events and flows of a trace. Yield each event kind with its events and their lane ids."""
     for kind, lane_ids in layout.lane_ids.items():
-        rows = read_events(view, kind).with_columns(lane_ids)
+        rows = read_events(tables, kind).with_columns(lane_ids)
         file.write_job_results(_create_event_jobs(kind, rows, layout))
         file.write_job_results(formatter.create_flow_jobs(kind, rows))
         yield kind, rows

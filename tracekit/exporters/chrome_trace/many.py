@@ -58,10 +58,10 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
         file.write(format_file_header(collect_origin_metadata(traces, shift_ns)))
         for number, part in enumerate(traces.parts):
             with part.open() as view:
-                layout = compute_part_layout(view, part, tracks, shift_ns)
+                layout = compute_part_layout(view.tables, part, tracks, shift_ns)
                 layout.lanes.continue_numbering(f"{part.name} · ", numbering)
                 formatter = FlowFormatter(layout, flow_count)
-                for kind, rows in write_and_yield_events(file, view, layout, formatter):
+                for kind, rows in write_and_yield_events(file, view.tables, layout, formatter):
                     positions += _find_flow_positions(links, number, kind, rows, layout)
             metadata += format_metadata_events(layout.lanes)
             flow_count = formatter.count

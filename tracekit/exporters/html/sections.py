@@ -13,6 +13,7 @@ from tracekit.exporters.html.markup import Section, Table
 from tracekit.plots import bars, draw_figure
 from tracekit.plots.labels import format_bytes, format_nanoseconds
 from tracekit.registry.notices import ABOUT_RULES, explain_missing_advice, list_notices
+from tracekit.registry.tables import count_rows, read_table, scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,7 +76,7 @@ _NOTHING_TO_DRAW = "This capture contains nothing to draw: no GPU activities, no
 
 
 def _choose_page_title(view: View) -> str:
-    names = [name for name in view.table("devices").column("name").to_pylist() if name]
+    names = [name for name in read_table(view.tables, "devices").column("name").to_pylist() if name]
     gpus = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     return f"GPU profile: {gpus}" if gpus else "GPU profile"
 
@@ -186,7 +187,7 @@ class _ContentsBuilder:
             declared: The table.
             figure: Name of the figure whose rows are shown if the table names no report.
         """
-        if declared.needs and not self.view.count(declared.needs):
+        if declared.needs and not count_rows(self.view.tables, declared.needs):
             return []
         frame: pl.DataFrame | None = (
             self._compute_or_record_missing_table(lambda: self.view.report(declared.report).frame())
@@ -200,7 +201,7 @@ class _ContentsBuilder:
 
     def build_declared_sections(self, declared: _SectionDeclaration) -> Iterator[Section]:
         """Yield a section with its declared figure and table, or nothing if the capture lacks the data of both."""
-        if declared.needs and not self.view.count(declared.needs):
+        if declared.needs and not count_rows(self.view.tables, declared.needs):
             return
         figures = self.draw_figure(declared.figure)
         tables = [] if declared.table is None else self.build_tables(declared.table, declared.figure)
@@ -286,7 +287,7 @@ def _list_capture_metadata(view: View) -> Iterator[tuple[str, str]]:
     for name, label in _METADATA.items():
         if value := info.get(name):
             yield label, value
-    for gpu in view.frame("devices").sort("device_id").collect().rows(named=True):
+    for gpu in scan_table(view.tables, "devices").sort("device_id").collect().rows(named=True):
         details = [gpu["name"] or "unknown"]
         if gpu["sm_count"]:
             details.append(f"{gpu['sm_count']:,} multiprocessors")
@@ -385,7 +386,7 @@ def _build_recorded_findings_sections(builder: _ContentsBuilder) -> Iterator[Sec
     import polars as pl
 
     view = builder.view
-    if not view.count("findings") and not view.count("ncu_rules"):
+    if not count_rows(view.tables, "findings") and not count_rows(view.tables, "ncu_rules"):
         return
     rows = view.figure_rows("recorded_messages").filter(pl.col("rule").is_not_null())
     columns = {
@@ -452,7 +453,7 @@ def _build_communication_sections(builder: _ContentsBuilder) -> Iterator[Section
     """Yield a section with NCCL kernels and MPI calls. Yield nothing if the capture has neither."""
     view = builder.view
     columns = ("Name", *_STATISTICS)
-    tables = _build_collective_tables(view, columns) if view.count("kernels") else []
+    tables = _build_collective_tables(view, columns) if count_rows(view.tables, "kernels") else []
     tables += builder.build_tables(_TableDeclaration("MPI calls", columns, report="mpi_event_sum", needs="mpi_calls"))
     if tables:
         yield Section("Communication", "communication", tables=tables)
@@ -466,7 +467,7 @@ def _build_collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
     names = view.report("cuda_gpu_kern_sum").frame().filter(is_collective)
     if names.is_empty():
         return []
-    kernels = view.frame("kernels").filter(pl.col("name").cast(pl.String).str.contains(_NCCL))
+    kernels = scan_table(view.tables, "kernels").filter(pl.col("name").cast(pl.String).str.contains(_NCCL))
     duration = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
     longest = kernels.select("short_name", duration, "start_ns", "device_id", "stream_id").collect()
     longest = longest.sort("duration_ns", "start_ns", descending=[True, False])

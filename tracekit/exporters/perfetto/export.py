@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.registry.interface import Progress, View
+    from tracekit.registry.tables import Tables
     from tracekit.system.sorting import Array
 
 BATCH_ROWS, BLOCK_ROWS = 1 << 14, 1 << 20
@@ -62,16 +63,16 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     Raises:
         ExportError: The data of the trace (a TensorFlow graph or Nsight Compute results) has no timestamps.
     """
-    layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
-    check_drawable(view, layout)
+    layout = compute_layout(view.tables, kinds.group_kinds_by_stage(tracks))
+    check_drawable(view.tables, layout)
     origin = int(view.info["origin_utc_ns"]) - layout.clock.shift_ns if "origin_utc_ns" in view.info else None
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path, PacketCompression()) as file:
         writer = TraceWriter(file, origin)
         flows = FlowTable()
-        flows.add_flows_within_trace(view, layout)
-        for rows in writer.write_and_count_events(view, layout, flows):
+        flows.add_flows_within_trace(view.tables, layout)
+        for rows in writer.write_and_count_events(view.tables, layout, flows):
             done += rows
             progress(done, total)
     warn_about_backward_flows(flows.backward_count)
@@ -89,24 +90,24 @@ class TraceWriter:
         if clock:
             file.write(clock)
 
-    def write_and_count_events(self, view: View, layout: Layout, flows: FlowTable) -> Iterator[int]:
+    def write_and_count_events(self, tables: Tables, layout: Layout, flows: FlowTable) -> Iterator[int]:
         """Write the tracks, events and flows of a trace, and yield the number of events of each kind."""
         self._file.write(encode_track_packets(layout.lanes, self._create_sequence().number, self._uuids))
         lane_uuids = self._uuids.get_lane_uuids(layout.lanes)
         self._sequence = self._create_sequence()
         for _, stage in itertools.groupby(layout.lane_ids, key=lambda kind: kind.placement):
-            yield from self._write_events_and_yield_counts(view, layout, flows, list(stage), lane_uuids)
+            yield from self._write_events_and_yield_counts(tables, layout, flows, list(stage), lane_uuids)
 
     def _write_events_and_yield_counts(
-        self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
+        self, tables: Tables, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
         """Write the events of the kinds that share tracks (a stage), and yield the number of events of each kind."""
-        tables = {kind: read_rows(view, kind) for kind in stage}
-        ends, empty = _read_ends_of_nonempty_and_empty_slices(tables, layout)
+        rows_of_kind = {kind: read_rows(tables, kind) for kind in stage}
+        ends, empty = _read_ends_of_nonempty_and_empty_slices(rows_of_kind, layout)
         self._write_ends(ends, lane_uuids)
         del ends
         for kind in stage:
-            rows = RowsWithColumn(tables.pop(kind), "lane_id", layout.lane_ids[kind])
+            rows = RowsWithColumn(rows_of_kind.pop(kind), "lane_id", layout.lane_ids[kind])
             self._write_events(kind, rows, layout, flows, lane_uuids)
             yield rows.height
         self._write_ends(empty, lane_uuids)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.registry.interface import View
+    from tracekit.registry.tables import Tables
     from tracekit.system.sorting import Array
 
 _ENDS = ("from", "to")
@@ -98,9 +98,9 @@ class FlowTable:
         self.backward_count = 0
         self._ends: defaultdict[EventKind, list[_FlowEnds]] = defaultdict(list)
 
-    def add_flows_within_trace(self, view: View, layout: Layout) -> None:
+    def add_flows_within_trace(self, tables: Tables, layout: Layout) -> None:
         """Add the flows from API calls to the activities that they launched, and the flows between MPI calls."""
-        for start, end, (from_rows, to_rows, backward_count) in _find_flows_within_trace(view, layout):
+        for start, end, (from_rows, to_rows, backward_count) in _find_flows_within_trace(tables, layout):
             self.backward_count += backward_count
             first = self.count + 1
             ids = map_blocks(lambda block, n=first: np.arange(n + block.start, n + block.stop), len(to_rows), np.uint64)  # type: ignore[misc]
@@ -108,21 +108,21 @@ class FlowTable:
             self._ends[end].append(_FlowEnds(to_rows, ids))
             self.count += len(to_rows)
 
-    def add_flows_between_traces(self, links: pl.DataFrame, part_number: int, kind: EventKind, view: View) -> None:
+    def add_flows_between_traces(self, links: pl.DataFrame, part_number: int, kind: EventKind, tables: Tables) -> None:
         """Add the flows between traces that begin or end at events of one kind. Flows between traces have ids from 1.
 
         Args:
             links: All flows between traces, as in ``ManyTraces.links``.
             part_number: Number of the trace that contains the events.
             kind: The kind of the events.
-            view: The trace that contains the events.
+            tables: The tables of the trace that contains the events.
         """
         numbered = links.with_row_index("flow", offset=1).filter(pl.col("from_ns") <= pl.col("to_ns"))
         for end in _ENDS:
             is_kind = (pl.col(f"{end}_part") == part_number) & (pl.col(f"{end}_table") == kind.table)
             chosen = numbered.filter(is_kind).select(pl.col("flow").cast(pl.UInt64), id=f"{end}_id")
             if chosen.height:
-                rows = read_events(view, kind)
+                rows = read_events(tables, kind)
                 events = rows.select(id=pl.col(kind.key), row=pl.int_range(pl.len(), dtype=pl.UInt32))
                 ends = chosen.join(events, on="id")
                 self._ends[kind].append(_FlowEnds(ends["row"].to_numpy(), ends["flow"].to_numpy()))
@@ -170,19 +170,19 @@ def _concatenate(arrays: Sequence[Array]) -> Array:
 
 
 def _find_flows_within_trace(
-    view: View, layout: Layout
+    tables: Tables, layout: Layout
 ) -> Iterator[tuple[EventKind, EventKind, tuple[Array, Array, int]]]:
     """Yield, for each group of flows, the kinds of the first and second events, and the row numbers of these events.
 
     The row numbers are followed by the number of flows that were omitted because they end before they start.
     """
     if kinds.API_CALLS in layout.lane_ids:
-        calls = Calls.read(view)
+        calls = Calls.read(tables)
         for kind in layout.lane_ids:
-            if kind.launched and "api_call_id" in (activities := read_rows(view, kind)).columns:
+            if kind.launched and "api_call_id" in (activities := read_rows(tables, kind)).columns:
                 yield kinds.API_CALLS, kind, calls.find_call_and_activity_rows(activities)
     if kinds.MPI_CALLS in layout.lane_ids:
-        rows = add_lane_ids(read_events(view, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
+        rows = add_lane_ids(read_events(tables, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
         for _, recorded in timeline_flows.find_mpi_flows(kinds.MPI_CALLS, rows):
             links, backward_count = timeline_flows.drop_backward_flows(recorded)
             ends = links["from_row"].to_numpy(), links["to_row"].to_numpy(), backward_count
@@ -203,9 +203,9 @@ class Calls(NamedTuple):
     starts: Array
 
     @classmethod
-    def read(cls, view: View) -> Calls:
+    def read(cls, tables: Tables) -> Calls:
         """Read the ids and starts of the API calls of a trace."""
-        calls = read_rows(view, kinds.API_CALLS)
+        calls = read_rows(tables, kinds.API_CALLS)
         ids, starts = (evaluate_expression(calls, pl.col(name), np.int64) for name in ("api_call_id", "start_ns"))
         order, (ids,) = sort_rows(ids)
         return cls(order, ids, starts)

@@ -41,13 +41,13 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
         writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift_ns)
         for number, part in enumerate(traces.parts):
             with part.open() as view:
-                layout = compute_part_layout(view, part, tracks, shift_ns)
+                layout = compute_part_layout(view.tables, part, tracks, shift_ns)
                 layout.lanes.continue_numbering(f"{part.name} · ", numbering)
                 flows = FlowTable(flow_count)
-                flows.add_flows_within_trace(view, layout)
+                flows.add_flows_within_trace(view.tables, layout)
                 for kind in layout.lane_ids:
-                    flows.add_flows_between_traces(traces.links, number, kind, view)
-                for _ in writer.write_and_count_events(view, layout, flows):
+                    flows.add_flows_between_traces(traces.links, number, kind, view.tables)
+                for _ in writer.write_and_count_events(view.tables, layout, flows):
                     pass
                 flow_count = flows.count
                 backward_count += flows.backward_count

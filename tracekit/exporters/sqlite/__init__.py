@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit import schemas
 from tracekit.registry.interface import Exporter
+from tracekit.registry.tables import prefetch, read_chunks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.registry.interface import Progress, View
+    from tracekit.registry.tables import Tables
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
@@ -17,17 +20,17 @@ def write(view: View, path: Path, progress: Progress) -> None:
     from tracekit.exporters.sqlite.export import write_database
     from tracekit.exporters.sqlite.keys import find_valid_keys
 
-    schemas = {name: view.schema(name) for name in choose_table_names(view)}
-    view.prefetch(dict.fromkeys(schemas))
-    tables = ((name, view.chunked_table(name)) for name in schemas)
-    rows = sum(map(view.count, schemas))
-    write_database(path, schemas, find_valid_keys(view, schemas), tables, progress, total_rows=rows)
+    names = choose_table_names(view.tables, view.selected_tables)
+    declared = {name: view.tables.schema(name) for name in names}
+    prefetch(view.tables, dict.fromkeys(names))
+    tables = ((name, read_chunks(view.tables, name)) for name in names)
+    rows = sum(view.tables.count_many(names).values())
+    write_database(path, declared, find_valid_keys(view.tables, declared), tables, progress, total_rows=rows)
 
 
-def choose_table_names(view: View) -> list[str]:
+def choose_table_names(tables: Tables, selected: frozenset[str] | None) -> list[str]:
     """Return the names of the tables to write: all tables except optional tables that the user did not select."""
-    selected = view.selected_tables or ()
-    return [name for name in view.tables if name in selected or not view.schema(name).optional]
+    return [name for name in schemas.table_names() if name in (selected or ()) or not tables.schema(name).optional]
 
 
 EXPORTER = Exporter(

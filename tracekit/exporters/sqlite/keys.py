@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
+from tracekit.registry.tables import scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
 
-    from tracekit.registry.interface import View
+    from tracekit.registry.tables import Tables
     from tracekit.schemas import TableSchema
 
 
@@ -65,17 +66,19 @@ class Keys:
         return [key for key in self.foreign if key.table == table]
 
 
-def find_valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
+def find_valid_keys(tables: Tables, schemas_by_name: Mapping[str, TableSchema]) -> Keys:
     """Return the primary and foreign keys of the given tables that are valid in a trace.
 
     Args:
-        view: The trace.
-        tables: The schemas of the tables by name.
+        tables: The tables of the trace.
+        schemas_by_name: The schemas of the tables by name.
     """
-    unique = frozenset(name for name, schema in tables.items() if _has_unique_key(view, schema))
-    candidates = [key for schema in tables.values() for key in list_declared_foreign_keys(schema, tables)]
+    unique = frozenset(name for name, schema in schemas_by_name.items() if _has_unique_key(tables, schema))
+    candidates = [
+        key for schema in schemas_by_name.values() for key in list_declared_foreign_keys(schema, schemas_by_name)
+    ]
     return Keys(
-        unique, tuple(key for key in candidates if key.parent in unique and _has_only_valid_references(view, key))
+        unique, tuple(key for key in candidates if key.parent in unique and _has_only_valid_references(tables, key))
     )
 
 
@@ -106,11 +109,11 @@ def list_declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSc
     return sorted(keys)
 
 
-def _has_unique_key(view: View, schema: TableSchema) -> bool:
+def _has_unique_key(tables: Tables, schema: TableSchema) -> bool:
     """Return whether the declared key of a table is unique and not null in all rows."""
     import polars as pl
 
-    keys = _read_columns(view, schema.name, schema.key)
+    keys = _read_columns(tables, schema.name, schema.key)
     if any(keys.null_count().row(0)):
         return False
     column = keys.to_series()
@@ -119,18 +122,18 @@ def _has_unique_key(view: View, schema: TableSchema) -> bool:
     return keys.n_unique() == keys.height
 
 
-def _has_only_valid_references(view: View, key: ForeignKey) -> bool:
+def _has_only_valid_references(tables: Tables, key: ForeignKey) -> bool:
     """Return whether all values of a foreign key exist in the parent table. Rows with nulls are ignored."""
-    rows = _read_columns(view, key.table, key.columns).drop_nulls().unique()
+    rows = _read_columns(tables, key.table, key.columns).drop_nulls().unique()
     if rows.is_empty():
         return True
-    parents = _read_columns(view, key.parent, key.key)
+    parents = _read_columns(tables, key.parent, key.key)
     rows = rows.cast(dict(zip(rows.columns, parents.dtypes, strict=True)))
     return rows.join(parents, left_on=rows.columns, right_on=parents.columns, how="anti").is_empty()
 
 
-def _read_columns(view: View, table: str, columns: Sequence[str]) -> pl.DataFrame:
+def _read_columns(tables: Tables, table: str, columns: Sequence[str]) -> pl.DataFrame:
     """Read the given columns of a table. Categorical columns are cast to strings."""
     import polars as pl
 
-    return view.frame(table).select(columns).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()
+    return scan_table(tables, table).select(columns).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()

@@ -34,7 +34,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     from tracekit.exporters.stacks.profile import read_nonempty_profile, replace_separators
 
-    profile = read_nonempty_profile(view, options)
+    profile = read_nonempty_profile(view.tables, options)
     texts = replace_separators(profile.texts)
     heads = replace_separators(pa.array(["" if name is None else name for name in profile.groups]))
     if options.by != "none":

@@ -30,7 +30,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
     """
     from tracekit.exporters.stacks.profile import read_nonempty_profile
 
-    profile = read_nonempty_profile(view, options)
+    profile = read_nonempty_profile(view.tables, options)
     strings = _StringTable()
     message = schemas.load_message_class("pprof", "Profile")()
     kind = "samples" if profile.unit == "samples" else "time"

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tracekit.errors import MissingTableError, TracekitError, create_choices_hint
 from tracekit.exporters.stacks.options import EVENTS
+from tracekit.registry.tables import scan_table
 from tracekit.schemas.callstacks import BATCH_FRAMES, iterate_frame_batches
 from tracekit.system.forks import check_polars_can_run
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.exporters.stacks.options import Options
-    from tracekit.registry.interface import View
+    from tracekit.registry.tables import Tables
     from tracekit.schemas.callstacks import Int64Array
 
 MAX_DEPTH = 4096
@@ -94,7 +95,7 @@ class Profile:
             yield FrameTextBatch(rows, edges, self.labels[frames])
 
 
-def read_profile(view: View, options: Options) -> Profile:
+def read_profile(tables: Tables, options: Options) -> Profile:
     """Return the weighted call stacks of the events of a trace that match the options.
 
     Events without a call stack are omitted.
@@ -103,24 +104,24 @@ def read_profile(view: View, options: Options) -> Profile:
         MissingTableError: The trace has no call stacks.
     """
     check_polars_can_run()
-    name = options.events or next((n for n in EVENTS if has_stacks(view, n)), None)
-    if name is None or not has_stacks(view, name):
+    name = options.events or next((n for n in EVENTS if has_stacks(tables, n)), None)
+    if name is None or not has_stacks(tables, name):
         raise MissingTableError(
             f"the trace has no call stacks{'' if name is None else f' of {name}'}",
-            hint=_create_missing_stacks_hint(view, name),
+            hint=_create_missing_stacks_hint(tables, name),
         )
-    events = _select_events(view, name, options)
+    events = _select_events(tables, name, options)
     keys = _KEYS[options.by]
     weight = pl.len()
     if options.weight == "time":
-        events, weight = _build_events_and_time_expr(view, name, events)
+        events, weight = _build_events_and_time_expr(tables, name, events)
     sums = events.group_by(*keys, "stack_id").agg(weight=weight.cast(pl.Int64)).collect()
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
     sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
-    texts, label_of_stack = _build_frame_texts_and_stack_labels(view, with_modules=options.modules)
+    texts, label_of_stack = _build_frame_texts_and_stack_labels(tables, with_modules=options.modules)
     text, functions, module = (texts[c].to_arrow().cast(pa.string()) for c in ("text", "symbol", "module"))
-    stacks = view.frame("stacks").select(pl.col("parent_id").fill_null(0), "depth").collect()
+    stacks = scan_table(tables, "stacks").select(pl.col("parent_id").fill_null(0), "depth").collect()
     tree = _merge_stacks(stacks["parent_id"].to_numpy(), stacks["depth"].to_numpy().astype(np.int64), label_of_stack)
     nodes, parents, labels, depths = tree
     weights = (
@@ -130,11 +131,11 @@ def read_profile(view: View, options: Options) -> Profile:
         .sort("group", "node")
     )
     unit = "samples" if options.weight == "samples" else "nanoseconds"
-    names = _format_group_names(view, groups, keys)
+    names = _format_group_names(tables, groups, keys)
     return Profile(name, unit, text, functions, module, parents, labels, depths, names, weights)
 
 
-def read_nonempty_profile(view: View, options: Options) -> Profile:
+def read_nonempty_profile(tables: Tables, options: Options) -> Profile:
     """Return the result of ``read_profile``, or raise an error if the options select no events with call stacks.
 
     Raises:
@@ -142,15 +143,15 @@ def read_nonempty_profile(view: View, options: Options) -> Profile:
         TracekitError: The thread or process in the options has no call stacks, or the range does not exist. The hint
             lists valid values.
     """
-    profile = read_profile(view, options)
+    profile = read_profile(tables, options)
     if profile.weights.is_empty():
-        raise _create_empty_selection_error(view, profile.events, options)
+        raise _create_empty_selection_error(tables, profile.events, options)
     return profile
 
 
-def _create_empty_selection_error(view: View, event_kind: str, options: Options) -> TracekitError:
+def _create_empty_selection_error(tables: Tables, event_kind: str, options: Options) -> TracekitError:
     """Return the error to raise if the options select none of the events with call stacks."""
-    events = _read_events_with_stacks(view, event_kind)
+    events = _read_events_with_stacks(tables, event_kind)
     selected = f"call stacks of {event_kind}"
     for noun, plural_noun, number in (("process", "processes", options.process), ("thread", "threads", options.thread)):
         if number is None:
@@ -163,7 +164,7 @@ def _create_empty_selection_error(view: View, event_kind: str, options: Options)
         events = events.filter(pl.col(column) == number)
         selected += f" in {noun} {number}"
     range_name = options.range or ""
-    ranges = view.frame("nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
+    ranges = scan_table(tables, "nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
     names = ranges.select(pl.col("name").cast(pl.String)).collect()["name"].drop_nulls().unique(maintain_order=True)
     if range_name not in names.to_list():
         hint = create_choices_hint("ranges", names.to_list(), range_name, quoted=True)
@@ -171,33 +172,33 @@ def _create_empty_selection_error(view: View, event_kind: str, options: Options)
     return MissingTableError(f"there are no {selected} inside the range {range_name!r}", hint="choose another range")
 
 
-def _read_events_with_stacks(view: View, event_kind: str) -> pl.LazyFrame:
+def _read_events_with_stacks(tables: Tables, event_kind: str) -> pl.LazyFrame:
     """Return the events of one kind of ``EVENTS``, such as ``cpu_samples``, that have a call stack."""
-    return _read_events(view, event_kind).filter(pl.col("stack_id").is_not_null())
+    return _read_events(tables, event_kind).filter(pl.col("stack_id").is_not_null())
 
 
-def _read_events(view: View, event_kind: str) -> pl.LazyFrame:
+def _read_events(tables: Tables, event_kind: str) -> pl.LazyFrame:
     """Return all events of one kind of ``EVENTS``, such as ``cpu_samples``, with or without a call stack."""
     if event_kind not in _PYTHON:
-        return view.frame(event_kind)
-    return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[event_kind])
+        return scan_table(tables, event_kind)
+    return scan_table(tables, "python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[event_kind])
 
 
-def has_stacks(view: View, event_kind: str) -> bool:
+def has_stacks(tables: Tables, event_kind: str) -> bool:
     """Return whether any event of one kind of ``EVENTS``, such as ``cpu_samples``, has a call stack."""
-    return bool(_read_events(view, event_kind).select(pl.col("stack_id").count()).collect().item())
+    return bool(_read_events(tables, event_kind).select(pl.col("stack_id").count()).collect().item())
 
 
-def _create_missing_stacks_hint(view: View, event_kind: str | None) -> str:
+def _create_missing_stacks_hint(tables: Tables, event_kind: str | None) -> str:
     """Return a hint on how to record or export the call stacks that the trace lacks."""
     if event_kind not in _PYTHON:
         return _HINT
-    return _EXPORT_HINT if _read_events(view, event_kind).select(pl.len()).collect().item() else _PYTHON_HINT
+    return _EXPORT_HINT if _read_events(tables, event_kind).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
-def _select_events(view: View, event_kind: str, options: Options) -> pl.LazyFrame:
+def _select_events(tables: Tables, event_kind: str, options: Options) -> pl.LazyFrame:
     """Return the events with a call stack that match the thread, process and range in the options."""
-    events = _read_events_with_stacks(view, event_kind)
+    events = _read_events_with_stacks(tables, event_kind)
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
     if options.process is not None:
@@ -205,7 +206,7 @@ def _select_events(view: View, event_kind: str, options: Options) -> pl.LazyFram
     return (
         events
         if options.range is None
-        else _select_events_inside_ranges(view, events, options.range, _find_time_column(event_kind))
+        else _select_events_inside_ranges(tables, events, options.range, _find_time_column(event_kind))
     )
 
 
@@ -213,19 +214,21 @@ def _find_time_column(event_kind: str) -> str:
     return "timestamp_ns" if event_kind in ("cpu_samples", *_PYTHON) else "start_ns"
 
 
-def _select_events_inside_ranges(view: View, events: pl.LazyFrame, range_name: str, time_column: str) -> pl.LazyFrame:
+def _select_events_inside_ranges(
+    tables: Tables, events: pl.LazyFrame, range_name: str, time_column: str
+) -> pl.LazyFrame:
     """Return the events that occur while their thread is in a push/pop range with the name ``range_name``.
 
     An event is inside a range if more ranges with this name have started than have ended in the thread of the event up
     to the time of the event.
 
     Args:
-        view: The trace.
+        tables: The tables of the trace.
         events: The events.
         range_name: Name of the ranges.
         time_column: Name of the column that contains the time of an event.
     """
-    ranges = view.frame("nvtx_ranges").filter(
+    ranges = scan_table(tables, "nvtx_ranges").filter(
         (pl.col("name").cast(pl.String) == range_name) & (pl.col("kind").cast(pl.String) == "push_pop")
     )
 
@@ -240,7 +243,7 @@ def _select_events_inside_ranges(view: View, events: pl.LazyFrame, range_name: s
     return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
 
 
-def _build_events_and_time_expr(view: View, event_kind: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
+def _build_events_and_time_expr(tables: Tables, event_kind: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
     """Return the events, and an expression that aggregates their total time in ns.
 
     The time of a call is its duration. The time of a sample is the median sampling period. For Python stacks of CUDA
@@ -250,26 +253,26 @@ def _build_events_and_time_expr(view: View, event_kind: str, events: pl.LazyFram
         return events, pl.col("end_ns").sub(pl.col("start_ns")).sum()
     if event_kind == "python_calls":
         duration = pl.col("end_ns").sub(pl.col("start_ns")).alias("duration_ns")
-        calls = view.frame("api_calls").select(*_THREAD, duration, timestamp_ns="start_ns")
+        calls = scan_table(tables, "api_calls").select(*_THREAD, duration, timestamp_ns="start_ns")
         calls = calls.unique([*_THREAD, "timestamp_ns"], keep="first", maintain_order=True)
         return events.join(calls, on=[*_THREAD, "timestamp_ns"], how="left"), pl.col("duration_ns").sum()
     gaps = pl.col("timestamp_ns").sort().diff().over(_THREAD)
-    period = _read_events(view, event_kind).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
+    period = _read_events(tables, event_kind).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
     return events, pl.len().cast(pl.Int64) * period
 
 
-def _build_frame_texts_and_stack_labels(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int64Array]:
+def _build_frame_texts_and_stack_labels(tables: Tables, *, with_modules: bool) -> tuple[pl.DataFrame, Int64Array]:
     """Return the distinct texts of frames, and the label of the innermost frame of each row of the table ``stacks``.
 
     Args:
-        view: The trace.
+        tables: The tables of the trace.
         with_modules: Whether texts contain the module of the frame.
 
     Returns:
         A data frame with the columns ``label`` (row number), ``text``, ``symbol`` and ``module``, and an array with the
         label of each row of ``stacks``.
     """
-    names = view.frame("stacks").select("symbol", *(["module"] if with_modules else [])).collect()
+    names = scan_table(tables, "stacks").select("symbol", *(["module"] if with_modules else [])).collect()
     keys = [pl.col(c).to_physical().fill_null(-1).cast(pl.Int64) for c in names.columns]
     coded = names.with_columns(key=keys[0] if len(keys) == 1 else keys[0] * ((1 << 31) + 1) + keys[1])
     distinct = coded.unique("key", maintain_order=True)
@@ -331,11 +334,11 @@ def _merge_stacks(parents: Int64Array, depths: Int64Array, labels: Int64Array) -
     return _StackTree(nodes, np.concatenate(levels), np.concatenate(of_nodes), node_depths)
 
 
-def _format_group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:
+def _format_group_names(tables: Tables, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:
     """Return the name of each group of events: the name and id of its thread or process, such as ``python (1234)``.
 
     Args:
-        view: The trace.
+        tables: The tables of the trace.
         groups: One row per group, with the columns ``keys``.
         keys: Names of the columns that identify a group. If the list is empty, the result is ``[None]``.
     """
@@ -343,7 +346,7 @@ def _format_group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> li
         return [None]
     kind = keys[-1].removesuffix("_id")
     table = "threads" if kind == "thread" else "processes"
-    known = view.frame(table).select(*keys, pl.col("name").cast(pl.String))
+    known = scan_table(tables, table).select(*keys, pl.col("name").cast(pl.String))
     known = known.unique(keys, keep="last", maintain_order=True)
     named = groups.join(known.collect(), on=keys, how="left", nulls_equal=True, maintain_order="left")
     return [f"{name or kind} ({number if number is not None else 'unknown'})" for *_, number, name in named.iter_rows()]

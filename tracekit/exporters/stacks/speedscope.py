@@ -32,7 +32,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     from tracekit.exporters.stacks.profile import read_nonempty_profile
 
-    profile = read_nonempty_profile(view, options)
+    profile = read_nonempty_profile(view.tables, options)
     unit = "none" if profile.unit == "samples" else profile.unit
     frames = [{"name": text} for text in profile.texts.to_pylist()]
     head = {"$schema": _SCHEMA, "exporter": "tracekit", "name": profile.events, "shared": {"frames": frames}}

@@ -16,6 +16,7 @@ from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, iterate_fr
 from tracekit.exporters.timeline.columns import Clock
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
 from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
+from tracekit.registry.tables import count_rows, prefetch, read_chunks, scan_table
 from tracekit.system import memory
 from tracekit.system.sorting import create_series, group_row_numbers, iterate_row_blocks, take
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.blocks import Rows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.tracks import Placement, Track
-    from tracekit.registry.interface import View
+    from tracekit.registry.tables import Tables
     from tracekit.system.sorting import Array
 
     Stages = Sequence[Sequence[EventKind]]
@@ -51,51 +52,51 @@ class Layout(NamedTuple):
     clock: Clock
 
 
-def compute_layout(view: View, stages: Stages) -> Layout:
+def compute_layout(tables: Tables, stages: Stages) -> Layout:
     """Assign the events of the given kinds to tracks and lanes.
 
     Args:
-        view: The trace.
+        tables: The tables of the trace.
         stages: The kinds of events, grouped into stages. The kinds of a stage share tracks.
     """
-    view.prefetch(_list_columns_by_table(view, stages))
-    registry = LaneRegistry(TrackNames.from_view(view))
+    prefetch(tables, _list_columns_by_table(tables, stages))
+    registry = LaneRegistry(TrackNames.read(tables))
     lane_ids: dict[EventKind, pl.Series] = {}
     first, clock = 0, Clock()
     for stage in stages:
-        tables = {kind: rows for kind in stage if (rows := _read_positions(view, kind)).height}
-        for kind, rows in tables.items():
+        positions = {kind: rows for kind in stage if (rows := _read_positions(tables, kind)).height}
+        for kind, rows in positions.items():
             start, is_open = _find_first_start_and_detect_unclosed(kind, rows)
             first = min(first, start)
             if not clock.end_ns and is_open:
-                clock = Clock(end_ns=_find_last_time(view, stages))
-        lane_ids |= _assign_lanes_of_stage(tables, registry, clock)
+                clock = Clock(end_ns=_find_last_time(tables, stages))
+        lane_ids |= _assign_lanes_of_stage(positions, registry, clock)
         memory.release_pages()
     return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
 
 
-def check_drawable(view: View, layout: Layout) -> None:
+def check_drawable(tables: Tables, layout: Layout) -> None:
     """Raise an error if a trace has nothing to draw because its data has no timestamps.
 
     Raises:
         ExportError: The data of the trace (a TensorFlow graph or Nsight Compute results) has no timestamps.
     """
-    reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]
+    reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and count_rows(tables, name)]
     if reasons:
         raise ExportError(
             f"there is nothing to draw: {reasons[0]}", hint="to export tables, use --to csv, --to parquet or --to arrow"
         )
 
 
-def read_events(view: View, kind: EventKind) -> pl.DataFrame:
+def read_events(tables: Tables, kind: EventKind) -> pl.DataFrame:
     """Read the columns needed to draw the events of a kind. Return no rows if a required column is missing."""
-    frame = _scan_events(view, kind)
+    frame = _scan_events(tables, kind)
     return pl.DataFrame() if frame is None else frame.collect()
 
 
-def read_rows(view: View, kind: EventKind) -> TableRows:
+def read_rows(tables: Tables, kind: EventKind) -> TableRows:
     """Return the events of a kind as rows that can be read in blocks, with the columns needed to draw them."""
-    return _open_table_rows(view, kind, _list_columns_of_kind(view, kind))
+    return _open_table_rows(tables, kind, _list_columns_of_kind(tables, kind))
 
 
 def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
@@ -109,49 +110,53 @@ def add_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
     return rows.with_columns(pl.concat(chunks, rechunk=False))
 
 
-def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
+def _scan_events(tables: Tables, kind: EventKind) -> pl.LazyFrame | None:
     """Scan the columns needed to draw the events of a kind. Return None if a required column is missing."""
-    names = _list_columns_of_kind(view, kind)
+    names = _list_columns_of_kind(tables, kind)
     if not names:
         return None
-    frame = view.frame(kind.table)
+    frame = scan_table(tables, kind.table)
     if kind.where is None or frame.select(kind.where.fill_null(value=False).all()).collect().item():
         return frame.select(names)  # Filtering would copy all columns.
     return frame.filter(kind.where).select(names)
 
 
-def _list_columns_of_kind(view: View, kind: EventKind) -> list[str]:
+def _list_columns_of_kind(tables: Tables, kind: EventKind) -> list[str]:
     """Return the names of the columns needed to draw the events of a kind.
 
     If the trace has no API calls, columns added by correlation are excluded for activities that API calls launch.
     """
-    schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
+    schema = (
+        schemas.table(kind.table)
+        if kind.launched and not count_rows(tables, "api_calls")
+        else tables.schema(kind.table)
+    )
     return columns.choose_event_columns(kind, schema.names)
 
 
-def _list_columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
+def _list_columns_by_table(tables: Tables, stages: Stages) -> dict[str, list[str]]:
     """Return the names of the columns needed to draw the events of the given kinds, by table name."""
     by_table: dict[str, list[str]] = {}
     for kind in (kind for stage in stages for kind in stage):
-        by_table.setdefault(kind.table, []).extend(_list_columns_of_kind(view, kind))
+        by_table.setdefault(kind.table, []).extend(_list_columns_of_kind(tables, kind))
     return by_table
 
 
-def _read_positions(view: View, kind: EventKind) -> TableRows:
+def _read_positions(tables: Tables, kind: EventKind) -> TableRows:
     """Return the columns that determine the tracks and times of the events of a kind.
 
     The result has no rows if a required column is missing.
     """
-    if not _list_columns_of_kind(view, kind):
+    if not _list_columns_of_kind(tables, kind):
         return TableRows(pa.table({}))
-    return _open_table_rows(view, kind, columns.list_position_columns(kind))
+    return _open_table_rows(tables, kind, columns.list_position_columns(kind))
 
 
-def _open_table_rows(view: View, kind: EventKind, names: Sequence[str]) -> TableRows:
+def _open_table_rows(tables: Tables, kind: EventKind, names: Sequence[str]) -> TableRows:
     """Return the given columns of the events of a kind, and the columns that ``kind.where`` uses, in schema order."""
     needed = {*names, *columns.list_column_names(kind.where)}
     return TableRows(
-        view.chunked_table(kind.table, [n for n in view.schema(kind.table).names if n in needed]), kind.where
+        read_chunks(tables, kind.table, [n for n in tables.schema(kind.table).names if n in needed]), kind.where
     )
 
 
@@ -242,10 +247,10 @@ def _assign_lanes_of_stage(
     }
 
 
-def _find_last_time(view: View, stages: Stages) -> int:
+def _find_last_time(tables: Tables, stages: Stages) -> int:
     """Return the latest time in ns in the tables of all kinds to draw."""
     latest: list[int | None] = []
     for name in sorted({kind.table for stage in stages for kind in stage}):
-        times = [pl.col(c).max() for c in view.schema(name).names if c in _TIMES]
-        latest += view.frame(name).select(times).collect().row(0)
+        times = [pl.col(c).max() for c in tables.schema(name).names if c in _TIMES]
+        latest += scan_table(tables, name).select(times).collect().row(0)
     return max(t for t in latest if t is not None)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.registry.interface import ManyTraces, Part, View
+    from tracekit.registry.interface import ManyTraces, Part
+    from tracekit.registry.tables import Tables
 
 
 class _EarlierEventError(Exception):
@@ -43,13 +44,13 @@ def collect_origin_metadata(traces: ManyTraces, shift_ns: int) -> dict[str, str]
     return {**origin, **traces.metadata}
 
 
-def compute_part_layout(view: View, part: Part, tracks: Collection[str], shift_ns: int) -> Layout:
+def compute_part_layout(tables: Tables, part: Part, tracks: Collection[str], shift_ns: int) -> Layout:
     """Assign the events of a trace to tracks and lanes, with times on the shared clock.
 
     Raises:
         _EarlierEventError: The trace has an event before time 0 of the file.
     """
-    layout = compute_layout(view, kinds.group_kinds_by_stage(tracks))
+    layout = compute_layout(tables, kinds.group_kinds_by_stage(tracks))
     clock = Clock(shift_ns + part.offset_ns, layout.clock.end_ns, part.drift)
     first = pl.select(clock.converted_time_expr(pl.lit(-layout.clock.shift_ns, pl.Int64))).item()
     if first < 0:

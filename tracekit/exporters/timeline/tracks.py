@@ -36,10 +36,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.registry.tables import scan_table
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tracekit.registry.interface import View
+    from tracekit.registry.tables import Tables
 
 FIRST_PID = 4_194_305
 """First pid of groups that are not processes. It is larger than any process id of Linux, which is at most 2^22."""
@@ -119,16 +121,16 @@ class TrackNames:
     components: dict[tuple[str | None, int | None], int] = field(default_factory=dict)
 
     @classmethod
-    def from_view(cls, view: View) -> TrackNames:
+    def read(cls, tables: Tables) -> TrackNames:
         """Read the names of processes, threads, devices and streams from the tables of a trace."""
 
         def read_rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
-            return view.frame(table).select(pl.col(columns)).collect().rows()
+            return scan_table(tables, table).select(pl.col(columns)).collect().rows()
 
         def read_names(table: str, *columns: str) -> list[tuple[Any, ...]]:
             """Return rows with ids and the last nonempty name of these ids. The last column contains the names."""
             *keys, name = columns
-            named = view.frame(table).select(columns).filter(pl.col(name).cast(pl.String) != "")
+            named = scan_table(tables, table).select(columns).filter(pl.col(name).cast(pl.String) != "")
             return named.unique(keys, keep="last").collect().rows()
 
         streams = read_rows("streams", "process_id", "context_id", "stream_id", "name")

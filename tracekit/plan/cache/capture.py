@@ -92,20 +92,12 @@ class CachedCapture(Capture):
                 self._metadata.present[name] = self._open_file().may_have(name)
         return self._metadata.present[name]
 
-    def count(self, name: str) -> int:
-        """Return the number of rows of one table."""
-        return self.count_many([name])[name]
-
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of several tables, by table name."""
         if missing := [name for name in names if name not in self._metadata.counts]:
             with self._watch_for_warnings():
                 self._metadata.counts |= self._open_file().count_many(missing)
         return {name: self._metadata.counts[name] for name in names}
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of one table."""
-        return self.read_many({name: columns})[name]
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
         """Return the requested columns of several tables, by table name.

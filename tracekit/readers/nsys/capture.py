@@ -86,10 +86,6 @@ class NsysCapture(Lookups, Capture):
         """Return whether Nsight Systems can record a declared table, even if it has no rows in this file."""
         return name in SOURCES
 
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
-        return self.count_many([name])[name]
-
     def count_many(self, names: Sequence[str]) -> dict[str, int]:
         """Return the number of rows of several tables, by name.
 
@@ -130,16 +126,12 @@ class NsysCapture(Lookups, Capture):
         self._read_stacks(requests, [counters[nth] for nth in known])
         return [counter.rows for counter in counters]
 
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of a table, with the rows in file order.
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+        """Read some columns of several tables, in one pass over the file if the file format allows it.
 
         Raises:
             CorruptTraceError: The file is damaged, or a value does not fit its declared type.
         """
-        return self.read_many({name: columns})[name]
-
-    def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
-        """Read some columns of several tables, in one pass over the file if the file format allows it."""
         events = [n for n in columns if n not in _WHOLE_TABLES]
         recorded = [n for n in events if n in SOURCES]
         sources = [(n, table) for n in recorded for table in SOURCES[n].labels if table in self.tables.columns]

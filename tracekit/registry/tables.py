@@ -1,4 +1,4 @@
-"""The interface for reading the tables of a trace, and the conversion of tables to polars LazyFrames."""
+"""The interface through which all tables are read, and the functions that read single tables."""
 
 from __future__ import annotations
 
@@ -20,69 +20,110 @@ if TYPE_CHECKING:
 
 
 class Tables(ABC):
-    """Interface for reading the declared tables of a trace by table name and column name.
+    """The declared tables of a capture, a trace or a set of traces, by table name and column name.
 
-    A table may have no rows. Several threads may call the methods at the same time.
+    A table may have no rows. The functions of this module read single tables.
     """
 
-    @abstractmethod
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table."""
+        """Return the schema of a table.
+
+        Raises:
+            SchemaError: The table does not exist.
+        """
+        return schemas.table(name)
 
     @abstractmethod
-    def count(self, name: str) -> int:
-        """Return the number of rows of a table."""
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of rows of several tables, by table name."""
 
     @abstractmethod
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the requested columns of a table, with all rows in the order of the file."""
-
-    @abstractmethod
-    def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read and cache columns of several tables, in as few passes over the file as its format allows.
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
+        """Return columns of several tables, by table name, with all rows in the order of the file.
 
         Args:
             columns: Names of the columns to read, by table name.
+        """
+
+    def close(self) -> None:  # noqa: B027 - tables without an open file have nothing to close
+        """Close the file."""
+
+
+class CachedTables(Tables):
+    """Tables that keep the columns that were read or computed. Several threads may use them at the same time."""
+
+    @abstractmethod
+    def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
+        """Read the recorded columns that ``read_many`` needs, in as few passes over the file as its format allows.
+
+        Columns that are computed from the recorded columns are not computed yet.
         """
 
     @abstractmethod
     def release(self) -> None:
         """Free the memory of cached columns and computed results."""
 
-    def free_working_data(self) -> None:  # noqa: B027 - most tables have none
+    def free_working_data(self) -> None:
         """Free the intermediate data from which columns were computed. The computed columns stay in memory."""
 
-    def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of each table in ``names``, by table name."""
-        return {name: self.count(name) for name in names}
 
+def count_rows(tables: Tables, name: str) -> int:
+    """Return the number of rows of a table.
 
-def compact_if_all_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column unchanged or, if all its values are null, an equal column that occupies no physical memory.
-
-    Only columns of numbers and dictionary-encoded columns are replaced. The buffers of the new column are zeros that
-    are never written, so the operating system allocates no memory for them.
+    Raises:
+        SchemaError: The table does not exist.
     """
-    import pyarrow as pa
-
-    rows, kind = len(column), column.type
-    values = kind.index_type if pa.types.is_dictionary(kind) else kind
-    if column.null_count < rows or not rows or not (pa.types.is_integer(values) or pa.types.is_floating(values)):
-        return column
-    nulls = pa.Array.from_buffers(
-        values, rows, [_allocate_zero_buffer(-(-rows // 8)), _allocate_zero_buffer(rows * values.bit_width // 8)]
-    )
-    if values is not kind:
-        nulls = pa.DictionaryArray.from_arrays(nulls, pa.array([], kind.value_type), ordered=kind.ordered)
-    return pa.chunked_array([nulls], kind)
+    tables.schema(name)
+    return tables.count_many([name])[name]
 
 
-def _allocate_zero_buffer(size: int) -> pa.Buffer:
-    """Return a buffer of ``size`` zero bytes, for which memory is allocated only when the buffer is written."""
-    import numpy as np
-    import pyarrow as pa
+def read_chunks(tables: Tables, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a table without unifying the dictionaries of its string columns, which is faster than ``read_table``.
 
-    return pa.py_buffer(np.zeros(size, np.uint8))
+    Each chunk of a string column may have its own dictionary.
+
+    Args:
+        tables: The tables.
+        name: Name of the table.
+        columns: Names of the columns to read. If None, all columns are read.
+
+    Raises:
+        SchemaError: The table or a column does not exist.
+        CorruptTraceError: The file is damaged in this table.
+    """
+    return tables.read_many({name: _list_column_names(tables, name, columns)})[name]
+
+
+def read_table(tables: Tables, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a table in which each string column has a single dictionary. The arguments are those of ``read_chunks``.
+
+    Raises:
+        SchemaError: The table or a column does not exist.
+        CorruptTraceError: The file is damaged in this table.
+    """
+    return read_chunks(tables, name, columns).unify_dictionaries()
+
+
+def prefetch(tables: Tables, columns: Mapping[str, Sequence[str] | None]) -> None:
+    """Read and cache columns of several tables, in one pass over the file if its format allows.
+
+    Tables that cache nothing, such as those of several ranks, are not read.
+
+    Args:
+        tables: The tables.
+        columns: Names of the columns to read, by table name. The value None selects all columns of a table.
+
+    Raises:
+        SchemaError: A table or column does not exist.
+        CorruptTraceError: The file is damaged in these tables.
+    """
+    if isinstance(tables, CachedTables):
+        tables.prefetch({name: _list_column_names(tables, name, names) for name, names in columns.items()})
+
+
+def _list_column_names(tables: Tables, name: str, columns: Sequence[str] | None) -> list[str]:
+    schema = tables.schema(name)
+    return schema.names if columns is None else [schema[c].name for c in columns]
 
 
 def convert_names(frame: pl.LazyFrame, names: str) -> pl.LazyFrame:
@@ -102,11 +143,11 @@ def convert_names(frame: pl.LazyFrame, names: str) -> pl.LazyFrame:
     return frame.with_columns(pl.col(pl.Categorical).cast(pl.String)) if names == "string" else frame
 
 
-def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) -> pl.LazyFrame:
+def scan_table(tables: Tables, name: str, string_columns: Collection[str] = ()) -> pl.LazyFrame:
     """Return a table as a polars LazyFrame. Collecting the frame reads only the columns that the query uses.
 
     Args:
-        tables: The tables of the trace.
+        tables: The tables.
         name: Name of the table.
         string_columns: Names of the columns to return as String instead of Categorical. If nearly all strings of a
             column differ, its conversion to Categorical takes ten times as long as to String.
@@ -123,7 +164,8 @@ def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) ->
     ) -> Iterator[pl.DataFrame]:
         check_polars_can_run()
         with memory.limit_memory(limit):
-            table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
+            columns = list(schema) if with_columns is None else with_columns or list(schema)[:1]
+            table = tables.read_many({name: columns})[name]
             frame = _convert_to_frame(table if n_rows is None else table.slice(0, n_rows), string_columns)
         yield frame if predicate is None else frame.filter(predicate)
 
