@@ -250,7 +250,6 @@ class TraceSet:
         self.engine = engine or LocalEngine()
         self.errors = list(errors)
         self._operations = tuple(operations)
-        self._tables = SetTables(self, self._operations)
 
     @functools.cached_property
     def members(self) -> tuple[Member, ...]:
@@ -261,6 +260,10 @@ class TraceSet:
         unread = [member for member in self.captures if not member.is_read]
         read = self.results_by_member(self.engine.map(_with_recorded_metadata, unread))
         return tuple(read.get(member, member) for member in self.captures)
+
+    @property
+    def _tables(self) -> SetTables:  # not an attribute: in a cycle, copies of remote files would be deleted late
+        return SetTables(self, self._operations)
 
     @property
     def ranks(self) -> list[int]:
