@@ -151,13 +151,13 @@ def test_memory_that_was_allocated_before_the_selected_time_counts(tmp_path: Pat
     some = frames(memory_events=[event(6, ALLOCATE, 3, 2)])
 
     def rows(report: str, window: tuple[int | None, int | None]) -> list[tuple[Any, ...]]:
-        return compute_report(some, report, window=window, unlimited_frames=whole).frame().rows()
+        return compute_report(some, report, window=window, without=lambda *_: whole).frame().rows()
 
     assert rows("gpu_memory_usage", (4, 7)) == [(6, 0, "Device", 2, 10, 10)]
     assert rows("gpu_memory_usage", (2, 4)) == [(2, 0, "Device", 4, 12, 12), (3, 0, "Device", -4, 8, 12)]
     assert [row[3:6] for row in rows("gpu_memory_peak", (4, 7))] == [(6, 2, 0.0)]
     assert [row[3:5] for row in rows("gpu_memory_peak", (4, 6))] == [(4, 1)]
-    alive = compute_report(some, "gpu_memory_alive", window=(4, 6), unlimited_frames=whole).frame()
+    alive = compute_report(some, "gpu_memory_alive", window=(4, 6), without=lambda *_: whole).frame()
     assert alive.select("Bytes", "Address").rows() == [(8, "0x1")]
     assert rows("gpu_memory_usage", (4, 6)) == []
 

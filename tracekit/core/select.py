@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+CONDITIONS = ("time", "devices", "domains", "min_duration_ns", "process_id", "thread_id")
+"""Names of the conditions on rows."""
 LAUNCH = "launch_id"
 """Column that contains the id of an Nsight Compute result. Tables with this column have no start times."""
 

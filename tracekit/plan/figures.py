@@ -45,7 +45,6 @@ def compute_figure_rows(view: TraceView, name: str, **options: Any) -> pl.DataFr
         view,
         functools.partial(_get_figure_rollup, view),
         lambda table: scan_table(get_tables(plan.add_steps(Correlate())), table),
-        lambda table: scan_table(get_tables(plan.remove_time_window()), table),
         plan.window,
     )
     try:

@@ -171,19 +171,15 @@ class Plan:
         highs = [high for _, high in times if high is not None]
         return max(lows, default=None), min(highs, default=None)
 
-    def remove_time_window(self) -> Plan:
-        """Return a copy of this plan that does not restrict rows to a time window."""
-        rows = frozenset(replace(s, time=None) for s in self.rows)
+    def without(self, *conditions: str) -> Plan:
+        """Return a copy of this plan whose filters lack some conditions, such as ``time``.
+
+        Args:
+            conditions: Names of attributes of ``Selection``. If empty, all rows are selected.
+        """
+        removed = dict.fromkeys(conditions)
+        rows = frozenset(replace(s, **removed) for s in self.rows) if conditions else frozenset()
         return replace(self, rows=rows - {Selection()})
-
-    def remove_row_filters(self) -> Plan:
-        """Return a copy of this plan that selects all rows."""
-        return replace(self, rows=frozenset())
-
-    def keep_only_domain_filters(self) -> Plan:
-        """Return a copy of this plan in which row filters have only their conditions on NVTX domains."""
-        rows = frozenset(Selection(domains=s.domains) for s in self.rows if s.domains is not None)
-        return replace(self, rows=rows)
 
     def reopen(self) -> Plan:
         """Return a copy of this plan that opens its files again when they are first used.

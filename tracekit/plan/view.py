@@ -62,6 +62,10 @@ class TraceView:
     def _frames(self) -> Callable[[str], pl.LazyFrame]:
         return functools.partial(scan_table, self.tables)
 
+    def without(self, *conditions: str) -> Tables:
+        """Return the tables of the plan whose filters lack some conditions, or all of them, as for ``Plan.without``."""
+        return get_tables(self.plan.without(*conditions))
+
     def free_working_data(self) -> None:
         """Free the intermediate data from which columns of this trace and of traces with the same source were computed.
 
@@ -95,14 +99,8 @@ class TraceView:
             name,
             self._prefetch_used_columns,
             window=self.plan.window,
-            unlimited_frames=self._create_frames_function_of_different_plan(self.plan.remove_time_window()),
-            recorded_frames=self._create_frames_function_of_different_plan(self.plan.remove_row_filters()),
-            launch_frames=self._create_frames_function_of_different_plan(self.plan.keep_only_domain_filters()),
+            without=lambda *conditions: _create_report_frames_function(self.without(*conditions)),
         )
-
-    def _create_frames_function_of_different_plan(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
-        """Return a function that returns tables of ``plan`` as LazyFrames, or None if the trace has an equal plan."""
-        return None if plan == self.plan else _create_report_frames_function(get_tables(plan))
 
     def analyze(self, rule: str) -> ReportTable:
         """Apply a rule of ``nsys analyze`` or of tracekit.
@@ -187,7 +185,7 @@ class TraceView:
             required: Names of the tables without which the result has no rows.
             is_part: Whether the result is restricted to a part of the capture, in addition to the selections.
         """
-        selected = is_part or self.plan.remove_row_filters() != self.plan or self.plan.tables is not None
+        selected = is_part or bool(self.plan.rows) or self.plan.tables is not None
         return absence.explain_missing_rows(self.plan.source, tables, required=required, selected=selected)
 
     def _list_needed_tables(self, name: str) -> tuple[Sequence[str], Sequence[str]]:

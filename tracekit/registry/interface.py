@@ -157,6 +157,10 @@ class View(Protocol):
         """The tables, which functions such as ``scan_table`` read."""
         ...
 
+    def without(self, *conditions: str) -> Tables:
+        """Return the tables without some conditions on rows, such as ``time``, or with all recorded rows."""
+        ...
+
     @property
     def selected_tables(self) -> frozenset[str] | None:
         """Names of the selected tables. All other tables have no rows. None if all tables are selected."""

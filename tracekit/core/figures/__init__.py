@@ -40,14 +40,12 @@ class FigureInputs:
         view: The tables and reports of the trace.
         get_rollup: Function that returns the roll-up of the trace.
         correlated_frames: Function that returns the tables of the correlated trace.
-        frames_of_all_times: Function that returns the tables without the limits of the window.
         window: The time window ``[a, b)`` in ns to which the trace is limited. Either bound may be None.
     """
 
     view: View
     get_rollup: Callable[[], Rollup]
     correlated_frames: Frames
-    frames_of_all_times: Frames
     window: tuple[int | None, int | None]
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -9,6 +10,7 @@ import polars as pl
 from tracekit.core import intervals, memory
 from tracekit.core.correlate import ACTIVITIES
 from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
+from tracekit.registry.tables import scan_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +41,7 @@ def utilization_over_time(inputs: FigureInputs, *, bins: int, device: int | None
 
 def memory_usage(inputs: FigureInputs, *, rows: int) -> pl.DataFrame:
     """Return the memory in use over time, reduced to about the given number of rows."""
-    changes = read_memory_changes(inputs.frames_of_all_times, rows, inputs.window)
+    changes = read_memory_changes(functools.partial(scan_table, inputs.view.without("time")), rows, inputs.window)
     if changes.is_empty():
         raise MissingTableError("the capture has no allocations")
     return changes

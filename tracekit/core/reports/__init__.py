@@ -18,7 +18,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracekit.core.reports.report import Frames, Prefetch, Report, Request, Window, has_legacy_rounding
+from tracekit.core.reports.report import Frames, Prefetch, Report, Request, Window, Without, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError, create_choices_hint
 
@@ -172,9 +172,7 @@ def compute_report(
     prefetch: Prefetch | None = None,
     *,
     window: Window = (None, None),
-    unlimited_frames: Frames | None = None,
-    recorded_frames: Frames | None = None,
-    launch_frames: Frames | None = None,
+    without: Without | None = None,
 ) -> ReportTable:
     """Compute the report with a given name and options.
 
@@ -186,12 +184,8 @@ def compute_report(
             all required data in one pass over the file.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
-        unlimited_frames: Function that returns the declared tables without the limits of the window, for reports that
-            depend on earlier events. If None, ``frames`` is used.
-        recorded_frames: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is
-            used.
-        launch_frames: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
-            determined. If None, ``frames`` is used.
+        without: Function that returns a function like ``frames`` for the tables without some conditions on rows, for
+            reports that depend on rows that are not selected. If None, ``frames`` is used.
 
     Returns:
         The computed report. It has no rows if the capture has no data for the report.
@@ -208,9 +202,7 @@ def compute_report(
         has_legacy_rounding(frames),
         _parse_parameters(report, options),
         window,
-        unlimited_frames,
-        recorded_frames,
-        launch_frames,
+        without,
     )
     if prefetch is not None:
         prefetch(lambda tables: report(request.with_frames(tables)))

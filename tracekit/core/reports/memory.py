@@ -73,7 +73,7 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
 def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     """Allocations at the peak of each kind of memory, largest first, with their calls, NVTX ranges and call stacks."""
     rows = memory.select_allocations_at_peak(*_read_allocations_and_peaks(request))
-    named = _add_call_names(rows, request.unlimited_frames or request.frames).with_columns(
+    named = _add_call_names(rows, request.get_frames_without("time")).with_columns(
         format_hexadecimal_expr(pl.col("address")).alias("address_text")
     )
     order = [*memory.GROUP, "bytes", "start_ns", "memory_event_id"]
@@ -173,7 +173,7 @@ def _read_allocations(request: Request) -> pl.DataFrame:
     """
     columns = ("memory_event_id", "timestamp_ns", "process_id", "device_id", "correlation_id", "operation")
     more = ("memory_kind", "address", "bytes", "name")
-    frames = request.unlimited_frames or request.frames
+    frames = request.get_frames_without("time")
     return memory.pair_allocations(frames("memory_events").select(*columns, *more).collect())
 
 
@@ -227,7 +227,7 @@ def _read_unified_memory_events(request: Request) -> tuple[pl.LazyFrame, pl.Lazy
         frames("cpu_page_faults").select("virtual_address"),
         frames("gpu_page_faults").select("virtual_address", "page_faults"),
     )
-    of_capture = request.recorded_frames or frames
+    of_capture = request.get_frames_without()
     is_recorded = all(has_rows(of_capture, name) for name in ("memcpys", "cpu_page_faults", "gpu_page_faults"))
     to_device, on_cpu, on_gpu = tables if is_recorded else tuple(t.clear() for t in tables)
     return to_device, on_cpu, on_gpu

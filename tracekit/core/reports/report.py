@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Frames = Callable[[str], pl.LazyFrame]
 Computation = Callable[[Frames], object]
 Window = tuple[int | None, int | None]
+Without = Callable[..., Frames]
 Prefetch = Callable[[Computation], None]
 
 KERNEL_NAME_OPTIONS = ("base", "mangled")
@@ -42,13 +43,8 @@ class Request:
         parameters: Values of options with a value, such as ``rows`` in ``um_sum:rows=5``, keyed by option.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
-        unlimited_frames: Function that returns the declared tables without the limits of the window. This attribute is
-            None if there is no window.
-        recorded_frames: Function that returns the declared tables with all rows of the capture. If None, ``frames`` is
-            used.
-        launch_frames: Function that returns the API calls and NVTX ranges from which the NVTX ranges of kernels are
-            determined. They include rows that are not selected, because a kernel can be selected without its launch.
-            If None, ``frames`` is used.
+        without: Function that returns a function like ``frames`` for the tables without some conditions on rows, such
+            as ``time``, or with all recorded rows. If None, ``frames`` is used.
     """
 
     frames: Frames
@@ -56,13 +52,15 @@ class Request:
     legacy_rounding: bool = False
     parameters: Mapping[str, int] = field(default_factory=dict)
     window: Window = (None, None)
-    unlimited_frames: Frames | None = None
-    recorded_frames: Frames | None = None
-    launch_frames: Frames | None = None
+    without: Without | None = None
 
     def with_frames(self, frames: Frames) -> Request:
         """Return a copy of this request that reads all tables with one function."""
-        return replace(self, frames=frames, unlimited_frames=frames, recorded_frames=frames, launch_frames=frames)
+        return replace(self, frames=frames, without=None)
+
+    def get_frames_without(self, *conditions: str) -> Frames:
+        """Return a function that returns the tables without some conditions on rows, or with all recorded rows."""
+        return self.frames if self.without is None else self.without(*conditions)
 
 
 RowsFunction = Callable[[Request], pl.LazyFrame]
@@ -102,7 +100,7 @@ class Report:
     def _lacks_required_tables(self, request: Request) -> bool:
         """Return whether the capture has kernels, but no rows of a table that the report requires."""
         *tables, kernels = self.list_required_tables(request.options) or ("kernels",)
-        frames = request.recorded_frames or request.frames
+        frames = request.get_frames_without()
         return any(not has_rows(frames, t) for t in tables) and has_rows(frames, kernels)
 
     def list_required_tables(self, options: Collection[str]) -> tuple[str, ...]:

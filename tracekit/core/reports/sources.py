@@ -9,10 +9,13 @@ import polars as pl
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD
 from tracekit.core.reports.summary import DURATION
+from tracekit.core.select import CONDITIONS
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
 
+_OF_LAUNCHES = [name for name in CONDITIONS if name != "domains"]
+"""Conditions that do not apply to launches, because a kernel can be selected without its launch."""
 _TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
 
 
@@ -26,7 +29,7 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
         return _read_kernels_with_selected_name(request).select("name", *columns)
     needed = dict.fromkeys([*CALL_KEY, *columns])
     rows = _read_kernels_with_selected_name(request).select("name", *needed)
-    return _add_range_name_prefixes(rows, request.launch_frames or request.frames).select("name", *columns)
+    return _add_range_name_prefixes(rows, request.get_frames_without(*_OF_LAUNCHES)).select("name", *columns)
 
 
 def _read_kernels_with_selected_name(request: Request) -> pl.LazyFrame:
