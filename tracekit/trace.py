@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tracekit.plan.figures import Plots
     from tracekit.registry.absence import Absence
     from tracekit.registry.interface import LaunchMetadata, Progress, Undecoded
+    from tracekit.system.files import FileState
     from tracekit.system.targets import Input
     from tracekit.text.names import ExporterName, ReaderName, ReportName, RuleName, TableName
 
@@ -112,21 +113,13 @@ def load_remote(
     format: str | None,  # noqa: A002
     via: str | None,
     *,
-    expected_size: int | None = None,
-    expected_digest: str | None = None,
+    expected: FileState | None = None,
     kept_copy: remote.KeptCopy | None = None,
 ) -> Trace:
     """Download the profile at a URL, and return its trace. See ``open_remote`` for the arguments."""
     from tracekit.plan.remote_file import open_remote
 
-    origin, capture = open_remote(
-        url,
-        format,
-        via,
-        expected_size=expected_size,
-        expected_digest=expected_digest,
-        kept_copy=kept_copy,
-    )
+    origin, capture = open_remote(url, format, via, expected=expected, kept_copy=kept_copy)
     return Trace(Plan(RecordedTables(origin, opened=capture)), path=origin.path, format=origin.format)
 
 

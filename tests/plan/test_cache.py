@@ -31,6 +31,7 @@ from tracekit.plan.cache import identity, seal
 from tracekit.registry.interface import Capture
 from tracekit.registry.source import Source
 from tracekit.registry.tables import count_rows, read_chunks
+from tracekit.system import files
 
 REPORT, EXPORT = FIXTURES / "train_amp.nsys-rep", FIXTURES / "train_amp.sqlite"
 
@@ -39,7 +40,7 @@ REPORT, EXPORT = FIXTURES / "train_amp.nsys-rep", FIXTURES / "train_amp.sqlite"
 def small_files_are_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Cache every file at once, in a folder of the test, and return that folder."""
     monkeypatch.setattr(cached_capture, "SMALLEST", 0)
-    monkeypatch.setattr(identity, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr(files, "SETTLED_NS", -(10**12))
     monkeypatch.setenv("TRACEKIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TRACEKIT_CACHE", "on")
     return tmp_path / "cache"
@@ -131,7 +132,7 @@ def test_a_copy_uses_the_columns_of_the_original(tmp_path: Path, reads: list[str
 def test_a_file_that_just_changed_is_identified_by_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_files_are_cached: Path
 ) -> None:
-    monkeypatch.setattr(identity, "SETTLED_NS", 10**12)
+    monkeypatch.setattr(files, "SETTLED_NS", 10**12)
     path = copied(EXPORT, tmp_path)
     first = all_tables(path)
     assert not (small_files_are_cached / "known").exists()
@@ -141,7 +142,7 @@ def test_a_file_that_just_changed_is_identified_by_its_content(
 
 def test_a_file_that_changes_while_it_is_read_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = copied(EXPORT, tmp_path)
-    monkeypatch.setattr(identity.FileStatus, "from_path", classmethod(lambda cls, _: cls(0, 0, 0, 0, time.time_ns())))
+    monkeypatch.setattr(files.FileState, "is_identical", lambda _self, _other: False)
     assert identity.compute_content_digest(path) is None
     with tk.load(path) as trace:
         trace.table("kernels")
@@ -326,7 +327,7 @@ def test_the_command_lists_and_clears(small_files_are_cached: Path) -> None:
 
 def _read(path: str, expected: int) -> None:
     cached_capture.SMALLEST = 0
-    identity.SETTLED_NS = -(10**12)
+    files.SETTLED_NS = -(10**12)
     for _ in range(2):
         tables = all_tables(Path(path))
         assert sum(table.num_rows for table in tables.values()) == expected
@@ -347,9 +348,10 @@ def test_several_processes_share_the_cache() -> None:
 STORE = """
 import sys
 from pathlib import Path
-from tracekit.plan.cache import capture, identity
+from tracekit.plan.cache import capture
+from tracekit.system import files
 import tracekit as tk
-capture.SMALLEST, identity.SETTLED_NS = 0, -(10**12)
+capture.SMALLEST, files.SETTLED_NS = 0, -(10**12)
 print("started", flush=True)
 with tk.load(sys.argv[1]) as trace:
     for name in trace.tables:

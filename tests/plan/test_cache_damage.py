@@ -23,6 +23,7 @@ from tracekit.plan import cache
 from tracekit.plan.cache import capture as cached_capture
 from tracekit.plan.cache import folder as cache_folder
 from tracekit.plan.cache import identity, seal
+from tracekit.system import files
 
 EXPORT = FIXTURES / "train_amp.sqlite"
 CAPTURES = {
@@ -44,7 +45,7 @@ def small_files_are_cached() -> Iterator[None]:
     """Cache files of any size at once."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cached_capture, "SMALLEST", 0)
-        patched.setattr(identity, "SETTLED_NS", -(10**12))
+        patched.setattr(files, "SETTLED_NS", -(10**12))
         patched.setenv("TRACEKIT_CACHE", "on")
         yield
 

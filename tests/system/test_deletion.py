@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import FIXTURES, ROOT
 from tracekit.errors import ExportError
 from tracekit.system import targets
+from tracekit.system.files import FileState
 from tracekit.system.targets import deletion, rename
 from tracekit.system.targets.workspaces import create_workspace, delete_from_workspace
 
@@ -102,8 +103,9 @@ def audit(event, arguments):
 
 sys.addaudithook(audit)
 os.environ.update(TRACEKIT_CACHE="on", TRACEKIT_CACHE_DIR=f"{root}/cache")
-from tracekit.plan.cache import capture, identity
-capture.SMALLEST, identity.SETTLED_NS = 0, -(10**12)
+from tracekit.plan.cache import capture
+from tracekit.system import files
+capture.SMALLEST, files.SETTLED_NS = 0, -(10**12)
 from click.testing import CliRunner
 from tracekit.cli import cli
 for line in sys.argv[2:]:
@@ -131,17 +133,17 @@ class TestDelete:
     def test_another_file_at_the_path_stays(self, tmp_path: Path) -> None:
         path = tmp_path / "file"
         path.write_text("ours")
-        identity = deletion.read_identity_of_entry(path)
-        assert identity is not None
+        state = FileState.read_entry(path)
+        assert state is not None
         path.rename(tmp_path / "moved")
         path.write_text("of the user")
-        assert not deletion.delete(path, identity)
+        assert not deletion.delete(path, state)
         path.unlink()
         path.symlink_to(tmp_path / "moved")
-        assert not deletion.delete(path, identity)
+        assert not deletion.delete(path, state)
         path.unlink()
-        assert not deletion.delete(path, identity)
-        assert deletion.delete(tmp_path / "moved", identity)
+        assert not deletion.delete(path, state)
+        assert deletion.delete(tmp_path / "moved", state)
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("is_folder", [False, True])
@@ -154,8 +156,8 @@ class TestDelete:
             (created / "file").write_text(created.name)
         if not is_folder:
             path, other = path / "file", other / "file"
-        identity = deletion.read_identity_of_entry(path)
-        assert identity is not None
+        state = FileState.read_entry(path)
+        assert state is not None
         real = deletion.rename_without_replacing
 
         def swap(source: Path, target: Path) -> None:
@@ -165,7 +167,7 @@ class TestDelete:
             real(source, target)
 
         monkeypatch.setattr(deletion, "rename_without_replacing", swap)
-        assert not deletion.delete(path, identity)
+        assert not deletion.delete(path, state)
         assert (path / "file" if is_folder else path).read_text() == "other"
 
     def test_what_links_in_a_folder_refer_to_stays(self, tmp_path: Path) -> None:

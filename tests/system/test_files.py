@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -149,3 +150,23 @@ def test_a_growing_file_is_modified_before_its_size_changes(path: Path) -> None:
         os.utime(path, ns=(2, 2))
         with pytest.raises(TracekitError, match="the file changed while it was open"):
             file.read(0, 1)
+
+
+def test_states_of_one_file_at_different_times_and_places(path: Path) -> None:
+    state, folder = files.FileState.read(path), files.FileState.read_file(path.parent, folders=True)
+    assert state == files.FileState.read_file(path) == files.FileState.read_entry(path)
+    assert folder is not None
+    assert folder.size == 10
+    assert files.FileState.read_file(path.parent) is None
+    os.link(path, path.with_name("link"))
+    linked = files.FileState.read(path)
+    assert linked == state
+    assert linked.is_identical(state) is (linked.changed_ns == state.changed_ns)
+    copy = shutil.copy2(path, path.with_name("copy"))
+    assert state.has_same_content(files.FileState.read(Path(copy)))
+    assert not state.is_same_file(files.FileState.read(Path(copy)))
+    path.write_bytes(b"more than before")
+    assert files.FileState.read(path).is_same_file(state)
+    assert not state.has_same_content(files.FileState.read(path))
+    path.with_name("symlink").symlink_to(path)
+    assert files.FileState.read_entry(path.with_name("symlink")) is None

@@ -15,6 +15,7 @@ from tracekit.readers.by_nsys import TemporaryExport
 from tracekit.registry import detection
 from tracekit.registry.source import Source
 from tracekit.system import remote
+from tracekit.system.files import FileState
 from tracekit.text.urls import remove_secrets
 
 if TYPE_CHECKING:
@@ -68,15 +69,13 @@ class RemoteFile:
         url: The URL of the file. It may contain a password, so the representation of the object omits it.
         format: Name of the format, which selects the reader.
         via: Name of the program that exports the file before it is read. None if the reader opens it directly.
-        size: Size of the file in bytes when it was loaded.
-        digest: Hash of the first and last bytes of the file when it was loaded, which shows most changes.
+        state: Size of the file when it was loaded, and digest of its first and last bytes, which shows most changes.
     """
 
     url: str = field(repr=False)
     format: str
     via: str | None
-    size: int
-    digest: str
+    state: FileState
     inputs: ClassVar[tuple[Input, ...]] = ()
     can_reopen: ClassVar[bool] = True
 
@@ -92,7 +91,7 @@ class RemoteFile:
             TracekitError: The size of the file has changed since it was loaded, or the file cannot be read.
             FileNotFoundError: The file does not exist.
         """
-        return open_remote(self.url, self.format, self.via, expected_size=self.size, expected_digest=self.digest)[1]
+        return open_remote(self.url, self.format, self.via, expected=self.state)[1]
 
 
 def open_remote(
@@ -100,8 +99,7 @@ def open_remote(
     format: str | None = None,  # noqa: A002
     via: str | None = None,
     *,
-    expected_size: int | None = None,
-    expected_digest: str | None = None,
+    expected: FileState | None = None,
     kept_copy: remote.KeptCopy | None = None,
 ) -> tuple[RemoteFile, RemoteCapture]:
     """Download a remote file to a temporary file, and open the copy.
@@ -110,8 +108,7 @@ def open_remote(
         url: The URL of the file.
         format: Name of the format. If None, it is detected from the content.
         via: Name of the program that exports the file before it is read. If None, the reader opens the file directly.
-        expected_size: Size that the file must have in bytes. If None, the size is not checked.
-        expected_digest: Hash that the first and last bytes of the file must have. If None, they are not checked.
+        expected: Size and digest that the file must have. If None, they are not checked.
         kept_copy: The copy of an earlier download, which is used instead of a new one. If there is none, the new copy
             is kept there, instead of being deleted when the capture is closed.
 
@@ -120,14 +117,16 @@ def open_remote(
 
     Raises:
         UnknownFormatError: ``format`` is unknown, or no reader recognizes the file.
-        TracekitError: The file cannot be read, or its size differs from ``expected_size``.
+        TracekitError: The file cannot be read, or it is not as ``expected``.
         FileNotFoundError: The file does not exist.
     """
     with contextlib.ExitStack() as temporary:
         check_start = partial(_check_format, url) if format is None else None
         copy = None if kept_copy is None else kept_copy.get_path()
         if copy is None:
-            download = remote.download(url, expected_size=expected_size, check_start=check_start)
+            download = remote.download(
+                url, expected_size=None if expected is None else expected.size, check_start=check_start
+            )
             copy = temporary.enter_context(download)
             if kept_copy is not None:
                 copy = kept_copy.keep(copy, temporary)
@@ -135,13 +134,13 @@ def open_remote(
         temporary.enter_context(show_path_as(copy, url))
         with _replace_path_in_errors(url, copy):
             source = Source(copy)
-            digest = _hash_ends(source)
-            if expected_digest not in (None, digest):
+            state = FileState(0, 0, source.size, 0, digest=_hash_ends(source))
+            if expected is not None and not state.has_same_content(expected):
                 raise TracekitError("the file has changed since it was loaded", path=copy, hint="load it again")
             reader = detection.detect_reader(source) if format is None else registry.reader(format)
             opened = OpenedFile.from_source(source, reader, via)
             capture = opened.open_unchecked(opened.create_reader(source), source)
-        origin = RemoteFile(url, opened.format, via, source.size, digest)
+        origin = RemoteFile(url, opened.format, via, state)
         return origin, RemoteCapture(capture, temporary.pop_all(), copy, url)
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit import registry, schemas
 from tracekit.errors import SchemaError, TracekitError, UnknownFormatError
 from tracekit.registry.interface import Capture
 from tracekit.registry.source import Source
+from tracekit.system.files import FileState
 from tracekit.system.targets import Input
 
 if TYPE_CHECKING:
@@ -29,37 +29,6 @@ if TYPE_CHECKING:
     from tracekit.registry.interface import Reader
 
 
-class Stamp(NamedTuple):
-    """The size and modification time of a file, which show whether the file has changed.
-
-    The inode is not included, because it differs between machines.
-
-    Attributes:
-        size: Size of the file in bytes. For a folder, the total size of its files.
-        modified_ns: Time of the last modification in ns since 1970. For a folder, the latest time of its files.
-    """
-
-    size: int
-    modified_ns: int
-
-    @classmethod
-    def from_path(cls, path: Path, *, folders: bool = False) -> Self | None:
-        """Return the size and modification time of a regular file. Return None if the path is not a regular file.
-
-        Args:
-            path: The path.
-            folders: Whether to return the total size and the latest time of the files of a folder instead of None.
-        """
-        try:
-            status = path.stat()
-            if folders and stat.S_ISDIR(status.st_mode):
-                files = [each for each in map(cls.from_path, path.iterdir()) if each is not None]
-                return cls(sum(f.size for f in files), max((f.modified_ns for f in files), default=0))
-        except OSError:
-            return None
-        return cls(status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
     """A file or folder from which a reader reads the tables of a trace.
@@ -68,7 +37,7 @@ class OpenedFile:
         path: Absolute path of the file or folder.
         format: Name of the format, which selects the reader.
         via: Name of the program that exports the file before it is read. None if the reader opens it directly.
-        stamp: Size and modification time of the file when it was loaded. None for a folder.
+        state: State of the file when it was loaded. None for a folder.
         cache: Whether columns are read from the cache and stored in it.
         can_reopen: Whether the origin can be opened again, also in another process.
     """
@@ -76,14 +45,14 @@ class OpenedFile:
     path: Path
     format: str
     via: str | None
-    stamp: Stamp | None
+    state: FileState | None
     cache: bool = False
     can_reopen: ClassVar[bool] = True
 
     @classmethod
     def from_source(cls, source: Source, reader: Reader, via: str | None, *, cache: bool = False) -> Self:
-        """Return the ``OpenedFile`` of a source that ``reader`` opens, with its current size and modification time."""
-        return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path), cache)
+        """Return the ``OpenedFile`` of a source that ``reader`` opens, with its current state."""
+        return cls(source.path.absolute(), reader.format, via, FileState.read_file(source.path), cache)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -100,7 +69,8 @@ class OpenedFile:
         source = Source(self.path)
         if not source.exists:
             raise FileNotFoundError(2, os.strerror(2), str(self.path))
-        if Stamp.from_path(self.path) != self.stamp:
+        now = FileState.read_file(self.path)
+        if now is not self.state and (now is None or not now.has_same_content(self.state)):
             raise TracekitError("the file has changed since the trace was loaded", path=self.path, hint="load it again")
         return self.open_unchecked(self.create_reader(source), source)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import TracekitError
-from tracekit.plan.sources import Stamp
+from tracekit.system.files import FileState
 from tracekit.trace import prefetch, read_launch_metadata
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ class RecordedMetadata:
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private. None if it is not recorded.
         is_read: Whether the capture was opened. If False, only its path and possibly its format and rank are known.
-        remote_size: Size of a remote file in bytes. None for a local file.
-        remote_digest: Hash of the first and last bytes of a remote file. None for a local file.
+        state: State of the file when it was loaded. None for a folder.
     """
 
     path: Path
@@ -78,8 +77,7 @@ class RecordedMetadata:
     local_rank: int | None = None
     host: str | None = field(default=None, repr=False)
     is_read: bool = True
-    remote_size: int | None = None
-    remote_digest: str | None = None
+    state: FileState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +101,7 @@ class Member:
             are unknown, and its format may be empty.
         url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
             a password and is not shown.
-        remote_size: Size of a remote file in bytes when the set was loaded. None if it is unknown.
-        remote_digest: Hash of the first and last bytes of a remote file when the set was loaded. None if unknown.
-        stamp: Size and modification time of the capture when the set was loaded. None if they are unknown.
+        state: State of the file or folder when the set was loaded. None if it is unknown.
         kept_copy: The copy of the downloaded file, which all reads use. None for a local file.
     """
 
@@ -123,9 +119,7 @@ class Member:
     via: str | None = None
     is_read: bool = True
     url: str | None = field(default=None, repr=False)
-    stamp: Stamp | None = field(default=None, repr=False)
-    remote_size: int | None = field(default=None, repr=False)
-    remote_digest: str | None = field(default=None, repr=False)
+    state: FileState | None = field(default=None, repr=False)
     kept_copy: KeptCopy | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -140,7 +134,9 @@ class Member:
             TracekitError: The file or folder has changed.
             FileNotFoundError: The file or folder does not exist.
         """
-        if self.stamp is None or self.url is not None or self.stamp == Stamp.from_path(self.path, folders=True):
+        if self.state is None or self.url is not None:
+            return
+        if self.state.has_same_content(FileState.read_file(self.path, folders=True)):
             return
         if not self.path.exists():
             raise FileNotFoundError(2, os.strerror(2), str(self.path))
@@ -189,8 +185,7 @@ def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
         _parse_int(info.get("duration_ns")),
         launch.variables.get("LOCAL_RANK"),
         launch.host,
-        remote_size=getattr(origin, "size", None),
-        remote_digest=getattr(origin, "digest", None),
+        state=getattr(origin, "state", None),
     )
 
 

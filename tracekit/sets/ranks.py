@@ -225,8 +225,7 @@ def make_member(capture: RecordedMetadata, rank: int, rank_source: str) -> Membe
         local_rank=capture.local_rank,
         host=capture.host,
         is_read=capture.is_read,
-        remote_size=capture.remote_size,
-        remote_digest=capture.remote_digest,
+        state=capture.state,
     )
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from tracekit import registry, schemas
 from tracekit.errors import TracekitError
 from tracekit.plan import add_report_options
-from tracekit.plan.sources import Stamp
 from tracekit.registry import detection
 from tracekit.registry.source import Source
 from tracekit.registry.tables import Tables, convert_names, count_rows, read_chunks
@@ -20,6 +19,7 @@ from tracekit.sets import ranks as rank_sources
 from tracekit.sets.engines import LocalEngine, resolve_engine
 from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedMetadata
+from tracekit.system.files import FileState
 from tracekit.system.remote import KeptCopy
 from tracekit.trace import Trace, get_trace_view, load, load_remote
 
@@ -119,14 +119,14 @@ def _create_unread_member(number: int, path: Path, url: str | None, format_name:
         is_read=False,
         url=url,
         kept_copy=KeptCopy() if url else None,
-        stamp=Stamp.from_path(path, folders=True),
+        state=None if url else FileState.read_file(path, folders=True),
     )
 
 
 def _complete(member: Member, unread: Member) -> Member:
     """Return a member with the attributes of its capture that are known before the capture is read."""
-    stamp = member.stamp or unread.stamp
-    return replace(member, via=unread.via, url=unread.url, kept_copy=unread.kept_copy, stamp=stamp)
+    state = unread.state or member.state
+    return replace(member, via=unread.via, url=unread.url, kept_copy=unread.kept_copy, state=state)
 
 
 def _read_recorded_metadata(
@@ -856,14 +856,7 @@ def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
         trace = load(member.path, member.format or None, via=member.via)
     else:
         kept_copy, name = member.kept_copy, member.format or None
-        trace = load_remote(
-            member.url,
-            name,
-            member.via,
-            expected_size=member.remote_size,
-            expected_digest=member.remote_digest,
-            kept_copy=kept_copy,
-        )
+        trace = load_remote(member.url, name, member.via, expected=member.state, kept_copy=kept_copy)
     try:
         for operation in operations:
             trace = getattr(trace, operation.method)(**operation.arguments)
@@ -877,7 +870,7 @@ def _with_recorded_metadata(member: Member) -> Member:
     """Return a member with the metadata that its capture records."""
     recorded = _open_and_read_metadata(member)
     described = rank_sources.make_member(recorded, member.rank, member.source)
-    return replace(described, via=member.via, url=member.url, stamp=member.stamp)
+    return replace(described, via=member.via, url=member.url, state=member.state or described.state)
 
 
 def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Operation], member: Member) -> Result:

@@ -11,8 +11,10 @@ import errno
 import os
 import stat
 import threading
+import time
 import weakref
-from typing import TYPE_CHECKING, NamedTuple, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
 
 from tracekit.errors import TracekitError
 
@@ -26,6 +28,8 @@ DISK_HINT = "check the disk, or copy the file from its source again"
 PERMISSIONS_HINT = "check its permissions"
 LONGEST_SQLITE_PATH = 504
 """Length of the longest resolved path that SQLite opens, in bytes: 512 minus the suffix of its journal."""
+SETTLED_NS = 2_000_000_000
+"""Minimum age of the last change of a settled file in ns. On any file system, later changes have another timestamp."""
 _MAX_READ_BYTES = 1 << 30
 """Maximum number of bytes per read call. Linux reads at most 2 GiB minus a page."""
 _WINDOW_BYTES = 1 << 20
@@ -75,34 +79,90 @@ def find_special_file_kind(mode: int) -> str | None:
     return None if stat.S_ISREG(mode) else next((name for test, name in _FILE_TYPES if test(mode)), "a special file")
 
 
-class FileState(NamedTuple):
-    """Identity, size and modification time of a file, which are compared to detect changes.
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """The identity of a file or folder, and the properties that show whether it was changed or replaced.
+
+    Two states are equal if nothing shows a change. ``has_same_content`` compares states of different machines, and
+    ``is_same_file`` ignores changes of the content.
 
     Attributes:
         device: Number of the device that contains the file.
         inode: Inode number of the file on its device.
-        size: Size of the file in bytes.
-        modified_ns: Time of the last modification in ns since 1970.
+        size: Size of the file in bytes. For a folder, the total size of its files if it was read as ``folders``.
+        modified_ns: Time of the last modification in ns since 1970, which programs can set. For a folder, the latest
+            time of its files if it was read as ``folders``.
+        changed_ns: Time of the last change of the content or the status in ns since 1970, which programs cannot set.
+            Only ``is_identical`` compares it, because a new link to the file also changes it.
+        digest: Hash of the first and last bytes of a remote file, of which only the size is known otherwise.
     """
 
     device: int
     inode: int
     size: int
     modified_ns: int
+    changed_ns: int = field(default=0, compare=False)
+    digest: str | None = None
+
+    @classmethod
+    def from_status(cls, status: os.stat_result) -> Self:
+        """Return the state of a file from the result of ``os.stat``."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @classmethod
     def read(cls, file: Path | int) -> Self:
         """Return the current state of a file, given its path or an open descriptor.
 
         Raises:
-            FileNotFoundError: The file does not exist.
+            OSError: The file does not exist or cannot be accessed.
         """
         return cls.from_status(os.fstat(file) if isinstance(file, int) else file.stat())
 
     @classmethod
-    def from_status(cls, status: os.stat_result) -> Self:
-        """Return the state of a file from the result of ``os.stat``."""
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    def read_file(cls, path: Path, *, folders: bool = False) -> Self | None:
+        """Return the state of a regular file. Return None if the path is not a regular file or cannot be accessed.
+
+        Args:
+            path: The path.
+            folders: Whether to return the total size and the latest time of the files of a folder instead of None.
+        """
+        try:
+            state, mode = cls.read(path), path.stat().st_mode
+            if folders and stat.S_ISDIR(mode):
+                files = [each for each in map(cls.read_file, path.iterdir()) if each is not None]
+                time_ns = max((f.modified_ns for f in files), default=0)
+                return replace(state, size=sum(f.size for f in files), modified_ns=time_ns)
+        except OSError:
+            return None
+        return state if stat.S_ISREG(mode) else None
+
+    @classmethod
+    def read_entry(cls, path: Path) -> Self | None:
+        """Return the state of a file or folder. Return None if there is none, or if it is a symbolic link."""
+        try:
+            status = path.lstat()
+        except OSError:
+            return None
+        return None if stat.S_ISLNK(status.st_mode) else cls.from_status(status)
+
+    def is_same_file(self, other: FileState | None) -> bool:
+        """Return whether another state is of the same file or folder, whose content may have changed."""
+        return other is not None and (self.device, self.inode) == (other.device, other.inode)
+
+    def has_same_content(self, other: FileState | None) -> bool:
+        """Return whether another state has the same size, time and digest. The files may be on different machines."""
+        if other is None:
+            return False
+        return (self.size, self.modified_ns, self.digest) == (other.size, other.modified_ns, other.digest)
+
+    def is_identical(self, other: FileState) -> bool:
+        """Return whether no attribute differs, not even the time at which the status changed."""
+        return self == other and self.changed_ns == other.changed_ns
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the last change is so old that the next change is certain to have a different timestamp."""
+        return 0 <= max(self.modified_ns, self.changed_ns) < time.time_ns() - SETTLED_NS
 
     def check_unchanged(self, path: Path, descriptor: int | None = None, *, may_grow: bool = False) -> None:
         """Check that a file is still in this state.
@@ -124,27 +184,17 @@ class FileState(NamedTuple):
         if (kind := find_special_file_kind(status.st_mode)) is not None:
             raise _create_not_regular_file_error(path, kind)
         state = FileState.from_status(status)
-        same_file = (state.device, state.inode) == (self.device, self.inode)
         # Some systems update the modification time before the size when bytes are appended to a file.
-        if state != self and not (may_grow and same_file and state.size >= self.size):
+        if state != self and not (may_grow and self.is_same_file(state) and state.size >= self.size):
             raise TracekitError(self.describe_change(state), path=path, hint=CHANGED_HINT)
 
     def describe_change(self, later: FileState) -> str:
         """Return an error message that states how the file has changed from this state to a later state."""
-        if (later.device, later.inode) != (self.device, self.inode):
+        if not self.is_same_file(later):
             return "the file was replaced by another file while it was open"
         if later.size != self.size:
             return f"the file changed while it was open: it had {self.size} bytes, but now it has {later.size}"
         return "the file changed while it was open"
-
-
-def read_file_state(path: Path) -> FileState | None:
-    """Return the state of a regular file. Return None if the path is not a regular file or cannot be accessed."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return FileState.from_status(status) if stat.S_ISREG(status.st_mode) else None
 
 
 class InputFile:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.plan.sources import Stamp
 from tracekit.sets.paths import Captures as LocatedCaptures
 from tracekit.sets.paths import describe_error, is_folder_of_captures, is_pattern, locate_captures
 from tracekit.sets.ranks import name_uniquely
 from tracekit.system import memory
-from tracekit.system.files import read_file_state
+from tracekit.system.files import FileState
 from tracekit.trace import get_trace_view, load
 from tracekit.view.state import CaptureAggregation
 
@@ -305,7 +304,7 @@ class Captures:
 
 def _read_state(path: Path | None) -> Any:
     """Return a value that differs if the file or folder at a path was changed, replaced or removed in the meantime."""
-    return None if path is None else (read_file_state(path), Stamp.from_path(path, folders=True))
+    return None if path is None else FileState.read_file(path, folders=True)
 
 
 def open_captures(

@@ -23,8 +23,9 @@ import platformdirs
 
 from tracekit.errors import TracekitError, convert_to_printable_path, warn
 from tracekit.plan.cache import seal
-from tracekit.plan.cache.identity import FileStatus, compute_content_digest, compute_reader_version, hash_path
+from tracekit.plan.cache.identity import compute_content_digest, compute_reader_version, hash_path
 from tracekit.system import memory
+from tracekit.system.files import FileState
 from tracekit.system.targets import create_workspace, deletion
 from tracekit.system.targets.rename import rename_without_replacing, replace_path
 
@@ -104,11 +105,11 @@ class CacheFolder:
         Return None if no digest is stored, or if the file has changed since its digest was stored.
         """
         try:
-            status = FileStatus.from_path(path)
+            state = FileState.read(path)
         except OSError:
             return None
         known = self._read_json(self._build_digest_path(path))
-        is_same = known.get("status") == status.to_list() and status.is_settled
+        is_same = known.get("status") == _convert_to_list(state) and state.is_settled
         return str(known["digest"]) if is_same and "digest" in known else None
 
     def compute_digest(self, path: Path) -> str | None:
@@ -117,12 +118,12 @@ class CacheFolder:
         The digest is stored, unless the file was changed so recently that another change might go unnoticed.
         """
         with contextlib.suppress(OSError):
-            status = FileStatus.from_path(path)
-            is_settled = status.is_settled
+            state = FileState.read(path)
+            is_settled = state.is_settled
             digest = compute_content_digest(path)
-            if digest is not None and FileStatus.from_path(path) == status:
+            if digest is not None and state.is_identical(FileState.read(path)):
                 if is_settled:
-                    text = json.dumps({"status": status.to_list(), "digest": digest})
+                    text = json.dumps({"status": _convert_to_list(state), "digest": digest})
                     self._write_file(self._build_digest_path(path), lambda new: _append_text(text, new))
                 return digest
         return None
@@ -216,7 +217,7 @@ class CacheFolder:
                 left += 1
             else:
                 sealed.file.close()
-                deletion.delete(path, sealed.identity)
+                deletion.delete(path, sealed.state)
         if is_entry:
             deletion.delete_empty_folder(folder)
             deletion.delete_empty_folder(folder.parent)
@@ -259,7 +260,7 @@ class CacheFolder:
                     if old is None:
                         rename_without_replacing(new, path)
                     else:
-                        replace_path(new, path, old.identity, temporary / "old" / path.name)
+                        replace_path(new, path, old.state, temporary / "old" / path.name)
                     return
 
     def _create_private_folder(self, folder: Path) -> bool:
@@ -302,7 +303,7 @@ class CacheFolder:
         if not seal.is_intact(sealed, self._get_place(path)):
             sealed.file.close()
             _LOGGER.debug("The file %s of the cache is damaged and is deleted", convert_to_printable_path(path))
-            deletion.delete(path, sealed.identity)
+            deletion.delete(path, sealed.state)
             return None
         return _select_columns(memory.map_file_into_memory(sealed.file).slice(seal.HEADER_BYTES, sealed.size), columns)
 
@@ -314,7 +315,7 @@ class CacheFolder:
         with sealed.file as file:
             if sealed.size > _MAX_JSON_BYTES or not seal.is_intact(sealed, self._get_place(path)):
                 _LOGGER.debug("The file %s of the cache is damaged and is deleted", convert_to_printable_path(path))
-                deletion.delete(path, sealed.identity)
+                deletion.delete(path, sealed.state)
                 return {}
             file.seek(seal.HEADER_BYTES)
             value = json.loads(file.read(sealed.size))
@@ -345,7 +346,7 @@ class CacheFolder:
         for path in _list_folder(folder):
             if (sealed := self._open_sealed(path, must_be_private=False)) is not None:
                 sealed.file.close()
-                size += sealed.file_bytes
+                size += sealed.state.size
         if not size:
             return None
         source = self._read_json(folder / _SOURCE)
@@ -363,6 +364,11 @@ def _read_size_limit() -> int:
             f"the environment variable {LIMIT} has the invalid value {text!r}", hint="set it to a number of bytes"
         )
     return int(text) if text else DEFAULT_LIMIT
+
+
+def _convert_to_list(state: FileState) -> list[int]:
+    """Return the attributes of a state that can change, for a file in JSON."""
+    return [state.device, state.inode, state.size, state.modified_ns, state.changed_ns]
 
 
 def _append_text(text: str, path: Path) -> None:

@@ -5,56 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit import schemas
+from tracekit.system.files import FileState
 
-if TYPE_CHECKING:
-    from typing import Self
-
-SETTLED_NS = 2_000_000_000
-"""Minimum age of the last change of a settled file in ns. On any file system, later changes have another timestamp."""
 _DIGITS = 32
 _PACKAGE = Path(__file__).parents[1]
-
-
-class FileStatus(NamedTuple):
-    """The status of a file in its file system. Every change of the content changes at least ``changed_ns``.
-
-    Attributes:
-        device: Number of the device that contains the file.
-        inode: Inode number of the file on its device.
-        size: Size of the file in bytes.
-        modified_ns: Time of the last modification in ns since 1970. Programs can set it.
-        changed_ns: Time of the last change of the content or the status, in ns since 1970. Programs cannot set it.
-    """
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
-
-    @classmethod
-    def from_path(cls, path: Path) -> Self:
-        """Return the status of a file.
-
-        Raises:
-            OSError: The file does not exist or cannot be accessed.
-        """
-        status = path.stat()
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the last change is so old that the next change is certain to have a different timestamp."""
-        return 0 <= max(self.modified_ns, self.changed_ns) < time.time_ns() - SETTLED_NS
-
-    def to_list(self) -> list[int]:
-        """Return the attributes as a list that can be stored as JSON."""
-        return list(self)
 
 
 def compute_content_digest(path: Path) -> str | None:
@@ -65,10 +22,10 @@ def compute_content_digest(path: Path) -> str | None:
     Raises:
         OSError: The file cannot be read.
     """
-    status = FileStatus.from_path(path)
+    state = FileState.read(path)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return digest[:_DIGITS] if FileStatus.from_path(path) == status else None
+    return digest[:_DIGITS] if state.is_identical(FileState.read(path)) else None
 
 
 @functools.cache

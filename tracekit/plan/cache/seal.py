@@ -26,11 +26,11 @@ import zlib
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tracekit.system import threads
+from tracekit.system.files import FileState
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.system.targets.inputs import Identity
 
 HEADER_BYTES = TRAILER_BYTES = 64
 _MAGIC, _OLD_MAGIC = b"tracekit-cache\x02\n", b"tracekit-cache\x01\n"
@@ -51,21 +51,19 @@ class Sealed(NamedTuple):
 
     Attributes:
         file: The open file.
-        identity: Device and inode number of the file.
-        file_bytes: Size of the file in bytes.
+        state: State of the file.
         content_digest: The digest of the content according to the trailer. None if the header or the trailer is
             damaged, or if an earlier version wrote the file.
     """
 
     file: IO[bytes]
-    identity: Identity
-    file_bytes: int
+    state: FileState
     content_digest: bytes | None
 
     @property
     def size(self) -> int:
         """Size of the content in bytes, without the header and the trailer."""
-        return self.file_bytes - HEADER_BYTES - TRAILER_BYTES
+        return self.state.size - HEADER_BYTES - TRAILER_BYTES
 
 
 def is_private(status: os.stat_result, *, ignore_mode: bool = False) -> bool:
@@ -127,7 +125,7 @@ def open_sealed(path: Path, place: str, *, must_be_private: bool = True) -> Seal
     elif (proofs := _check_header_and_trailer(file.fileno(), status.st_size, place)) == (False, None):
         reason = "it has neither a header nor a trailer for this place in the cache"
     else:
-        return Sealed(file, (status.st_dev, status.st_ino), status.st_size, proofs[1] if all(proofs) else None)
+        return Sealed(file, FileState.from_status(status), proofs[1] if all(proofs) else None)
     file.close()
     raise NotSealedError(reason)
 

@@ -15,7 +15,7 @@ from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.registry.detection import describe_unrecognized
 from tracekit.registry.interface import Capture
-from tracekit.system.files import PERMISSIONS_HINT, InputFile, read_file_state
+from tracekit.system.files import PERMISSIONS_HINT, FileState, InputFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.registry.source import Source
     from tracekit.schemas import TableSchema
-    from tracekit.system.files import FileState
 
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
 """Layout of one element of an Arrow string view array. Several elements can refer to the same string."""
@@ -144,7 +143,7 @@ def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
     """
     names = schemas.table_names()
     paths = [source.path / n for n in sorted(source.names)]
-    return {p.stem: TablePath(p, read_file_state(p)) for p in paths if p.suffix == suffix and p.stem in names}
+    return {p.stem: TablePath(p, FileState.read_file(p)) for p in paths if p.suffix == suffix and p.stem in names}
 
 
 def find_single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:

@@ -20,7 +20,7 @@ from tracekit.readers.nsys.generic_events import GenericEvents
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
 from tracekit.system import memory
-from tracekit.system.files import read_file_state
+from tracekit.system.files import FileState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -199,7 +199,7 @@ class Lookups:
 def _compute_total_file_size(path: Path) -> int:
     """Return the size of a file, or the total size of the files in a folder, in bytes."""
     files = path.iterdir() if path.is_dir() else [path]
-    return sum(state.size for state in map(read_file_state, files) if state is not None)
+    return sum(state.size for state in map(FileState.read_file, files) if state is not None)
 
 
 def _create_table_builder(max_rows: int, *, use_files: bool) -> Builder:

@@ -24,7 +24,7 @@ from tracekit.readers.nsys_folders import sniffing
 from tracekit.readers.nsys_folders.values import convert_and_count_repaired, convert_to_sqlite_values, format_payloads
 from tracekit.registry.detection import UNKNOWN, describe_unrecognized
 from tracekit.registry.source import Source
-from tracekit.system.files import read_file_state
+from tracekit.system.files import FileState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ class FolderTables:
             is_table = source.head.startswith(kind.magics)
             what, hint = _SINGLE_FILE if is_table else describe_unrecognized(source)
             raise CorruptTraceError(f"not a folder of {kind.kind} files: {what}", path=source.path, hint=hint)
-        self._states = {table: read_file_state(path) for table, path in self._paths.items()}
+        self._states = {table: FileState.read_file(path) for table, path in self._paths.items()}
         self._ledger = Ledger(sum(map(self._get_file_size, self._paths)))
         self._kind = kind
         self._described: dict[str, TableFile] = {}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from tracekit.errors import TracekitError, get_first_line_of_message
+from tracekit.system.files import FileState
 from tracekit.system.remote.listing import Listing
 from tracekit.system.targets import create_workspace, delete_from_workspace
 from tracekit.system.targets.rename import rename_without_replacing
@@ -238,7 +239,9 @@ class KeptCopy:
     _lock = threading.Lock()
     _total_bytes = 0
 
-    def __init__(self, borrowed: _BorrowedFile | None = None, shared: _SharedFolder | None = None) -> None:
+    def __init__(
+        self, borrowed: tuple[Path, FileState | None] | None = None, shared: _SharedFolder | None = None
+    ) -> None:
         self._borrowed = borrowed
         self._shared = shared
         self._root: _SharedRoot | None = None
@@ -269,15 +272,17 @@ class KeptCopy:
 
     def get_path(self) -> Path | None:
         """Return the path of the kept file. Return None if there is none, or if this is another machine."""
-        if self._borrowed is not None and _BorrowedFile.from_path(self._borrowed.path) == self._borrowed:
-            return self._borrowed.path
+        if self._borrowed is not None:
+            path, state = self._borrowed
+            if state is not None and FileState.read_entry(path) == state:
+                return path
         if self._copy is None and self._shared is not None and self._shared.exists():
             return self._shared.find_file()
         return self._copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._copy is not None:
-            return KeptCopy, (_BorrowedFile.from_path(self._copy),)
+            return KeptCopy, ((self._copy, FileState.read_entry(self._copy)),)
         if self._borrowed is None and self._shared is None:
             with KeptCopy._lock, contextlib.suppress(OSError):
                 self._root = _SharedRoot.get_or_create()
@@ -293,40 +298,14 @@ def _delete_copy(size: int, temporary: contextlib.ExitStack) -> None:
         KeptCopy._total_bytes -= size  # noqa: SLF001
 
 
-class _BorrowedFile(NamedTuple):
-    """The kept copy of another process, identified by its inode, size and time, because paths differ by machine."""
-
-    path: Path
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-
-    @classmethod
-    def from_path(cls, path: Path) -> _BorrowedFile | None:
-        """Return the file at a path with its current status, or None if it cannot be accessed."""
-        try:
-            status = path.lstat()
-        except OSError:
-            return None
-        return cls(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 class _SharedFolder(NamedTuple):
     """A folder of the process that owns a set, in which the processes that read the set keep one downloaded file.
 
-    The folder is identified by its inode, because paths differ by machine.
+    The folder is identified by its state, because other machines may have another folder at its path.
     """
 
     path: Path
-    device: int
-    inode: int
-
-    @classmethod
-    def from_path(cls, path: Path) -> _SharedFolder:
-        """Return the folder at a path."""
-        status = path.lstat()
-        return cls(path, status.st_dev, status.st_ino)
+    state: FileState
 
     def exists(self) -> bool:
         """Return whether this machine has the folder. It must belong to the user of this process."""
@@ -335,7 +314,7 @@ class _SharedFolder(NamedTuple):
         except OSError:
             return False
         is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-        return (status.st_dev, status.st_ino) == (self.device, self.inode) and is_own
+        return self.state.is_same_file(FileState.from_status(status)) and is_own
 
     def find_file(self) -> Path | None:
         """Return the path of the file in the folder, or None if it has not been downloaded yet."""
@@ -379,7 +358,7 @@ class _SharedRoot:
         """Create a folder for one file."""
         folder = self._folder / str(next(self._numbers))
         folder.mkdir(0o700)
-        return _SharedFolder.from_path(folder)
+        return _SharedFolder(folder, FileState.read(folder))
 
     @staticmethod
     def delete_folder(folder: _SharedFolder) -> None:

@@ -14,32 +14,32 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from tracekit.system.files import FileState
 from tracekit.system.targets.rename import rename_without_replacing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.system.targets.inputs import Identity
 
 _ATTEMPTS = 100
 _PAUSE_S = 0.01
 
 
-def delete(path: Path, identity: Identity) -> bool:
+def delete(path: Path, state: FileState) -> bool:
     """Delete the file or folder that tracekit created at a path. Errors of the operating system are ignored.
 
     Args:
         path: The path of the file or folder.
-        identity: Device and inode number of the file or folder that tracekit created. If another file or folder is at
-            the path, or a symbolic link, it stays.
+        state: State of the file or folder that tracekit created, whose content may have changed. If another file or
+            folder is at the path, or a symbolic link, it stays.
 
     Returns:
         Whether the file or folder was deleted.
     """
-    if read_identity_of_entry(path) != identity:
+    if not state.is_same_file(FileState.read_entry(path)):
         return False
     moved = _move_aside(path)
-    if read_identity_of_entry(moved) != identity:
+    if not state.is_same_file(FileState.read_entry(moved)):
         with contextlib.suppress(OSError):
             rename_without_replacing(moved, path)
         return False
@@ -74,15 +74,3 @@ def _move_aside(path: Path) -> Path:
 def create_hidden_name() -> str:
     """Return a random name for a temporary file or folder. Folders of these names are deleted if they are abandoned."""
     return f".tracekit-{os.urandom(4).hex()}.partial"
-
-
-def read_identity_of_entry(path: Path) -> Identity | None:
-    """Return the device and inode number of the file or folder at a path.
-
-    Return None if there is none, or if it is a symbolic link.
-    """
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return None if stat.S_ISLNK(status.st_mode) else (status.st_dev, status.st_ino)

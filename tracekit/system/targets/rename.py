@@ -13,11 +13,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from tracekit.system.files import FileState
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.system.targets.inputs import Identity
 
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
 _AT_FDCWD = -100
@@ -38,14 +39,14 @@ def rename_without_replacing(source: Path, target: Path) -> None:
     source.rename(target)
 
 
-def replace_path(source: Path, target: Path, identity: Identity, old: Path) -> None:
+def replace_path(source: Path, target: Path, state: FileState, old: Path) -> None:
     """Rename a file or folder to the path of an existing file or folder, which is replaced.
 
     Args:
         source: The new file or folder, which is in a temporary folder. If the system can exchange two paths, the
             replaced file or folder is at this path afterwards.
         target: Path of the existing file or folder.
-        identity: Device and inode number of the existing file or folder.
+        state: State of the existing file or folder.
         old: Path in a temporary folder, to which a replaced folder is moved if the system cannot exchange two paths. If
             the second rename fails, the old folder is moved back at once or when the temporary folder is cleaned up.
 
@@ -53,7 +54,7 @@ def replace_path(source: Path, target: Path, identity: Identity, old: Path) -> N
         FileExistsError: Another file or folder was moved to the target in the meantime. It stays there.
     """
     if exchange_paths(source, target):
-        if _read_identity(source) != identity:
+        if not state.is_same_file(FileState.from_status(source.lstat())):
             exchange_paths(source, target)
             raise FileExistsError(errno.EEXIST, "another file was moved to this path in the meantime", str(target))
     elif not target.is_dir():
@@ -67,12 +68,6 @@ def replace_path(source: Path, target: Path, identity: Identity, old: Path) -> N
             with contextlib.suppress(OSError):
                 rename_without_replacing(old, target)
             raise
-
-
-def _read_identity(path: Path) -> Identity:
-    """Return the device and inode number of a file or folder. A symbolic link is not followed."""
-    status = path.lstat()
-    return status.st_dev, status.st_ino
 
 
 def exchange_paths(first: Path, second: Path) -> bool:

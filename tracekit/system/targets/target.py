@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
-from tracekit.system.files import find_special_file_kind
+from tracekit.system.files import FileState, find_special_file_kind
 from tracekit.system.targets.rename import rename_without_replacing, replace_path
 from tracekit.system.targets.workspaces import REPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tracekit.system.targets.inputs import Identity, Input
+    from tracekit.system.targets.inputs import Input
+
 
 _OTHER_NAME = "choose another name"
 _MAX_NAMES_IN_MESSAGE, _MAX_NAMES = 3, 100
@@ -43,7 +44,7 @@ class Target:
         self._is_exported_file = is_exported_file
         self._overwrite = overwrite
         self._inputs = inputs
-        self._checked: Identity | None = None
+        self._checked: FileState | None = None
 
     def check_may_be_written(self) -> None:
         """Check that an output may be written to the path of the target.
@@ -52,7 +53,7 @@ class Target:
             ExportError: The path exists and may not be replaced, or its folder does not exist.
         """
         existing = self._stat_or_none()
-        self._checked = None if existing is None else (existing.st_dev, existing.st_ino)
+        self._checked = None if existing is None else FileState.from_status(existing)
         if existing is None:
             if not self.resolved.parent.is_dir():
                 raise self._create_export_error(
@@ -75,8 +76,8 @@ class Target:
         if existing is None:
             rename_without_replacing(temporary_path, self.resolved)
         else:
-            identity = self._checked or (existing.st_dev, existing.st_ino)
-            replace_path(temporary_path, self.resolved, identity, workspace / REPLACED / self.resolved.name)
+            state = self._checked or FileState.from_status(existing)
+            replace_path(temporary_path, self.resolved, state, workspace / REPLACED / self.resolved.name)
 
     def _check_file(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing file."""
@@ -85,8 +86,9 @@ class Target:
                 f"{kind} exists at this path, but only regular files can be replaced",
                 "choose another name, or - for standard output",
             )
-        if (read := next((i for i in self._inputs if i.is_or_contains(existing)), None)) is not None:
-            is_input = read.identity == (existing.st_dev, existing.st_ino)
+        state = FileState.from_status(existing)
+        if (read := next((i for i in self._inputs if i.is_or_contains(state)), None)) is not None:
+            is_input = state.is_same_file(read.state)
             reason = "this file is being read" if is_input else "this file is part of the input"
             raise self._create_export_error(f"{reason}, so it cannot be replaced", _OTHER_NAME)
         self._check_overwrite()
@@ -95,7 +97,7 @@ class Target:
 
     def _check_folder(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing folder."""
-        if any(i.is_or_is_inside(existing) for i in self._inputs):
+        if any(i.is_or_is_inside(FileState.from_status(existing)) for i in self._inputs):
             raise self._create_export_error("this folder contains the input, so it cannot be replaced", _OTHER_NAME)
         if self._is_exported_file is None:
             raise self._create_export_error(

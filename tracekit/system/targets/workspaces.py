@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.system import interrupts
-from tracekit.system.targets.deletion import create_hidden_name, delete, delete_empty_folder, read_identity_of_entry
+from tracekit.system.files import FileState
+from tracekit.system.targets.deletion import create_hidden_name, delete, delete_empty_folder
 from tracekit.system.targets.rename import rename_without_replacing
 
 try:
@@ -24,7 +25,6 @@ except ImportError:  # without locks, abandoned workspaces cannot be detected an
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.system.targets.inputs import Identity
 
 REPLACED = "replaced"
 """Name of the folder in a workspace that contains the old target while it is being replaced."""
@@ -56,12 +56,12 @@ def create_workspace(parent: Path) -> Iterator[Path]:
     _delete_abandoned_workspaces(parent)
     for _ in range(_ATTEMPTS):
         folder = parent / create_hidden_name()
-        identities: list[Identity | None] = []
-        remove = functools.partial(_remove_workspace, folder, identities)
+        states: list[FileState | None] = []
+        remove = functools.partial(_remove_workspace, folder, states)
         with interrupts.cleaning_up(remove), contextlib.ExitStack() as stack:
             stack.callback(remove)
             folder.mkdir(0o700)
-            identities.append(read_identity_of_entry(folder))
+            states.append(FileState.read_entry(folder))
             if _lock_workspace(folder, stack):
                 _active.add(folder)
                 stack.callback(_active.discard, folder)
@@ -83,8 +83,8 @@ def delete_from_workspace(path: Path) -> None:
     """
     if _active.isdisjoint(path.parents):
         raise ValueError(f"{path} is not in a workspace of this process")
-    if (identity := read_identity_of_entry(path)) is not None:
-        delete(path, identity)
+    if (state := FileState.read_entry(path)) is not None:
+        delete(path, state)
 
 
 def _lock_workspace(folder: Path, stack: contextlib.ExitStack) -> bool:
@@ -115,8 +115,8 @@ def _delete_abandoned_workspaces(parent: Path) -> None:
 
 def _delete_if_abandoned(folder: Path) -> None:
     """Delete a workspace if this user owns it and no process has locked it."""
-    identity = read_identity_of_entry(folder)
-    if identity is None or folder.lstat().st_uid != os.geteuid():
+    state = FileState.read_entry(folder)
+    if state is None or folder.lstat().st_uid != os.geteuid():
         return
     try:
         lock = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -127,25 +127,25 @@ def _delete_if_abandoned(folder: Path) -> None:
     try:
         if stat.S_ISREG(os.fstat(lock).st_mode):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_workspace(folder, [identity])
+            _remove_workspace(folder, [state])
     finally:
         os.close(lock)
 
 
-def _remove_workspace(folder: Path, identities: list[Identity | None]) -> None:
+def _remove_workspace(folder: Path, states: list[FileState | None]) -> None:
     """Delete a workspace. If it contains an old target that was being replaced, move the target back to its path.
 
     Args:
         folder: The path of the workspace.
-        identities: The device and inode number of the workspace. If empty, only an empty folder is deleted, because a
+        states: The state of the workspace when it was created. If empty, only an empty folder is deleted, because a
             signal arrived while the workspace was being created.
     """
-    if not identities:
+    if not states:
         delete_empty_folder(folder)
-    for identity in identities:
-        if identity is None or read_identity_of_entry(folder) != identity:
+    for state in states:
+        if state is None or not state.is_same_file(FileState.read_entry(folder)):
             continue
         with contextlib.suppress(OSError):
             for old in (folder / REPLACED).iterdir():
                 rename_without_replacing(old, folder.parent / old.name)
-        delete(folder, identity)
+        delete(folder, state)
