@@ -6,7 +6,7 @@ LOWEST := .venv-lowest
 NATIVE := .venv-native
 WORKERS ?= 2
 
-.PHONY: demo test test-all check check-types check-style check-generated bench docs dist setup lowest native compiler browser clean
+.PHONY: demo test quick test-all check check-types check-style check-generated bench docs dist setup lowest native compiler browser clean
 
 setup: .venv/.ready
 
@@ -46,6 +46,17 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(COVERAGE) --cov-report=term:skip-covered --durations=15
 	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=100
+
+# One parameter set of each quick test; `make quick PKG=core` runs those in tests/core, and `make quick PKG=readers.nsys`
+# those in tests/readers/test_nsys*.py.
+TESTED := tests/$(subst .,/,$(patsubst tracekit.%,%,$(PKG)))
+QUICK_TESTS := $(if $(PKG),$(or $(wildcard $(TESTED)),$(wildcard $(dir $(TESTED))test_$(notdir $(TESTED))*.py)),tests)
+PACKAGES := $(patsubst tracekit/%/__init__.py,%,$(wildcard tracekit/*/__init__.py))
+quick: export PYTHONDONTWRITEBYTECODE =
+quick: export TRACEKIT_TESTS = quick
+quick: setup
+	$(if $(QUICK_TESTS),,$(error There are no tests of $(PKG). Hint: PKG is $(PACKAGES) or a package inside, as core.diagnosis))
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(QUICK_TESTS)
 
 # The lowest declared version of each dependency, no pandas, and the tests that read and write every format.
 lowest: $(LOWEST)/.ready

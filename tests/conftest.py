@@ -9,6 +9,7 @@ import os
 import pkgutil
 import random
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,6 +36,9 @@ CAPTURES_PER_TEST = 1
 """Minimum number of other captures that each test reads in ``make test``. It reads a sixteenth of them."""
 PARAMETER_SETS = 12
 """Largest number of parameter sets of each test in ``make test``, except in tests of ``tracekit/core``."""
+START = time.monotonic()
+QUICK_SECONDS = int(os.environ.get("QUICK_SECONDS", "50"))
+"""Time after which ``make quick`` starts no more tests."""
 SLOW = ("slow", "browser", "corpus", "perfetto")
 """Markers of tests that ``make quick`` does not run."""
 WHOLE_MODULES = ("test_names", "test_public_api", "test_schemas")
@@ -64,6 +68,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     The programs that tests start use the default engine.
     """
+    if QUICK and time.monotonic() - START > QUICK_SECONDS:
+        pytest.skip(f"make quick starts no test after {QUICK_SECONDS} s")
     if not ALL:
         _use_engine("auto" if "core" in item.path.parts else "in-memory")
 

@@ -72,6 +72,7 @@ def test_every_capture_is_there_in_both_forms() -> None:
     assert sorted(p.stem for p in FIXTURES.glob("*.sqlite")) == CAPTURES
 
 
+@pytest.mark.slow
 def test_every_column_of_every_row(forms: tuple[tk.Trace, tk.Trace]) -> None:
     assert differing(*forms) == []
 
@@ -102,6 +103,7 @@ def selected(trace: tk.Trace, selection: str) -> tuple[tk.Trace | None, list[str
     return found, [str(w.message).partition(": ")[2] for w in said]
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_every_selection(forms: tuple[tk.Trace, tk.Trace], selection: str) -> None:
@@ -154,11 +156,13 @@ def test_every_printed_report_belongs_to_a_capture() -> None:
     assert len(belong) == len(PRINTED) > 70
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 def test_reports_are_those_of_the_export(forms: tuple[tk.Trace, tk.Trace]) -> None:
     assert [r for r in REPORTS if as_csv(forms[0], r) != as_csv(forms[1], r)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 def test_chrome_traces_have_the_same_events(forms: tuple[tk.Trace, tk.Trace], tmp_path: Path) -> None:
     written = [json.loads(t.export(tmp_path / f"{t.format}.json").read_text("utf-8")) for t in forms]

@@ -214,6 +214,7 @@ def test_no_export_holds_what_is_private(capture: Path, exported: Callable[[str]
         assert [s for s in secrets if s.encode() in content] == []
 
 
+@pytest.mark.slow
 def test_attribution_equals_the_known_answers(tmp_path: Path) -> None:
     path = tmp_path / "known.sqlite"
     program = ROOT / "fixtures" / "programs" / "gen_nsys_sqlite.py"

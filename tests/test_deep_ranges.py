@@ -17,6 +17,8 @@ import pytest
 import tracekit as tk
 from tests.builders import pytorch_programs
 
+pytestmark = pytest.mark.slow
+
 RANGES, DEPTH, NAME_CHARS = 40_000, 80, 200
 MAX_PEAK_MIB = 1000
 SHARED_RANGES, SHARED_NAME = 20_000, "n" * 100_000

@@ -41,6 +41,7 @@ def test_every_reader_is_asked() -> None:
         assert [tk.load(FIXTURES / path).format for path in paths] == [name] * len(paths)
 
 
+@pytest.mark.slow
 @pytest.mark.many(3)
 def test_every_table_is_read(trace: tk.Trace) -> None:
     linked, rolled = trace.correlate(), trace.rollup()

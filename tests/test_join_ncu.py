@@ -30,6 +30,7 @@ def nsys(request: pytest.FixtureRequest) -> Iterator[tk.Trace]:
         yield trace
 
 
+@pytest.mark.slow
 def test_kernels_carry_what_was_measured(nsys: tk.Trace, ncu: tk.Trace) -> None:
     joined = nsys.join_ncu(ncu)
     kernels, wide = joined.frame("kernels").collect(), ncu.wide()
@@ -50,6 +51,7 @@ def test_kernels_carry_what_was_measured(nsys: tk.Trace, ncu: tk.Trace) -> None:
     assert 0.5 < ratio.item() < 2  # two runs on the same GPU
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 def test_the_tables_of_both_are_there(nsys: tk.Trace, ncu: tk.Trace) -> None:
     joined = nsys.join_ncu(ncu)
@@ -89,6 +91,7 @@ def test_what_was_found_is_data(nsys: tk.Trace, ncu: tk.Trace) -> None:
     assert found["share"].sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_selection_before_and_after_gives_the_same(nsys: tk.Trace, ncu: tk.Trace) -> None:
     time = (41_000_000, 60_000_000)
     after = nsys.join_ncu(ncu, metrics=[BYTES]).select(time=time)
@@ -97,6 +100,7 @@ def test_a_selection_before_and_after_gives_the_same(nsys: tk.Trace, ncu: tk.Tra
     assert before["kernels"].equals(after["kernels"])
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 def test_exports_hold_the_metrics(nsys: tk.Trace, ncu: tk.Trace, tmp_path: Path) -> None:
     joined = nsys.join_ncu(ncu, metrics=[BYTES])

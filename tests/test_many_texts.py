@@ -59,6 +59,7 @@ def test_reports_are_the_same(in_pieces: tk.Trace, whole: tk.Trace, name: str) -
     assert printed(in_pieces) == printed(whole) != b""
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_folders_hold_the_same(in_pieces: tk.Trace, whole: tk.Trace, tmp_path: Path, format: str) -> None:
@@ -76,6 +77,7 @@ def test_texts_hold_the_same(in_pieces: tk.Trace, whole: tk.Trace, tmp_path: Pat
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.slow
 def test_correlated_and_selected(in_pieces: tk.Trace, whole: tk.Trace) -> None:
     for made in (lambda t: t.correlate(), lambda t: t.select(min_duration_ns=5000)):
         for name in ("nvtx_ranges", "kernels", "api_calls"):

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tests.conftest import ROOT
 
 PARTICIPLES = {"found", "made", "told", "given", "taken", "wanted", "kept", "said"}
@@ -42,6 +43,7 @@ def bound_name(node: ast.AST) -> str | None:
     return node.name if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
 
 
+@pytest.mark.slow
 def test_no_name_is_only_a_participle() -> None:
     bound, _ = names()
     assert len(bound) > 10_000

@@ -122,6 +122,7 @@ def shown(path: Path, folder: Path) -> dict[str, dict[str, int]]:
     return {name: dict(hits) for name, hits in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("path", FIXTURES, ids=named)
 def test_nothing_private_is_in_what_is_exported(path: Path, tmp_path: Path) -> None:

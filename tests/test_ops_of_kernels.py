@@ -41,6 +41,7 @@ def test_what_an_activity_says_is_what_its_instance_says(rolled_up: tk.Trace, ta
     assert activities.cast(dict.fromkeys(OF_OP[:3], pl.String)).equals(beside.select(activities.columns))
 
 
+@pytest.mark.slow
 def test_a_call_lies_in_the_instance_that_it_belongs_to(rolled_up: tk.Trace) -> None:
     """The times do; the thread may be another: gradients are computed on one that the backward op waits for."""
     columns = ["op_instance_id", "process_id", "start_ns", "end_ns", "range_id"]
@@ -58,6 +59,7 @@ def test_other_iterations_leave_the_ops_of_kernels(rolled_up: tk.Trace) -> None:
     assert then["iteration"].drop_nulls().len() == (first["iteration"] == 0).sum()
 
 
+@pytest.mark.slow
 def test_declared_columns_stand_beside_those_of_the_file(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
         plain, made = trace["kernels"], trace.rollup()

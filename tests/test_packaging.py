@@ -90,6 +90,7 @@ def tops(name: str) -> set[Path]:
     return {Path(str(distribution.locate_file(p))) for p in parts}
 
 
+@pytest.mark.slow
 def test_content(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     expected = {
@@ -264,6 +265,7 @@ print(json.dumps([[run.exit_code, run.output] for run in runs]))
 """
 
 
+@pytest.mark.slow
 def test_every_verb_works(python: Path, tmp_path: Path) -> None:
     train = str(ROOT / "fixtures" / "train_amp.sqlite")
     printed = (ROOT / "fixtures" / "stats" / "train_amp_cuda_gpu_kern_sum.csv").read_text("utf-8")

@@ -106,6 +106,7 @@ def test_a_copy_has_a_file_of_its_own(copied: object) -> None:
         assert other.frame("kernels").select("range_path").collect().height == 334
 
 
+@pytest.mark.slow
 def test_tables_in_memory_go_along() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as file:
         tables = {name: file[name] for name in ("kernels", "api_calls", "nvtx_ranges")}
@@ -166,6 +167,7 @@ def test_errors_can_be_pickled_too(tmp_path: Path) -> None:
     assert (str(loaded), loaded.path, loaded.hint) == (str(raised.value), str(path), raised.value.hint)
 
 
+@pytest.mark.slow
 def test_what_nsys_exports_is_exported_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeNsys(tmp_path, monkeypatch)
     fake.install_exporter()
@@ -209,6 +211,7 @@ def test_processes_share_the_work(method: str) -> None:
     assert os.getpid() not in {process for _, process, _ in made}
 
 
+@pytest.mark.slow
 def test_a_worker_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "train.sqlite"
     shutil.copyfile(TRAIN, path)

@@ -159,6 +159,7 @@ def source_of(name: str) -> str:
     return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in modules() if ">>> " in source_of(name)])
 def test_examples_in_docstrings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

@@ -76,6 +76,7 @@ PATHS = {"stacks.module", "cpu_page_faults.module", "cpu_page_faults.source_file
 """Columns with paths or messages, whose private folders and names are replaced."""
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.parametrize("path", OWN, ids=named)
 def test_tables_stay_and_a_second_time_changes_nothing(path: Path, redacted: Any, tmp_path: Path) -> None:
@@ -95,6 +96,7 @@ def remaining(path: Path, out: Path) -> dict[str, int]:
     return left(secrets_of(path), data + (out.read_bytes() if out.suffix == ".sqlite" else b""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", OWN, ids=named)
 def test_nothing_private_is_left(path: Path, redacted: Any) -> None:
     out, _ = redacted(path)

@@ -22,6 +22,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("report", ["cuda_gpu_kern_sum", "cuda_api_sum", "nvtx_sum"])
 def test_a_report_imports_no_slow_modules(report: str) -> None:
@@ -63,6 +64,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_a_report_collects_no_garbage_and_generates_few_dataclasses() -> None:
     """A collection takes 10 ms or more after the imports, and a frozen dataclass 0.3 ms, but a named tuple 0.04 ms.
 

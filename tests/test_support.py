@@ -79,6 +79,7 @@ def test_builds_lie_between_the_oldest_and_the_newest_known() -> None:
     assert f"tracekit supports reports of the builds {known} of nsys." in PAGE.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_an_equal_pair_has_reasons_only_for_what_its_export_lacks(tmp_path: Path) -> None:
     (row,) = support.matrix([edited(tmp_path)])
     missing = row["unequal"].pop(support.NO_TABLE)
@@ -91,6 +92,7 @@ def test_an_equal_pair_has_reasons_only_for_what_its_export_lacks(tmp_path: Path
     assert (row["build"], row["pairs"], row["tables"]["kernels"]) == ("2025.3.1", 1, 52)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("change", "differing"),
@@ -106,11 +108,13 @@ def test_a_changed_value_is_found(tmp_path: Path, change: str, differing: set[st
     assert set(row["unequal"].get(support.DIFFERS, ())) == differing
 
 
+@pytest.mark.slow
 def test_a_missing_row_makes_every_column_differ(tmp_path: Path) -> None:
     (row,) = support.matrix([edited(tmp_path, "DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE rowid = 1")])
     assert row["unequal"][support.DIFFERS] == sorted(f"memcpys.{c}" for c in schemas.table("memcpys").names)
 
 
+@pytest.mark.slow
 def test_a_missing_table_and_a_missing_column_are_no_difference(tmp_path: Path) -> None:
     gone = ("DROP TABLE PROCESSES", "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN mangledName")
     (row,) = support.matrix([edited(tmp_path, *gone)])

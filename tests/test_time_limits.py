@@ -224,6 +224,7 @@ def test_exporters_refuse_times_at_the_edges(
     assert {path.name for path in tmp_path.iterdir()} <= {"a.mine"}
 
 
+@pytest.mark.slow
 @pytest.mark.many(20)
 @pytest.mark.filterwarnings("ignore:.* end before they start")
 @pytest.mark.parametrize(("start", "end"), ODD)

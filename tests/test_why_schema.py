@@ -62,6 +62,7 @@ def test_an_answer_has_the_declared_schema(name: str) -> None:
     assert envelope["status"] == CAPTURES[name]
 
 
+@pytest.mark.slow
 def test_the_answer_for_a_database_of_dlprof_has_the_declared_schema(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         path = trace.export(tmp_path / "dlprof.sqlite", format="dlprof-db")
@@ -71,6 +72,7 @@ def test_the_answer_for_a_database_of_dlprof_has_the_declared_schema(tmp_path: P
     assert (envelope["status"], envelope["data"]["step"]["count"]) == ("answered", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 def test_the_answer_for_a_set_with_a_broken_rank_has_the_declared_schema(tmp_path: Path) -> None:
     paths = [shutil.copy(FIXTURES / "why" / f"ddp_straggler_rank{rank}.nsys-rep", tmp_path) for rank in (0, 1)]
@@ -80,6 +82,7 @@ def test_the_answer_for_a_set_with_a_broken_rank_has_the_declared_schema(tmp_pat
     assert envelope["data"]["step"] is not None
 
 
+@pytest.mark.slow
 def test_the_answer_for_a_set_has_the_declared_schema() -> None:
     names = [f"ranks/mpi_rank{i}.nsys-rep" for i in (0, 1)]
     envelope = tk.load_many([FIXTURES / name for name in names]).why().to_envelope(names, ["a warning"])

@@ -69,6 +69,7 @@ def test_tables_in_memory_and_parquet_may_come_from_any_tool(tmp_path: Path) -> 
         assert trace.explain_missing_rows("memsets").reason == "the profiler was recording, but no memsets occurred"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [TRAIN, NCU_CSV, KINETO], ids=lambda p: p.name)
 def test_everything_that_has_a_name_can_be_explained(path: Path) -> None:
     all_names = [*schemas.table_names(), *reports.REPORTS, *reports.EXTRA_REPORTS, *analyze.ALL_RULES, *recipes.RECIPES]
@@ -195,6 +196,7 @@ def test_an_export_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, sty
     assert "Trace" not in said.replace("Tracekit", "")
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.parametrize("style", ["parquet", "csv", "arrow", "sqlite", "chrome-trace"])
 def test_an_export_of_ranks_counts_the_events_that_it_lacks(run: Run, tmp_path: Path, style: str) -> None:

@@ -34,6 +34,7 @@ def test_the_suffix_of_the_output_chooses_the_format(run: Run, tmp_path: Path) -
     assert len(events(gzip.decompress(out.read_bytes()))) > 2000
 
 
+@pytest.mark.slow
 def test_tracks_are_chosen(run: Run, tmp_path: Path) -> None:
     for args in (["--track", "nvtx,osrt"], ["--track", "nvtx", "--track", "osrt"], ["--option", "tracks=osrt,nvtx"]):
         run("convert", TRAIN, tmp_path / "few.json", *args, "-f")

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.cli.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def demo_commands(out: Path) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith("\t@$(BIN)/tracekit ")]
 
 
+@pytest.mark.slow
 def test_the_demo_shows_findings_the_time_of_layers_and_a_page(run: Run, tmp_path: Path) -> None:
     findings, layers, page = demo_commands(tmp_path)
     text = run(*findings).text

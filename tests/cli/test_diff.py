@@ -32,6 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return tk.save_baseline(training_runs.run(1), folder / "a.json"), tk.save_baseline(slow, folder / "b.json")
 
 
+@pytest.mark.slow
 def test_tables(run: Run, runs: tuple[Path, Path]) -> None:
     lines = run("diff", *runs, "--by", "kernels,copies,nvtx_gpu,iterations").text.splitlines()
     assert lines[0].startswith("verdict: B is slower than A: the duration of the iterations changed by ")
@@ -65,6 +66,7 @@ def test_a_terminal_shows_what_fits(show: Show, runs: tuple[Path, Path]) -> None
     assert "p; widen the terminal" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_times_are_per_iteration_if_the_numbers_of_iterations_differ(
     run: Run, tmp_path: Path, runs: tuple[Path, Path]
@@ -79,6 +81,7 @@ def test_times_are_per_iteration_if_the_numbers_of_iterations_differ(
     assert heading.startswith("# Kernels per iteration: {:,} ns in A, {:,} ns in B (".format(*totals))
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("by", ["kernels,copies", "copies"])
 def test_other_formats(run: Run, runs: tuple[Path, Path], tmp_path: Path, by: str) -> None:
@@ -98,6 +101,7 @@ def test_other_formats(run: Run, runs: tuple[Path, Path], tmp_path: Path, by: st
     assert limited[kinds[0]] == as_json[kinds[0]][:1]
 
 
+@pytest.mark.slow
 def test_notes_are_messages_beside_data(run: Run) -> None:
     done = run("diff", TRAIN, DDP, "--by", "kernels", "--format", "csv")
     assert "note: the key ops, which delimit iterations, differ: " in done.stderr
@@ -108,6 +112,7 @@ def test_notes_are_messages_beside_data(run: Run) -> None:
     assert not run("diff", TRAIN, DDP, "--by", "kernels", "--format", "csv", "-q").stderr
 
 
+@pytest.mark.slow
 def test_conditions(run: Run, runs: tuple[Path, Path]) -> None:
     held = ["--fail-if", "kernels[kernel_f*] > 90%", "--fail-if", "slower > 0", "--fail-if", "api_time > 1000%"]
     done = run("diff", *runs, "--by", "kernels", *held, status=CONDITION_HOLDS)
@@ -171,6 +176,7 @@ def test_baselines(run: Run, tmp_path: Path) -> None:
     assert both.text == run("diff", path, DDP, "--by", "kernels").text
 
 
+@pytest.mark.slow
 def test_wrong_usage(run: Run, tmp_path: Path) -> None:
     assert "the argument B is missing: B can be omitted only with --save" in run("diff", TRAIN, status=2).stderr
     assert "'kernel' cannot be compared" in run("diff", "missing", "missing", "--by", "kernel", status=1).stderr
@@ -190,6 +196,7 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_options(run: Run, runs: tuple[Path, Path]) -> None:
     def significant(*options: str) -> int:
         rows = json.loads(run("diff", *runs, "--by", "kernels", "--format", "json", *options).text)["kernels"]
@@ -205,6 +212,7 @@ def test_options(run: Run, runs: tuple[Path, Path]) -> None:
     assert "the capture has no op 'nope'" in chosen.stderr
 
 
+@pytest.mark.slow
 def test_folders_of_statistics(run: Run, tmp_path: Path) -> None:
     a, out = folder_of(tmp_path / "a"), tmp_path / "out"
     run("diff", a, FIXTURES / "recipes" / "cuda_api_sum", "--format", "csv", status=1)  # nsys calls columns "(approx)"
@@ -231,6 +239,7 @@ def test_a_page(run: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
     assert "an HTML page can only be written to a file" in run("diff", *runs, "--to", "html", status=2).stderr
 
 
+@pytest.mark.slow
 def test_kinds_without_rows_state_why(run: Run, tmp_path: Path) -> None:
     empty, baseline = FIXTURES / "empty.sqlite", tmp_path / "empty.json"
     said = run("diff", empty, FIXTURES / "cpu_only.sqlite", "--save", baseline, "--by", "kernels,copies,nvtx").text
@@ -256,6 +265,7 @@ def test_each_side_states_its_own_reason(run: Run) -> None:
     assert f"# Kernels: no rows in A, because {a}; no rows in B, because {b} --trace=cuda\n" in said
 
 
+@pytest.mark.slow
 def test_the_warm_up_is_left_out_and_the_output_says_so(run: Run) -> None:
     steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
     for options, selection, iterations in (((), "left out", 3), (("--include-warm-up",), "included", 4)):

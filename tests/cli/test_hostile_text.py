@@ -51,6 +51,7 @@ def harmless(shown: str) -> bool:
     return not {unicodedata.category(c) for c in bare} & UNSAFE
 
 
+@pytest.mark.slow
 @pytest.mark.many(4)
 @pytest.mark.parametrize("columns", [60, 300])
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
@@ -69,6 +70,7 @@ def test_data_on_a_terminal(show: Show, evil: Path, verb: list[str], style: str)
     assert harmless(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("out", [["--to", "chrome-trace"], ["--to", "csv", "--table", "kernels"]], ids=lambda o: o[1])
 def test_a_conversion_to_a_terminal(show: Show, evil: Path, out: list[str]) -> None:

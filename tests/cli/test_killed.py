@@ -88,6 +88,7 @@ def clear_by_next_run(folder: Path) -> None:
     (folder / "other").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_killed_at_any_moment(name: str, tmp_path: Path) -> None:

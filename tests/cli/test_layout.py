@@ -156,6 +156,7 @@ ORDER = [
 ]
 
 
+@pytest.mark.slow
 def test_unimportant_columns_are_omitted_first() -> None:
     for width in range(10, 260):
         lines, omitted = format_rows_and_list_omitted_titles(OPS, width)
@@ -213,6 +214,7 @@ def test_what_distinguishes_kernels_is_kept() -> None:
     assert shorten_names(layers, 40) == [f"module/encode…layer/{i}/attention/self/se…" for i in (1, 2)]
 
 
+@pytest.mark.slow
 def test_many_similar_names_take_little_time() -> None:
     count = 5000 if ALL else 1000
     names = [f"{'x' * 300}{i:06}{'y' * 300}" for i in range(count)]

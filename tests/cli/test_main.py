@@ -173,6 +173,7 @@ def test_an_interruption_ends_in_130(run: Run, monkeypatch: pytest.MonkeyPatch, 
     assert run("info", TRAIN, status=130).stderr == "tracekit: interrupted\n"
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_conversion_leaves_nothing(long_capture: Path, tmp_path: Path, number: signal.Signals) -> None:
@@ -245,6 +246,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("style", ["table", "csv", "json", "jsonl"])
 @pytest.mark.parametrize(

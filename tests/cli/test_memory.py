@@ -36,6 +36,7 @@ def run(*more: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **environment})
 
 
+@pytest.mark.slow
 def test_allocators_return_memory_if_it_is_limited() -> None:
     unlimited, limited = run(), run("--memory", "1MB")
     assert (unlimited.stderr, limited.stderr.splitlines()) == ("", ["[] system"])
@@ -100,6 +101,7 @@ def read_limit(_: tk.Trace) -> int | None:
     return memory.get_memory_limit()
 
 
+@pytest.mark.slow
 def test_processes_divide_the_memory_among_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = tk.load_many(FIXTURES / "ranks", engine=LocalEngine(2))
     monkeypatch.setattr(memory, "return_freed_memory", lambda: None)

@@ -37,6 +37,7 @@ def test_one_row_is_not_rows() -> None:
     assert shown[-2:] == ["  kernels  1 row", "  memcpys  2 rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
 @pytest.mark.parametrize(
@@ -57,6 +58,7 @@ def test_a_full_disk_behind_standard_output(command: list[str], tmp_path: Path) 
     assert re.fullmatch(r"tracekit: No space left on device( \(os error \d+\))?\n", talk)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
 def test_buffered_output_to_a_full_disk_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process of its own, as the interpreter writes what is buffered when it exits."""

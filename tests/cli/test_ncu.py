@@ -139,6 +139,7 @@ def test_a_roofline_without_its_metrics(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_metrics_beside_kernels(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.parquet"
     done = run("correlate", TRAIN, "--ncu", RAW, "-o", out)
@@ -156,6 +157,7 @@ def test_metrics_beside_kernels(run: Run, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_of_other_programs_nothing_is_found(run: Run, tmp_path: Path) -> None:
     done = run("correlate", TRAIN, "--ncu", BY_RANGE, "-o", tmp_path / "k.csv", "--metrics", "dram__bytes.sum")
     assert "Nsight Compute: 0 of 334 kernels have metrics (0.0%); 12 results match no kernel\n" in done.stderr

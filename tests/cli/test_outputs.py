@@ -118,6 +118,7 @@ def test_a_table_of_a_folder_that_is_read_is_not_replaced(run: Run, tmp_path: Pa
     assert files(tables) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["correlate", "stats"])
 def test_the_second_input_is_not_replaced(run: Run, tmp_path: Path, verb: str) -> None:
     if verb == "correlate":
@@ -159,6 +160,7 @@ def test_only_files_are_replaced(run: Run, tmp_path: Path, kind: str) -> None:
     assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("format", FOLDERS)
 @pytest.mark.parametrize("old", FOLDERS)
@@ -171,6 +173,7 @@ def test_a_folder_that_tracekit_wrote_is_replaced(
     assert files(target) == files(exported(format))
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.parametrize("format", FOLDERS)
 def test_a_folder_with_one_more_file_is_not_replaced(run: Run, tmp_path: Path, format: str) -> None:
@@ -208,6 +211,7 @@ def test_a_table_under_the_name_of_another_is_not_ours(tmp_path: Path) -> None:
 class TestNames:
     """Outputs and inputs under names that are long, or no UTF-8."""
 
+    @pytest.mark.slow
     @pytest.mark.many(2)
     @pytest.mark.parametrize("name", [NOT_UTF8, EMOJI, "a b'\"$(x);`\\", "-x", "\x1b[2J\n"], ids=range(5))
     @pytest.mark.parametrize("format", sorted(registry.exporters()))
@@ -261,6 +265,7 @@ class TestNames:
         shutil.copytree(next(FIXTURES.glob(f"*_{form}")), path)
         assert json.loads(run("info", path, "--json").text)["rows"]["kernels"] == 334
 
+    @pytest.mark.slow
     def test_the_default_name_of_the_output(self, run: Run, tmp_path: Path) -> None:
         for name in (NOT_UTF8, EMOJI):
             shutil.copy(TRAIN, tmp_path / f"{name}.sqlite")
@@ -284,6 +289,7 @@ def closed(*arguments: str | Path, stdout: bool = True, stderr: bool = False) ->
 
 
 class TestClosedStreams:
+    @pytest.mark.slow
     @pytest.mark.many(1)
     @pytest.mark.parametrize(
         "command",
@@ -345,6 +351,7 @@ def test_a_folder_that_vanishes_meanwhile(
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanishes_while_a_database_is_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +371,7 @@ def test_a_folder_that_vanishes_while_a_database_is_written(
     assert said.count("\n") == 2
 
 
+@pytest.mark.slow
 def test_a_path_that_is_too_long_for_sqlite(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 250) / ("e" * 250)
     folder.mkdir(parents=True)

@@ -172,6 +172,7 @@ class TestRows:
     def test_a_dash_is_standard_output(self, run: Run) -> None:
         assert run("rows", TRAIN, "contexts", "-o", "-").text == run("rows", TRAIN, "contexts").text
 
+    @pytest.mark.slow
     @pytest.mark.many(6)
     @pytest.mark.parametrize("table", schemas.tables())
     def test_rows_keep_the_json_schema(self, run: Run, table: str) -> None:
@@ -226,6 +227,7 @@ class TestStats:
             "osrt_sum: no rows, because no osrt_calls were recorded; record them with nsys profile --trace=osrt\n"
         )
 
+    @pytest.mark.slow
     def test_tables_are_titled(self, run: Run) -> None:
         text = run("stats", TRAIN, "-q").text
         assert [line[2:] for line in text.splitlines() if line.startswith("# ")] == [

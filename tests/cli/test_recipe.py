@@ -35,6 +35,7 @@ def test_every_option_of_a_recipe_is_an_option_of_the_command() -> None:
     assert declared <= {p.name for p in recipe_command.params}
 
 
+@pytest.mark.slow
 def test_the_main_table_is_printed(run: Run) -> None:
     table = tk.load_many(RANKS).recipe("mpi_sum")["all_stats"]
     as_json = json.loads(run("recipe", "mpi_sum", RANKS, "--format", "json").text)
@@ -69,6 +70,7 @@ def test_another_table_is_printed(run: Run) -> None:
     assert run("recipe", "nvtx_sum", *files, *options).text == "File\nmpi_rank1\nmpi_rank0\n"
 
 
+@pytest.mark.slow
 def test_options_of_recipes(run: Run) -> None:
     lines = run("recipe", "mpi_gpu_time_util_map", RANKS, "--bins", "2", "--no-align", "--format", "csv").text
     table = tk.load_many(RANKS).recipe("mpi_gpu_time_util_map", bins=2, align="no")["analysis"]
@@ -147,6 +149,7 @@ def test_options_of_the_breakdown(run: Run, tmp_path: Path) -> None:
     assert "kernel_wait" not in idle
 
 
+@pytest.mark.slow
 def test_recipes_of_steps_say_which_they_compare(run: Run, tmp_path: Path) -> None:
     """Other recipes, and all outputs that reproduce nsys, say nothing about steps."""
     ranks = FIXTURES / "ranks"
@@ -162,6 +165,7 @@ def test_recipes_of_steps_say_which_they_compare(run: Run, tmp_path: Path) -> No
     assert "steps" not in run("recipe", "cuda_gpu_kern_sum", ranks, "--format", "csv").stderr
 
 
+@pytest.mark.slow
 def test_the_warm_up_of_ranks_is_left_out_unless_it_is_included(run: Run) -> None:
     ranks = FIXTURES / "ranks"
     recipe = "recipe", "iteration_spread", ranks, "--table", "stragglers", "--format", "json"
@@ -180,6 +184,7 @@ def test_the_warm_up_of_ranks_is_left_out_unless_it_is_included(run: Run) -> Non
         assert len(traces.plot.stragglers(include_warm_up=True).data) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not all(path.exists() for path in STRAGGLER), reason="no captures beside the checkout")
 def test_a_rank_that_slept_in_every_fifth_iteration_is_named(run: Run) -> None:
     """The program slept for 8 ms in the range ``load`` of rank 1, in iterations 4, 9, 14 and so on."""

@@ -55,6 +55,7 @@ def test_quiet_commands_do_not_print_them(show: Show, tmp_path: Path) -> None:
     assert shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_pipes_contain_only_data(name: str, run: Run, tmp_path: Path) -> None:
     result = run(*fill(COMMANDS[name], FIXTURES / CAPTURES[1], tmp_path))
@@ -73,6 +74,7 @@ def test_descriptions_begin_with_them(command: tuple[str, ...], capture: str, ru
     assert not re.search(r"\w", shown.partition(str(path))[0].replace("computing", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_metadata_and_pages_contain_them(capture: str, run: Run, tmp_path: Path) -> None:
     path = FIXTURES / capture
@@ -90,6 +92,7 @@ def test_captures_without_warnings(path: Path, show: Show, tmp_path: Path) -> No
     assert "recorded by" not in show(*fill(COMMANDS["stats"], path, tmp_path), columns=200)
 
 
+@pytest.mark.slow
 def test_many_warnings_with_markup_are_limited(show: Show, tmp_path: Path) -> None:
     path = Path(shutil.copyfile(FIXTURES / CAPTURES[1], tmp_path / "many.sqlite"))
     with contextlib.closing(sqlite3.connect(path)) as db, db:

@@ -40,6 +40,7 @@ def test_json_and_quiet(run: Run, tmp_path: Path) -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.slow
 def test_standard_output_gets_the_copy_alone(run: Run, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"0123456789abcdef")
     run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", tmp_path / "key")

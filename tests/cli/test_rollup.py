@@ -38,6 +38,7 @@ def test_options_of_a_format_have_a_name_and_a_value() -> None:
             parse_name_value(text)
 
 
+@pytest.mark.slow
 def test_rolled_up_tables_are_rows(run: Run) -> None:
     done = run("rows", TRAIN, "iterations", "--columns", "iteration,kernel_count", "--format", "csv")
     assert done.text.splitlines() == ["iteration,kernel_count", "0,104", "1,82", "2,74", "3,74"]
@@ -61,6 +62,7 @@ def test_reports_that_do_not_depend_on_iterations_say_so(run: Run) -> None:
         assert "no effect" not in run("stats", TRAIN, *silent, "-n", "1").stderr
 
 
+@pytest.mark.slow
 def test_tables_that_keep_the_rows_of_other_iterations_say_so(run: Run) -> None:
     def messages(table: str, *options: str) -> str:
         return run("rows", TRAIN, table, "--format", "csv", *options).stderr
@@ -113,6 +115,7 @@ def test_a_report_of_dlprof_is_printed_as_it_wrote_it(run: Run) -> None:
     assert rows[0].startswith('"AccumulateGrad",1,30,332054,11068.5,6999,22974,')
 
 
+@pytest.mark.slow
 def test_the_plain_dialect_has_more_ops(run: Run) -> None:
     wanted = ("rows", TRAIN, "ops", "-n", "0", "--format", "csv", "--columns", "op_id")
     assert len(run(*wanted, "--dialect", "plain").text.splitlines()) > len(run(*wanted).text.splitlines())

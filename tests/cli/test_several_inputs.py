@@ -133,6 +133,7 @@ def test_correlate_with_several_inputs_takes_no_other_files(run: Run, tmp_path: 
     assert "chrome-trace cannot store a single table, only a whole trace" in one.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("style", ["csv", "parquet", "arrow"])
 def test_convert(style: str, run: Run, tmp_path: Path) -> None:

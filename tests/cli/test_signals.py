@@ -50,6 +50,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize(
     "arguments",
@@ -102,6 +103,7 @@ def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, f"wrote {tmp_path / 'o.json'}\n")
 
 
+@pytest.mark.slow
 def test_a_library_keeps_its_own_handlers() -> None:
     code = (
         "import signal, tracekit as tk; before = [signal.getsignal(n) for n in (1, 2, 15)]\n"

@@ -33,6 +33,7 @@ CAPTURES = [
 class TestFile:
     """A file without a command."""
 
+    @pytest.mark.slow
     @pytest.mark.many(3)
     @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.name)
     def test_findings(self, run: Run, path: Path) -> None:
@@ -56,6 +57,7 @@ class TestFile:
         assert f"all {findings.height} findings: tracekit stats {path} -r advise\n" in text
         assert f"evidence, warm-up: tracekit why {path}\n" in text
 
+    @pytest.mark.slow
     def test_a_database_of_dlprof(self, run: Run, tmp_path: Path) -> None:
         with tk.load(TRAIN) as trace:
             path, steps = trace.export(tmp_path / "dlprof.sqlite", format="dlprof-db"), trace.why().step
@@ -84,6 +86,7 @@ class TestFile:
         assert "No finding" not in text
         assert f"\nNot analyzed by tracekit: {reason}" in text
 
+    @pytest.mark.slow
     def test_ranks_without_findings(self, run: Run, tmp_path: Path) -> None:
         for i in range(2):
             shutil.copy(FIXTURES / "cpu_only.sqlite", tmp_path / f"rank{i}.sqlite")
@@ -122,6 +125,7 @@ class TestFile:
         assert explanation.endswith("record them with nsys profile --trace=cuda.")
         assert ("the warnings of the profiler about CUDA may state why" in explanation) is name.startswith("empty")
 
+    @pytest.mark.slow
     def test_warnings_of_ranks(self, run: Run, tmp_path: Path) -> None:
         for i, name in enumerate(("train_amp", "graph_node", "cpu_only")):
             shutil.copy(FIXTURES / f"{name}.sqlite", tmp_path / f"rank{i}.sqlite")
@@ -149,6 +153,7 @@ class TestFile:
         text = run(FIXTURES / "nvtx_features.sqlite").text
         assert "recorded, but not decoded: " in text
 
+    @pytest.mark.slow
     def test_several_ranks(self, run: Run) -> None:
         text = run(FIXTURES / "ranks").text
         assert "  2 ranks: 0, 1\n" in text
@@ -163,10 +168,12 @@ class TestFile:
         assert max(map(len, shown.splitlines())) <= 60 + len(str(TRAIN))
         assert "\n  1. " in shown
 
+    @pytest.mark.slow
     def test_options(self, run: Run) -> None:
         assert "nsys-sqlite" in run(TRAIN, "--from", "nsys-sqlite").text
         assert "This is what tracekit does if a file is passed" in run(TRAIN, "--help").text.replace("\n  ", " ")
 
+    @pytest.mark.slow
     def test_a_command_wins_over_a_file(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("formats", "capture"):
             shutil.copy(TRAIN, tmp_path / name)

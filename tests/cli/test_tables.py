@@ -102,6 +102,7 @@ def test_recipes(recipe: str) -> None:
             check(rows.head(40), keys, Times(others=output.time_columns))
 
 
+@pytest.mark.slow
 def test_machines_read_more_columns_and_exact_times(run: Run, show: Show) -> None:
     command = ["stats", TRAIN, "-r", "advise"]
     assert "{" not in show(*command, "-q", columns=100)
@@ -112,6 +113,7 @@ def test_machines_read_more_columns_and_exact_times(run: Run, show: Show) -> Non
     assert str(exact) in run(*command, "--format", "csv").text
 
 
+@pytest.mark.slow
 def test_the_spread_of_iterations_at_80_columns(show: Show) -> None:
     heading = show("recipe", FIXTURES / "ranks", "-r", "iteration_spread", "-q", columns=80).splitlines()[0]
     assert {"iteration", "spread_ms", "straggler", "lost_ms", "lost_on"} <= set(heading.split())
@@ -120,6 +122,7 @@ def test_the_spread_of_iterations_at_80_columns(show: Show) -> None:
 class TestUnits:
     """Times in human units."""
 
+    @pytest.mark.slow
     def test_on_a_terminal(self, show: Show) -> None:
         shown = show("stats", TRAIN, "-r", "cuda_gpu_mem_time_sum", "-q", columns=200)
         assert shown.splitlines()[0].split("  ")[1].strip() == "Total Time (µs)"

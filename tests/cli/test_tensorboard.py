@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRAIN = FIXTURES / "train_amp.sqlite"
 

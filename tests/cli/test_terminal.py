@@ -52,6 +52,7 @@ class TestLimits:
         lines = show("rows", TRAIN, "kernels", "--columns", "kernel_id", "--format", "csv", columns=100).splitlines()
         assert len(lines) == 1 + KERNELS
 
+    @pytest.mark.slow
     def test_all_rows_go_through_a_pager(self, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PAGER", "wc -l")
         shown = show("rows", TRAIN, "kernels", "--columns", "kernel_id", "-n", "0", columns=100)
@@ -65,6 +66,7 @@ class TestLimits:
 class TestStats:
     """One line per row on a terminal, everything in files and pipes."""
 
+    @pytest.mark.slow
     @pytest.mark.many(4)
     @pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
     @pytest.mark.parametrize("report", ["cuda_gpu_kern_sum", "nvtx_sum", "cuda_gpu_trace", "cuda_kern_exec_trace"])
@@ -95,6 +97,7 @@ class TestStats:
         assert len(lines) <= 3
         assert all(len(line) <= 100 for line in lines if not line.startswith("("))
 
+    @pytest.mark.slow
     def test_what_is_left_out_is_named(self, show: Show) -> None:
         shown = show("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "-q", columns=80)
         titles = shown.splitlines()[0].split("  ")
@@ -105,6 +108,7 @@ class TestStats:
         assert titles[0].strip() == "Time (%)"
         assert titles[-1].strip() == "Name"
 
+    @pytest.mark.slow
     def test_a_remark_says_how_to_see_all_rows(self, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PAGER", "cat")
         shown = show("stats", TRAIN, "-r", "nvtx_sum", "-q", columns=100)
@@ -223,6 +227,7 @@ class TestSuffixes:
         run("convert", tmp_path / "run.sqlite", "--to", "csv", "--table", "kernels")
         assert (tmp_path / "run.csv").is_file()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("format", ["csv", "parquet", "arrow"])
     def test_empty_tables_are_left_out(self, run: Run, tmp_path: Path, format: str) -> None:
         run("convert", TRAIN, tmp_path / "d", "--to", format)
@@ -494,6 +499,7 @@ class TestSelections:
 
 
 class TestSeveralInputs:
+    @pytest.mark.slow
     def test_info_goes_on(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "bad.sqlite").write_bytes(b"\0" * 100)
         result = run("info", TRAIN, tmp_path / "missing", tmp_path / "bad.sqlite", FIXTURES / "empty.sqlite", status=1)

@@ -17,6 +17,7 @@ CAPTURE = FIXTURES / "train_amp.sqlite"
 RANKS = FIXTURES / "ranks"
 
 
+@pytest.mark.slow
 def test_text(run: Run) -> None:
     printed = run("what-if", CAPTURE, "--edit", "all = range * removed", "--edit", "kernel * x0.5", "-q").text
     lines = printed.splitlines()
@@ -27,6 +28,7 @@ def test_text(run: Run) -> None:
     assert any("launch latency" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_json_has_the_envelope_of_why(run: Run) -> None:
     answer = json.loads(run("what-if", CAPTURE, "--edit", "call *Synchronize* removed", "--format", "json").text)
     why = json.loads(run("why", CAPTURE, "--format", "json").text)
@@ -41,6 +43,7 @@ def test_json_has_the_envelope_of_why(run: Run) -> None:
     assert [edit["edit"] for edit in data["edits"]] == ["call *Synchronize* removed"]
 
 
+@pytest.mark.slow
 def test_the_ledger_without_a_change_is_that_of_why(run: Run) -> None:
     answer = json.loads(run("what-if", CAPTURE, "--edit", "kernel * x1", "--format", "json").text)["data"]
     why = json.loads(run("why", CAPTURE, "--format", "json").text)["data"]
@@ -71,6 +74,7 @@ def test_an_edit_is_required(run: Run) -> None:
     assert "Missing option '--edit'" in run("what-if", CAPTURE, status=2).stderr
 
 
+@pytest.mark.slow
 def test_ranks(run: Run) -> None:
     edits = ["kernel * x2", "rank 1: call * x2"]
     printed = run("what-if", RANKS, "--edit", edits[0], "--edit", edits[1], "-q").text
@@ -85,6 +89,7 @@ def test_ranks(run: Run) -> None:
     assert error.value.hint == "the ranks are 0, 1"
 
 
+@pytest.mark.slow
 def test_a_set_of_one_rank() -> None:
     traces = tk.load_many([CAPTURE], ranks={CAPTURE.name: 0})
     answer = traces.what_if("rank 0: kernel * x2")

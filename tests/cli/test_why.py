@@ -21,6 +21,7 @@ INPUTS = sorted(
 )
 
 
+@pytest.mark.slow
 def test_an_answer(run: Run) -> None:
     """The sentence, the ledger, the causes with their changes, and the warm-up."""
     lines = run("why", TRAIN, "--quiet").text.splitlines()
@@ -44,6 +45,7 @@ def test_an_object(run: Run) -> None:
     assert sum(part["ns"] for part in data["ledger"]) == data["step"]["median_ns"]
 
 
+@pytest.mark.slow
 def test_the_duration_of_a_step_without_the_profiler(run: Run) -> None:
     data = json.loads(run("why", TRAIN, "--quiet", "--format", "json").text)["data"]
     step_ms = data["step"]["median_ns"] / 1e6
@@ -58,6 +60,7 @@ def test_invalid_durations(run: Run, value: str) -> None:
     assert "--step-time" in run("why", TRAIN, "--step-time", value, status=2).stderr
 
 
+@pytest.mark.slow
 def test_a_set(run: Run) -> None:
     """The answer of a job has those of its ranks."""
     ranks = [FIXTURES / "ranks" / f"mpi_rank{rank}.nsys-rep" for rank in (0, 1)]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
 
+@pytest.mark.slow
 @pytest.mark.every
 @pytest.mark.parametrize("path", ["fixtures/train_amp.sqlite", "fixtures/cpu_only.sqlite"])
 def test_the_command_prints_the_declared_object(path: str, run: Run) -> None:
@@ -24,6 +25,7 @@ def test_the_command_prints_the_declared_object(path: str, run: Run) -> None:
     assert printed["input"] == [path]
 
 
+@pytest.mark.slow
 def test_warnings_are_part_of_the_object(run: Run, tmp_path: Path) -> None:
     """Those of the profiler, and those of tracekit, which are shown as well."""
     printed = json.loads(run("why", "fixtures/train_amp.sqlite", "--format", "json", "--quiet").stdout)

@@ -176,6 +176,7 @@ def test_findings_of_real_captures_lie_within_them(path: Path) -> None:
     assert all((rows[c].str.len_chars() > 0).all() for c in ("problem", "evidence", "advice"))
 
 
+@pytest.mark.slow
 def test_the_report_rolls_up_by_itself() -> None:
     with tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
         assert compute_report(trace.frame, "advise").data.equals(trace.report("advise").data)
@@ -224,6 +225,7 @@ def test_other_problems_are_added_to_the_causes() -> None:
     assert set(advise(rollup)["rule"]) == {*causes, "imbalance"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_dlprof", [False, True])
 def test_dlprof_mode_and_databases_of_dlprof_have_the_causes_of_their_steps(tmp_path: Path, *, is_dlprof: bool) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:

@@ -335,6 +335,7 @@ def test_paths_of_crossing_ranges_have_the_limits_of_nested_ones(tables, levels:
     assert made.cast({"range_path": pl.String}).rows() == expected
 
 
+@pytest.mark.slow
 def test_deep_paths_of_crossing_ranges_end_in_an_ellipsis() -> None:
     ranges = nvtx(*(("x", 1, i, 1000 + i) for i in range(300)))
     found = Correlation(declared(nvtx_ranges=ranges, **launches((1, 900, 901, 0), (1, 950, 951, 0))))

@@ -204,6 +204,7 @@ def test_scopes_take_what_groups_take(tmp_path: Path) -> None:
     assert made == expected
 
 
+@pytest.mark.slow
 def test_it_is_a_layer_like_any_other(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         graph = tk.load(trace.export(tmp_path / "run", format="tfevents"))

@@ -99,6 +99,7 @@ def test_deep_nests_take_little_memory(job: str, tmp_path: Path) -> None:
     assert int(done.stdout) < 1000
 
 
+@pytest.mark.slow
 def test_forward_and_backward_of_a_scope_are_two_groups() -> None:
     with tk.load("fixtures/train_amp.sqlite") as trace:
         rolled = trace.rollup()
@@ -143,12 +144,14 @@ def test_communication_on_other_threads_is_in_its_iteration() -> None:
     assert as_dlprof.select("path", "gpu_sum").rows() == [("", 9), ("setup/", 1), ("step */", 0)]
 
 
+@pytest.mark.slow
 def test_most_of_the_time_of_ddp_is_in_its_iterations() -> None:
     with tk.load("fixtures/ddp2.sqlite") as trace:
         groups = trace.rollup().frame("group_nodes").filter(pl.col("level") < 2).collect()
     assert groups["path"].unique().sort().to_list() == ["", "iteration */"]
 
 
+@pytest.mark.slow
 def test_what_another_thread_nests_hangs_below_the_step_as_it_is_nested() -> None:
     steps = [(f"step {n}", 1, 100 * n, 100 * n + 90) for n in (1, 2)]
     inside = [("mm", 1, s + 10, s + 20) for _, _, s, _ in steps]

@@ -51,6 +51,7 @@ def test_causes_are_the_idle_parts_of_the_ledger(path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @given(captures())
 def test_causes_of_any_capture_are_those_of_the_ledger(program: Program) -> None:
     rows = apply_rule(program.frames, "gpu_idle_causes:rows=-1").data
@@ -82,6 +83,7 @@ def test_what_is_printed() -> None:
     assert gaps[0][3:8] == (0, 1, 1, "cpu_work", 2_000_000)
 
 
+@pytest.mark.slow
 def test_the_chosen_iterations_and_a_time_window() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         some = trace.rollup(iterations=(2, 2))

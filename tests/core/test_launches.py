@@ -164,6 +164,7 @@ def test_copies_with_wrong_ends_are_reported(length: int, evidence: str | None) 
         assert finding["problem"] == "Activities overlap the next activity of their stream"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [0, 8_000])
 def test_kernels_that_start_early_are_normal(overlap: int) -> None:
     program = busy(Program())

@@ -58,6 +58,7 @@ def csv_of(trace: tk.Trace, arguments: str) -> str:
     return sink.getvalue().decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.stem)
 def test_reports_and_rules_equal_those_of_nsys(path: Path) -> None:
     printed = printed_by_nsys(path.with_suffix(".json.gz"))
@@ -67,6 +68,7 @@ def test_reports_and_rules_equal_those_of_nsys(path: Path) -> None:
     assert {arguments: csv_of(trace, arguments) for arguments in printed} == printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.stem)
 def test_filtered_reports_equal_those_of_nsys(path: Path) -> None:
     printed = printed_by_nsys(path.with_suffix(".filtered.json.gz"))

@@ -56,6 +56,7 @@ def test_correlation_reads_each_table_once(table: str, monkeypatch: pytest.Monke
     assert {"api_calls", "nvtx_ranges", "kernels"} <= passes[0]
 
 
+@pytest.mark.slow
 def test_the_stored_reads_of_correlation_are_up_to_date() -> None:
     assert correlation_reads.FILE.read_text("utf-8") == correlation_reads.text()
 

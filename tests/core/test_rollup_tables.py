@@ -60,6 +60,7 @@ def test_tables_are_those_of_the_trace(trace: tk.Trace) -> None:
         assert set(trace.schema(name).names) <= set(frame.columns)
 
 
+@pytest.mark.slow
 def test_only_the_measures_keep_a_frame_with_a_row_per_call() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as recorded:
         rollup = Rollup.from_frames(recorded.frame)

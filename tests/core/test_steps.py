@@ -44,6 +44,7 @@ def windows(rollup: Rollup) -> list[tuple[int, int]]:
 AHEAD = [(f"step {n}", 1, 100 * n, 100 * n + 90) for n in range(4)]
 
 
+@pytest.mark.slow
 def test_the_gpu_is_behind() -> None:
     """The CPU needs 100 ns for a step, the GPU 300 ns."""
     kernels = [(1, 100 * n + 10 * k, 20 + 300 * n + 30 * k, 50 + 300 * n + 30 * k) for n in range(4) for k in range(9)]
@@ -107,6 +108,7 @@ def warm_up(*lengths: int, loading: int = 0) -> list[bool]:
     return marked.frame["is_warm_up"].to_list()
 
 
+@pytest.mark.slow
 def test_warm_up() -> None:
     assert warm_up(900, 100, 100, 100) == [True, False, False, False]
     assert warm_up(900, 700, 100, 100, 100) == [True, True, False, False, False]
@@ -141,6 +143,7 @@ def test_the_warm_up_is_left_out_where_nothing_else_is_chosen() -> None:
     assert advise(whole).equals(advise(whole.for_dlprof))
 
 
+@pytest.mark.slow
 def test_activities_of_the_warm_up_keep_their_number() -> None:
     with tk.load(FIXTURES / "ddp2.nsys-rep") as trace:
         whole, steady = (trace.rollup(include_warm_up=i) for i in (None, False))
@@ -243,6 +246,7 @@ def test_a_capture_without_gpu_work() -> None:
     assert summary.describe() == "No range delimits steps, so the whole capture is one step; no GPU work was recorded."
 
 
+@pytest.mark.slow
 def test_steps_that_dlprof_recorded(tmp_path: Path) -> None:
     """The iterations of DLProf include all of the capture."""
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:

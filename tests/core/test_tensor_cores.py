@@ -192,6 +192,7 @@ def test_training_in_float32_uses_them_for_convolutions_only() -> None:
     assert name.filter(~single).str.contains("nvjet_sm90_hsh_").any()
 
 
+@pytest.mark.slow
 def test_ops_say_when_it_is_unknown() -> None:
     """XLA's products have names of both kinds of kernels; those who answer as DLProf did know two answers."""
     with tk.load(FIXTURES / "ops" / "jax_scopes.nsys-rep") as trace:

@@ -7,6 +7,7 @@ import re
 from unittest import mock
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tracekit.core import trees
@@ -88,6 +89,7 @@ def hash_of(names: list[str]) -> str:
     return f"{total:016x}"[:12]
 
 
+@pytest.mark.slow
 def test_a_long_path_consists_of_its_start_a_hash_and_the_last_name() -> None:
     limit = trees.MAX_PATH_CHARS
     tree, nodes = chain([f"range {n} {'y' * 90}" for n in range(200)])
@@ -156,6 +158,7 @@ def test_the_limit_of_paths_falls_until_their_total_is_in_proportion_to_the_tree
     assert trees.CHARS_PER_INPUT_CHAR * trees.NODE_CHARS == trees.MIN_PATH_CHARS, "the smallest limit is small enough"
 
 
+@pytest.mark.slow
 def test_a_long_name_of_many_nodes_takes_its_memory_once() -> None:
     """10,000 outermost ranges with another name, and in each the same name of 100,000 characters, would be 1 GB."""
     count = 10_000

@@ -307,6 +307,7 @@ def test_a_process_whose_pid_was_replaced_keeps_its_name(process: int, tmp_path:
         assert again["api_calls"]["process_id"].to_pylist() == [process, 7]
 
 
+@pytest.mark.slow
 def test_arrows_lead_from_calls_to_all_that_they_launched(tmp_path: Path) -> None:
     made = trace(
         api_calls=[call(0, 4, correlation_id=1), call(6, 8, correlation_id=2), call(50, 60, correlation_id=3)],
@@ -343,6 +344,7 @@ def test_ranges_are_projected_on_each_stream_that_they_launched_on(tmp_path: Pat
     assert groups == ["GPU 0 · NVTX and sync · pid 7", "GPU 1 · NVTX and sync · pid 7"]
 
 
+@pytest.mark.slow
 def test_the_group_of_a_gpu_holds_only_what_keeps_it_busy(tmp_path: Path) -> None:
     """A viewer summarizes the slices of a collapsed group."""
     calls, kernels = [call(0, 4, correlation_id=1)], [kernel(10, 20, correlation_id=1)]
@@ -488,6 +490,7 @@ def chosen(of: tk.Trace, folder: Path, tracks: str) -> list[Event]:
     return [e for e in whole["traceEvents"] if e["ph"] in "Xis"]
 
 
+@pytest.mark.slow
 def test_tracks_are_chosen_by_name(tmp_path: Path) -> None:
     made = trace(
         kernels=[kernel(0, 5, correlation_id=1)],

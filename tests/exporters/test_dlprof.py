@@ -88,6 +88,7 @@ def test_the_last_part_of_a_name_is_what_dlprof_shows(kind: int, name: str, trim
     assert db.execute("SELECT row_trimmed_name FROM view_group_ops").fetchone() == (trimmed,)
 
 
+@pytest.mark.slow
 def test_every_capture_makes_a_whole_database(database: sqlite3.Connection) -> None:
     db = database
     assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -138,6 +139,7 @@ def ran_in_steps_of_other_threads(rolled: tk.Trace, step: str) -> set[str]:
     return {op for op, inside in found.items() if sum(inside) > len(inside) / 2}
 
 
+@pytest.mark.slow
 def test_totals_add_up(rolled: tk.Trace) -> None:
     ops, sums = rolled.frame("ops").collect(), ["cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "instance_count"]
     (step,) = (
@@ -188,6 +190,7 @@ def test_pyprof_calls_are_those_of_the_program() -> None:
         assert own["instance_count"].sum() == told[kind]
 
 
+@pytest.mark.slow
 def test_other_iterations_read_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         rolled = trace.rollup()
@@ -229,6 +232,7 @@ def test_iterations_that_are_none_are_refused() -> None:
         trace.rollup(iterations=(3, 1)).count("iterations")
 
 
+@pytest.mark.slow
 def test_options_stand_in_the_database_and_nothing_else_does(tmp_path: Path) -> None:
     given = {"profile-name": "run 7", "command": "python x.py", "user": "u", "host": "h", "time": "2026-01-02 03:04:05"}
     with tk.load(FIXTURES / "graph_node.sqlite") as trace:
@@ -244,6 +248,7 @@ def test_options_stand_in_the_database_and_nothing_else_does(tmp_path: Path) -> 
     assert plain.execute(what).fetchone() == ("", "UNKNOWN")
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("suffix", ["sqlite", "nsys-rep"])
 def test_the_machine_is_described(suffix: str, tmp_path: Path) -> None:
@@ -275,6 +280,7 @@ def test_the_operating_system_is_a_fact_of_the_capture_and_its_host_is_not() -> 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", ["empty.nsys-rep", "empty.sqlite"])
 def test_an_empty_capture_has_an_iteration_that_the_viewer_can_draw(capture: str, tmp_path: Path) -> None:
     with tk.load(FIXTURES / capture) as trace:
@@ -305,6 +311,7 @@ def test_an_unwritable_place_is_the_targets_fault(tmp_path: Path) -> None:
         trace.export(tmp_path / "none" / "x.sqlite", format="dlprof-db")
 
 
+@pytest.mark.slow
 @pytest.mark.core
 @pytest.mark.many(1)
 def test_reports_are_the_same_in_csv_and_json(rolled: tk.Trace, tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def page(amp: tk.Trace, tmp_path_factory: pytest.TempPathFactory) -> Page:
     return exported(amp, tmp_path_factory.mktemp("html"))
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_tables_have_the_numbers_of_the_reports(amp: tk.Trace, page: Page) -> None:
     reports = {
@@ -151,6 +152,7 @@ def test_tables_have_the_numbers_of_the_reports(amp: tk.Trace, page: Page) -> No
     assert copies[1] == ["Host-to-Device", "8", "12,591,104", "264,478"]
 
 
+@pytest.mark.slow
 def test_a_page_of_some_iterations_says_what_it_counts(amp: tk.Trace, tmp_path: Path) -> None:
     note = "This section shows the whole capture, not only the aggregated iterations."
     some = Page(amp.rollup(iterations=(2, 3)).export(tmp_path / "some.html").read_text("utf-8"))
@@ -164,6 +166,7 @@ def test_a_page_of_some_iterations_says_what_it_counts(amp: tk.Trace, tmp_path: 
     assert [title for title, following in itertools.pairwise(parts) if following == note] == WHOLE_CAPTURE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "selection"),
     [
@@ -189,6 +192,7 @@ def test_sections_of_steps_say_which_they_show(
     assert titles == ["Why", "Overview", *advice, "Iterations", "Groups and ops", "Idle time of the GPUs"]
 
 
+@pytest.mark.slow
 def test_sections_of_steps_warn_about_missing_work(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "um.sqlite") as trace:
         page = Page(trace.export(tmp_path / "page.html").read_text("utf-8"))
@@ -196,6 +200,7 @@ def test_sections_of_steps_warn_about_missing_work(tmp_path: Path) -> None:
     assert f"{steps}; the first step is warm-up and left out." in page.plain()
 
 
+@pytest.mark.slow
 def test_the_warm_up_is_left_out_and_the_page_says_so(page: Page) -> None:
     text = page.plain()
     steps = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
@@ -209,6 +214,7 @@ WHOLE_CAPTURE = [
 ]
 
 
+@pytest.mark.slow
 def test_advice_and_overview_are_those_of_the_tables(amp: tk.Trace, page: Page) -> None:
     text = page.plain()
     for row in amp.stats("advise").rows(named=True):
@@ -247,6 +253,7 @@ def test_the_page_begins_with_the_answer(amp: tk.Trace, page: Page) -> None:
         assert all(end == pytest.approx(start) for (_, end), (start, _) in itertools.pairwise(parts))
 
 
+@pytest.mark.slow
 def test_an_error_of_the_answer_is_shown(amp: tk.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise TracekitError("no steps", hint="record again")
@@ -311,6 +318,7 @@ def evil_trace() -> tk.Trace:
     return tk.Trace.from_tables(filled)
 
 
+@pytest.mark.slow
 def test_names_are_text(tmp_path: Path) -> None:
     page = exported(evil_trace(), tmp_path)
     assert len(page.scripts) == 3
@@ -425,6 +433,7 @@ def test_communication_is_that_of_the_reports(tmp_path: Path) -> None:
         assert [r[2] for r in page.tables["MPI calls"][1:]] == [f"{t:,}" for t in calls["Total Time (ns)"]]
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("name", "titles"),
@@ -494,6 +503,7 @@ def wait_for(value: Callable[[], Any]) -> Any:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing()))
 @pytest.mark.parametrize("name", ["ddp2.sqlite", "evil"])

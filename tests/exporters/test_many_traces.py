@@ -86,6 +86,7 @@ def test_ranks_are_on_one_clock(two: tk.TraceSet, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_each_rank_has_processes_and_tracks_of_its_own(two: tk.TraceSet, tmp_path: Path) -> None:
     written = write(two, tmp_path)
     named = [e for e in events_of(written, "M") if e["name"] == "process_name"]
@@ -104,6 +105,7 @@ def test_each_rank_has_processes_and_tracks_of_its_own(two: tk.TraceSet, tmp_pat
     assert {(e["pid"], e["tid"]) for e in events_of(written, "X")} <= set(threads)
 
 
+@pytest.mark.slow
 def test_a_process_whose_id_is_the_pid_of_a_gpu_of_another_rank(tmp_path: Path) -> None:
     for rank in (0, 1):
         tables = collective(rank, 3000, "1000000000000000000")
@@ -132,6 +134,7 @@ def test_arrows_between_the_members_of_a_collective(two: tk.TraceSet, tmp_path: 
     ]
 
 
+@pytest.mark.slow
 def test_arrows_need_both_their_events(two: tk.TraceSet, tmp_path: Path) -> None:
     selected = write(two, tmp_path, tables=["nvtx_ranges"])
     assert events_of(selected, "s") == []
@@ -141,6 +144,7 @@ def test_arrows_need_both_their_events(two: tk.TraceSet, tmp_path: Path) -> None
     assert Counter(e["name"] for e in events_of(on_cpu, "X")) == {"ncclCommInitRankConfig": 2, "ncclAllReduce": 2}
 
 
+@pytest.mark.slow
 def test_events_before_the_earliest_origin_shift_all_times(tmp_path: Path) -> None:
     for rank in (0, 1):
         early = [] if rank else [{**kernel(7, 9), "start_ns": -300, "end_ns": -100}]
@@ -244,11 +248,13 @@ def test_ranks_aligned_by_utc_alone_are_a_warning(tmp_path: Path) -> None:
     assert written["otherData"]["origin_utc_ns"] == str(10**18 - 4000)
 
 
+@pytest.mark.slow
 def test_a_set_without_events_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="nothing to draw: the traces have no events with timestamps"):
         tk.load_many(write_capture(tmp_path / "rank0")).export(tmp_path / "trace.json")
 
 
+@pytest.mark.slow
 def test_progress_counts_ranks(two: tk.TraceSet, tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     two.export(tmp_path / "trace.json.gz", progress=lambda done, total: steps.append((done, total)))
@@ -300,6 +306,7 @@ def test_perfetto_shows_every_slice_of_every_rank(name: str, tmp_path: Path, per
     assert min(f["later"] for f in flows if "AllReduce" in f["name"] or "Barrier" in f["name"]) >= 0
 
 
+@pytest.mark.slow
 def test_a_file_of_several_ranks_can_be_read_again(tmp_path: Path) -> None:
     traces = tk.load_many(FIXTURES / "ranks")
     with pytest.warns(TracekitWarning, match="the timeline lacks 4 arrows"):

@@ -161,6 +161,7 @@ def check(of: tk.Trace | tk.TraceSet, folder: Path, tracks: str = "all") -> None
     assert arrows.total() == count
 
 
+@pytest.mark.slow
 def test_it_draws_what_the_chrome_trace_draws(capture: Path, tmp_path: Path) -> None:
     with tk.load(capture) as raw:
         check(raw.correlate(), tmp_path)
@@ -229,6 +230,7 @@ def test_utc_and_the_order_of_tracks(tmp_path: Path) -> None:
     assert [(t.thread.tid, t.thread.legacy_sort_index) for t in tracks if t.HasField("thread")] == [(1, 1), (2, 2)]
 
 
+@pytest.mark.slow
 def test_batches_and_compression_do_not_change_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trace(kernels=[kernel(n, n + 2, name=f"k{n % 7}") for n in range(50)], api_calls=[call(0, 1)] * 3)
     whole = made.export(tmp_path / "a.pftrace").read_bytes()
@@ -327,6 +329,7 @@ def test_many_arrows_begin_at_one_event(tmp_path: Path) -> None:
     check(trace(api_calls=[call(0, 9, correlation_id=1), call(9, 10)], kernels=kernels).correlate(), tmp_path)
 
 
+@pytest.mark.slow
 def test_strings_of_several_kinds_are_written_once(tmp_path: Path) -> None:
     ranges = [push(10 * n, 10 * n + 9, f"range {n}") for n in range(5)]
     calls = [call(10 * n + 1, 10 * n + 2, correlation_id=n + 1) for n in range(5)]
@@ -339,6 +342,7 @@ def test_strings_of_several_kinds_are_written_once(tmp_path: Path) -> None:
     assert all(len(set(own)) == len(own) for name, own in texts.items() if name != "debug_annotation_string_values")
 
 
+@pytest.mark.slow
 def test_streams_have_clocks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds_of_events = {"nvtx_ranges": [push(3, 9)], "kernels": [kernel(4, 5)], "api_calls": [call(0, 1)]}
     whole = trace(**kinds_of_events).export(tmp_path / "a.pftrace").read_bytes()
@@ -424,6 +428,7 @@ def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
     assert examples[order].rows() == list(dict.fromkeys(frame.rows()[::-1]))[::-1]
 
 
+@pytest.mark.slow
 def test_traces_do_not_depend_on_the_codes_of_categories(tmp_path: Path) -> None:
     """polars numbers the categories of a process in the order in which they are first used."""
     code = """
@@ -507,6 +512,7 @@ def test_arrows_that_cannot_be_drawn_are_counted(suffix: str, tmp_path: Path) ->
         assert (events.total(), arrows.total()) == (6, 1)
 
 
+@pytest.mark.slow
 def test_many_traces(tmp_path: Path) -> None:
     with pytest.warns(tk.TracekitWarning, match="the timeline lacks 4 arrows") as issued:
         check(tk.load_many(FIXTURES / "ranks"), tmp_path)

@@ -70,6 +70,7 @@ def table_of(name: str, columns: dict[str, list[Any]]) -> pa.Table:
     return schemas.conform(pl.DataFrame(filled, schema=schemas.polars_schema(schema)).to_arrow(), schema)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 def test_all_rows_of_all_tables_are_written(pair: tuple[tk.Trace, sqlite3.Connection]) -> None:
     trace, db = pair
@@ -87,6 +88,7 @@ def test_all_rows_of_all_tables_are_written(pair: tuple[tk.Trace, sqlite3.Connec
         )
 
 
+@pytest.mark.slow
 def test_integrity_and_foreign_keys_hold(pair: tuple[tk.Trace, sqlite3.Connection]) -> None:
     _, db = pair
     assert rows(db, "PRAGMA integrity_check") == [("ok",)]
@@ -96,6 +98,7 @@ def test_integrity_and_foreign_keys_hold(pair: tuple[tk.Trace, sqlite3.Connectio
     assert dict(rows(db, "SELECT key, value FROM meta"))["time_unit"] == "ns"
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_keys_of_kernels_are_declared(rolled: tuple[tk.Trace, sqlite3.Connection]) -> None:
     _, db = rolled
@@ -123,6 +126,7 @@ def test_keys_of_kernels_are_declared(rolled: tuple[tk.Trace, sqlite3.Connection
     assert {"kernels_start_ns", "kernels_short_name", "kernels_api_call_id", "kernels_range_id"} <= indexed
 
 
+@pytest.mark.slow
 def test_details_of_kernels(rolled: tuple[tk.Trace, sqlite3.Connection]) -> None:
     trace, db = rolled
     calls = trace.frame("api_calls").select("api_call_id", api_call_name="name")
@@ -148,6 +152,7 @@ def test_details_of_kernels(rolled: tuple[tk.Trace, sqlite3.Connection]) -> None
     assert expected["api_call_name"].null_count() < expected.height
 
 
+@pytest.mark.slow
 def test_each_view_of_details_has_the_rows_of_its_table(pair: tuple[tk.Trace, sqlite3.Connection]) -> None:
     trace, db = pair
     for details in DETAILS:
@@ -318,6 +323,7 @@ def test_errors_of_sqlite_are_errors_of_the_export(error: str, hint: str, tmp_pa
         raise sqlite3.OperationalError(error)
 
 
+@pytest.mark.slow
 def test_old_versions_of_sqlite_search_whole_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 33, 0))
     with closing(

@@ -99,6 +99,7 @@ def exported(of: tk.Trace, folder: Path, format: str, **options: str) -> Stacks:
     return READERS[format](path, grouped=options.get("by", "none") != "none")
 
 
+@pytest.mark.slow
 @pytest.mark.many(3)
 @pytest.mark.parametrize("format", READERS)
 @pytest.mark.parametrize("by", GROUPS)

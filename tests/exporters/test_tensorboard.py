@@ -22,6 +22,7 @@ def run_of(name: str, folder: Path) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
         return run, rolled.frame("ops").collect(), rolled.frame("iterations").collect()
 
 
+@pytest.mark.slow
 def test_it_serves_what_was_written(board: Any, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing import event_accumulator
     from tensorboard.compat.proto import config_pb2, graph_pb2
@@ -81,6 +82,7 @@ def test_the_page_shows_the_times_of_nodes_and_groups(board: Any, tmp_path: Path
     assert 0 < (step["__root__"] or 0) < (times["__root__"] or 0)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("name", ["ops/pyprof_like.nsys-rep", "kineto/train.pt.trace.json.gz"])
 def test_every_node_and_group_of_the_page(name: str, board: Any, tmp_path: Path) -> None:

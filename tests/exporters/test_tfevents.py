@@ -20,6 +20,8 @@ from tracekit.core.graph import names
 from tracekit.errors import ExportError, UnknownFormatError
 from tracekit.exporters.tfevents import records
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 GOLDEN = FIXTURES / "golden" / "train_amp.tfevents.json"
 CAPTURES = [

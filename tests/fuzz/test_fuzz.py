@@ -59,6 +59,7 @@ def chunks() -> list[tuple[str, int, int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "first", "number"), chunks())
 def test_every_case_ends_well(name: str, first: int, number: int) -> None:
     ended = run(name, first, number)
@@ -82,6 +83,7 @@ def bad(what: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("what", "said"),

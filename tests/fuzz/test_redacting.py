@@ -19,6 +19,7 @@ from tests.fuzz.run import ROOT
 CASES = {"nsys_rep": 150, "nsys_sqlite": 100} if ALL else {"nsys_rep": 12, "nsys_sqlite": 8}
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_case_ends_in_an_error_or_in_a_copy_without_secrets(name: str) -> None:

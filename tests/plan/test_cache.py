@@ -96,6 +96,7 @@ def test_columns_that_were_not_stored_are_read(reads: list[str]) -> None:
         assert both == trace.table("kernels", ["name", "start_ns"])
 
 
+@pytest.mark.slow
 def test_reports_and_exports_are_the_same(tmp_path: Path, reads: list[str]) -> None:
     texts = []
     for options in ({"cache": False}, {"cache": True}, {"cache": True}):
@@ -122,6 +123,7 @@ def test_a_changed_file_is_read_again_even_if_its_time_is_restored(tmp_path: Pat
         assert trace.table("kernels").num_rows == 10
 
 
+@pytest.mark.slow
 def test_a_copy_uses_the_columns_of_the_original(tmp_path: Path, reads: list[str]) -> None:
     expected = all_tables(EXPORT)
     reads.clear()
@@ -129,6 +131,7 @@ def test_a_copy_uses_the_columns_of_the_original(tmp_path: Path, reads: list[str
     assert reads == []
 
 
+@pytest.mark.slow
 def test_a_file_that_just_changed_is_identified_by_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_files_are_cached: Path
 ) -> None:
@@ -149,6 +152,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_stored(tmp_path: Path, monk
     assert cache.CacheFolder().list_entries() == []
 
 
+@pytest.mark.slow
 def test_another_version_reads_the_file(monkeypatch: pytest.MonkeyPatch, reads: list[str]) -> None:
     all_tables(EXPORT)
     reads.clear()
@@ -180,6 +184,7 @@ def append_trailer(path: Path, folder: Path) -> None:
         assert seal.is_intact(sealed, place)
 
 
+@pytest.mark.slow
 def test_damaged_files_of_the_cache_are_ignored(small_files_are_cached: Path) -> None:
     expected = all_tables(EXPORT)
     for path in small_files_are_cached.rglob("*.*"):
@@ -197,6 +202,7 @@ def test_damaged_files_of_the_cache_are_ignored(small_files_are_cached: Path) ->
         assert all_tables(EXPORT) == expected
 
 
+@pytest.mark.slow
 def test_columns_of_another_length_are_ignored(small_files_are_cached: Path) -> None:
     expected = all_tables(EXPORT)
     for path in small_files_are_cached.rglob("kernels.*.columns"):
@@ -246,6 +252,7 @@ def test_private_facts_and_undecoded_events_come_from_the_file(small_files_are_c
     ]
 
 
+@pytest.mark.slow
 def test_the_limit_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, name in enumerate(("train_amp.sqlite", "ddp2.sqlite", "omp.sqlite")):
         if (FIXTURES / name).exists():
@@ -312,6 +319,7 @@ def test_small_files_and_other_formats_are_read_directly(monkeypatch: pytest.Mon
     assert cache.CacheFolder().list_entries() == []
 
 
+@pytest.mark.slow
 def test_the_command_lists_and_clears(small_files_are_cached: Path) -> None:
     all_tables(EXPORT)
     run = CliRunner().invoke
@@ -334,6 +342,7 @@ def _read(path: str, expected: int) -> None:
         cache.CacheFolder().delete_entries()
 
 
+@pytest.mark.slow
 def test_several_processes_share_the_cache() -> None:
     expected = sum(table.num_rows for table in all_tables(EXPORT, cache=False).values())
     context = multiprocessing.get_context("spawn")
@@ -375,6 +384,7 @@ def test_a_killed_process_leaves_nothing_incomplete(small_files_are_cached: Path
     assert list(small_files_are_cached.glob(".tracekit-*")) == []
 
 
+@pytest.mark.slow
 def test_an_entry_that_is_deleted_while_it_is_read(small_files_are_cached: Path) -> None:
     expected = all_tables(EXPORT)
     with tk.load(EXPORT) as trace:
@@ -384,6 +394,7 @@ def test_an_entry_that_is_deleted_while_it_is_read(small_files_are_cached: Path)
         assert trace.table("api_calls") == expected["api_calls"]
 
 
+@pytest.mark.slow
 def test_threads_and_pickled_traces(reads: list[str]) -> None:
     import pickle
 

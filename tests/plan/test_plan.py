@@ -331,6 +331,7 @@ def test_correlation_adds_each_column_once(layer: RecordedTables, monkeypatch: p
     assert set(held) == set(made["range_name"].to_pylist()) - {None}
 
 
+@pytest.mark.slow
 def test_some_tables(layer: RecordedTables) -> None:
     names = SelectTables(frozenset({"kernels", "api_calls"}))
     only = tables(layer, names)
@@ -401,6 +402,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_order_of_calls_does_not_matter(order: str) -> None:
@@ -413,6 +415,7 @@ def test_the_order_of_calls_does_not_matter(order: str) -> None:
             assert first.count("ops") > 0
 
 
+@pytest.mark.slow
 def test_ops_of_a_selection_are_those_of_its_rows() -> None:
     with tk.load(CAPTURE) as trace:
         whole, some = trace.rollup(), trace.rollup().select(**WINDOW)
@@ -468,6 +471,7 @@ def test_what_is_selected_away_leaves_no_text(layer: RecordedTables) -> None:
     assert [len(c.dictionary) for c in names.chunks] in ([], [0])
 
 
+@pytest.mark.slow
 def test_a_table_that_is_written_alone_keeps_its_added_columns(tmp_path: Path) -> None:
     """They are computed from tables that are not written."""
     with tk.load(FIXTURES / "train_amp.sqlite") as raw:

@@ -35,6 +35,7 @@ def hover(trace: Any) -> str:
 
 
 @pytest.mark.core
+@pytest.mark.slow
 def test_every_figure_of_every_kind_of_capture() -> None:
     drawn: set[str] = set()
     for name in (
@@ -108,6 +109,7 @@ def test_colors_have_contrast_to_the_dark_background() -> None:
     )
 
 
+@pytest.mark.slow
 def test_utilization_reaches_from_0_to_100() -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as trace:
         figure = trace.plot.gpu_utilization()
@@ -295,6 +297,7 @@ def test_units() -> None:
     assert labels.format_hover_name("y" * 100) == "y" * 90 + "<br>" + "y" * 10
 
 
+@pytest.mark.slow
 def test_figures_are_not_imported_with_tracekit() -> None:
     code = "import sys, tracekit as tk; tk.load('fixtures/empty.sqlite').plot; print('plotly' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=FIXTURES.parent)

@@ -62,6 +62,7 @@ def message(file: Path, change: str, size: int) -> str:
     return f"TracekitError: {file}: {SAID[change].format(size=size)}"
 
 
+@pytest.mark.slow
 @pytest.mark.many(4)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("format", ONE_DESCRIPTOR)
@@ -137,6 +138,7 @@ def test_graphs_in_event_files(tmp_path: Path, change: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("format", [*ONE_DESCRIPTOR, *IN_MEMORY, "parquet", "arrow"])
 def test_a_file_that_is_truncated_and_rewritten_all_the_time(tmp_path: Path, format: str) -> None:

@@ -279,6 +279,7 @@ def test_what_we_write_comes_back(written: Path, table: str) -> None:
         assert kept.count(table) == theirs.height
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("capture", ["ops/emit_nvtx", "ops/jax_scopes", "ddp2", "graph_node"])
 def test_ops_within_ops_keep_all_but_their_own_cpu_time(capture: str, tmp_path: Path) -> None:

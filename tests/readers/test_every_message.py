@@ -36,6 +36,7 @@ def messages_of(report: nsys_rep.Report) -> set[str]:
     return {name for root, data in roots for name in messages_in(root, data)}
 
 
+@pytest.mark.slow
 def test_fuzzing_starts_from_every_declared_message() -> None:
     found = set[str]().union(*map(messages_of, nsys_rep.own_reports()))
     assert declared().keys() - found - OF_THE_FILE == set()

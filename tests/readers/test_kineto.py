@@ -323,6 +323,7 @@ def test_an_event_that_is_invalid_after_its_name_was_repaired_is_left_out(tmp_pa
     assert loaded["nvtx_ranges"]["name"].to_pylist() == ["first", "last"]
 
 
+@pytest.mark.slow
 def test_a_name_that_ends_in_the_next_block_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f'step "{i}"' for i in range(300)]
     path = written(tmp_path, trace([op(name.replace('"', "QUOTE")) for name in names]).replace("QUOTE", '"'))

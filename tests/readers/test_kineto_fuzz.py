@@ -156,6 +156,7 @@ def ended(path: Path) -> str:
     return result
 
 
+@pytest.mark.slow
 def test_every_mutation_ends_well(tmp_path: Path) -> None:
     whole = gzip.decompress(TRACE.read_bytes())
     before, found = peak_bytes(), {"error": 0, "trace": 0}
@@ -180,6 +181,7 @@ def bomb(path: Path, inside: bytes, times: int, ends: bytes = b"") -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize(
     "inside",

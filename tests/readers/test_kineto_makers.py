@@ -295,6 +295,7 @@ def test_the_size_of_a_copy_is_that_of_the_call(tmp_path: Path) -> None:
     assert values(path, "memsets", "bytes") == [(128,), (2560,), (64,), (None,), (None,)]
 
 
+@pytest.mark.slow
 def test_values_that_were_not_recorded_are_null(tmp_path: Path) -> None:
     path = written(tmp_path, files.trace(launch(0)))
     columns = (*SHAPE, "registers_per_thread", "static_shared_memory_bytes", "blocks_per_sm", "warps_per_sm")

@@ -196,6 +196,7 @@ def test_damage_is_an_error_and_nothing_is_written(text: str, tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
 
 
+@pytest.mark.slow
 def test_damaged_gzip_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(events_only(quoted("a")).encode())[:-4])

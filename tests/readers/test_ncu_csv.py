@@ -396,6 +396,7 @@ class TestSurroundings:
             "97 rows do not match the header of their table and were skipped"
         }
 
+    @pytest.mark.slow
     def test_far_below_what_the_program_printed(self, written: Written) -> None:
         assert_same(written("loading …\n" * 50_000 + self.TEXT), FOLDER / "ncu_details.csv")
 

@@ -121,6 +121,7 @@ print(json.dumps([held("VmHWM") - before, said]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="this system does not tell the memory held")
 @pytest.mark.parametrize("name", FILES)
@@ -136,6 +137,7 @@ def test_cost_is_bounded(name: str, tmp_path: Path) -> None:
     assert "\nHint: " in said or not said
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("name", "said"),

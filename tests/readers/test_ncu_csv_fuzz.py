@@ -88,6 +88,7 @@ def read(path: Path) -> None:
         assert table.num_rows == trace.count(name)
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_mutations(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -553,6 +553,7 @@ def test_damaged_instances(tmp_path: Path, data: bytes, message: str) -> None:
         trace.table(INSTANCES)
 
 
+@pytest.mark.slow
 def test_cut_anywhere_it_is_damaged_or_a_shorter_report(tmp_path: Path) -> None:
     """Nothing tells how many blocks there were: cut between two it holds the results before."""
     blocks = [

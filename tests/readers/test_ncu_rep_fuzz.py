@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.builders.ncu_rep import FIXTURES, Block, made, report, sized, take_apart
 from tests.conftest import ALL
 from tests.readers.test_nsys_rep_fuzz import changed, peak_bytes
@@ -130,6 +131,7 @@ def outcome(path: Path) -> str:
     return "trace"
 
 
+@pytest.mark.slow
 def test_every_mutation_ends_well(tmp_path: Path) -> None:
     files = [p.read_bytes() for p in FIXTURES]
     path = tmp_path / "case.ncu-rep"

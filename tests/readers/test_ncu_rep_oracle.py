@@ -27,6 +27,7 @@ def wrong(counts: dict[str, int]) -> dict[str, int]:
     return {name: n for name, n in counts.items() if not name.startswith("=")}
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
 def test_our_own_captures(path: Path) -> None:
@@ -45,6 +46,7 @@ def test_public_reports(number: int) -> None:
     assert wrong(found) == {}
 
 
+@pytest.mark.slow
 def test_kinds_that_no_capture_holds(tmp_path: Path) -> None:
     names = ["name", "no unit", "text", "a", "b"]
     parts = [

@@ -82,6 +82,7 @@ def test_every_table_is_that_of_the_report(kind: str) -> None:
         assert {f: folder.info[f] for f in facts} == {f: report.info[f] for f in facts}
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 def test_every_report_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace]) -> None:
     assert [r for r in REPORTS if as_csv(both[0], r) != as_csv(both[1], r)] == []
@@ -105,6 +106,7 @@ def test_every_capture_as_a_folder(kind: str, capture: str, tmp_path: Path) -> N
         assert_same(export, trace)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("rows", [7, 100, 1533])
 def test_files_in_many_pieces(kind: str, tmp_path: Path, rows: int) -> None:
@@ -334,6 +336,7 @@ def run(*words: object) -> str:
     return result.output
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("options", [(), ("--device", "0"), ("--time", "100ms:"), ("--domain", "")])
 def test_the_command_line_prints_what_it_prints_of_the_export(kind: str, options: tuple[str, ...]) -> None:

@@ -287,6 +287,7 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
     assert str(caught_.value) == f"{kernels}: {said[kind]}"
 
 
+@pytest.mark.slow
 def test_absurd_numbers_of_rows(tmp_path: Path) -> None:
     for kind in KINDS:
         (tmp_path / kind).mkdir()
@@ -390,6 +391,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_every_mutation_ends_well(kind: str, tmp_path: Path, compression: str | None) -> None:

@@ -127,6 +127,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+@pytest.mark.slow
 def test_every_mutation_ends_well(tmp_path: Path) -> None:
     files = {name: (CAPTURES / f"{name}.nsys-rep").read_bytes() for name in NAMES}
     reports = {name: take_apart(CAPTURES / f"{name}.nsys-rep") for name in NAMES}

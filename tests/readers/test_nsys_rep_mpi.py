@@ -69,6 +69,7 @@ def test_domains_of_the_program_stay(number: int | None, schema: str, name: str,
         assert trace.count("mpi_calls") == trace.count("mpi_ranks") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @needs_more
 @pytest.mark.parametrize("rank", [0, 1])

@@ -349,6 +349,7 @@ def test_of_real_reports_nothing_private_is_left(report: Path, tmp_path: Path) -
     assert HOST.fullmatch(hosts.pop())
 
 
+@pytest.mark.slow
 @needs_captures
 def test_every_mutation_gives_the_same_tables_or_an_error(tmp_path: Path) -> None:
     names = ("cpu_only", "nvtx_features", "osrt_libs")
@@ -582,6 +583,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     yield "environments", Parts(strings=[environment] * 13, stream=message((1, 0), (3, 13))), ""
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of processor time")
 @pytest.mark.parametrize(("parts", "said"), [b[1:] for b in bombs()], ids=[b[0] for b in bombs()])

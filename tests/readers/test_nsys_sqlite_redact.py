@@ -335,6 +335,7 @@ def test_damaged_pages_give_an_error_or_a_copy_but_never_half_of_one(page: int, 
     assert [p.name for p in tmp_path.iterdir()] == ["damaged.sqlite"]
 
 
+@pytest.mark.slow
 def test_every_mutation_gives_the_same_tables_or_an_error(tmp_path: Path) -> None:
     whole = (FIXTURES / "graph_node.sqlite").read_bytes()
     path, out = tmp_path / "case.sqlite", tmp_path / "out.sqlite"
@@ -415,6 +416,7 @@ def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypa
     assert [p.name for p in planted.parent.iterdir()] == [planted.name]
 
 
+@pytest.mark.slow
 def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> None:
     ((uuid, bus),) = plain(
         FIXTURES / "nvtx_features.sqlite", "SELECT uuid, busLocation FROM TARGET_INFO_GPU WHERE id = 0"
@@ -506,6 +508,7 @@ def holding_the_marker(*folders: Path) -> list[str]:
     return [p.name for p in files if MARKER.encode() in p.read_bytes()]
 
 
+@pytest.mark.slow
 def test_no_unredacted_copy_stands_on_the_disk_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the copy is complete and nothing of it is redacted yet, and when all is done but the file is not written."""
     source, target, temporary = (tmp_path / n for n in ("source", "target", "temporary"))
@@ -532,6 +535,7 @@ def test_no_unredacted_copy_stands_on_the_disk_meanwhile(tmp_path: Path, monkeyp
     assert holding_the_marker(target, temporary) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no signal ends a process at once")
 def test_a_killed_process_leaves_nothing_unredacted(tmp_path: Path) -> None:
     source, target, temporary = (tmp_path / n for n in ("source", "target", "temporary"))
@@ -730,6 +734,7 @@ def test_a_file_that_changes_meanwhile_gives_no_copy(tmp_path: Path, monkeypatch
     assert [p.name for p in tmp_path.iterdir()] == ["edited.sqlite"]
 
 
+@pytest.mark.slow
 def test_what_remains_is_counted(planted: Path) -> None:
     before = {p.name: p.stat().st_mtime_ns for p in planted.parent.iterdir()}
     with untouched(planted):

@@ -62,6 +62,7 @@ def test_declared_columns_are_those_that_tables_are_made_of() -> None:
     assert set(ENUM_OF_COLUMN.values()) == set(LABELS)
 
 
+@pytest.mark.slow
 @pytest.mark.many(2)
 @pytest.mark.parametrize("added", [a for a in ADDED if with_table(a)], ids=lambda a: a.column)
 def test_an_export_without_a_column_reads_alike(tmp_path: Path, added: AddedColumn) -> None:
@@ -134,6 +135,7 @@ ADDITIONS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("capture", ["graph_node", "nvtx_features", "train_amp"])
 def test_what_others_add_to_an_export_does_not_disturb(tmp_path: Path, capture: str) -> None:

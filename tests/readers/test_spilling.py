@@ -84,6 +84,7 @@ def test_a_shared_dictionary_keeps_equal_batches() -> None:
     assert shared.values.to_pylist() == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_tables_are_those_in_memory(capture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

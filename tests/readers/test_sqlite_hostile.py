@@ -169,6 +169,7 @@ def test_sqlite_reads_what_the_pages_hold_or_it_is_an_error(tmp_path: Path, monk
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.many(6)
 @pytest.mark.parametrize("number", range(120 if ALL else 20))
 def test_what_is_read_of_a_damaged_file_is_what_sqlite_reads(
@@ -300,6 +301,7 @@ def test_few_pages_with_very_many_ways_through_them(tmp_path: Path) -> None:
     assert "is used twice" in refused(path, "kernels")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["export", "database"])
 def test_few_rows_that_name_others_very_often(tmp_path: Path, made: str) -> None:
     """Ids that repeat once made of 20,000 rows and 20,000 strings 400 million rows."""

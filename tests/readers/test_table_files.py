@@ -98,6 +98,7 @@ def test_a_table_that_is_not_as_declared(folder: Path, tmp_path: Path, table: pa
     assert str(caught.value).endswith(AGAIN)
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 def test_damaged_files(folder: Path, tmp_path: Path) -> None:
     rolls = random.Random(7)

@@ -62,6 +62,7 @@ def test_an_empty_set(tmp_path: Path) -> None:
     assert (found.clocks.height, found.calls.height, found.iterations.height) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_ranks_that_are_not_aligned_are_named(tmp_path: Path) -> None:
     with pytest.warns(tk.TracekitWarning, match="^rank 1: .* only by the UTC time of the trace origin"):
         assert ranks(tmp_path / "a", "5", "25").communication().clocks["offset_ns"].to_list() == [0, 20]
@@ -75,6 +76,7 @@ def test_only_the_first_ranks_are_listed() -> None:
         warn_about_unaligned_clocks(clocks)
 
 
+@pytest.mark.slow
 def test_recipes_are_the_tables_of_the_analysis(tmp_path: Path) -> None:
     with tk.load_many(FIXTURES / "ddp2.nsys-rep") as traces:
         found = traces.communication()

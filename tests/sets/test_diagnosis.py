@@ -24,6 +24,7 @@ def straggler() -> Why:
     return tk.load_many(STRAGGLER).why()
 
 
+@pytest.mark.slow
 def test_the_late_rank_of_a_job_is_its_first_cause(straggler: Why) -> None:
     cause = straggler.causes[0]
     assert (cause.cause, cause.place.rank, cause.place.range) == ("late_rank", 1, "data")
@@ -45,10 +46,12 @@ class PicklingEngine(LocalEngine):
             yield member, pickle.loads(pickle.dumps(copied_function(copied_member)))
 
 
+@pytest.mark.slow
 def test_other_processes_compute_the_same(straggler: Why) -> None:
     assert tk.load_many(STRAGGLER, engine=PicklingEngine()).why() == straggler
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_be_explained_are_stated(straggler: Why, tmp_path: Path) -> None:
     for rank, path in enumerate([*STRAGGLER, STRAGGLER[0], FIXTURES / "cpu_only.nsys-rep"]):
         shutil.copy(path, tmp_path / f"rank{rank}.nsys-rep")
@@ -93,6 +96,7 @@ def test_each_rank_has_a_line(straggler: Why) -> None:
     assert write_explanation(many).ranks[-1] == "4 more ranks"
 
 
+@pytest.mark.slow
 def test_results_of_nsight_compute_belong_to_the_ranks_beside_them(straggler: Why, tmp_path: Path) -> None:
     results = FIXTURES / "ncu" / "ncu_basic.ncu-rep"
     (timeline,) = (shutil.copy(FIXTURES / "train_amp.nsys-rep", tmp_path / "run.nsys-rep"),)

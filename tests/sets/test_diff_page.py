@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 import tracekit as tk
 from tests.builders import training_runs
 from tests.core.compare.test_diff import summary_of
@@ -11,6 +12,7 @@ from tracekit.core import compare
 from tracekit.sets.diff_page import build_diff_page
 
 
+@pytest.mark.slow
 def test_the_tables_of_a_page() -> None:
     diff = tk.diff(training_runs.summary(1), training_runs.summary(2, slow=(("kernel_f<(int)4>", 2.0),)))
     text = build_diff_page(diff, ("a.nsys-rep", "b.nsys-rep"))

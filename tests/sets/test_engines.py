@@ -56,6 +56,7 @@ def given_ranks(count: int) -> dict[str, int]:
     return {f"c{number}": number for number in range(count)}
 
 
+@pytest.mark.slow
 def test_processes_compute_the_same_in_the_order_of_ranks() -> None:
     alone, parallel = tk.load_many(RANKS), tk.load_many(RANKS, engine=LocalEngine(2))
     assert parallel.members == alone.members
@@ -102,6 +103,7 @@ def test_a_pool_with_too_few_processes_is_replaced(monkeypatch: pytest.MonkeyPat
     assert started == [2, 4]
 
 
+@pytest.mark.slow
 def test_errors_of_processes_name_the_file(tmp_path: Path) -> None:
     traces = tk.load_many(damaged_ranks(tmp_path), ranks=given_ranks(3), engine=LocalEngine(2))
     with pytest.raises(CorruptTraceError, match=r"c1\.nsys-rep"):
@@ -116,11 +118,13 @@ def test_a_function_that_cannot_be_pickled_is_an_error() -> None:
         tk.load_many(RANKS, engine=LocalEngine(2)).map(lambda trace: trace.count("kernels"))
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_an_error() -> None:
     with pytest.raises(TracekitError, match="a worker process was killed"):
         tk.load_many(RANKS, engine=LocalEngine(2)).map(kill_process)
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     """Workers that ignore Ctrl-C end when the handler of the command line has ended their parent."""
     code = f"""
@@ -223,6 +227,7 @@ def client() -> Any:
 class TestDask:
     """The engine for Dask, with a cluster on this machine."""
 
+    @pytest.mark.slow
     def test_the_result_is_the_sequential_one(self, client: Any) -> None:
         alone, distributed = tk.load_many(RANKS), tk.load_many(RANKS, engine=client)
         assert distributed.members == alone.members
@@ -307,6 +312,7 @@ def client_engine(client: Any) -> Any:
     return engines.resolve_engine(client)
 
 
+@pytest.mark.slow
 def test_merged_answers_keep_the_warnings() -> None:
     from tracekit.sets.dask_engine import _keep_only_error, _merge_results, _MergeTree
 

@@ -37,6 +37,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tk.load_many(RANKS).export(tmp_path_factory.mktemp("ranks") / "page.html")
 
 
+@pytest.mark.slow
 def test_the_page_of_ranks(page: Path) -> None:
     ranks = tk.load_many(RANKS)
     text = page.read_text("utf-8")
@@ -59,6 +60,7 @@ def test_the_page_of_ranks(page: Path) -> None:
         ranks.export(page)
 
 
+@pytest.mark.slow
 def test_the_page_says_which_steps_and_scopes_it_shows(page: Path, tmp_path: Path) -> None:
     ranks = tk.load_many(RANKS)
     text = html.unescape(page.read_text("utf-8"))
@@ -95,6 +97,7 @@ def plain(text: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "\n", re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:rank .*clock:tracekit.TracekitWarning")
 @pytest.mark.parametrize(
     ("kinds", "notices", "missing"),
@@ -130,6 +133,7 @@ def test_a_page_states_what_ranks_lack(
     assert any("The captures contain nothing to draw" in line for line in lines) is ("train_amp" not in kinds)
 
 
+@pytest.mark.slow
 def test_several_recipes_open_each_capture_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = tk.load_many(RANKS)
     names = ("gpu_time_sum", "mpi_sum", "mpi_gpu_time_util_map", "iteration_spread")

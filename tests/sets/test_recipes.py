@@ -117,6 +117,7 @@ def made_rank(path: Path, rank: int, origin: int | None, *, duration: int | None
     return write_capture(path / f"made_rank{rank}", capture_info=info, kernels=kernels)
 
 
+@pytest.mark.slow
 def test_many_ranks_are_merged_in_order(tmp_path: Path) -> None:
     ranks = tk.load_many([made_rank(tmp_path, n, 1000 + n) for n in range(35)])
     tables = ranks.recipe("cuda_gpu_kern_sum")
@@ -200,6 +201,7 @@ def test_the_index_of_rows_of_one_rank_is_their_number(tmp_path: Path) -> None:
     assert (schema.names[-1], schema.pandas_metadata["index_columns"]) == ("Rank", expected)
 
 
+@pytest.mark.slow
 def test_the_page_has_figures_and_tables(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for recipe in ("mpi_sum", "mpi_gpu_time_util_map"):

@@ -202,6 +202,7 @@ def test_an_engine_computes_the_results(ranks: tk.TraceSet) -> None:
     assert [m.rank for m, _ in members.outcomes(functools.partial(count_table, "kernels"))] == [1, 0]
 
 
+@pytest.mark.slow
 def test_paths(tmp_path: Path, ranks: tk.TraceSet) -> None:
     for form in (
         RANKS,

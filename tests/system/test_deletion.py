@@ -70,6 +70,7 @@ def test_the_search_works(case: str) -> None:
     assert [*find_calls(tree, DELETING, METHODS_THAT_DELETE), *find_path_renames(tree)] == [1]
 
 
+@pytest.mark.slow
 def test_only_one_module_deletes() -> None:
     deleting, renaming = set(), set()
     for path in sorted((ROOT / "tracekit").rglob("*.py")):
@@ -115,6 +116,7 @@ print(*sorted(os.path.relpath(name, package) for name in seen))
 """
 
 
+@pytest.mark.slow
 def test_only_these_modules_delete_at_run_time(tmp_path: Path) -> None:
     """Watch the deletions of whole commands with an audit hook, which sees every deletion by Python."""
     ranks, export = FIXTURES / "ranks", FIXTURES / "mpi_rank0.sqlite"

@@ -61,6 +61,7 @@ def run(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.many(1)
 @pytest.mark.parametrize(
@@ -135,6 +136,7 @@ print("ended with", os.waitpid(child, 0)[1])
     assert run(code) == "334\nended with 0\n"
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.many(1)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

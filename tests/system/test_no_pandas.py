@@ -56,6 +56,7 @@ def test_the_mark_is_left(pandas: Path) -> None:
     assert (pandas / "imported").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_no_command_imports_it(pandas: Path, tmp_path: Path, capture: str) -> None:
@@ -86,6 +87,7 @@ print(pyarrow.array(pandas.Series([1.5, None])).null_count, pyarrow.table({{"a":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize(
     "before",

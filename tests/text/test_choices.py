@@ -68,6 +68,7 @@ def test_names_of_a_capture(known: list[str], unknown: str) -> None:
             assert hint.startswith(f"did you mean {unknown!r}? ")
 
 
+@pytest.mark.slow
 def test_many_long_names_take_little_time() -> None:
     known = [f"{'x' * 5000}{i}" for i in range(100_000)]
     assert create_choices_hint("ranges", known, "x" * 100_000).endswith("(100,000 in all)")

@@ -82,6 +82,7 @@ def test_the_search_finds_secrets() -> None:
             check(b"before" + secret + b"after", "")
 
 
+@pytest.mark.slow
 @pytest.mark.many(7)
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 @pytest.mark.parametrize("format_name", sorted(registry.exporters()))
@@ -108,6 +109,7 @@ def test_exported_files(server: Server, format_name: str, name: str, tmp_path: P
     assert "X-Amz-Signature" in server.requests[0][1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 def test_pages_and_tables_of_a_set(server: Server, tmp_path: Path) -> None:
     urls = [sign(server, "report"), sign(server, "export")]
@@ -160,6 +162,7 @@ def test_warnings_of_damage(server: Server) -> None:
         check(f"{warning.message} {warning.message!r} {vars(warning.message)}".encode(), "warning")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 @pytest.mark.parametrize("name", ["report", "ncu"])
 def test_responses_of_the_viewer(name: str, server: Server) -> None:
@@ -173,6 +176,7 @@ def test_responses_of_the_viewer(name: str, server: Server) -> None:
             check(response.data + str(response.headers).encode(), place)
 
 
+@pytest.mark.slow
 def test_commands_show_no_secrets_of_urls(
     server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

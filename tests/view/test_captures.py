@@ -50,6 +50,7 @@ def test_the_others_are_opened_and_the_reasons_are_listed(folder: Path) -> None:
             open_with_warnings(*paths, strict=True)
 
 
+@pytest.mark.slow
 def test_every_page_lists_them(folder: Path) -> None:
     with warnings.catch_warnings(action="ignore", category=TracekitWarning), running(folder) as viewer:
         for page in ("/", "/kernels"):

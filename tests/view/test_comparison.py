@@ -49,6 +49,7 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
         assert some["count_b"].sum() == kernels.filter(kernels["iteration"] == 1).height > 0
 
 
+@pytest.mark.slow
 def test_the_other_side_is_the_next_capture() -> None:
     captures = captures_of(trace_of([("a", 1)]), trace_of([("b", 2)]))
     assert comparison.parse_compared_aggregation(
@@ -93,6 +94,7 @@ def test_each_column_has_one_base(last: int) -> None:
         assert same.titles["change_percent"] == "Change (%)"
 
 
+@pytest.mark.slow
 def test_the_page_says_that_there_is_nothing_to_compare() -> None:
     """An empty capture shows neither totals of 0 nor notes about its iterations."""
     with running(FIXTURES / "empty.sqlite") as viewer:

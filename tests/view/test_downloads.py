@@ -134,6 +134,7 @@ def test_excel_says_which_texts_are_truncated() -> None:
     assert openpyxl.load_workbook(io.BytesIO(downloads._to_excel(frame.tail(2)))).sheetnames == ["rows"]
 
 
+@pytest.mark.slow
 def test_filters_order_and_columns_apply(hostile: Captures) -> None:
     values = {
         "filter": json.dumps({"kernel_id": {"type": "greaterThan", "filter": 3}}),

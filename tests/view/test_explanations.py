@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tracekit.view.captures import Captures
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRAIN = FIXTURES / "train_amp.sqlite"
 

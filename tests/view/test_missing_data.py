@@ -31,6 +31,7 @@ def texts_of(path: Path, page: str, query: str = "") -> list[str]:
         return texts(json.loads(json.dumps(components, cls=plotly.utils.PlotlyJSONEncoder)))
 
 
+@pytest.mark.slow
 def test_the_overview_begins_with_warnings_of_the_profiler() -> None:
     shown = texts_of(FIXTURES / "train_amp.sqlite", "")
     assert shown[:3] == [
@@ -58,6 +59,7 @@ def test_a_page_without_data_states_why(page: str) -> None:
     assert page == "graph" or "captures in the format graphdef contain no " in of_another_format
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tracekit.TracekitWarning")
 def test_tables_without_rows_state_why(tmp_path: Path) -> None:
     path = made_report(tmp_path / "made.nsys-rep")
@@ -70,6 +72,7 @@ def test_tables_without_rows_state_why(tmp_path: Path) -> None:
         assert any(text.startswith(sentence) for text in shown), shown
 
 
+@pytest.mark.slow
 @pytest.mark.many(3)
 @pytest.mark.parametrize(
     ("name", "state"),

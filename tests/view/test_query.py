@@ -179,6 +179,7 @@ def test_tables_that_do_not_exist() -> None:
             find_dataset(name)
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_every_table_computes_its_rows_or_says_why_not(amp: Captures) -> None:
     """The rows that a page shows are those of all rows, for every table of every page."""

@@ -53,6 +53,7 @@ def frame(captures: Captures, table: str, /, **arguments: str) -> pl.DataFrame:
     return queries.load_rows(captures, query).frame
 
 
+@pytest.mark.slow
 def test_captures_that_are_the_ranks_of_a_job() -> None:
     wanted = communication()
     with running(FIXTURES / "ranks") as viewer:
@@ -76,6 +77,7 @@ def test_captures_that_are_the_ranks_of_a_job() -> None:
         assert shares["capture"].to_list() == [path.name for path in RANKS]
 
 
+@pytest.mark.slow
 def test_heat_maps_and_paces_of_a_job(viewer: Viewer) -> None:
     job = tk.load_many(RANKS)
     captures = viewer._captures
@@ -128,6 +130,7 @@ def make_loop(name: str) -> dict[str, list[dict[str, Any]]]:
     return {"nvtx_ranges": ranges, "api_calls": calls, "kernels": launched}
 
 
+@pytest.mark.slow
 def test_pages_of_ranks_say_which_steps_they_show(viewer: Viewer, tmp_path: Path) -> None:
     """Ranks whose steps differ are named."""
     (note,) = communication().step_notes

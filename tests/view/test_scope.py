@@ -40,6 +40,7 @@ def test_every_page_has_a_scope() -> None:
     assert whole | {*OF_STEPS, *WITHOUT_SCOPE} == set(pages.PAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SELECTIONS)
 @pytest.mark.parametrize("page", OF_STEPS)
 def test_pages_of_steps_say_which_they_show(viewer: Viewer, page: str, search: str) -> None:
@@ -69,6 +70,7 @@ def test_tables_of_a_roll_up_say_which_steps_they_show(viewer: Viewer) -> None:
         assert (f"{STEPS}; {SELECTIONS['']}." in shown) is (name in ROLLED_UP), name
 
 
+@pytest.mark.slow
 def test_steps_that_dlprof_recorded(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         trace.rollup().export(tmp_path / "dlprof_dldb.sqlite")
@@ -85,12 +87,14 @@ def test_the_page_of_a_comparison_describes_the_steps_of_both_sides(viewer: View
     ]
 
 
+@pytest.mark.slow
 def test_captures_without_steps_have_no_scope() -> None:
     with running(FIXTURES / "ncu" / "ncu_roofline_raw.csv") as server:
         shown = [*show(server, "/"), *show(server, "/roofline")]
     assert not any("steps" in text or text == pages.WHOLE_CAPTURE for text in shown)
 
 
+@pytest.mark.slow
 def test_missing_work_is_a_warning() -> None:
     with running(FIXTURES / "um.sqlite") as server:
         answer = call(server, "navigation.children", ["/iterations", "", "light"])

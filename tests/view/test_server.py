@@ -57,6 +57,7 @@ REQUEST = {"startRow": 0, "endRow": 5, "filterModel": {}, "sortModel": []}
 NOT_LOOPBACK = "0.0.0.0"
 
 
+@pytest.mark.slow
 def test_working_data_is_freed_after_each_request() -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer:
         captures = viewer._captures
@@ -138,6 +139,7 @@ def test_requests_of_the_page_itself_are_answered(amp: Viewer) -> None:
     assert get(amp, "/", **{"Sec-Fetch-Site": "none"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_headers_of_pages_and_of_perfetto(amp: Viewer) -> None:
     for path in ("/", "/kernels", "/_dash-dependencies", "/download", "/perfetto/index.html", "/trace.pftrace"):
         headers = get(amp, path).headers
@@ -224,6 +226,7 @@ def test_other_methods(amp: Viewer, method: str) -> None:
         assert flask_client(amp).open(path, method=method, base_url=BASE).status_code == 405
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [
@@ -264,6 +267,7 @@ def test_windows_that_are_not_valid(amp: Viewer, query: str) -> None:
     refused(get(amp, f"/trace.pftrace?{query}"))
 
 
+@pytest.mark.slow
 def test_a_window_is_a_perfetto_trace_and_old_ones_are_removed() -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer:
         low, high = tk.load(FIXTURES / "train_amp.sqlite").span() or (0, 0)
@@ -282,6 +286,7 @@ def test_a_window_is_a_perfetto_trace_and_old_ones_are_removed() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_window_ends_early_if_it_has_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
     capture = FIXTURES / "train_amp.sqlite"
     low, high = tk.load(capture).span() or (0, 0)
@@ -298,6 +303,7 @@ def test_a_window_ends_early_if_it_has_too_many_events(monkeypatch: pytest.Monke
         assert windows.limit_end(trace, low, low + 1) == low + 1
 
 
+@pytest.mark.slow
 def test_windows_of_other_iterations_are_converted_anew() -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer:
         get(viewer, "/trace.pftrace?iterations=0:1")
@@ -315,6 +321,7 @@ def test_errors_are_plain_text(amp: Viewer) -> None:
         assert "<b>x</b>" in answer.text
 
 
+@pytest.mark.slow
 def test_pages_with_an_error_have_a_heading(amp: Viewer) -> None:
     """The timeline also says which times it shows. Rows of other tables may be outside them."""
     low, high = amp._captures.all[0].trace.span() or (0, 0)
@@ -353,6 +360,7 @@ def test_calls_that_are_not_valid(amp: Viewer) -> None:
     refused(flask_client(amp).post(CALLS, data=b"{}", content_type="text/plain", base_url=BASE))
 
 
+@pytest.mark.slow
 def test_values_that_are_not_valid(amp: Viewer) -> None:
     """Values of a wrong type are answered with a message on the page."""
     for values in ([5, "", "light"], ["/", ["x"], "dark"], ["/nope", "", "light"], ["/", "?capture=9", "light"]):
@@ -395,6 +403,7 @@ def test_values_that_are_not_valid(amp: Viewer) -> None:
     assert call(amp, "details", [[{}], {"table": "ops"}, "?capture=9"], GRID).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*kernels cannot be found:tracekit.TracekitWarning")
 def test_rows_and_details_as_the_page_asks_for_them(amp: Viewer) -> None:
     at = {"table": "table:nvtx_ranges", "at": "capture=2", "arguments": ""}
@@ -410,6 +419,7 @@ def test_rows_and_details_as_the_page_asks_for_them(amp: Viewer) -> None:
     assert {"Kernels of the op", "Calls of the op"} <= set(texts(details["children"]))
 
 
+@pytest.mark.slow
 def test_pages_of_every_capture(amp: Viewer) -> None:
     from tracekit.view.pages import PAGES
 
@@ -424,6 +434,7 @@ def test_pages_of_every_capture(amp: Viewer) -> None:
     assert not shown(call(amp, "navigation.children", ["/", "", None]))
 
 
+@pytest.mark.slow
 def test_forms(amp: Viewer) -> None:
     def href(part: str, values: list[Any]) -> Any:
         return call(amp, part, values).json["response"].get("url", {}).get("href")
@@ -450,6 +461,7 @@ def test_forms(amp: Viewer) -> None:
     assert not shown(call(amp, compare[0], [1, "0", 0, 2, "?capture=7"]))
 
 
+@pytest.mark.slow
 def test_names_of_files_are_safe() -> None:
     captures = captures_of(tk.Trace.from_tables(hostile_tables()))
     captures.all[0].name = 'a"b\r\nSet-Cookie: x=1;é.parquet'
@@ -515,6 +527,7 @@ def test_files_are_opened_before_the_server_starts(
         assert "Traceback" not in printed.err
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*unclosed file|.*_io.FileIO:pytest.PytestUnraisableExceptionWarning")
 def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
     """Each client asks for pages, rows, downloads and the timeline over its own connection."""
@@ -558,6 +571,7 @@ def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
         assert get(viewer, "/").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> None:
@@ -634,6 +648,7 @@ def test_a_large_body_of_unknown_length_is_refused(amp: Viewer, monkeypatch: pyt
     assert answer.status_code in (400, 413)
 
 
+@pytest.mark.slow
 def test_iterations_that_do_not_exist_are_refused(amp: Viewer) -> None:
     """All pages refuse the first ones. ``make test`` opens one page with each of the others."""
     paths = ("/", "/ops", "/iterations", "/kernels")
@@ -649,6 +664,7 @@ def test_iterations_that_do_not_exist_are_refused(amp: Viewer) -> None:
     assert "Iterations" in show(amp, "/iterations", "?iterations=3:3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["replaced", "appended", "removed"])
 def test_a_changed_file_is_noticed_on_every_page(change: str, tmp_path: Path) -> None:
     path = tmp_path / "train.sqlite"
@@ -671,6 +687,7 @@ def test_a_changed_file_is_noticed_on_every_page(change: str, tmp_path: Path) ->
         assert get(viewer, "/status").json["changed"] == ["train.sqlite"]
 
 
+@pytest.mark.slow
 def test_charts_are_drawn_after_the_page_is_shown() -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer:
         page = call(viewer, "navigation.children", ["/", "", "light"]).text
@@ -690,6 +707,7 @@ def test_charts_are_drawn_after_the_page_is_shown() -> None:
         assert get(viewer, "/status").json["activities"] == []
 
 
+@pytest.mark.slow
 def test_the_status_needs_the_token_and_frees_no_data() -> None:
     with running(EMPTY, token=True) as viewer:
         assert flask_client(viewer).get("/status", base_url=BASE).status_code == 403
@@ -700,6 +718,7 @@ def test_the_status_needs_the_token_and_frees_no_data() -> None:
 DIRECTIONS = [chr(c) for c in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*kernels cannot be found:tracekit.TracekitWarning")
 def test_marks_of_direction_are_escaped(tmp_path: Path) -> None:
     """Names of files, ranges and ops could otherwise show a text in another order than it has."""
@@ -726,6 +745,7 @@ def test_marks_of_direction_are_escaped(tmp_path: Path) -> None:
     assert definition["valueFormatter"] == definition["tooltipValueGetter"] == {"function": "tracekitText(params)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "has_chart"), [("ncu_basic.ncu-rep", False), ("ncu_roofline_raw.csv", True)])
 def test_the_roofline_page_says_how_to_collect_what_the_chart_needs(name: str, has_chart: bool) -> None:
     with running(FIXTURES / "ncu" / name) as viewer:

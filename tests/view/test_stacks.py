@@ -87,6 +87,7 @@ def test_selections_that_are_not_valid(python: Captures, arguments: dict[str, st
         rows(python, "stack_events", **arguments)
 
 
+@pytest.mark.slow
 def test_the_page(osrt: Viewer) -> None:
     def shown(search: str) -> list[str]:
         answer = call(osrt, "navigation.children", ["/stacks", search, "light"])

@@ -51,6 +51,7 @@ def test_rows_in_collapsed_rows_are_not_visible(
     assert shown["expanded"].to_list() == expanded
 
 
+@pytest.mark.slow
 def test_groups_are_expanded_and_collapsed() -> None:
     captures = captures_of(tk.load(FIXTURES / "train_amp.sqlite"))
     frame = queries.load_rows(captures, Query("groups", AT)).frame
@@ -74,6 +75,7 @@ def test_groups_are_expanded_and_collapsed() -> None:
     assert queries.read_matching_frame(captures, Query("groups", AT, (("depth", "1"),))).height == frame.height
 
 
+@pytest.mark.slow
 def test_ops_of_a_group_have_its_direction() -> None:
     captures = captures_of(tk.load(FIXTURES / "train_amp.sqlite"))
     for group in queries.load_rows(captures, Query("groups", AT)).frame.iter_rows(named=True):

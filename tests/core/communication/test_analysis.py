@@ -37,6 +37,7 @@ def test_one_capture_of_two_ranks() -> None:
     assert found.stragglers.height == 0
 
 
+@pytest.mark.slow
 def test_reports_of_two_ranks_of_mpi() -> None:
     with (
         tk.load(FIXTURES / "ranks" / "mpi_rank0.nsys-rep") as first,

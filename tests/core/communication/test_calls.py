@@ -105,6 +105,7 @@ def test_two_kernels_of_several_calls_are_one_interval() -> None:
     assert read(linked, "kernel_id", "start_ns", "end_ns", "kernel_calls") == [(1, 100, 250, 3)] * 3
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(["start", "end", "call"]), max_size=12))
 def test_a_call_belongs_to_the_outermost_end_of_its_group(events: list[str]) -> None:
@@ -149,6 +150,7 @@ def test_calls_without_kernels_are_on_the_only_gpu_of_their_process() -> None:
 interval = st.tuples(st.integers(0, 40), st.integers(0, 15)).map(lambda t: (t[0], t[0] + t[1]))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(interval, max_size=6), st.lists(st.tuples(interval, st.integers(0, 1)), max_size=6))
 def test_hidden_time_is_the_time_in_which_other_kernels_run(

@@ -7,6 +7,7 @@ import statistics
 from unittest import mock
 
 import polars as pl
+import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -248,6 +249,7 @@ def test_the_slowest_rank_is_the_one_that_makes_others_wait() -> None:
     assert spread.select("iteration", "slowest_rank", "max_ns", "wait_ns").rows() == [(0, 1, 905, 1150), (1, 0, 905, 0)]
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 3), st.integers(0, 3))
 def test_iterations_are_aligned_by_their_operations(first: int, second: int) -> None:

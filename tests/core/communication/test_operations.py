@@ -195,6 +195,7 @@ def by_hand(paths: list[str], kernel: str, call: str, shift: int) -> tuple[int, 
     return sum(sizes[0]), total
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MORE.exists(), reason="the captures are not here")
 def test_bandwidths_of_a_capture_by_hand() -> None:
     paths = [f"straggler_rank{rank}.nsys-rep" for rank in range(2)]

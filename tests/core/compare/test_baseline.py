@@ -26,6 +26,7 @@ JSON = st.recursive(
 VALID = baseline.encode_summary(summary_of([("a", 0, 1, 5), ("b", None, 2, 7)]))
 
 
+@pytest.mark.slow
 def test_a_baseline_is_the_same_summary() -> None:
     summary = Summarizer(tuple(compare.KINDS)).summarize(training_runs.run(1))
     again = baseline.decode_summary(json.loads(json.dumps(baseline.encode_summary(summary))))
@@ -147,6 +148,7 @@ def test_other_wrong_values() -> None:
         baseline.decode_summary(missing)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(st.sampled_from(sorted(VALID)), JSON, st.integers(0, 3))
 def test_any_values_are_a_baseline_or_an_error(key: str, value: object, index: int) -> None:

@@ -99,6 +99,7 @@ def test_any_text_is_a_condition_or_an_error(text: str) -> None:
     assert condition.text == text.strip()
 
 
+@pytest.mark.slow
 def test_values() -> None:
     slow_run = {"slow": ((SLOW, 2.0),)}
     diff = tk.diff(training_runs.summary(1), training_runs.summary(2, **slow_run))

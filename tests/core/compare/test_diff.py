@@ -70,6 +70,7 @@ def planted_diff(seed: int) -> compare.Diff:
     return tk.diff(training_runs.summary(2 * seed), training_runs.summary(2 * seed + 1, slow=((SLOW, 1.03),)))
 
 
+@pytest.mark.slow
 def test_a_planted_change_is_significant_and_nothing_else() -> None:
     seeds = range(100 if ALL else 3)
     finds, others = [], []
@@ -83,6 +84,7 @@ def test_a_planted_change_is_significant_and_nothing_else() -> None:
     assert sum(not rows for rows in others) >= 0.95 * len(seeds), others
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_program_do_not_differ() -> None:
     for seed in range(100 if ALL else 2):
         diff = tk.diff(training_runs.summary(4 * seed), training_runs.summary(4 * seed + 2))
@@ -90,6 +92,7 @@ def test_two_runs_of_one_program_do_not_differ() -> None:
         assert diff.notes == ()
 
 
+@pytest.mark.slow
 def test_a_diff_has_all_kinds_with_exact_sums() -> None:
     a, b = training_runs.run(1), training_runs.run(2, slow=((SLOW, 2.0),))
     diff = tk.diff(a, b)
@@ -124,6 +127,7 @@ def test_a_diff_has_all_kinds_with_exact_sums() -> None:
         diff.frame("nope")
 
 
+@pytest.mark.slow
 def test_changes_are_per_iteration_if_the_numbers_of_iterations_differ() -> None:
     diff = tk.diff(training_runs.summary(1), training_runs.summary(2, iterations=20), by=["kernels", "iterations"])
     assert diff.is_per_iteration
@@ -176,6 +180,7 @@ def test_the_columns_of_a_row_do_not_contradict_each_other(
     )
 
 
+@pytest.mark.slow
 def test_verdicts() -> None:
     a, slow = training_runs.summary(1), training_runs.summary(2, slow=((SLOW, 2.0),))
     kernels = tk.diff(a, slow, by=["kernels"])
@@ -319,6 +324,7 @@ def test_only_selected_iterations_count() -> None:
     assert tk.diff(trace, trace, key_op="step */forward").a.facts["key_op"] == "step */forward"
 
 
+@pytest.mark.slow
 def test_sides_of_several_ranks_are_added_up() -> None:
     one, two, short = (
         Summarizer(("kernels",)).summarize(training_runs.run(s, iterations=n)) for s, n in ((1, 40), (2, 40), (3, 30))
@@ -372,6 +378,7 @@ def test_ranks_with_units_of_different_sizes_are_added_up_by_iteration(
     assert both.samples["time_ns"].sum() == sum(sum(range(count)) for count in counts)
 
 
+@pytest.mark.slow
 def test_units_of_different_sizes_are_merged_before_they_are_compared() -> None:
     """The longest of four events is longer than one event, although the sides come from the same distribution."""
     for seed in range(100 if ALL else 1):
@@ -390,6 +397,7 @@ def test_a_side_with_fewer_iterations_than_a_unit_of_the_other_is_not_tested() -
     assert diff.frame("kernels")["iteration_a_ns"].to_list() == [1]
 
 
+@pytest.mark.slow
 def test_notes_say_why_sides_are_not_comparable() -> None:
     diff = tk.diff(training_runs.summary(1), training_runs.summary(2, gpu="GPU Y", osrt=True), by=["kernels"])
     assert diff.notes == (
@@ -404,6 +412,7 @@ def test_notes_say_why_sides_are_not_comparable() -> None:
     assert notes == ("the key ops, which delimit iterations, differ: step * (A), step */forward (B)",)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
 @pytest.mark.parametrize("name", ["train_amp", "mpi_rank0", "jax_mlp"])
 def test_a_report_and_its_export_do_not_differ(name: str) -> None:
@@ -419,6 +428,7 @@ def test_a_note_asks_for_a_key_op_if_none_was_found() -> None:
     assert note.endswith("differences are significant; name the op that delimits iterations with --key-op or key_op=")
 
 
+@pytest.mark.slow
 def test_exact_names() -> None:
     trace = training_runs.run(1)
     diff = tk.diff(trace, trace, exact_names=True, by=["kernels", "nvtx"])
@@ -426,6 +436,7 @@ def test_exact_names() -> None:
     assert "step 7" in set(diff.frame("nvtx")["name"])
 
 
+@pytest.mark.slow
 @pytest.mark.many(1)
 @pytest.mark.parametrize("name", ["train_amp", "graph_node", "nvtx_features", "cpu_only", "empty", "ddp2"])
 def test_a_capture_does_not_differ_from_itself(name: str) -> None:

@@ -134,6 +134,7 @@ def test_all_exchanges_of_few_pairs(sides: tuple[list[list[float]], list[list[fl
     assert compute_paired_p_values(a, b) == pytest.approx(brute_force_of_pairs(a, b), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_pairs_find_changes_that_are_smaller_than_the_spread() -> None:
     generator = np.random.default_rng(4)
     a = generator.uniform(1, 20, size=(40, 5))

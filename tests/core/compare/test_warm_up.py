@@ -11,6 +11,8 @@ from tests.conftest import FIXTURES
 from tracekit.core import compare
 from tracekit.sets.comparison import Summarizer
 
+pytestmark = pytest.mark.slow
+
 TRAIN, NESTED = FIXTURES / "train_amp.sqlite", FIXTURES / "steps" / "nested.sqlite"
 STEPS = "4 steps, delimited by the range 'Batch *'; 334 of 334 kernels and 100 % of the GPU time lie in steps"
 WARM_UP = "the first step is warm-up and"

@@ -36,6 +36,7 @@ def loop(count: int = 5, *, work: int = 2 * MS, cold: int = 0) -> Program:
     return steps(program, count, body)
 
 
+@pytest.mark.slow
 @given(programs())
 def test_figures_of_programs(program: Program) -> None:
     check_figures(program.diagnose())
@@ -205,6 +206,7 @@ def test_captures_without_gpu_work(path: str, status: str, text: str) -> None:
     assert json.loads(json.dumps(answer.to_dict()))["step"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dlprof_databases(tmp_path: object) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
@@ -428,6 +430,7 @@ def test_a_rare_cause_does_not_explain_all_of_a_long_step() -> None:
     assert cause.saving.likely == pytest.approx(2 / 27, abs=0.02)
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object, **__: object) -> None:
         raise OverflowError("a time exceeds 64 bits")

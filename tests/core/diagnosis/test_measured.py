@@ -400,6 +400,7 @@ def test_small_grids_are_measured_or_not() -> None:
     assert "measured 2 of these 4 kernels" in cure.evidence
 
 
+@pytest.mark.slow
 def test_causes_that_only_metrics_show() -> None:
     strided = report_of(4, "k", {SECTORS: 3200.0, REQUESTS: 100.0, **HEALTHY})
     (cure,) = find_joined(loop("k"), strided, "memory_layout")
@@ -422,6 +423,7 @@ def test_chains_at_the_peak_of_the_memory() -> None:
     assert find_joined(program, slow, "unfused_pointwise")[0].operations[0][1][0].tolist() == recorded[0].tolist()
 
 
+@pytest.mark.slow
 def test_healthy_work_is_measured() -> None:
     assert find_cure(loop(HALF_GEMM), "compute_bound").is_healthy
     (cure,) = find_joined(loop(HALF_GEMM), report_of(4, HALF_GEMM, {SM: 90, TENSOR: 90}), "compute_bound")
@@ -462,6 +464,7 @@ def test_kernels_that_match_no_result(count: int) -> None:
     assert (note in answer.notes) == (not count)
 
 
+@pytest.mark.slow
 def test_a_join_of_captures() -> None:
     with tk.load(FIXTURES / "ncu" / "ncu_basic.ncu-rep") as results, tk.load(FIXTURES / "train_amp.sqlite") as trace:
         joined = trace.join_ncu(results)

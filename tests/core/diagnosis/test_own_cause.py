@@ -15,6 +15,7 @@ def _restore_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causes, "RULES", list(causes.RULES))
 
 
+@pytest.mark.slow
 def test_a_registered_cause_is_found_with_its_saving() -> None:
     trace = tk.load(FIXTURES / "why" / "stream_triad.nsys-rep")
     assert all(cause.saving.likely < 0.02 for cause in trace.why().causes)
@@ -26,6 +27,7 @@ def test_a_registered_cause_is_found_with_its_saving() -> None:
     assert (first.evidence.table, first.rows[0].table) == ("kernels", "kernels")
 
 
+@pytest.mark.slow
 def test_captures_without_the_cause_keep_their_answer() -> None:
     before = tk.load(FIXTURES / "why" / "frames.nsys-rep").why()
     add_slow_triad()

@@ -17,6 +17,7 @@ def straggler() -> Why:
     return straggle().diagnose()
 
 
+@pytest.mark.slow
 def test_a_late_rank_is_named_with_its_range_and_its_saving(straggler: Why) -> None:
     answer = straggler
     cause = answer.causes[0]
@@ -41,6 +42,7 @@ def test_ranks_have_their_own_steps_and_waits(straggler: Why) -> None:
     assert [rank["rank"] for rank in answer.to_dict()["ranks"]] == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_late_in_some_steps_is_named_with_the_steps() -> None:
     answer = straggle(4, late=2, every=5, count=20, offsets=(0, 7 * MS, 1000 * MS, 3)).diagnose()
     cause = next(c for c in answer.causes if c.cause == "late_rank")
@@ -84,6 +86,7 @@ def test_more_work_on_the_gpu_of_one_rank_is_an_imbalance() -> None:
     assert cause.saving.high > 4 / 6.55
 
 
+@pytest.mark.slow
 def test_equal_ranks_have_no_late_rank() -> None:
     answer = straggle(late=-1).diagnose()
     assert not {c.cause for c in answer.causes} & {"late_rank", "imbalance", "barrier"}
@@ -115,6 +118,7 @@ def test_the_work_that_all_ranks_do_is_a_cause_of_its_own() -> None:
     assert answer.together == pytest.approx(sum(c.after for c in answer.causes))
 
 
+@pytest.mark.slow
 def test_several_late_ranks_of_many_are_all_late() -> None:
     def body(job: Job, number: int) -> None:
         job.work("data", [5 * MS if rank in (1, 4) else 50 * US for rank in range(5)])
@@ -189,6 +193,7 @@ def test_ranks_with_different_numbers_of_steps_are_compared_in_common_ones() -> 
     assert "savings are predicted from 8 of 12 steps" in answer.ranks[0].notes
 
 
+@pytest.mark.slow
 def test_ranks_without_common_steps_are_explained_on_their_own() -> None:
     job = straggle(3, count=12)
     job.cut(1, 0, 4)
@@ -325,6 +330,7 @@ def test_many_small_messages_are_named_without_their_waits() -> None:
     assert cause.evidence.text.startswith("20 collectives per step transfer data for less than 50 µs each")
 
 
+@pytest.mark.slow
 def test_a_job_takes_as_long_as_recorded() -> None:
     """The steps of the slowest ranks, without waiting, are those that were recorded."""
     for job in (straggle(every=3, count=9), straggle(4, late=0, count=4)):

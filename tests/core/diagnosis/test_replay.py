@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.programs import Program
@@ -26,11 +27,13 @@ def check_recorded_times(model: Model) -> None:
     assert engine.error == 0
 
 
+@pytest.mark.slow
 @given(programs())
 def test_the_replay_of_a_program_has_the_recorded_times(program: Program) -> None:
     check_recorded_times(program.model())
 
 
+@pytest.mark.slow
 @given(captures())
 def test_the_replay_of_any_capture_has_the_recorded_times(program: Program) -> None:
     check_recorded_times(program.model())

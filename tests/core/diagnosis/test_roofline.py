@@ -111,6 +111,7 @@ def test_a_healthy_program_has_no_finding(path: Path) -> None:
     assert answer.together == 0
 
 
+@pytest.mark.slow
 def test_a_whole_graph_says_what_to_record() -> None:
     path = SICK / "launch_bound_well.nsys-rep"
     if not path.exists():

@@ -20,6 +20,7 @@ def assessment() -> Assessment:
     return why_truth.assess(PROGRAMS.values())
 
 
+@pytest.mark.slow
 def test_the_true_cause_is_first(assessment: Assessment) -> None:
     firsts = assessment.firsts
     assert len(firsts) >= 14

@@ -120,6 +120,7 @@ def test_everything_removed() -> None:
     assert (answer.after_ns, answer.saving, answer.ledger) == (0, 1.0, ())
 
 
+@pytest.mark.slow
 def test_a_cause_is_cured_as_why_predicts() -> None:
     program = loop()
     why = program.diagnose()
@@ -300,6 +301,7 @@ def test_any_edit_of_any_program_gives_a_step(program: Program, selector: str, s
             assert rank.saving == 0
 
 
+@pytest.mark.slow
 @given(programs(), SELECTORS, SIDES)
 def test_a_longer_event_never_makes_a_step_shorter(program: Program, selector: str, side: str) -> None:
     factors = ("x0.2", "x1", "x3")

@@ -102,6 +102,7 @@ def test_several_ops_that_could_use_tensor_cores() -> None:
     assert "2 ops could have used Tensor Cores, but none ran in half precision" in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unit", "mode", "advice"),
     [
@@ -128,6 +129,7 @@ def test_a_program_that_waits_for_its_data(unit: int, mode: Mode, advice: str) -
     assert [p for p in said(*ranges[4:], calls=calls, mode=mode) if "loading data" in p] == []
 
 
+@pytest.mark.slow
 def test_devices_that_are_used_unevenly_or_not_at_all() -> None:
     ranges = [(LINEAR, 1, 0, 950), (BACKWARD, 1, 950, 1000)]
     even = said(*ranges, calls=[(1, 10, 900, 0), (1, 12, 890, 1)], gpus=2)
@@ -148,6 +150,7 @@ def test_functions_for_debugging() -> None:
     assert len([p for p in on if "debugging" in p]) == 1
 
 
+@pytest.mark.slow
 def test_dali_is_not_recommended_to_who_uses_it() -> None:
     with_dali = said((LINEAR.replace("linear", "DALI"), 1, 0, 2), (BACKWARD, 1, 60, 100), calls=[(1, 10, 20, 0)])
     assert "No DALI op was found" not in with_dali
@@ -226,6 +229,7 @@ def test_ops_are_not_to_move_to_a_gpu_that_waits_for_launches() -> None:
         assert expected in advice
 
 
+@pytest.mark.slow
 def test_what_advise_finds_is_in_the_database() -> None:
     with tk.load(FIXTURES / "ddp2.nsys-rep") as loaded:
         trace = loaded.rollup(include_warm_up=True)
@@ -242,6 +246,7 @@ def test_what_advise_finds_is_in_the_database() -> None:
     }
 
 
+@pytest.mark.slow
 def test_tables_and_findings_are_equal_with_little_memory() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         rollup = get_rollup(trace._plan)

@@ -47,6 +47,7 @@ def captures(draw: st.DrawFn) -> dict[str, pa.Table]:
     return made | {"nvtx_ranges": ranges.set_column(at, ranges.schema.field(at), text)}
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 @given(captures(), st.sampled_from([None, "pyprof", "emit-nvtx", "plain"]))
 @settings(max_examples=examples(60))

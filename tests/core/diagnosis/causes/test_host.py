@@ -127,6 +127,7 @@ def test_work_in_some_steps() -> None:
     assert "cpu_work" in run(create_body(30 * MS), 15).causes()
 
 
+@pytest.mark.slow
 def test_periodic_work_at_changing_places() -> None:
     """Work of 11 ms in every fourth step follows another kernel each time."""
 
@@ -233,6 +234,7 @@ def test_data_that_stays_on_the_host() -> None:
     assert cure.evidence.startswith("the CPU copies 4 MB per step from the GPU and uses it there")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("back", "cause"), [(True, "host_round_trip"), (False, "blocking_io")])
 def test_round_trip_without_a_range(back: bool, cause: str) -> None:
     def body(program: Program, _: int) -> None:
