@@ -6,7 +6,7 @@ LOWEST := .venv-lowest
 NATIVE := .venv-native
 WORKERS ?= 2
 
-.PHONY: demo test quick test-all check check-types check-style check-generated bench docs dist setup lowest native compiler browser clean
+.PHONY: demo test quick test-all check check-types check-style check-generated generate bench docs dist setup lowest native compiler browser clean
 
 setup: .venv/.ready
 
@@ -47,13 +47,14 @@ test: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(COVERAGE) --cov-report=term:skip-covered --durations=15
 	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=100
 
-# One parameter set of each quick test; `make quick PKG=core` runs those in tests/core, and `make quick PKG=readers.nsys`
-# those in tests/readers/test_nsys*.py.
+# Some quick tests of every module, with one parameter set each: always the same ones. `make quick PKG=core` runs more of
+# those in tests/core, and `make quick PKG=readers.nsys` of those in tests/readers/test_nsys*.py.
 TESTED := tests/$(subst .,/,$(patsubst tracekit.%,%,$(PKG)))
 QUICK_TESTS := $(if $(PKG),$(or $(wildcard $(TESTED)),$(wildcard $(dir $(TESTED))test_$(notdir $(TESTED))*.py)),tests)
 PACKAGES := $(patsubst tracekit/%/__init__.py,%,$(wildcard tracekit/*/__init__.py))
 quick: export PYTHONDONTWRITEBYTECODE =
 quick: export TRACEKIT_TESTS = quick
+quick: export TRACEKIT_QUICK_TESTS = $(if $(PKG),200,800)
 quick: setup
 	$(if $(QUICK_TESTS),,$(error There are no tests of $(PKG). Hint: PKG is $(PACKAGES) or a package inside, as core.diagnosis))
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(QUICK_TESTS)
@@ -76,7 +77,7 @@ $(LOWEST)/.ready: pyproject.toml constraints.txt tests/lowest.py
 
 # Compile the C programs in tracekit/native. The compiler takes up 411 MB and has an environment of its own.
 native: setup $(NATIVE)/.ready
-	$(BIN)/python -m tests.native_programs
+	$(BIN)/python -m tracekit.native.compile
 
 $(NATIVE)/.ready: pyproject.toml
 	$(PYTHON) -m venv --clear $(NATIVE)
@@ -102,14 +103,18 @@ check-style: setup
 	$(BIN)/lint-imports
 	$(BIN)/deptry tracekit
 check-generated: setup
+	$(BIN)/python -m schemas.generate --check
 	$(BIN)/python docs/generate.py --check
+
+# Every generated file that is out of date, except for the programs in C: see native.
+generate: setup
+	$(BIN)/python -m schemas.generate
+	$(BIN)/python docs/generate.py
 
 bench: setup
 	$(BIN)/python tests/benchmarks/run.py "$(JOB)"
 
-docs: setup
-	$(BIN)/python -m tests.compiled_schemas
-	$(BIN)/python docs/generate.py
+docs: generate
 	$(BIN)/zensical build --strict
 
 # The wheel and the source distribution, installed with each Python of this machine that tracekit supports.

@@ -1,6 +1,6 @@
 """What is known of reports by build: each is compared, value by value, with the export that nsys made of it.
 
-``python tests/support_matrix.py`` writes ``docs/formats/nsys-rep-support.json`` anew; it needs the public captures
+``python docs/support_matrix.py`` writes ``docs/formats/nsys-rep-support.json`` anew; it needs the public captures
 beside the checkout. Of these nothing but counts by build gets into the file.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import tracekit as tk
@@ -21,6 +20,9 @@ from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys.mapping import SOURCES
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"

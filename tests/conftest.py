@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import itertools
 import os
 import pkgutil
 import random
 import sqlite3
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,9 +36,8 @@ CAPTURES_PER_TEST = 1
 """Minimum number of other captures that each test reads in ``make test``. It reads a sixteenth of them."""
 PARAMETER_SETS = 12
 """Largest number of parameter sets of each test in ``make test``, except in tests of ``tracekit/core``."""
-START = time.monotonic()
-QUICK_SECONDS = int(os.environ.get("QUICK_SECONDS", "50"))
-"""Time after which ``make quick`` starts no more tests."""
+QUICK_TESTS = int(os.environ.get("TRACEKIT_QUICK_TESTS", "800"))
+"""Largest number of tests of ``make quick``."""
 SLOW = ("slow", "browser", "corpus", "perfetto")
 """Markers of tests that ``make quick`` does not run."""
 WHOLE_MODULES = ("test_names", "test_public_api", "test_schemas")
@@ -68,8 +67,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     The programs that tests start use the default engine.
     """
-    if QUICK and time.monotonic() - START > QUICK_SECONDS:
-        pytest.skip(f"make quick starts no test after {QUICK_SECONDS} s")
     if not ALL:
         _use_engine("auto" if "core" in item.path.parts else "in-memory")
 
@@ -224,7 +221,16 @@ def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
             selected.update(same)
         else:
             selected.update(_sample(name, same, PARAMETER_SETS))
-    return selected
+    return _limit_per_module(selected) if QUICK else selected
+
+
+def _limit_per_module(tests: set[pytest.Item]) -> set[pytest.Item]:
+    """Return ``QUICK_TESTS`` tests at most: equally many of each module, or all that a module has."""
+    by_module: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in sorted(tests, key=lambda item: random.Random(item.nodeid).random()):
+        by_module[_module(item)].append(item)
+    columns = itertools.zip_longest(*(by_module[name] for name in sorted(by_module)))
+    return set(itertools.islice(filter(None, itertools.chain.from_iterable(columns)), QUICK_TESTS))
 
 
 def _sample(seed: str, population: Sequence[T], number: int) -> list[T]:

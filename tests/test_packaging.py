@@ -20,6 +20,7 @@ import tracekit as tk
 from packaging.requirements import Requirement
 from packaging.version import Version
 from tests import install, lowest
+from tracekit import schemas
 
 ROOT = Path(__file__).parents[1]
 DEV_ONLY = ("pytest", "hypothesis", "packaging", "hatchling", "zensical")
@@ -93,15 +94,19 @@ def tops(name: str) -> set[Path]:
 @pytest.mark.slow
 def test_content(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
+    declarations = (p.relative_to(ROOT / "schemas") for p in (ROOT / "schemas").rglob("*.*"))
     expected = {
         p.relative_to(ROOT).as_posix()
         for p in (ROOT / "tracekit").rglob("*")
         if p.suffix in (".py", ".c", ".h", ".wasm", ".sha256", ".js", ".css") or p.name == "py.typed"
-    } | {f"tracekit/_schemas/{p.relative_to(ROOT / 'schemas').as_posix()}" for p in (ROOT / "schemas").rglob("*.*")}
+    } | {f"tracekit/_schemas/{path.as_posix()}" for path in declarations if path.parts[0] != "generate"}
+    expected.remove("tracekit/native/compile.py")
     own = {n for n in names if not n.startswith("tracekit-")}
     assert own == expected
     assert "tracekit/py.typed" in own
     assert "tracekit/_schemas/arrow/kernels.toml" in own
+    compiled = json.loads(zipfile.ZipFile(wheel).read("tracekit/_schemas/_compiled.json"))
+    assert compiled == {name: value for name, value in schemas._load_compiled_schemas().items() if name != "stamp"}
     assert any(n.endswith("licenses/LICENSE") for n in names)
     assert len(names) == len(set(names))
 

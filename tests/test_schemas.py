@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -10,7 +14,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import compiled_schemas, why_schema
+from schemas.generate import compiled, why_schema
 from tests.builders import strategies
 from tests.conftest import examples
 from tracekit import schemas
@@ -55,10 +59,45 @@ def test_the_schemas_of_a_table_agree(schema: schemas.TableSchema) -> None:
         assert field.metadata.get(b"unit", b"").decode() == (column.unit or "")
 
 
-def test_the_compiled_declarations_are_up_to_date() -> None:
-    """To write them anew: ``python -m tests.compiled_schemas``."""
-    assert compiled_schemas.FILE.read_text("utf-8") == compiled_schemas.text()
-    assert why_schema.FILE.read_text("utf-8") == why_schema.text()
+def test_the_schema_of_why_is_up_to_date() -> None:
+    assert why_schema.FILE.read_text("utf-8") == why_schema.text(), "run make generate"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the declarations, from which they are loaded."""
+    folder = tmp_path / "schemas"
+    shutil.copytree(schemas.FOLDER, folder, ignore=shutil.ignore_patterns("_compiled.json", "__pycache__"))
+    monkeypatch.setattr(schemas, "FOLDER", folder)
+    schemas._load_compiled_schemas.cache_clear()
+    yield folder
+    schemas._load_compiled_schemas.cache_clear()
+
+
+def test_changed_declarations_are_compiled_when_they_are_loaded(checkout: Path) -> None:
+    def load() -> dict[str, Any]:
+        schemas._load_compiled_schemas.cache_clear()
+        return dict(schemas._load_compiled_schemas())
+
+    expected = compiled.compile_declarations(checkout)
+    assert expected.items() <= load().items()
+    written = (checkout / "_compiled.json").stat()
+    assert expected.items() <= load().items()
+    assert (checkout / "_compiled.json").stat() == written
+    kernels = checkout / "arrow" / "kernels.toml"
+    kernels.write_text(kernels.read_text("utf-8").replace("kernel_id", "some_id"), "utf-8")
+    assert load()["tables"]["kernels"] != expected["tables"]["kernels"]
+    (checkout / "arrow" / "memcpys.toml").unlink()
+    assert "memcpys" not in load()["tables"]
+    (checkout / "_compiled.json").write_text("<<<<<<< merged", "utf-8")
+    assert "memcpys" not in load()["tables"]
+    assert [p.name for p in checkout.glob("_compiled*")] == ["_compiled.json"]
+
+
+def test_a_read_only_checkout_compiles_in_memory(checkout: Path) -> None:
+    (checkout / "_compiled.json").mkdir()  # root can write to read-only folders
+    assert "kernels" in schemas._load_compiled_schemas()["tables"]
+    assert [p.name for p in checkout.glob("_compiled*")] == ["_compiled.json"]
 
 
 def test_some_columns() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import support_matrix as support
+from docs import support_matrix as support
 from tests.conftest import ALL
 from tracekit import schemas
 from tracekit.readers.nsys_rep.container import NEWEST, OLDEST
@@ -33,7 +33,7 @@ def edited(folder: Path, *statements: str) -> support.Pair:
 
 @pytest.mark.thorough
 def test_the_rows_of_our_captures_are_up_to_date() -> None:
-    assert support.matrix(support.own_pairs()) == WRITTEN["fixtures"], "run: python tests/support_matrix.py"
+    assert support.matrix(support.own_pairs()) == WRITTEN["fixtures"], "run: python docs/support_matrix.py"
 
 
 @pytest.mark.corpus
@@ -45,7 +45,7 @@ def test_the_rows_of_public_captures_are_up_to_date() -> None:
     chosen = written if ALL else random.Random(0).sample(list(written), 4)
     found = support.matrix(pair for pair in PUBLIC if builds[pair] in chosen)
     stale = [row["build"] for row in found if row != written[row["build"]]]
-    assert stale == [], "run: python tests/support_matrix.py"
+    assert stale == [], "run: python docs/support_matrix.py"
     assert len(found) == len(chosen)
 
 

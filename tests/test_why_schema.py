@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import tracekit as tk
-from tests import why_schema
+from schemas.generate import why_schema
 from tests.conftest import FIXTURES, ROOT
 
 SCHEMA = why_schema.read_file()

@@ -1,54 +1,52 @@
-"""The declarations in ``schemas/`` as JSON, because Python needs 20 times as long to parse TOML.
+"""The declarations in ``schemas/`` as one JSON file, because Python needs 20 times as long to parse TOML.
 
-``python -m tests.compiled_schemas`` writes ``schemas/_compiled.json`` anew, and ``schemas/why.json`` (see
-``tests/why_schema.py``); ``tests/test_schemas.py`` fails if one of the files is out of date.
+In a checkout, ``tracekit.schemas`` writes ``schemas/_compiled.json`` with this module whenever a source has changed.
+The build writes the file for the wheel.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import threading
 import tomllib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from google.protobuf import descriptor_pb2
-from tests import why_schema
-from tracekit import schemas
-
-FILE = schemas.FOLDER / "_compiled.json"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def tables() -> dict[str, Any]:
-    """Return the content of the files in ``schemas/arrow``, by name."""
-    return {p.stem: tomllib.loads(p.read_text("utf-8")) for p in sorted((schemas.FOLDER / "arrow").glob("*.toml"))}
+def refresh(folder: Path, stamp: str) -> dict[str, Any]:
+    """Return the compiled declarations, and write them and the stamp of their sources unless the folder is read-only.
+
+    Several processes can do this at the same time: each writes a file of its own, which replaces the previous one.
+    """
+    compiled = {"stamp": stamp, **compile_declarations(folder)}
+    written = folder / f"_compiled.{os.getpid()}.{threading.get_ident()}.tmp"
+    with contextlib.suppress(OSError):
+        try:
+            written.write_text(json.dumps(compiled, ensure_ascii=False), "utf-8")
+            written.replace(folder / "_compiled.json")
+        finally:
+            written.unlink(missing_ok=True)
+    return compiled
 
 
-def tensor_core_rules() -> dict[str, Any]:
-    """Return the content of ``schemas/tensor_cores.toml``."""
-    return tomllib.loads((schemas.FOLDER / "tensor_cores.toml").read_text("utf-8"))
+def compile_declarations(folder: Path) -> dict[str, Any]:
+    """Return the declared tables, the fields of the messages, and the rules for Tensor Cores."""
+    tables = {p.stem: tomllib.loads(p.read_text("utf-8")) for p in sorted((folder / "arrow").glob("*.toml"))}
+    rules = tomllib.loads((folder / "tensor_cores.toml").read_text("utf-8"))
+    messages = {p.stem: _list_fields(p.read_bytes()) for p in sorted((folder / "proto").glob("*.binpb"))}
+    return {"tables": tables, "messages": messages, "tensor_core_rules": rules}
 
 
-def messages() -> dict[str, Any]:
-    """Return the number and message type of each field, by schema file and message."""
-    files = sorted((schemas.FOLDER / "proto").glob("*.binpb"))
-    compiled = {p.stem: descriptor_pb2.FileDescriptorSet.FromString(p.read_bytes()).file[0] for p in files}
-    return {name: {m.name: fields_of(m) for m in file.message_type} for name, file in compiled.items()}
+def _list_fields(descriptor: bytes) -> dict[str, Any]:
+    """Return the number and the name of the message type, or None, of each field of each message."""
+    from google.protobuf import descriptor_pb2
 
-
-def fields_of(message: descriptor_pb2.DescriptorProto) -> dict[str, Any]:
-    """Return the number and the name of the message type, or null, of each field of a message."""
-    return {f.name: [f.number, f.type_name.rpartition(".")[2] or None] for f in message.field}
-
-
-def text() -> str:
-    """Return the content of the file, with one line per table, schema file or group of rules."""
-    parts = []
-    compiled = {"tables": tables(), "messages": messages(), "tensor_core_rules": tensor_core_rules()}
-    for name, listed in compiled.items():
-        lines = [f"    {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in listed.items()]
-        parts.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n  }")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-if __name__ == "__main__":
-    FILE.write_text(text(), "utf-8")
-    why_schema.FILE.write_text(why_schema.text(), "utf-8")
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(descriptor).file
+    return {
+        message.name: {f.name: [f.number, f.type_name.rpartition(".")[2] or None] for f in message.field}
+        for message in file.message_type
+    }

@@ -1,19 +1,22 @@
 """The columns that correlation reads for each column that it adds, found by running it on tables with one row.
 
-``python -m tests.correlation_reads`` writes ``schemas/arrow/_correlation_reads.json`` anew. So that no process that
-correlates has to find them again, they are stored; ``tests/core/test_report_reads.py`` fails if they are out of date.
+They are stored in ``schemas/arrow/_correlation_reads.json``, so that no process that correlates has to find them again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import polars as pl
 from tracekit import schemas
 from tracekit.core.correlate import Correlation
 from tracekit.core.reads import find_read_columns
 from tracekit.plan.stages import PROJECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import polars as pl
 
 FILE = schemas.FOLDER / "arrow" / "_correlation_reads.json"
 
@@ -53,7 +56,3 @@ def text() -> str:
         lines = [f"    {json.dumps(column)}: {json.dumps(reads)}" for column, reads in columns.items()]
         tables.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n  }")
     return "{\n" + ",\n".join(tables) + "\n}\n"
-
-
-if __name__ == "__main__":
-    FILE.write_text(text(), "utf-8")

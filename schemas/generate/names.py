@@ -1,7 +1,6 @@
 """The names of tables, reports, rules, recipes, formats and commands as ``Literal`` types.
 
-``python -m tests.name_literals`` writes ``tracekit/text/names.py`` anew; ``tests/text/test_choices.py`` fails if the
-file is out of date.
+They are the content of ``tracekit/text/names.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 FILE = Path(tracekit.__file__).parent / "text" / "names.py"
 _HEAD = '''"""The names of tables, reports, rules, recipes, formats and commands for type checkers and hints.
 
-``python -m tests.name_literals`` writes this module.
+``make generate`` writes this module.
 """
 
 from __future__ import annotations
@@ -67,7 +66,3 @@ def text() -> str:
         lines = "".join(f'    "{n}",\n' for n in names)
         parts.append(f'\n{name}: TypeAlias = Literal[\n{lines}]\n"""{doc}"""\n')
     return "".join(parts)
-
-
-if __name__ == "__main__":
-    FILE.write_text(text(), "utf-8")

@@ -1,7 +1,6 @@
 """The JSON Schema of what ``tracekit why --format json`` prints, derived from the classes of the answer.
 
-``python -m tests.compiled_schemas`` writes ``schemas/why.json`` anew; ``tests/test_schemas.py`` fails if the file is
-out of date.
+It is the content of ``schemas/why.json``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from tests import why_schema
+from schemas.generate import why_schema
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:

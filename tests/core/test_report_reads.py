@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
-from tests import correlation_reads
+from schemas.generate import correlation_reads
 from tracekit import schemas
 from tracekit.core import reports
 from tracekit.plan.stages import list_columns_for_correlation

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import wasmtime
-from tests import native_programs
+from tracekit.native import compile as native_programs
 from tracekit.native import replay
 from tracekit.readers.common import tries
 
@@ -25,10 +25,10 @@ def struct_of(source: str, name: str) -> list[tuple[str, str]]:
 
 def test_compiled_programs_belong_to_their_sources() -> None:
     message = "a source, a flag, the compiler or a compiled program has changed. Hint: run 'make native'."
-    assert native_programs.DIGESTS.read_text("utf-8") == native_programs.digests(), message
+    assert native_programs.DIGESTS.read_text("utf-8") == native_programs.compute_digests(), message
     for suffix in ("c", "wasm"):
         assert set(PROGRAMS) == {path.stem for path in native_programs.FOLDER.glob(f"*.{suffix}")}
-    headers = {path for program in PROGRAMS.values() for path in native_programs.sources_of(program)[1:]}
+    headers = {path for program in PROGRAMS.values() for path in native_programs.list_sources(program)[1:]}
     assert headers == set(native_programs.FOLDER.glob("*.h"))
 
 
@@ -39,7 +39,7 @@ def test_programs_access_only_their_memory(name: str) -> None:
     assert isinstance(memory.type, wasmtime.MemoryType)
     assert memory.type.limits.min <= 1
     assert {e.name for e in module.exports} == set(PROGRAMS[name].parameters)
-    assert native_programs._DATA_SECTION not in native_programs.sections_of(PROGRAMS[name].read_bytes())
+    assert native_programs._DATA_SECTION not in native_programs.list_sections(PROGRAMS[name].read_bytes())
 
 
 def test_the_structs_in_c_and_in_python_have_the_same_members() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from docs.support_matrix import OF_DLPROF
 from tests.builders.nsys_rep import CAPTURES, SHARED, Parts, container, event, message, packed, strings, take_apart
 from tests.helpers import count_undecoded
-from tests.support_matrix import OF_DLPROF
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnsupportedVersionError
 from tracekit.readers.nsys.capture import NsysCapture

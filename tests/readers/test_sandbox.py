@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from tests import native_programs
+from tracekit.native import compile as native_programs
 from tracekit.native import crc32c
 from tracekit.native.program import MAX_PARAMETERS, PARAMETERS
 from tracekit.native.sandbox import Sandbox
@@ -57,7 +57,7 @@ DECLARED_IN_C = {"replay"}
 
 
 def code_of(name: str) -> str:
-    sources = native_programs.sources_of(native_programs.PROGRAMS[name])
+    sources = native_programs.list_sources(native_programs.PROGRAMS[name])
     return re.sub(r"/\*.*?\*/", "", "\n".join(path.read_text("utf-8") for path in sources), flags=re.DOTALL)
 
 

@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import name_literals
+from schemas.generate import names as generated_names
 from tracekit import registry
 from tracekit.cli import COMMANDS
 from tracekit.errors import create_choices_hint
@@ -32,7 +32,7 @@ def candidates(hint: str) -> list[str]:
 
 
 def test_the_literals_are_current() -> None:
-    assert name_literals.FILE.read_text("utf-8") == name_literals.text(), "run python -m tests.name_literals"
+    assert generated_names.FILE.read_text("utf-8") == generated_names.text(), "run make generate"
 
 
 @pytest.mark.parametrize("noun", choices.KINDS)

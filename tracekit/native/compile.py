@@ -16,21 +16,18 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.native import crc32c, replay
+from tracekit.native import crc32c
 from tracekit.native.program import PARAMETERS
-from tracekit.readers.common import tries
-from tracekit.readers.common.protobuf import decoder
-from tracekit.readers.kineto import event_sandbox
-from tracekit.readers.tfevents import record_sandbox
 
 if TYPE_CHECKING:
     from tracekit.native.program import Program
 
-ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "tracekit" / "native"
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(__file__).parent
 DIGESTS = FOLDER / "programs.sha256"
 COMPILER = ROOT / ".venv-native" / "bin" / "python"
 """The environment in which ``make native`` installs the compiler."""
@@ -43,31 +40,32 @@ LINK_FLAGS = ["-nostdlib", "-s", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,-
 _DATA_SECTION = 11
 
 
-PROGRAMS: dict[str, Program] = {
-    program.name: program
-    for program in (
-        *(replay._PROGRAM, tries._PROGRAM, decoder._PROGRAM, event_sandbox._PROGRAM, record_sandbox._PROGRAM),
-        crc32c.build_program(),
-    )
-}
+_MODULES = (
+    *("tracekit.native.replay", "tracekit.readers.common.tries"),
+    *("tracekit.readers.common.protobuf.decoder", "tracekit.readers.kineto.event_sandbox"),
+    "tracekit.readers.tfevents.record_sandbox",
+)
+"""Modules that declare a program, by name, because readers are in a higher layer."""
+_PROGRAMS: tuple[Program, ...] = (crc32c.build_program(), *(import_module(name).PROGRAM for name in _MODULES))
+PROGRAMS = {program.name: program for program in _PROGRAMS}
 _INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 
 
-def source_of(program: Program) -> Path:
+def get_source(program: Program) -> Path:
     """Return the path of the C file of a program."""
     return FOLDER / f"{program.name}.c"
 
 
-def sources_of(program: Program) -> list[Path]:
+def list_sources(program: Program) -> list[Path]:
     """Return the paths of the C file of a program and of the headers in the folder that it includes."""
-    paths = [source_of(program)]
+    paths = [get_source(program)]
     for path in paths:
         headers = [FOLDER / name for name in _INCLUDE.findall(path.read_text("utf-8")) if name != "layout.h"]
         paths += [header for header in headers if header not in paths]
     return paths
 
 
-def layout_of(program: Program) -> str:
+def create_layout(program: Program) -> str:
     """Return the header ``layout.h`` of a program: its constants, and a struct of the parameters of each function."""
     constants = "".join(f"enum {{ {name} = {value} }};\n" for name, value in program.constants.items())
     structs = (
@@ -78,25 +76,25 @@ def layout_of(program: Program) -> str:
     return f"#include <stdint.h>\n#define PARAMETERS ((void *){PARAMETERS})\n{constants}{''.join(structs)}"
 
 
-def requirement() -> str:
+def read_requirement() -> str:
     """Return the compiler and its version, as pyproject.toml requires them."""
     (required,) = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]["native"]
     return str(required)
 
 
-def digest_of(program: Program) -> str:
+def compute_digest(program: Program) -> str:
     """Return the digest of a program: of all that determines it, and of the compiled program."""
-    settings = [requirement(), *COMPILE_FLAGS, *LINK_FLAGS, layout_of(program)]
-    sources = [path.read_bytes() for path in sources_of(program)]
+    settings = [read_requirement(), *COMPILE_FLAGS, *LINK_FLAGS, create_layout(program)]
+    sources = [path.read_bytes() for path in list_sources(program)]
     return hashlib.sha256(b"\n".join(["\n".join(settings).encode(), *sources, program.read_bytes()])).hexdigest()
 
 
-def digests() -> str:
+def compute_digests() -> str:
     """Return the content of the file of digests."""
-    return "".join(f"{digest_of(program)}  {name}\n" for name, program in sorted(PROGRAMS.items()))
+    return "".join(f"{compute_digest(program)}  {name}\n" for name, program in sorted(PROGRAMS.items()))
 
 
-def sections_of(module: bytes) -> set[int]:
+def list_sections(module: bytes) -> set[int]:
     """Return the numbers of the sections of a WebAssembly module or object file."""
     numbers, offset = set(), 8
     while offset < len(module):
@@ -106,7 +104,7 @@ def sections_of(module: bytes) -> set[int]:
             offset += 1
             size |= (module[offset] & 127) << shift
             shift += 7
-            if module[offset] < 128:
+            if module[offset] < 1 << 7:
                 break
         offset += 1 + size
     return numbers
@@ -114,7 +112,7 @@ def sections_of(module: bytes) -> set[int]:
 
 def compile_program(program: Program) -> bytes:
     """Compile a program and return the WebAssembly module."""
-    return compile_source(source_of(program), layout_of(program))
+    return compile_source(get_source(program), create_layout(program))
 
 
 def compile_source(source: Path, layout: str) -> bytes:
@@ -141,7 +139,7 @@ def compile_source(source: Path, layout: str) -> bytes:
         run("-c", "-o", "program.o", source.name)
         run(*LINK_FLAGS, "-o", "program.wasm", source.name)
         compiled = (Path(folder) / "program.o").read_bytes()
-        if _DATA_SECTION in sections_of(compiled):
+        if _DATA_SECTION in list_sections(compiled):
             raise ValueError(f"{source.name} has static data. Hint: pass constants to the program as arrays.")
         if b"__stack_pointer" in compiled:
             raise ValueError(f"{source.name} needs a stack in memory. Hint: use no local arrays.")
@@ -151,8 +149,8 @@ def compile_source(source: Path, layout: str) -> bytes:
 def main() -> int:
     """Compile all programs and write their digests."""
     for program in PROGRAMS.values():
-        source_of(program).with_suffix(".wasm").write_bytes(compile_program(program))
-    DIGESTS.write_text(digests(), "utf-8")
+        get_source(program).with_suffix(".wasm").write_bytes(compile_program(program))
+    DIGESTS.write_text(compute_digests(), "utf-8")
     return 0
 
 

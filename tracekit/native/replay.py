@@ -95,7 +95,7 @@ _RULES: Final = {
 }
 """For each result of the program: the array with an invalid value, and the rule for its values."""
 _OVERFLOWS: Final = {6: "item", 9: "op"}
-_PROGRAM: Final = Program(
+PROGRAM: Final = Program(
     "replay",
     {"replay": (*_DIMENSIONS, "arrays", "position")},
     {
@@ -156,7 +156,7 @@ class Replay:
             raise MemoryError(f"the model needs {end} bytes, and at most {_MAX_BYTES} are possible")
         self._offsets = dict(zip(_ARRAYS, offsets, strict=False))
         self._edit_offsets = dict(zip(_INPUTS, offsets[len(_ARRAYS) :], strict=True))
-        self._sandbox = Sandbox(_PROGRAM, end, lambda: MemoryError("the replay left its memory"))
+        self._sandbox = Sandbox(PROGRAM, end, lambda: MemoryError("the replay left its memory"))
         for name, (_, _, default) in _INPUTS.items():
             self._view(name, self._offsets)[:] = arrays.get(name, default)
 

@@ -1,6 +1,6 @@
 """The names of tables, reports, rules, recipes, formats and commands for type checkers and hints.
 
-``python -m tests.name_literals`` writes this module.
+``make generate`` writes this module.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _STATE = 128
 _NAMES = ("count", "parents", "labels", "depths", "table", "mask", "seed")
 """Offset of the numbers that describe a trie in memory (32 bits each), and their names."""
 _INPUT = _STATE + 4 * (len(_NAMES) + 1)
-_PROGRAM = Program(
+PROGRAM = Program(
     "tries",
     {
         "add": ("sequences", "edges", "sequence_labels", "nodes"),
@@ -155,7 +155,7 @@ class Trie:
         input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
         table, arrays = 2 * capacity, CELL * (capacity + 2)
         at = [_INPUT + input_bytes + k * arrays for k in range(4)]
-        sandbox = Sandbox(_PROGRAM, at[3] + ENTRY * table, _create_out_of_bounds_error)
+        sandbox = Sandbox(PROGRAM, at[3] + ENTRY * table, _create_out_of_bounds_error)
         if self._sandbox is not None:
             for place, values in zip(at, (self.parents, self.labels, self.depths), strict=False):
                 sandbox.array(place, self.count + 1, np.uint32)[:] = values

@@ -50,7 +50,7 @@ _ENDS = _RANGES + 8 * _MAX_CODES
 _OUT = _ENDS + 4 * _MAX_CODES
 """Offsets of the ranges to concatenate (64 bits each), of their ends in the output, and of the output itself."""
 
-_PROGRAM = Program(
+PROGRAM = Program(
     "json",
     {
         "events": ("offset", "end", "rows", "max_rows", "strings", "examined"),
@@ -121,7 +121,7 @@ class EventSandbox(Sandbox):
                 of the event, and 1 for members of its arguments. A slot may be combined with the flags
                 ``THOUSANDTHS`` and ``AS_STRING``.
         """
-        super().__init__(_PROGRAM, _OUT + CAPACITY, lambda: Damage("an event extends beyond the end of the input"))
+        super().__init__(PROGRAM, _OUT + CAPACITY, lambda: Damage("an event extends beyond the end of the input"))
         self.data = self.bytes(INPUT, CAPACITY + _SLACK)
         self.offset = self.end = self.rows = self.scanned = self._codes = 0
         for (level, key), slot in keys.items():

@@ -26,7 +26,7 @@ _BUFFER = 1 << 22
 """Offsets of the CRC-32C tables, of the starts and sizes of records (32 bits each), and of the section of the file."""
 _SLACK = 64
 
-_PROGRAM = Program(
+PROGRAM = Program(
     "records",
     {"records": ("offset", "end", "capacity", "next", "count"), "fill_tables": ()},
     {
@@ -72,7 +72,7 @@ class RecordSandbox(Sandbox):
     def __init__(self, size: int) -> None:
         """Allocate memory for a section of the given size in bytes."""
         super().__init__(
-            _PROGRAM, _BUFFER + size + _SLACK, lambda: Damage("a record extends beyond the end of the file")
+            PROGRAM, _BUFFER + size + _SLACK, lambda: Damage("a record extends beyond the end of the file")
         )
         self.data: Bytes = self.bytes(_BUFFER, size)
         self.call("fill_tables")

@@ -50,7 +50,7 @@ _MESSAGES = {
     WIRE_TYPE: "a field has an unknown wire type",
     EVENT_OVERRUN: "the payload of an event extends beyond the end of the event",
 }
-_PROGRAM = Program(
+PROGRAM = Program(
     "protobuf",
     {
         "messages": ("rows", "starts", "stops", "values", "ends", "present", "limit", "repeated"),
@@ -106,7 +106,7 @@ class DecoderSandbox(Sandbox):
     """
 
     def __init__(self, size: int) -> None:
-        super().__init__(_PROGRAM, BUFFER + size + SLACK, lambda: Damage(format_error_message(OVERRUN)))
+        super().__init__(PROGRAM, BUFFER + size + SLACK, lambda: Damage(format_error_message(OVERRUN)))
         self.size = size
         self.data: Bytes = self.bytes(BUFFER, size + SLACK)
 
